@@ -35,8 +35,6 @@ class Answer:
 
     Attributes:
         item: the index of the image among all possible images.
-        annotator: the name of the annotator.
-        label: the answer.
     """
 
     item: int
@@ -49,10 +47,6 @@ def answer_files(name: str, patterns: Sequence[str]) -> list[str]:
 
     Args:
         name: the name of the setting below ``annotate``, for the error.
-        patterns: the value of that setting.
-
-    Raises:
-        UserError: if the value is one string and not a list.
     """
     if isinstance(patterns, str):
         raise UserError(
@@ -82,16 +76,9 @@ def read_answers(
 
     Args:
         files: jsonl, csv or tsv files with ``key``, ``member``, ``annotator`` and ``field``.
-        items: all possible images.
         field: the name of the column with the answer, such as ``label``.
-        choices: the valid answers.
         offers: a function that returns whether a choice fits an image; ``None`` if every choice
             does.
-
-    Raises:
-        UserError: if there are no answers; or naming file and line, if an answer is invalid: its
-            image or captions are not in the source, it is not among the choices or does not fit the
-            image, or it contradicts an earlier answer of its annotator.
     """
     places = {item.name: i for i, item in enumerate(items)}
     allowed = tuple(choices)
@@ -123,11 +110,7 @@ def read_answers(
 
 
 def require_list(path: Path) -> Path:
-    """Return a file of answers after checking its suffix and the length of its lines.
-
-    Raises:
-        UserError: if the suffix is unknown, a line is too long, or the file cannot be read.
-    """
+    """Return a file of answers after checking its suffix and the length of its lines."""
     file = path.expanduser()
     if file.suffix not in (".jsonl", ".csv", ".tsv"):
         raise UserError(f"{file}: answers are read from .jsonl, .csv or .tsv files")
@@ -175,11 +158,7 @@ def _answer(
 
 
 def check_texts(record: Mapping[str, Any], where: str, item: ImageItem) -> None:
-    """Refuse an answer about captions that the image no longer has; a csv may lack their hash.
-
-    Raises:
-        UserError: if the captions differ from those of the answer.
-    """
+    """Refuse an answer about captions that the image no longer has; a csv may lack their hash."""
     asked = record.get("texts")
     if asked not in (None, "", item.texts_hash):
         raise UserError(
@@ -198,11 +177,6 @@ def read_known(
 
     Args:
         file: a jsonl, csv or tsv file with ``key``, ``member`` and the question's field.
-        items: all possible images.
-        question: the question.
-
-    Raises:
-        UserError: if an image or answer is unknown, naming file and line, or if the file is empty.
     """
     places = {item.name: i for i, item in enumerate(items)}
     found: dict[int, str] = {}
@@ -229,9 +203,6 @@ class Screening:
     Args:
         known: {index of the image: label}.
         minimum: least share of the known images that an annotator must answer right, from 0 to 1.
-
-    Raises:
-        UserError: if the minimum is not a number from 0 to 1.
     """
 
     known: Mapping[int, str]
@@ -254,9 +225,6 @@ class Screening:
         """Return the answers to the other images by annotators who pass, and those who fail.
 
         The known images are left out, as everyone answered them and they are not a random sample.
-
-        Raises:
-            UserError: if nobody passes, or no other image was answered.
         """
         shares = self.shares(answers)
         failed = {name: share for name, share in shares.items() if share < self.minimum}
@@ -289,7 +257,6 @@ def draw_check(number: int, choices: Sequence[str], rows: Sequence[int]) -> tupl
 
     Args:
         number: the number of the check, from 0.
-        choices: the valid answers.
         rows: the rows of the photos in the source, at least one.
     """
     expected = choices[derive(0, PREFIX, "answer", number) % len(choices)]
@@ -308,7 +275,6 @@ def who_failed(answers: Sequence[Answer], items: Sequence[ImageItem]) -> dict[st
 
     Args:
         answers: the answers to all items, including checks.
-        items: all items that were asked about.
     """
     known = {place: item.expected for place, item in enumerate(items) if item.expected}
     if not known:
@@ -318,11 +284,7 @@ def who_failed(answers: Sequence[Answer], items: Sequence[ImageItem]) -> dict[st
 
 
 def require_somebody(failed: object, left: object) -> None:
-    """Refuse answers if every annotator failed a check.
-
-    Raises:
-        UserError: if nobody passed.
-    """
+    """Refuse answers if every annotator failed a check."""
     if failed and not left:
         raise UserError(
             "no answers are left: every annotator failed a check of attention; ask other people"

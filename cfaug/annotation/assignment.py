@@ -39,10 +39,6 @@ def items_of(index: Index, question: AnnotationQuestion) -> list[ImageItem]:
     """Return all items of a source for a question, in order.
 
     That is every image, or with ``show_caption`` every caption of every image.
-
-    Raises:
-        UserError: if the question offers or shows the captions of a set's images and a set does not
-            have that many captions with an image each, or if ``Strata.mark`` raises an error.
     """
     found: list[ImageItem] = []
     ends = np.append(np.flatnonzero(np.diff(index.sets)) + 1, len(index))
@@ -146,7 +142,6 @@ class Assignment:
         Loads differ by at most one. The group of annotators is drawn independently for each image.
 
         Args:
-            items: the images to ask about.
             to_everyone: indices of images that all annotators answer, such as those of a screening.
         """
         several = self.choose_overlap(items)
@@ -233,11 +228,6 @@ class Strata:
 
         Args:
             index: the index of the items' source.
-            items: all possible items of the source.
-
-        Raises:
-            UserError: if the source lacks a column, an image has no value there, an attribute of
-                ``offered`` is missing, or no image is left.
         """
         wanted = {name: self._column(index, name) for name in self.only}
         kept = [
@@ -297,10 +287,6 @@ class Strata:
         """Return ``each`` images from every stratum, in the order of the source.
 
         Images are drawn by key, so that an image's selection does not depend on other strata.
-
-        Args:
-            items: the items, with their strata.
-            seed: the seed of the draw.
         """
         if self.each is None:
             return list(items)
@@ -333,10 +319,6 @@ def count_strata(findings: Findings, strata: Strata) -> ReportSection:
     """Count outcomes by stratum: a section of the report, and the data for tables.
 
     An image with several answers counts once, in equal parts.
-
-    Args:
-        findings: the answers.
-        strata: the strata of the question.
     """
     counts: dict[tuple[tuple[str, str], ...], Counter[str]] = {}
     images = Counter[tuple[tuple[str, str], ...]]()
@@ -379,7 +361,6 @@ def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Report
     An image is an example of an outcome if all its answers agree; examples are drawn by key.
 
     Args:
-        findings: the answers.
         read_image: a function that returns the encoded image of a row of the source.
     """
     examples = []

@@ -62,10 +62,6 @@ class CaptionForm(Form):
 
         Args:
             index: the index of sets of two texts on one photo.
-            seed: the seed of the draw.
-
-        Raises:
-            UserError: if the sets do not have two texts.
         """
         sets = read_two_texts(index)
         changed, original = self._draw(sets, seed)
@@ -127,10 +123,6 @@ class CaptionForm(Form):
         self, items: Sequence[ImageItem], scores: Mapping[str, Mapping[str, float]]
     ) -> list[str | None]:
         """Return an oracle's answers: the best number for true captions, the worst for false ones.
-
-        Args:
-            items: the items to ask about.
-            scores: {key of the set: its scores}.
 
         Returns:
             One answer per item; ``None`` if the sets do not say whether the caption is true.
@@ -215,9 +207,6 @@ class Preference(AnnotationQuestion):
         Args:
             index: the index of the first method's sets.
             other: the index of the second method's sets.
-
-        Raises:
-            UserError: if the sets of a folder do not have two texts, or there is no such photo.
         """
         theirs = {one.key: one for one in read_two_texts(other)}
         found = [
@@ -274,12 +263,8 @@ class Preference(AnnotationQuestion):
         """Return the answers of an oracle that knows which captions are true; ``None`` if unknown.
 
         Args:
-            items: the items to ask about.
             ours: {key of the set: its scores} for the first method.
             theirs: {key of the set: its scores} for the second method.
-
-        Raises:
-            UserError: if the question offers no answer for equal captions.
         """
         if not self.options:
             raise UserError(f"the question {self.title!r} has no answer for equal captions")

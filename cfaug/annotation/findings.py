@@ -26,8 +26,6 @@ class AnswerCounts:
 
     Attributes:
         name: the name of the set of images.
-        images: number of images with answers.
-        answers: number of answers to them.
         counts: {outcome: number of images}; an image with several answers counts once, in equal
             parts.
     """
@@ -49,7 +47,6 @@ class Agreement:
     Attributes:
         raters: number of answers per image for Fleiss' kappa, chosen so that the images with that
             many answers have the most answers in total; the larger number on a tie.
-        images: number of images with that many answers.
         fleiss: Fleiss' kappa over those images; ``nan`` if fewer than two people answered.
         several: number of images with two or more answers, for ``alpha``.
         alpha: Krippendorff's alpha for nominal data, over ``several``.
@@ -75,8 +72,6 @@ class Findings:
     """The answers to some images, and statistics of them.
 
     Attributes:
-        question: the question.
-        items: all possible images.
         answers: the answers, at most one per annotator and image.
     """
 
@@ -131,11 +126,7 @@ class Findings:
         return [i for i in self.by_item if not self.is_accepted(i)]
 
     def sample_rejected(self, count: int, seed: int) -> list[int]:
-        """Return ``count`` rejected images drawn by key, in the order of the draw, or all if fewer.
-
-        Raises:
-            UserError: if ``count`` is not a whole number from 1.
-        """
+        """Return ``count`` rejected images drawn by key, in the order drawn, or all if fewer."""
         if type(count) is not int or count < 1:
             raise UserError(f"{count} is an invalid number of rejected images: choose 1 or more")
         keys = {i: derive(seed, "error", self.items[i].name) for i in self.rejected}
@@ -210,7 +201,6 @@ class ReportSection:
     """A section of ``annotation.html``, and its data for ``annotation.json``.
 
     Attributes:
-        title: the heading of the section.
         columns: the column heads of the table.
         rows: the rows of the table; the first cell names the row.
         notes: lines below the table.
@@ -230,12 +220,7 @@ class Analysis(Protocol):
     """An analysis of the answers."""
 
     def analyse(self, findings: Findings, simulated: bool) -> ReportSection:
-        """Return the findings.
-
-        Args:
-            findings: the answers.
-            simulated: whether all annotators were simulated.
-        """
+        """Return the findings."""
         ...
 
 
@@ -244,9 +229,5 @@ class Selective(Analysis, Protocol):
     """An analysis that applies only to some questions."""
 
     def concerns(self, findings: Findings) -> bool:
-        """Return whether the analysis applies.
-
-        Args:
-            findings: the answers.
-        """
+        """Return whether the analysis applies."""
         ...

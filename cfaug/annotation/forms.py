@@ -98,7 +98,6 @@ class EditedItem(ImageItem):
 
     Attributes:
         photo: the row of the photo, the unedited member of its set.
-        kind: the kind of the edit.
         label: the class of the photo; empty if it has none.
         change: the replaced words and their replacement.
     """
@@ -151,9 +150,6 @@ class Form:
         Args:
             index: the index of joined sets, each with an unedited member, the photo.
             seed: the seed of the draw within each kind.
-
-        Raises:
-            UserError: if there is no edited image, or a set has no unedited member.
         """
         found = _edited_items(index, set(self.leave_out))
         if not found:
@@ -244,7 +240,6 @@ class TwoTexts:
     """A photo's text before and after a change.
 
     Attributes:
-        key: the key of the set.
         rows: the rows of the original and of the changed text in the index.
         texts: the original and the changed text.
     """
@@ -265,7 +260,6 @@ def known_truth(scores: Mapping[str, Mapping[str, float]], key: str, member: int
     Args:
         scores: {key of the set: scores}; the score ``truth_0`` is for the original text,
             ``truth_1`` for the changed one. Scores that the oracle cannot give are missing.
-        key: the key of the set.
         member: the number of the text: 0 for the original, 1 for the changed one.
     """
     return scores.get(key, {}).get(f"truth_{member}")
@@ -276,9 +270,6 @@ def read_two_texts(index: Index) -> list[TwoTexts]:
 
     Args:
         index: the index of the folder.
-
-    Raises:
-        UserError: if there is no set, or a set does not have two texts on one image.
     """
     keys, rows = pair_rows(index)
     return [

@@ -66,7 +66,6 @@ class PageTask:
     """One image to ask about, with a note.
 
     Attributes:
-        item: the image.
         note: a line below the pictures.
     """
 
@@ -80,7 +79,6 @@ class Questionnaire:
 
     Attributes:
         question: the question about every image.
-        title: heading of the page.
         tasks: the images to ask about, in any order.
         orders: {annotator: [(index of the task, whether its captions are in reverse order)]}.
         examples: images with captions that are shown before the questions.
@@ -116,10 +114,6 @@ def share_out(
     """Build the questionnaire of a question about images, distributed over annotators.
 
     Args:
-        question: the question to ask.
-        items: the images.
-        assignment: the assignment of images to annotators.
-        title: heading of the page.
         to_everyone: indices of the images that every annotator answers.
         examples: images with captions that are shown before the questions.
     """
@@ -141,13 +135,7 @@ def share_out(
 
 
 def ask_one(question: AnnotationQuestion, tasks: Sequence[PageTask], title: str) -> Questionnaire:
-    """Build the questionnaire of a question about images with notes for one annotator.
-
-    Args:
-        question: the question to ask.
-        tasks: the images and notes.
-        title: heading of the page.
-    """
+    """Build the questionnaire of a question about images with notes for one annotator."""
     return Questionnaire(
         question, title, tuple(tasks), {"1": [(i, False) for i in range(len(tasks))]}
     )
@@ -164,16 +152,11 @@ def write_questions(
     """Write one page and return its path; equal questions give equal bytes.
 
     Args:
-        questions: the questionnaire to write.
         file: the file to write; its folder is created if missing.
         read_image: a function that returns the encoded image of a row of the source.
         side: longest side of the pictures in pixels.
         annotators: names of the annotators who answer on this page, which asks for their name;
             ``None`` for all.
-
-    Raises:
-        UserError: if there is nothing to ask, a picture cannot be decoded, or the page would be
-            too large to open.
     """
     if type(side) is not int or not SIDES[0] <= side <= SIDES[1]:
         raise UserError(f"annotate.side={side}: choose from {SIDES[0]} to {SIDES[1]} pixels")

@@ -244,9 +244,6 @@ class QuestionReview(AnnotationQuestion):
 
         Args:
             index: the index of the sets.
-
-        Raises:
-            UserError: if the sets have no questions, or there is nothing to ask.
         """
         if QUESTION not in index.extra_names:
             raise UserError(

@@ -44,8 +44,6 @@ class Rating:
 
     Attributes:
         item: the index of the image among all possible images.
-        annotator: the name of the annotator.
-        values: {name of the field: value}.
     """
 
     item: int
@@ -63,12 +61,6 @@ def read_ratings(
     Args:
         files: jsonl, csv or tsv files with ``key``, ``member``, ``annotator`` and the form's
             fields.
-        items: all possible images.
-        form: the form.
-
-    Raises:
-        UserError: if there are no answers, or an answer is invalid or contradicts an earlier one of
-            its annotator, naming file and line.
     """
     places = {item.name: i for i, item in enumerate(items)}
     given: dict[tuple[int, str], tuple[Rating, str]] = {}
@@ -97,15 +89,11 @@ def leave_out_inattentive(
     """Return the forms of annotators who passed every attention check, and those who failed.
 
     Args:
-        ratings: all forms.
         items: all possible images, including checks.
         form: the form; a check is about its first scale.
 
     Returns:
         The forms about other images, and {annotator: share of the checks answered as asked}.
-
-    Raises:
-        UserError: if nobody passed.
     """
     scale = next((name for name, field in form.fields.items() if field.kind == "scale"), None)
     if scale is None:
@@ -152,8 +140,6 @@ class Score:
         mean: mean over images of each image's mean over its annotators; for a check, the share of
             yes.
         sd: standard deviation (n - 1) of the images' means; ``nan`` for fewer than two.
-        images: number of images with answers.
-        answers: number of answers to them.
     """
 
     mean: float
@@ -172,7 +158,6 @@ class FieldFindings:
         by: {kind of edit: score} for kinds with an answer, and for ``overall``.
         alpha: Krippendorff's alpha, ordinal for a scale and nominal for a check, over images with
             several answers; ``nan`` without such images, or if all answers are equal.
-        several: number of these images.
     """
 
     title: str
@@ -194,16 +179,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Ratings:
-    """The findings of a form that tables print.
-
-    Attributes:
-        source: name of the data.
-        title: the title of the form.
-        annotators: number of annotators.
-        items: number of possible images.
-        fields: {name of the field: its findings}.
-        remarks: every remark that was entered.
-    """
+    """The findings of a form that tables print."""
 
     source: str
     title: str
@@ -228,9 +204,6 @@ def summarise_ratings(
 
     Args:
         ratings: the ratings, at most one per annotator and image.
-        items: all possible images.
-        form: the form.
-        source: name of the data.
     """
     return Ratings(
         source=source,
@@ -288,11 +261,7 @@ def write_ratings(ratings: Ratings, folder: Path) -> Path:
 
 
 def read_summary(file: Path) -> Ratings:
-    """Read ``ratings.json``, which ``write_ratings`` wrote.
-
-    Raises:
-        UserError: if it is missing or invalid.
-    """
+    """Read ``ratings.json``, which ``write_ratings`` wrote."""
     try:
         found = json.loads(require_regular(file).read_text(encoding="utf-8"))
         for one in found["fields"].values():

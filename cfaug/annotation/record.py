@@ -42,7 +42,6 @@ class ImageExample:
     """An image as an example of a category of rejected images, or of an outcome.
 
     Attributes:
-        category: the category or the outcome.
         key: the key of the set that contains the image.
         member: the image's number in the set, from 0.
         texts: the captions of the set.
@@ -63,10 +62,6 @@ class AnnotationRecord:
     """The results of annotation that tables print.
 
     Attributes:
-        source: name of the data.
-        simulated: whether all annotators were simulated.
-        annotators: number of annotators.
-        items: number of possible images.
         tallies: counts of the answers for each set of images; the last is for all images.
         validated: number of images that more than half of their annotators accepted.
         agreement: the agreement on images with several answers.
@@ -99,11 +94,7 @@ class AnnotationRecord:
 
 
 def are_simulated(findings: Findings) -> bool:
-    """Return whether the answers are those of simulated annotators.
-
-    Raises:
-        UserError: if people and simulated annotators answered.
-    """
+    """Return whether the answers are those of simulated annotators."""
     fake = [name for name in findings.annotators if name.startswith(SIMULATED)]
     if 0 < len(fake) < len(findings.annotators):
         raise UserError(
@@ -138,13 +129,7 @@ def record_of(
     Args:
         findings: the answers to the question.
         sorting: the categories of rejected images.
-        source: name of the data.
         read_image: a function that returns the encoded image of a row of the source.
-        sections: results of analyses.
-
-    Raises:
-        UserError: if an image was sorted that was not rejected, people and simulated annotators
-            answered, or two analyses use the same key.
     """
     categories, firsts = _categories(findings, sorting)
     shown = sorted(categories, key=lambda name: (-categories[name], name))[:EXAMPLES]
@@ -211,7 +196,6 @@ def picture_example(
     """Return an image as an example of a category.
 
     Args:
-        findings: the answers.
         question: the question, which decides which images of a set are shown.
         category: the category or the outcome that the image illustrates.
         i: the index of the image.
@@ -260,11 +244,7 @@ def write_record(record: AnnotationRecord, folder: Path) -> Path:
 
 
 def read_record(file: Path) -> AnnotationRecord:
-    """Read a record, including old records without the title of the question.
-
-    Raises:
-        UserError: if it is missing or invalid.
-    """
+    """Read a record, including old records without the title of the question."""
     try:
         return _record(json.loads(require_regular(file).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -303,7 +283,6 @@ class HumanAnswers:
     """The majority answer for each image.
 
     Attributes:
-        file: the file that was read.
         labels: {``<set>_<member>``: its majority answer}; images without a majority are absent.
         disputed: number of images without a majority.
         hash: sha256 of the file.
@@ -315,11 +294,7 @@ class HumanAnswers:
     hash: str
 
     def check_images(self, names: Collection[str], source: str) -> None:
-        """Refuse answers about images that are not in a source.
-
-        Raises:
-            UserError: naming some of them.
-        """
+        """Refuse answers about images that are not in a source."""
         known = set(names)
         strangers = [name for name in self.labels if name not in known]
         if strangers:
@@ -334,11 +309,6 @@ def read_human_answers(file: str | Path, choices: Collection[str]) -> HumanAnswe
 
     Args:
         file: a jsonl, csv or tsv file with ``key``, ``member``, ``annotator`` and ``label``.
-        choices: the valid answers.
-
-    Raises:
-        UserError: naming file and line of an answer that is invalid, or of one person's second
-            answer about an image; or if there are no answers.
     """
     path = Path(file).expanduser().resolve()
     given: dict[str, dict[str, str]] = {}

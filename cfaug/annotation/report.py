@@ -47,10 +47,7 @@ def sentences(
     """Return the findings as sentences, the verdict first.
 
     Args:
-        record: the record of the answers.
-        question: the question that people answered.
         categories: the question that sorted rejected images.
-        sections: results of analyses.
     """
     everything, agreed = record.tallies[-1], record.agreement
     accepted = sum(everything.counts[name] for name in question.accepted)
@@ -100,11 +97,7 @@ def write_report(
     """Write ``annotation.html`` and return its path.
 
     Args:
-        record: the record of the answers.
-        findings: the answers.
         sorting: the categories of rejected images.
-        sections: results of analyses.
-        folder: the folder to write to.
     """
     question = findings.question
     names = {name: question.wording(name) for name in question.reported}
@@ -184,9 +177,7 @@ def category_bars(
     """Draw a bar per category of rejected images, most frequent first, with Wilson's 95 % interval.
 
     Args:
-        categories: {category: number of images}.
         sampled: number of images that were sorted.
-        names: {category: its name in the figure}.
     """
     ordered = sorted(categories, key=lambda name: -categories[name])
     groups = {names[name]: [("", categories[name], sampled)] for name in ordered}
@@ -209,7 +200,6 @@ def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Drawing:
     A row is an answer, a column the answer of another annotator of the image. Darker is more.
 
     Args:
-        agreement: the agreement, with its matrix of pairs of answers.
         names: names of the rows and columns of the matrix, in order.
     """
     totals = agreement.matrix.sum(axis=1)

@@ -24,10 +24,6 @@ class Mistakes:
     Args:
         rate: share of wrong answers, drawn by annotator and image; all wrong answers are equally
             likely.
-        seed: the seed of the draws.
-
-    Raises:
-        UserError: if the rate is not a number from 0 to 1.
     """
 
     rate: float
@@ -49,11 +45,7 @@ def read_truth(file: Path, items: Sequence[ImageItem], question: AnnotationQuest
 
     Args:
         file: a jsonl file with ``key``, ``member`` and ``label``, a line per image.
-        items: the images.
         question: the question that the oracle answered.
-
-    Raises:
-        UserError: if an image has no line, or the oracle answered another question.
     """
     found = {f"{r['key']}_{r['member']}": str(r["label"]) for _, r in list_records(file)}
     missing = [item.name for item in items if item.name not in found]
@@ -93,11 +85,7 @@ def simulate_answers(
     Everyone gets the attention checks and answers them without mistakes.
 
     Args:
-        question: the question or form to answer.
-        items: the images.
         truth: the oracle's answer to each item, in order.
-        assignment: the assignment of images to annotators.
-        mistakes: the rate of mistakes and its seed.
     """
     checks = [place for place, item in enumerate(items) if item.expected]
 
@@ -143,14 +131,10 @@ def simulate_categories(
     """Return the category of each sampled image as the page would export it.
 
     Args:
-        findings: the simulated answers.
         truth: the oracle's answer to each image, by its name.
         sampled: indices of the rejected images.
         categories: the question that sorts rejected images.
         causes: the categories that the annotators choose.
-
-    Raises:
-        UserError: if a cause is not among the categories.
     """
     for name, label in (("mistake", causes.mistake), ("failure", causes.failure)):
         if label not in categories.labels:

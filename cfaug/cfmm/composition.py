@@ -54,7 +54,6 @@ class CompositionFigure(PaperTable):
 
         Raises:
             MissingError: if no file is given, unless ``partial``.
-            UserError: if a file cannot be read.
         """
         self.require(self.questions, "table.questions={NAME: FILE}")
         theirs = self.printed("Set", "what", lambda _, value: Entry(

@@ -64,7 +64,6 @@ class QuestionProblem:
     """A problem of some questions.
 
     Attributes:
-        what: the name of the problem.
         count: the number of questions with it; for positions, of right answers at the most frequent
             one.
         of: the total number of questions; for positions, of tested ones.
@@ -254,9 +253,6 @@ class Accuracies:
     """Fractions of right answers, and their correlation ``phi``; NaN without questions.
 
     Attributes:
-        images: number of images.
-        acc_b: accuracy on basic questions.
-        acc_c: accuracy on counterfactual questions.
         acc_plus: fraction of pairs, the basic and one counterfactual question, with both answers
             right; by chance 1/4.
         strict: fraction of images with every question answered right.
@@ -350,7 +346,6 @@ def phi_interval(
         counterfactual_NK: whether each counterfactual question was answered right, an array
             (questions,) for each image.
         clusters_N: the cluster each image was sampled in, any comparable values, (images,).
-        rng: generator that draws the resamples.
         level: nominal coverage, between 0 and 1.
         resamples: number of resamples; one in which all answers of a kind are alike has no phi and
             is left out.

@@ -75,11 +75,7 @@ class QuestionAnswers(ModelItems):
         return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
 
     def by_category(self, metric: str) -> dict[str, np.ndarray]:
-        """Return the existing values of a metric in each category that has any.
-
-        Args:
-            metric: name of a column of numbers.
-        """
+        """Return the existing values of a metric in each category that has any."""
         values, names = self.items.metric(metric), np.array(self.category_of)
         found = {name: values[names == name] for name in self.categories}
         known = {name: own[~np.isnan(own)] for name, own in found.items()}
@@ -209,9 +205,6 @@ def rank_reply(
     """Return the option chosen by scores, for every possible reduction.
 
     Args:
-        answered: scores of the options.
-        options: texts of the options.
-        reduction: the reduction of likelihoods that decides.
         blind: scores of the options without the image, for ``pmi``; ``None`` if there are none.
     """
     if answered.left_out:
@@ -251,7 +244,6 @@ def reply_columns(
     """Return the columns of one way of asking: the option chosen, whether it is right, accuracies.
 
     Args:
-        rows: the questions.
         replies: the replies, one per question.
         prefix: a prefix of the columns' names, such as ``blind_``.
     """
@@ -339,8 +331,6 @@ def question_outcomes(
     ``right``, by category and kind, and the accuracies of groups of two questions about two images.
 
     Args:
-        name: the benchmark's name.
-        rows: the questions.
         items: the columns of the items, one row per question.
     """
     found: list[Outcome] = []
@@ -440,7 +430,6 @@ class QuestionRow:
     """A question of a set, with its image.
 
     Attributes:
-        image: the image the question is about.
         question: the question, with its options and its right answer.
         left_out: the reason if the question is not asked, else empty.
     """
@@ -461,7 +450,6 @@ def group_columns(
     """Return the columns of groups, 1 or 0 at the first question of each: see ``whole_groups``.
 
     Args:
-        rows: the questions.
         right: 1 if a question is answered correctly, else 0; NaN if it was left out, (questions,).
         prefix: a prefix of the columns' names, such as ``blind_``.
     """
@@ -487,8 +475,6 @@ def group_outcomes(
     Groups with a question that was left out do not count.
 
     Args:
-        name: the benchmark's name.
-        rows: the questions.
         right: 1 if a question is answered correctly, else 0; NaN if it was left out, (questions,).
         prefix: a prefix of the metrics' names, such as ``blind_``.
     """

@@ -58,9 +58,6 @@ class CounterfactualDrop:
 def compare_kinds(asked: Sequence[Checkpoints]) -> list[CounterfactualDrop | None]:
     """Compare each model's counterfactual answers with its basic ones; Holm over all.
 
-    Args:
-        asked: the checkpoints of each model.
-
     Returns:
         One drop for each model; ``None`` if no image has answers to both kinds of questions, or
         checkpoints answered different images.
@@ -101,7 +98,6 @@ class ModelComparison:
 
     Attributes:
         first: printed name of the model that should be better.
-        other: printed name of the other model.
         tests: test of each metric that both have, by its name.
         p_holm: two-sided p of each metric, corrected over all comparisons and metrics.
         left_out: number of questions that only one of them answered.
@@ -118,9 +114,6 @@ def compare_models(
     pairs: Sequence[tuple[tuple[str, Checkpoints], tuple[str, Checkpoints]]],
 ) -> tuple[list[ModelComparison], list[str]]:
     """Compare pairs of models question by question; Holm over all pairs and metrics.
-
-    Args:
-        pairs: pairs of models, each with its printed name and its checkpoints.
 
     Returns:
         The comparisons, and a sentence for each pair without a question in common.

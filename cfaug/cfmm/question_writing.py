@@ -79,9 +79,7 @@ class QuestionRequest:
     """A request to a writer of questions.
 
     Attributes:
-        prompt: the full prompt.
         image: the image of the questions, for writers that see images; ``None`` without an image.
-        count: the largest number of questions.
         seed: the seed of everything random about the answer, only for this request.
     """
 
@@ -96,10 +94,7 @@ class WrittenQuestion:
     """A question that a writer proposed.
 
     Attributes:
-        text: the question with its condition.
         presupposition: the condition without the question.
-        right: the right answer.
-        wrong: the wrong answer.
     """
 
     text: str
@@ -128,11 +123,7 @@ class QuestionWriter(Described, Protocol):
     """Writes questions: a chat server, or a local model."""
 
     def write(self, requests: Sequence[QuestionRequest]) -> list[WrittenQuestions]:
-        """Return the answer to each request, in order, independent of the other requests.
-
-        Raises:
-            UserError: if no request can be answered, for example because a server is unreachable.
-        """
+        """Return the answer to each request, in order, independent of the other requests."""
         ...
 
 
@@ -187,11 +178,7 @@ class QuestionExpansion:
         object.__setattr__(self, "_prompts", _read_prompts(self.prompt))
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the questions of each example with the new ones, in order.
-
-        Raises:
-            UserError: if an example has no questions.
-        """
+        """Return the questions of each example with the new ones, in order."""
         given = [questions_of(one) for one in examples]
         requests = [
             QuestionRequest(
@@ -398,11 +385,7 @@ class QuestionServer(ChatAsker):
 
 
 def _digest(image: SourceImage | None) -> str:
-    """Return the digest of an image to send.
-
-    Raises:
-        RejectedError: if the image is missing or broken, which affects only its questions.
-    """
+    """Return the digest of an image to send."""
     if image is None:
         raise RejectedError("no image", "a question without an image: ask with images: false")
     try:
@@ -478,7 +461,6 @@ class AnswererJudge:
 
         Args:
             image: the image of the questions; ``None`` asks without an image.
-            questions: the questions with their options and answers.
 
         Raises:
             RejectedError: if the image cannot be decoded.

@@ -98,11 +98,7 @@ class QuestionTable(PaperTable):
         return PROMPTS if self.prompts is None else self.prompts
 
     def read(self, runs: Runs) -> list[PromptAnswers]:
-        """Return every model with each of its prompts, models in order.
-
-        Raises:
-            UserError: if items cannot be read.
-        """
+        """Return every model with each of its prompts, models in order."""
         by_prompt = {
             prompt: read_answers(
                 runs.root, ending, self.models, QuestionItems, setting=f"table.prompts.'{prompt}'"
@@ -143,7 +139,6 @@ def percent_entry(values: Sequence[float], n: int, factor: float = 100.0) -> Ent
 
     Args:
         values: a value per checkpoint; a dash is printed without values or if one is NaN.
-        n: number of questions.
         factor: the factor of the printed value: 1 for totals, which are percentages already.
     """
     if not values or any(map(math.isnan, values)):
@@ -194,7 +189,6 @@ class TotalTable(QuestionTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         asked = self.read(runs)
         self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
@@ -354,7 +348,6 @@ class CategoryTable(QuestionTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         asked = self.read(runs)
         self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")

@@ -165,11 +165,7 @@ class VisualQuestions(WritesModelPage):
             )
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the question set and return a list of this benchmark.
-
-        Raises:
-            UserError: if no set is given, it cannot be read, or nothing is left to ask.
-        """
+        """Open the question set and return a list of this benchmark."""
         opened = copy.copy(self)
         self._check_order()
         opened._images = self.read(context)
@@ -198,11 +194,7 @@ class VisualQuestions(WritesModelPage):
             )
 
     def _find_leaks(self, context: EvaluationContext) -> None:
-        """Find images about which the run learnt questions; ``without_leaks`` leaves them out.
-
-        Raises:
-            UserError: if no other image is left.
-        """
+        """Find images about which the run learnt questions; ``without_leaks`` leaves them out."""
         if not (trained := context.trained_questions()):
             return
         from cfaug.data.mixture.leakage import find_question_leaks
@@ -217,11 +209,7 @@ class VisualQuestions(WritesModelPage):
         self.leaks, _ = find_question_leaks(trained, kept)
 
     def read(self, context: EvaluationContext) -> Sequence[AskedImage]:
-        """Return the question set.
-
-        Raises:
-            UserError: if no set is given, or it cannot be read.
-        """
+        """Return the question set."""
         if self.data is None:
             raise UserError("benchmark=vqa needs benchmark.data=FILE")
         if context.questions is None:
@@ -276,12 +264,7 @@ class VisualQuestions(WritesModelPage):
         )  # fmt: skip
 
     def run(self, model: Answerer | CachedAnswerer) -> Evaluation:
-        """Ask the model, and return accuracies with and without the image.
-
-        Raises:
-            UserError: if the model has to write text and cannot, if ``Answerer.answer`` raises it,
-                or if an image cannot be read.
-        """
+        """Ask the model, and return accuracies with and without the image."""
         asker, asked_as = Asker(model, self.batch_size), self._asked_as
         if asked_as.writes and not asker.writes:
             raise UserError(

@@ -37,11 +37,8 @@ class QuestionProtocol:
     Attributes:
         protocol: ``rank`` ranks options; ``write`` parses a written answer.
         reduction: the reduction of an option's token likelihoods to its score.
-        wording: the prompts.
         option_order: order of the options in a prompt: ``given`` or ``shuffled``.
         order_seed: the seed of the options' shuffle.
-        solved: solved examples by category.
-        shots: number of examples before a question.
         chain_of_thought: ``one_stage`` shows rationales in examples; ``two_stage`` has the model
             write one before options are ranked.
         max_new_tokens: largest number of tokens of a written answer or rationale.
@@ -63,14 +60,7 @@ class QuestionProtocol:
         return self.protocol == "write" or self.chain_of_thought == "two_stage"
 
     def shown(self, category: str) -> tuple[SolvedExample, ...]:
-        """Return the examples before a category's questions, with all parts that the prompts need.
-
-        Args:
-            category: the category of the questions.
-
-        Raises:
-            UserError: if there are too few, or one lacks its rationale or the options to show.
-        """
+        """Return the examples before a category's questions, with all parts that prompts need."""
         shown = self.solved.before(category, self.shots)
         for one in shown:
             lacks = "a rationale" if self.chain_of_thought and not one.rationale else ""
@@ -98,7 +88,6 @@ class QuestionProtocol:
         """Return a question in the form that the model receives.
 
         Args:
-            row: the question.
             blind: whether to leave out all images, also those of examples.
             opening: the beginning of the answer, such as a rationale.
         """
@@ -129,7 +118,6 @@ class QuestionProtocol:
 
         Args:
             asker: the object that asks the model.
-            rows: the questions.
             blind: whether to ask without any image.
             beside: replies to the same questions without the image, for ``pmi``; else ``None``.
         """
@@ -145,7 +133,6 @@ class QuestionProtocol:
 
         Args:
             asker: the object that asks the model.
-            rows: the questions.
         """
         asks = [None if row.left_out else self._put_nothing(row) for row in rows]
         return self._rank_all(asker, rows, asks, True, None)
@@ -253,8 +240,6 @@ class SolvedExample:
     """A question with its answer.
 
     Attributes:
-        question: the text of the question.
-        answer: the right answer.
         options: the options in the order in which they are shown; may be empty.
         rationale: the reasons for the answer; may be empty.
         image: the bytes of an image file; ``None`` for an example without an image.
@@ -280,11 +265,7 @@ class SolvedExample:
 
     @cached_property
     def pixels(self) -> Image | None:
-        """The image, decoded.
-
-        Raises:
-            UserError: if it is not an image, or too large.
-        """
+        """The image, decoded."""
         return None if self.image is None else decode_image(self.image, self.name)
 
 
@@ -308,15 +289,7 @@ class Demonstrations:
         return {digest for digest in every if digest}
 
     def before(self, category: str, shots: int) -> tuple[SolvedExample, ...]:
-        """Return the first examples of a category.
-
-        Args:
-            category: the category of a question.
-            shots: number of examples to show.
-
-        Raises:
-            UserError: if there are fewer.
-        """
+        """Return the first examples of a category."""
         own = self.by_category.get(category, self.by_category.get(ANY, ()))
         if len(own) < shots:
             raise UserError(
@@ -332,9 +305,6 @@ def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstratio
     Args:
         file: the YAML file of examples by category.
         asked: the question set, whose images examples may name by key.
-
-    Raises:
-        UserError: naming the place, if an example is incomplete or its image is missing.
     """
     file = file.expanduser()
     if not file.is_file():

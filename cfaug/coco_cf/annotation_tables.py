@@ -74,11 +74,7 @@ class AnnotationTable:
         check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
-        """Lay out the paper's numbers and those under ``<runs>/annotation``.
-
-        Raises:
-            UserError: if there are no answers, unless ``partial``.
-        """
+        """Lay out the paper's numbers and those under ``<runs>/annotation``."""
         theirs = _PAPERS[self.shows](self)
         record, missing = self._read(runs.root / FOLDER / FILE)
         if record is None:

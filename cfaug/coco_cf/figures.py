@@ -50,7 +50,6 @@ class GapFigure:
 
         Raises:
             MissingError: if a model has no scores, unless ``partial``.
-            UserError: if the scores cannot be read.
         """
         parts, plots, missing = [], [], []
         for place in PLACES:
@@ -158,7 +157,6 @@ class SharingFigure:
 
         Raises:
             MissingError: if the files are missing, unless ``partial``.
-            UserError: if the files cannot be read.
         """
         rows, picture = (runs.root / self.folder / f"sharing.{kind}" for kind in ("json", "png"))
         lacks = [str(file) for file in (rows, picture) if not file.exists()]

@@ -47,13 +47,9 @@ def label_frequencies(
     """Return how many pairs alter a class of each classification benchmark, by its name.
 
     Args:
-        pairs: the counterfactual source.
         benchmarks: benchmarks of any kind; those without classes are left out.
         compare: ``words`` as they are, as the paper does, or ``lemmas``, which treats singular and
             plural as the same word and needs WordNet.
-
-    Raises:
-        UserError: if there is no WordNet for ``lemmas``.
     """
     altered = altered_subjects(pairs)
     return {
@@ -73,9 +69,6 @@ def write_label_frequencies(
         benchmarks: the benchmarks of the run; those without classes are left out.
         pairs: the run's counterfactual source.
         compare: the comparison with class names, ``words`` or ``lemmas``.
-
-    Raises:
-        UserError: for an unknown ``compare``, or ``lemmas`` without a WordNet.
     """
     check(compare, Compare | None, "label_frequency")
     found = label_frequencies(pairs, benchmarks, "lemmas" if compare == "lemmas" else "words")
@@ -133,7 +126,6 @@ def label_frequency(
 
     Args:
         altered: the subjects of each pair, before and after the edit.
-        class_names: class names of one data set.
         lemma: function that maps a lower-case word, of subjects and class names, to the form that
             is compared, such as the singular (a variant); ``None`` compares words as they are, as
             in the paper.
@@ -169,7 +161,6 @@ class Association:
         mean_r: Pearson's r with the mean gain of each data set.
         mean_p: two-sided p of ``mean_r``.
         by_mixture: Pearson's r and its p, (r, p), for each mixture alone.
-        datasets: number of data sets.
     """
 
     r: float

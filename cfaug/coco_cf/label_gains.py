@@ -63,7 +63,6 @@ class GainTable:
 
         Raises:
             MissingError: if runs, results or frequencies are missing, unless ``partial``.
-            UserError: if settings or files are invalid.
         """
         columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
         found = published(self.name)
@@ -115,11 +114,7 @@ class GainTable:
         return frequency, means[:, 1:] - means[:, :1], lacks
 
     def _counts(self, runs: Runs) -> dict[str, int]:
-        """Return the label frequencies in the counterfactual source that the mixtures share.
-
-        Raises:
-            UserError: if two runs counted different pairs.
-        """
+        """Return the label frequencies in the counterfactual source that the mixtures share."""
         found: dict[str, int] = {}
         for name in self.mixtures.values():
             for folder in runs.folders(name):
@@ -231,7 +226,6 @@ class Subjects:
         kinds: number of distinct altered subjects in errors.
         most: number of errors of the most frequent altered subject.
         altered: (before, after, errors) of the listed altered subjects, most frequent first.
-        human: the errors among images of human subjects.
         hyponymy: the errors among images whose altered subjects are kinds of each other, and among
             the others; ``None`` without a lookup.
     """
@@ -304,9 +298,6 @@ class AlteredSubjects:
         Args:
             findings: the answers to the question which of two captions an image matches.
             simulated: whether all annotators were simulated; then the paper's numbers are left out.
-
-        Raises:
-            UserError: if an image does not belong to a pair, or WordNet is needed and missing.
         """
         related = None
         if self.wordnet_senses is not None:
@@ -337,9 +328,6 @@ def count_subjects(
         at_least: smallest number of errors of listed altered subjects.
         related: a function that returns whether one of two nouns is a kind of the other; ``None``
             for no lookup.
-
-    Raises:
-        UserError: if an image does not belong to a pair.
     """
     if any(len(item.texts) != 2 for item in findings.items):
         raise UserError(

@@ -43,8 +43,6 @@ class Shares:
     """The share of each source in a data set; halves are rounded up.
 
     Attributes:
-        real: share of the real rows.
-        counterfactual: share of the counterfactual rows, or of their sets.
         of_sets: whether ``counterfactual`` is a share of the sets, which are taken whole.
     """
 
@@ -100,9 +98,6 @@ class PaperMixture:
         Args:
             pool: the rows that may be drawn.
             validation: share held out, in [0, 1).
-
-        Raises:
-            UserError: if there is nothing to train on.
         """
         real, counterfactual = map(len, self._chosen(pool))
         total = real + counterfactual
@@ -116,9 +111,6 @@ class PaperMixture:
         Args:
             pool: the rows that may be drawn.
             validation: share held out, in [0, 1).
-
-        Raises:
-            UserError: if there is nothing to train on, or no group is left to validate on.
         """
         wanted = self.wanted(pool, validation)
         if pool.split == "group":

@@ -69,7 +69,6 @@ class ArmsTable:
 
         Raises:
             MissingError: if runs or results are missing, unless ``partial``.
-            UserError: if settings or files are invalid.
         """
         columns = columns_of(self.columns, self.world, self.folders)
         theirs = published_part(self.name, self.paper, self.named_by, columns, self.baseline)
@@ -191,7 +190,6 @@ class DropTable:
 
         Raises:
             MissingError: if results are missing, unless ``partial``.
-            UserError: if settings or files are invalid.
         """
         columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
         found = {place: self._arms(runs, place) for place in PLACES}
@@ -322,7 +320,6 @@ class ValueColumn:
 
     Attributes:
         key: the name of the column in the paper's numbers.
-        name: the printed header.
         group: the header printed above adjacent columns of the same group.
         metric: the metric of our results; ``None`` is the mean over the other columns.
         world: the benchmark on the embedded world.
@@ -354,12 +351,8 @@ def columns_of(
     """Return the columns in a table's configuration, ``{key: {name: ..., ...}}``.
 
     Args:
-        found: {key: settings of the column}.
         world: default benchmark of the columns on the embedded world.
         folders: default benchmark of the columns on real data.
-
-    Raises:
-        UserError: for an unknown setting.
     """
     try:
         return tuple(
@@ -400,10 +393,7 @@ def published_part(
     text.
 
     Args:
-        name: the name of the table.
-        title: the title of the part.
         labels: {key of a row: header}, for the columns that name a row.
-        columns: the columns to print.
         baseline: the ``model`` of the row that the others are tested against; ``None`` for no test.
     """
     found = published(name)

@@ -48,9 +48,6 @@ class BlindLanguage:
         model: a folder, a Hub id or ``zoo:...``, as for ``cfaug.editing.causal_lm.CausalLM``; or a
             language model with an identity.
         root: folder of cached features; ``None`` caches nothing.
-
-    Raises:
-        UserError: if ``model`` is neither.
     """
 
     def __init__(self, model: str | IdentifiedLanguageModel, root: Path | None = None) -> None:
@@ -65,11 +62,7 @@ class BlindLanguage:
 
     @cached_property
     def identity(self) -> str:
-        """A text that identifies the model's weights and settings.
-
-        Raises:
-            UserError: if the model is missing.
-        """
+        """A text that identifies the model's weights and settings."""
         try:
             return self._model.identity()
         except UserError as error:
@@ -84,9 +77,6 @@ class BlindLanguage:
 
         Args:
             texts: the captions; equal ones are scored once.
-
-        Raises:
-            UserError: if the model is missing, or reads nothing.
         """
 
         def compute(places: list[int]) -> Iterator[np.ndarray]:

@@ -124,12 +124,8 @@ class CaptionChoice(ItemSource):
         """Ask about rows of an open source, and return this benchmark.
 
         Args:
-            index: the source.
             rows: the rows to use, of whole sets; ``None`` for all.
             features: folder of cached features; with ``None`` scores of ``blind`` are not cached.
-
-        Raises:
-            UserError: if a set is not such an item, or if a tag, file or model is missing.
         """
         self._index, self._asked = index, rows
         self._choices = read_choices(str(self.name), index, rows)
@@ -167,11 +163,7 @@ class CaptionChoice(ItemSource):
         return fingerprint(content, labels, list(self.tags), repr(how), *asked)
 
     def run(self, model: Scored) -> Evaluation:
-        """Return accuracy, averages over categories and groups, and the blind scores.
-
-        Raises:
-            UserError: if an image cannot be read, or the model's answers are not numbers.
-        """
+        """Return accuracy, averages over categories and groups, and the blind scores."""
         first, texts, truth = self._choices.first, self._choices.texts, self._choices.truth
         items = ScoredItems(self._index, first[:, None], texts)
         scorer = scorer_of(model, items, self.batch_size, self._question)
@@ -312,7 +304,6 @@ class Choices:
 
     Attributes:
         first: the row of each item's first member, which shows the item's image, int64 (items,).
-        texts: the captions of each item.
         truth: ``TRUE``, ``FALSE`` or ``ABSENT``, int8 (items, captions).
     """
 
@@ -327,13 +318,7 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
     An item with a false caption equal to a true one has no answer: it is left out with a message.
 
     Args:
-        benchmark: the benchmark's name, for messages.
-        index: the source.
         rows: the rows to use, of whole sets; ``None`` for all.
-
-    Raises:
-        UserError: if a set has several images, a label is invalid, a set lacks a true or a false
-            caption, or no item is left.
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     starts = np.flatnonzero(np.diff(np.asarray(index.sets)[chosen], prepend=-1))

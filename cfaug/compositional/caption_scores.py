@@ -112,9 +112,7 @@ def scorer_of(
 
     Args:
         model: a dual encoder, a matcher or an answerer, cached or not.
-        items: the items to score.
         batch_size: number of images, texts, pairs or questions that go through the model together.
-        question: the question to an answerer.
     """
     if isinstance(model, CachedAnswerer):  # an isinstance check would load a cached model
         return AnswererScorer(model, items, batch_size, question)
@@ -131,8 +129,6 @@ class EncoderScorer:
     """Scores by the cosine of a dual encoder's embeddings.
 
     Args:
-        encoder: the model, cached or not.
-        items: the items to score.
         batch_size: number of images or texts embedded at once.
     """
 
@@ -202,8 +198,6 @@ class MatcherScorer:
     """Scores by a matcher, which reads image and caption together.
 
     Args:
-        matcher: the model, cached or not.
-        items: the items to score.
         batch_size: number of pairs scored at once.
     """
 
@@ -231,10 +225,7 @@ class AnswererScorer:
     """Scores by the likelihood of an answer about the caption, per token.
 
     Args:
-        answerer: the model, cached or not.
-        items: the items to score.
         batch_size: number of questions that go to the model together.
-        question: the question to ask.
     """
 
     def __init__(
@@ -331,8 +322,6 @@ def _by_count(
     """Compute values of items, grouping those with the same number of captions.
 
     Args:
-        items: the items to compute values of.
-        width: number of values per caption.
         compute: a function that returns the values (items, captions, width) for item indices and
             their number of captions.
 
@@ -389,9 +378,6 @@ def read_caption_question(name: str) -> CaptionQuestion:
 
     Args:
         name: one of ``SHIPPED``, or a path.
-
-    Raises:
-        UserError: if there is no such file, or its keys or placeholders are wrong.
     """
     file = find_prompt_file(
         name, SHIPPED, "compositional/caption_questions", "benchmark.question",

@@ -36,7 +36,6 @@ class ItemSource(SourceBenchmark):
     """A benchmark of items whose photos may be in another folder.
 
     Args:
-        data: the folder of the items.
         name: the name in tables, ending in the kind; ``None`` takes the folder's name.
         batch_size: number of images or texts computed at once.
         without_leaks: whether to leave out items that show an image that the run was trained on;
@@ -46,9 +45,6 @@ class ItemSource(SourceBenchmark):
         missing: whether items whose photo is missing or unreadable are refused or skipped.
         form: the name of the test, if a folder holds several, such as ``aro_relation``; ``None``
             recognises it.
-
-    Raises:
-        UserError: if ``missing`` or ``form`` is invalid.
     """
 
     images: str | None = None
@@ -73,12 +69,7 @@ class ItemSource(SourceBenchmark):
         return next((one.get for one in FORMS if one.kind == self.form), "")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the items and return a list of this benchmark.
-
-        Raises:
-            UserError: if no folder is given, it holds another test or does not fit, or photos are
-                missing.
-        """
+        """Open the items and return a list of this benchmark."""
         source = self.source()
         if is_world(source):
             return super().open(context)
@@ -218,13 +209,8 @@ def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[s
     A tag is an extra column of an item's first member: a text, or a list of texts.
 
     Args:
-        benchmark: the benchmark's name, for messages.
-        index: the source.
         first: the row of the first member of each item, int64 (items,).
         names: names of further tags, each an extra column of the source.
-
-    Raises:
-        UserError: if the source has no such tag, or a value is neither a text nor a number.
     """
     wanted = dict.fromkeys([*([CATEGORY] if CATEGORY in index.extra_names else []), *names])
     found = {name: read_tag(benchmark, index, first, name) for name in wanted}
@@ -238,12 +224,8 @@ def check_tags(tags: Collection[str], metrics: Collection[str], *beginnings: str
     """Refuse tags with the name of another column of the items or another part of a test.
 
     Args:
-        tags: names of the tags.
         metrics: names of the benchmark's metrics.
         beginnings: prefixes of the names of the benchmark's other columns, such as ``text``.
-
-    Raises:
-        UserError: naming the tag.
     """
     for name in tags:
         if name in (ITEM, CLUSTER, "group", "image", *metrics) or name.startswith(beginnings):
@@ -257,13 +239,8 @@ def read_tag(benchmark: str, index: Index, rows: np.ndarray, name: str) -> list[
     """Return the values of one tag at some rows.
 
     Args:
-        benchmark: the benchmark's name, for messages.
-        index: the source.
         rows: rows of the source, integers (rows,).
         name: the tag, an extra column of the source.
-
-    Raises:
-        UserError: if the source has no such tag, or a value is neither a text nor a number.
     """
     column = index.extra_values(name, rows)
     return [

@@ -93,12 +93,7 @@ class PairMatching(ItemSource):
         """Ask about rows of an open source, and return this benchmark.
 
         Args:
-            index: the source.
             rows: the rows to use, of whole sets; ``None`` for all.
-
-        Raises:
-            UserError: if a set has a single member, no set has two images, or a tag is
-                missing.
         """
         self._index, self._asked = index, rows
         self._rows_N2 = paired_rows(self.name, index, rows).reshape(-1, 2)

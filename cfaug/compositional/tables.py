@@ -93,7 +93,6 @@ class CompositionalTable(PaperTable):
 
         Raises:
             MissingError: if no model has results of any test, unless ``partial``.
-            UserError: if settings or results are invalid.
         """
         sets = self._sets()
         arms = self._arms(runs, {one.benchmark for one in sets.values()})

@@ -32,11 +32,7 @@ NOT_TYPED = ("overrides",)
 
 
 def locate(dotted: str) -> Any:
-    """Import the class or function that ``_target_`` names.
-
-    Raises:
-        UserError: if it cannot be imported.
-    """
+    """Import the class or function that ``_target_`` names."""
     module, _, name = str(dotted).rpartition(".")
     try:
         return getattr(import_module(module), name)
@@ -54,14 +50,9 @@ def bind(
     """Check every node against the signature that will receive it, and return it in those types.
 
     Args:
-        tree: the composed settings.
         command: the function that receives the top-level settings.
         given: {dotted key: typed value} of the settings on the command line.
         options: a function that returns the choices of a group; empty for anything else.
-
-    Raises:
-        UserError: for an unknown key, naming the nearest and all known ones; for a missing key; for
-            a value of a type other than its argument's, naming the choices.
     """
     node = _bind_node(tree, command, "", given or {}, options)
     return {key: _bind_targets(value, key, given or {}) for key, value in node.items()}
@@ -150,10 +141,6 @@ def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
         value: the composed value, of one of YAML's types.
         annotation: the resolved annotation that ``annotation_of`` returns.
         key: the setting's dotted name.
-        given: {dotted key: its value as typed}.
-
-    Raises:
-        UserError: naming the setting, the value and the valid values.
     """
     choices = alternatives_of(annotation)
     for choice in choices:
@@ -260,11 +247,7 @@ def _kind_of_values(choice: Any) -> Any:
 
 
 def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> None:
-    """Refuse an unknown key.
-
-    Raises:
-        UserError: naming the nearest key and all known ones.
-    """
+    """Refuse an unknown key."""
     for key in node:
         if key in taken:
             continue

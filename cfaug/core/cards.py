@@ -89,7 +89,6 @@ def write_card(file: Path, card: Card) -> bool:
     A card without a digest counts as edited: another program or a person wrote it.
 
     Args:
-        file: the card's file.
         card: the card's content, as JSON.
 
     Returns:

@@ -33,9 +33,6 @@ class Attribute:
     Attributes:
         name: the property's name, such as ``brown``; whitespace is normalised.
         score: its confidence, higher is more certain; ``None`` if unknown.
-
-    Raises:
-        UserError: if the name is empty or not text, or the score is not a finite number.
     """
 
     name: str
@@ -56,10 +53,6 @@ class Detection:
         box: its bounding box in pixels, which may extend beyond the image, as detectors predict it.
             ``None`` if unknown.
         attributes: its attributes, the most certain first.
-
-    Raises:
-        UserError: if the label is empty or not text, the score is not a finite number, or the box
-            is not four finite numbers with left < right and top < bottom.
     """
 
     label: str
@@ -80,9 +73,6 @@ def detections_from_json(found: Any, where: str) -> tuple[Detection, ...]:
     Args:
         found: the value of ``detections``. An attribute may also be given as a text, its name.
         where: the example, or the file and line, that errors name.
-
-    Raises:
-        UserError: naming ``where`` and the number of the object that is invalid.
     """
     if not isinstance(found, Sequence) or isinstance(found, str | bytes):
         raise UserError(f"{where}: detections should be a list of objects, not {found!r:.80}")
@@ -109,11 +99,7 @@ def detections_to_json(detections: Iterable[Detection]) -> list[dict[str, Any]]:
 
 
 def detections_of(example: Example) -> tuple[Detection, ...]:
-    """Return the objects that a source or an annotator found in an example's image.
-
-    Raises:
-        UserError: naming the example, if it has no list of objects, or the list is invalid.
-    """
+    """Return the objects that a source or an annotator found in an example's image."""
     if DETECTIONS not in example.extra:
         raise UserError(
             f"example {example.key!r} has no detections: the recipe needs them from the source, "

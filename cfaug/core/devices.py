@@ -20,10 +20,6 @@ def check_device(name: object, key: str = "device") -> None:
 
     Args:
         name: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, ``mps`` or ``xpu``.
-        key: the setting that errors name.
-
-    Raises:
-        UserError: naming the setting and the choices.
     """
     pattern = rf"({'|'.join(KINDS)})|(cuda|xpu):\d+"
     if not isinstance(name, str) or re.fullmatch(pattern, name) is None:
@@ -47,10 +43,6 @@ def choose_device(name: object = "auto", key: str = "device") -> torch.device:
 
     Args:
         name: ``auto``, or one of ``available_devices()``.
-        key: the setting that errors name.
-
-    Raises:
-        UserError: for a device that this machine lacks, naming the devices it has.
     """
     import torch
 
@@ -68,10 +60,6 @@ def check_accelerator(name: str, key: str = "trainer.accelerator") -> None:
 
     Args:
         name: ``auto``, ``cpu``, ``gpu`` (CUDA or Apple's) or ``mps``.
-        key: the setting that errors name.
-
-    Raises:
-        UserError: naming the kinds it has.
     """
     if name in ("auto", "cpu"):
         return
@@ -88,9 +76,6 @@ def lacks_memory(error: BaseException) -> bool:
 
     >>> lacks_memory(MemoryError()), lacks_memory(RuntimeError("shapes differ"))
     (True, False)
-
-    Args:
-        error: an error that torch or Python raised.
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True

@@ -96,7 +96,6 @@ def say(text: str, to: TextIO | None = None) -> None:
     does not depend on being watched.
 
     Args:
-        text: the line to print.
         to: the stream; ``None`` is stderr.
     """
     stream = sys.stderr if to is None else to
@@ -121,7 +120,6 @@ def say_once(text: str, about: str = "") -> None:
     """Print a line as ``say`` does, but only once in a process.
 
     Args:
-        text: the line to print.
         about: its subject; the same line about another subject is printed again.
     """
     say(text)
@@ -131,7 +129,6 @@ def say_record(about: Mapping[str, Any], hidden: Sequence[str] = ()) -> None:
     """Print a command's results on stdout, as lines on a terminal and as JSON for a program.
 
     Args:
-        about: the results by name.
         hidden: the names that are left out on a terminal, because other lines show them.
     """
     if not sys.stdout.isatty():

@@ -39,7 +39,6 @@ def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO
     A reader, even after a power cut, sees all of it or the old file.
 
     Args:
-        path: the file to replace.
         temporary: the temporary file, on the same disk; ``None`` takes a name of this process. A
             file that only one process writes may have a fixed name, so that a killed process leaves
             one behind only once.
@@ -79,7 +78,6 @@ def write_json(
     """Write JSON as ``write_file`` does.
 
     Args:
-        path: the file to write.
         content: the JSON object to write.
         indent: the spaces of indentation per level.
         sort_keys: whether keys are sorted or stay in their order.
@@ -99,7 +97,6 @@ def require_regular(file: Path) -> Path:
     Opening a pipe could block for ever, and a device may have no end.
 
     Raises:
-        UserError: if it is a pipe, a socket or a device, or a link to one.
         OSError: if its state cannot be read for another reason than that it is missing.
     """
     try:
@@ -126,9 +123,6 @@ def check_links(folder: Path, permitted: Sequence[Path] = ()) -> None:
     Args:
         folder: the folder that is about to be read.
         permitted: further folders to which links may lead.
-
-    Raises:
-        UserError: naming the link and its target, or the pipe or device.
     """
     waiting = [os.fspath(folder)]
     while waiting:
@@ -159,12 +153,8 @@ def check_link(link: Path, folder: Path, permitted: Sequence[Path] = ()) -> None
     """Refuse one file as ``check_links`` does; it may lie behind links, or be one.
 
     Args:
-        link: the file.
         folder: the folder that is about to be read.
         permitted: further folders to which links may lead.
-
-    Raises:
-        UserError: naming the link and its target.
     """
     try:
         require_regular(link)
@@ -182,11 +172,7 @@ def check_link(link: Path, folder: Path, permitted: Sequence[Path] = ()) -> None
 
 
 def read_lines(file: Path) -> list[str]:
-    """Return the lines of a text file that are not empty, without spaces around them.
-
-    Raises:
-        UserError: if the file cannot be read, or has no such line.
-    """
+    """Return the lines of a text file that are not empty, without spaces around them."""
     try:
         text = require_regular(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -215,7 +201,6 @@ def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
 
     Args:
         folder: the final place; its parents are created.
-        whole: a function that says whether an existing folder is whole.
 
     Raises:
         OSError: if the disk cannot be written; no temporary folder remains then.
@@ -324,7 +309,6 @@ def write_kept(folder: Path, name: str, suffix: str, content: bytes) -> Path:
     """Write a file atomically; its folder is created if missing.
 
     Args:
-        folder: the folder to write into.
         name: the file's name, without its checksum.
         suffix: the end of the file's name, such as ``.npy``.
         content: the file's bytes.

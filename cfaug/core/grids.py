@@ -35,9 +35,6 @@ class GridMember:
         prefix: the beginning of the caption, such as "A photo of"; may be empty.
         neutral: the caption without attributes, such as "A photo of a doctor".
         attributes: the attributes' values by name, in the order of the grid.
-
-    Raises:
-        UserError: if a field is not text or is empty (a prefix may be), or attributes are missing.
     """
 
     subject: str
@@ -63,15 +60,7 @@ class GridMember:
 
 
 def require_attributes(found: object, where: str) -> dict[str, str]:
-    """Return the attributes if they are valid.
-
-    Args:
-        found: a mapping from names to values.
-        where: the place that errors name.
-
-    Raises:
-        UserError: naming ``where``, if there is none, or a name or value is empty or not text.
-    """
+    """Return the attributes if they are valid."""
     if not isinstance(found, Mapping) or not found:
         raise UserError(f"{where}: attributes should map names to values, not {found!r}")
     for name, value in found.items():
@@ -82,9 +71,6 @@ def require_attributes(found: object, where: str) -> dict[str, str]:
 
 def attribute_combinations(attributes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
     """Return every combination of values, the first attribute in the outer loop.
-
-    Args:
-        attributes: the values of each attribute by its name.
 
     >>> attribute_combinations({"race": ["White", "Black"], "gender": ["male", "female"]})[1]
     {'race': 'White', 'gender': 'female'}
@@ -116,7 +102,6 @@ def grid_key(prefix: str, grid: str, subject: str) -> str:
 
     Args:
         prefix: the beginning of the set's captions; may be empty.
-        grid: the grid's name.
         subject: the subject, such as an occupation.
 
     >>> grid_key("A photo of", "race_gender", "Police Officer"), grid_key("", "race_gender", "CEO")
@@ -187,9 +172,6 @@ def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelli
         values: the values of the grid's attributes.
         asked: the names of labellings; ``gender|race`` stands for every value of race. ``None``
             requests the usual ones.
-
-    Raises:
-        UserError: if two combinations of the grid's attributes have the same name.
     """
     if asked is None:
         return usual_labellings(values)
@@ -214,9 +196,6 @@ def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None)
     Args:
         grids: the values of each grid's attributes, by the grid's name.
         asked: the names that ``find_labellings`` takes.
-
-    Raises:
-        UserError: naming the labelling and the choices.
     """
     if asked is not None and not asked:
         raise UserError("benchmark.labellings=[] is invalid: name some, or null for the usual")

@@ -74,9 +74,6 @@ def check_logger(kind: str) -> None:
 
     Args:
         kind: the kind of the logger; a logger without a package of its own passes.
-
-    Raises:
-        UserError: naming the package and the extra that installs it.
     """
     modules = LOGGERS.get(kind, ())
     # A folder ./wandb of earlier runs is found as well, as a namespace package without a file.

@@ -56,9 +56,6 @@ class ImageTransform:
             both sides, as SigLIP's and FLAVA's authors do.
         resized: the side in pixels after the resize; ``None`` is ``size``, so that nothing is
             cropped off a square.
-
-    Raises:
-        UserError: for a side beyond ``LARGEST_SIDE``, or a crop larger than the resized image.
     """
 
     size: int
@@ -148,11 +145,7 @@ def stack_pixels(images: Sequence[np.ndarray], size: int) -> np.ndarray:
 
 
 def decode_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode an encoded image to RGB, after checking the size in its header.
-
-    Raises:
-        UserError: naming ``name``, if it is not an image, larger than ``max_pixels``, or truncated.
-    """
+    """Decode an encoded image to RGB, after checking the size in its header."""
     image = open_image(data, name, max_pixels)
     try:
         image.load()
@@ -167,12 +160,7 @@ def cut_out(data: bytes, box: tuple[int, ...], name: str) -> bytes:
     """Return a part of an encoded image as a PNG, black where it extends beyond the image.
 
     Args:
-        data: the encoded image.
         box: left, top, right and bottom in pixels, the latter two excluded.
-        name: the image's name in errors.
-
-    Raises:
-        UserError: naming ``name``, if it cannot be decoded, or the part is empty or too large.
     """
     width, height = box[2] - box[0], box[3] - box[1]
     if width < 1 or height < 1 or width * height > MAX_PIXELS:
@@ -189,10 +177,6 @@ def as_image(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Imag
 
     Args:
         pixels: uint8 (height, width, 3), or an encoded file.
-        name: the file's name in errors.
-
-    Raises:
-        UserError: if a file cannot be decoded or is too large.
     """
     from PIL import Image
 
@@ -204,10 +188,6 @@ def as_floats(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Ten
 
     Args:
         pixels: uint8 (height, width, 3), or an encoded file.
-        name: the file's name in errors.
-
-    Raises:
-        UserError: if a file cannot be decoded or is too large.
     """
     import torch
 
@@ -224,12 +204,7 @@ def round_pixels(images: Tensor) -> np.ndarray:
 
 
 def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Open an image, reading only its header.
-
-    Raises:
-        UserError: naming ``name``, if it is not an image, has more than ``max_pixels`` according to
-            its header, or has tones that cannot be converted to 8 bits.
-    """
+    """Open an image, reading only its header."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -278,13 +253,6 @@ def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:
     at 255. Pillow reads other deep images with 8 bits already. Transparency is dropped, as in
     CLIP's transform.
 
-    Args:
-        image: an image of any mode.
-        name: the image's name in errors.
-
-    Raises:
-        UserError: naming ``name``, if the scale of its tones is unknown: floating-point, 32-bit or
-            signed tones.
     """
     if image.mode == "RGB":
         return image
@@ -368,9 +336,6 @@ def check_images_differ(images: Iterable[tuple[str, Hashable]], where: str) -> N
     Args:
         images: (name, digest) of each member's image.
         where: the place of the set, for the error.
-
-    Raises:
-        UserError: if two members show the same image, naming ``where`` and both images.
     """
     seen: dict[Hashable, str] = {}
     for name, content in images:
@@ -391,14 +356,9 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> D
     Args:
         read: a function that returns the image's bytes at (offset, length).
         length: the length of the whole image, in bytes.
-        where: the place of the image, for messages.
 
     Returns:
         The digest of all its bytes.
-
-    Raises:
-        UserError: if this is not an image, or one with too many pixels, truncated, or shorter than
-            ``length``, naming ``where``.
     """
     if length == 0:
         raise UserError(f"{where}: the image is empty (0 bytes)")

@@ -75,7 +75,6 @@ def call(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     ``subprocess.call`` would kill it after a quarter of a second, before it could save.
 
     Args:
-        command: the program and its arguments.
         env: its environment variables; ``None`` takes those of this process.
     """
     with subprocess.Popen(command, env=env) as process:
@@ -156,7 +155,6 @@ def acquire(file: IO[str] | int, *, shared: bool = False, wait: bool = True) -> 
     """Lock an open file until it is closed; convert a lock that is already held.
 
     Args:
-        file: an open file, or its descriptor.
         shared: whether other shared locks are admitted; an exclusive one never is.
         wait: whether to block until other processes release the file; otherwise return at once.
 
@@ -176,11 +174,9 @@ def hold_lock(path: Path, refusal: str | None = None) -> Iterator[None]:
     """Hold an exclusive lock on a file while the block runs; the file is created if missing.
 
     Args:
-        path: the file to lock.
         refusal: the error's message if another process holds the lock; ``None`` waits for it.
 
     Raises:
-        UserError: with ``refusal``, if another process holds the lock.
         OSError: if the file cannot be opened.
     """
     with path.open("a", encoding="utf-8") as file:
@@ -237,9 +233,6 @@ def use_threads(threads: Threads) -> None:
     Args:
         threads: the number, at least 1; ``None`` leaves it to OMP_NUM_THREADS or the number of
             cores.
-
-    Raises:
-        UserError: for a number below 1.
     """
     check(threads, Threads, "threads")
     if threads is None:

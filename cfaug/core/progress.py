@@ -31,7 +31,6 @@ class Progress:
         what: the work, such as "indexing photos".
         total: the number of units to do; ``None`` if unknown.
         unit: the name of the units in the plural, such as "images"; "bytes" are shown in MiB.
-        shown: whether anything is shown.
     """
 
     def __init__(self, what: str, total: int | None, unit: str, *, shown: bool = True) -> None:
@@ -122,7 +121,6 @@ def watch(
     """Yield items, showing how many units are done.
 
     Args:
-        items: the items to yield.
         what: the work, such as "indexing photos".
         total: the number of units in all items together; ``None`` if unknown.
         unit: the name of the units in the plural.

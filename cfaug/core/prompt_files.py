@@ -27,9 +27,6 @@ def find_prompt_file(
         folder: the folder of the shipped files within the package.
         setting: the setting that gives the name, for the error.
         holds: the required content of the user's own file, for the error.
-
-    Raises:
-        UserError: if there is no such file.
     """
     if name in shipped:
         return Path(str(files("cfaug"))) / folder / f"{name}.yaml"
@@ -48,9 +45,6 @@ def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
     Args:
         file: a YAML file of at most ``MOST_BYTES``.
         wanted: the required keys; no others are allowed.
-
-    Raises:
-        UserError: if ``read_yaml`` raises one, or the keys differ.
     """
     found = read_yaml(file)
     if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
@@ -63,9 +57,6 @@ def read_yaml(file: Path) -> Any:
 
     Args:
         file: a regular file.
-
-    Raises:
-        UserError: naming the file, if it is too large, not YAML, or unreadable.
     """
     try:
         if (size := require_regular(file).stat().st_size) > MOST_BYTES:

@@ -66,9 +66,6 @@ class AskedQuestion:
         answer: the index of the right option; ``None`` if the set gives no answer. An index without
             an option is not refused here: ``cfaug.cfmm.question_checks`` finds it.
         extra: the set's further fields about the question, JSON.
-
-    Raises:
-        UserError: if the id is invalid, or the text or an option is empty or not text.
     """
 
     id: str
@@ -119,9 +116,6 @@ class AskedImage:
         category: the category that tables report by; may be empty.
         questions: the questions in order; the basic one precedes its counterfactual ones.
         extra: the set's further fields about the image, JSON.
-
-    Raises:
-        UserError: if the key is invalid, there is no question, or an id is duplicated.
     """
 
     key: str
@@ -165,12 +159,7 @@ def question_of(text: str, details: object, where: str) -> AskedQuestion:
     """Return the question with a text and details.
 
     Args:
-        text: the question's text.
         details: the result of ``details_of``, as JSON.
-        where: the place that errors name.
-
-    Raises:
-        UserError: naming the place, if the details are invalid.
     """
     try:
         return AskedQuestion(
@@ -186,11 +175,7 @@ def question_of(text: str, details: object, where: str) -> AskedQuestion:
 
 
 def example_of(asked: AskedImage) -> Example:
-    """Return the example that generation starts from; its text is the basic question.
-
-    Raises:
-        UserError: unless there is one basic question and at least one counterfactual one.
-    """
+    """Return the example that generation starts from; its text is the basic question."""
     basic, further = asked.of_kind(BASIC), asked.of_kind(COUNTERFACTUAL)
     if len(basic) != 1 or not further:
         raise UserError(
@@ -203,11 +188,7 @@ def example_of(asked: AskedImage) -> Example:
 
 
 def questions_of(example: Example) -> tuple[AskedQuestion, ...]:
-    """Return the questions of an example that ``example_of`` made, the basic one first.
-
-    Raises:
-        UserError: if the example has no questions.
-    """
+    """Return the questions of an example that ``example_of`` made, the basic one first."""
     found = example.extra.get(QUESTIONS)
     where = f"example {example.key!r}"
     if not isinstance(found, list) or not found:
@@ -236,13 +217,9 @@ class Question:
 
     Attributes:
         text: the question, without options or image.
-        options: the options, any number.
         demonstrations: the solved examples, in the order in which they are shown.
         opening: the beginning of the answer before an option, such as a rationale that the model
             wrote; it is not scored.
-
-    Raises:
-        UserError: if the question or an option is empty.
     """
 
     text: str

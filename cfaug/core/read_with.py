@@ -59,7 +59,6 @@ def find_unread(
     """Return {setting that the class does not read: the conditions of which one has to hold}.
 
     Args:
-        target: the class.
         node: its settings; those that are missing have their defaults.
         tested: {``MODEL``, ``TRAINED``, ...: what is known of the model to evaluate}.
 
@@ -122,7 +121,6 @@ def describe_conditions(conditions: Sequence[Condition], prefix: str = "") -> st
     """Return conditions as they are typed.
 
     Args:
-        conditions: the conditions, of which one has to hold.
         prefix: the node of the settings, with its dot.
 
     >>> describe_conditions([{"protocol": ("write",), "rationale": GIVEN}], "benchmark.")

@@ -84,11 +84,7 @@ def check_fields(settings: Any, node: str = "") -> None:
     does not have are left to the caller.
 
     Args:
-        settings: a dataclass instance, frozen or not.
         node: the prefix of the settings' names, ``data`` for ``data.drop_last``; empty at the top.
-
-    Raises:
-        UserError: naming the first invalid setting, its value and the allowed values.
     """
     for name, annotation in _annotations(settings.__class__):
         value = getattr(settings, name)
@@ -101,12 +97,8 @@ def check(value: Any, annotation: Any, key: str) -> None:
     """Check one value against an annotation.
 
     Args:
-        value: a value of one of YAML's types.
         annotation: its annotation, such as ``Positive | None``.
         key: the setting's dotted name.
-
-    Raises:
-        UserError: naming the setting, the value and the allowed values.
     """
     if not accepts(value, annotation):
         raise UserError(explain_refusal(value, annotation, key))
@@ -117,10 +109,6 @@ def check_part(part: int, parts: int) -> None:
 
     Args:
         part: the number of the part, from 0.
-        parts: the number of parts.
-
-    Raises:
-        UserError: naming both numbers.
     """
     check(part, int, "part")
     check(parts, int, "parts")
@@ -237,8 +225,6 @@ def explain_refusal(value: Any, annotation: Any, key: str) -> str:
     """Return the message that refuses a value, with the invalid item and the allowed ones.
 
     Args:
-        value: a value that is not allowed.
-        annotation: the annotation that it does not conform to.
         key: the setting's dotted name.
     """
     choices = alternatives_of(annotation)

@@ -64,10 +64,6 @@ def resolve(
         revision: the commit of a Hub id; ``None`` for the newest.
         wanted: patterns of the files to download; ``None`` is one model with its tokenizer.
         fetch: whether to download a Hub id; otherwise earlier downloads are used.
-
-    Raises:
-        UserError: if there is none, naming what to do about it; or if a file in it is a link that
-            leads out of the folder, a pipe or a device.
     """
     path = Path(name_or_path).expanduser()
     if revision is not None and (name_or_path.startswith((ZOO, PACKAGE)) or path.is_dir()):
@@ -188,11 +184,6 @@ def _remember_commit(folder: Path, revision: str, commit: str) -> None:
     """Record the commit of a branch or tag in the Hub's cache, for commands without a network.
 
     ``snapshot_download`` does so only for a branch or tag that it looks up itself.
-
-    Args:
-        folder: the snapshot, ``.../snapshots/COMMIT``.
-        revision: the requested branch, tag or commit.
-        commit: its commit.
     """
     file = folder.parent.parent / "refs" / revision
     if revision == commit or (file.is_file() and file.read_text(encoding="utf-8") == commit):
@@ -203,11 +194,7 @@ def _remember_commit(folder: Path, revision: str, commit: str) -> None:
 
 
 def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
-    """Return the weight files of a ``save_pretrained`` folder, safetensors first.
-
-    Raises:
-        UserError: if there are none; the message lists the folder.
-    """
+    """Return the weight files of a ``save_pretrained`` folder, safetensors first."""
     for name in names:
         whole, listing = folder / name, folder / f"{name}.index.json"
         if whole.is_file():
@@ -219,11 +206,7 @@ def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
 
 
 def _shards(listing: Path) -> list[str]:
-    """Return the weight files that an index names; they must be beside it.
-
-    Raises:
-        UserError: if it is not an index, or names a file elsewhere.
-    """
+    """Return the weight files that an index names; they must be beside it."""
     try:
         names = sorted(set(json.loads(listing.read_text(encoding="utf-8"))["weight_map"].values()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -243,10 +226,6 @@ def open_clip_folder(architecture: str, *, fetch: bool = True) -> Path | None:
 
     Args:
         architecture: open_clip's name of the architecture, such as ``hf-hub:ORG/NAME``.
-        fetch: whether to download a Hub id.
-
-    Raises:
-        UserError: if the folder is missing.
     """
     for prefix in OPEN_CLIP_FOLDERS:
         if architecture.startswith(prefix):
@@ -255,11 +234,7 @@ def open_clip_folder(architecture: str, *, fetch: bool = True) -> Path | None:
 
 
 def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
-    """Return the weight file of an open_clip model; ``None`` for a tag of published weights.
-
-    Raises:
-        UserError: if a folder or a Hub id is missing or has no weights.
-    """
+    """Return the weight file of an open_clip model; ``None`` for a tag of published weights."""
     folder = open_clip_folder(architecture)
     if folder is not None:
         return find_weights(folder, OPEN_CLIP_WEIGHTS)[0]
@@ -276,11 +251,7 @@ def parameter_count(paths: Sequence[Path]) -> int | None:
 
 
 def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each tensor in a safetensors file, from its header.
-
-    Raises:
-        UserError: if it is not such a file.
-    """
+    """Return the shape of each tensor in a safetensors file, from its header."""
     try:
         with require_regular(path).open("rb") as handle:
             size = int.from_bytes(handle.read(8), "little")
@@ -327,7 +298,6 @@ def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
     False
 
     Args:
-        weights: the hash of the weights.
         settings: the model's settings that change its answers; ``None`` is a setting's default.
     """
     told = {name: value for name, value in settings.items() if value is not None}
@@ -342,11 +312,7 @@ def sha256_text(text: str) -> str:
 
 
 def refuse_pickles(paths: Sequence[Path]) -> None:
-    """Refuse pickles of anything but tensors, as reading them can run code.
-
-    Raises:
-        UserError: naming the file.
-    """
+    """Refuse pickles of anything but tensors, as reading them can run code."""
     import pickle
 
     import torch

@@ -263,9 +263,6 @@ def visual_words(kind: Kind, file: str | None = None) -> tuple[str, ...]:
         kind: the name of a shipped list.
         file: the path of the user's own list; ``None`` takes the shipped one.
 
-    Raises:
-        UserError: if the file cannot be read or holds no name.
-
     >>> visual_words("attributes")[:3]
     ('black', 'white', 'gray')
     """

@@ -44,7 +44,6 @@ class CaptionGrid:
     """A grid of captions.
 
     Attributes:
-        name: the name of the grid.
         subject_type: the type of its subjects, such as "occupation".
         prefixes: the beginnings of captions, such as "A photo of".
         template: the template of captions, with ``{prefix}``, ``{subject}`` and every attribute in
@@ -129,10 +128,6 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
         grid: the name of a shipped grid, or the path of a YAML file.
         keep_duplicates: whether to keep subjects that repeat an earlier one, ignoring case, and
             known misprints.
-
-    Raises:
-        UserError: if there is no such grid (it names the shipped ones), or the file is invalid (it
-            names the file and the problem).
     """
     named = grid in shipped_grids()
     if not named and not grid.lower().endswith(SUFFIXES):
@@ -166,11 +161,7 @@ def _neutral(read: GridFile) -> str:
 
 
 def _check_template(grid: CaptionGrid, path: Path) -> None:
-    """Refuse templates that lack or repeat a required name, or have another one.
-
-    Raises:
-        UserError: for such a template; it names the file, the template and the required names.
-    """
+    """Refuse templates that lack or repeat a required name, or have another one."""
     for what, template, wanted in (
         ("template", grid.template, ["subject", *grid.attributes]),
         ("neutral", grid.neutral, ["subject"]),
@@ -264,11 +255,7 @@ class AttributeGrid:
     takes_grids: ClassVar[bool] = True
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return one proposal for each example; the first attribute is the outer loop.
-
-        Raises:
-            UserError: if an example is not a grid.
-        """
+        """Return one proposal for each example; the first attribute is the outer loop."""
         return [Edited((_propose(one),)) for one in examples]
 
     def describe(self) -> dict[str, str]:
@@ -308,11 +295,7 @@ def placeholders(template: str, where: str) -> list[str]:
     """Return the names that a template has in braces, in order.
 
     Args:
-        template: the template.
         where: the place of the template that errors name, such as ``FILE: neutral``.
-
-    Raises:
-        UserError: if braces contain anything other than a name.
 
     >>> placeholders("a {race} {gender} doctor", "")
     ['race', 'gender']
@@ -329,7 +312,6 @@ def fill(template: str, words: Mapping[str, str]) -> str:
 
     Args:
         template: a text with names in braces; names that are not in ``words`` stay.
-        words: {name: words}.
 
     >>> fill("{prefix} a {race} {subject}", {"prefix": "", "race": "Asian", "subject": "umpire"})
     'an Asian umpire'

@@ -48,12 +48,7 @@ class CausalLM(Pretrained):
     ineffective = Pretrained.ineffective | {"share_prefixes"}
 
     def perplexity(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return exp of the mean negative log-likelihood per scored token: (texts,).
-
-        Raises:
-            UserError: if a text has no token to score, if the model cannot share prefixes, or if
-                its tokenizer lacks the beginning-of-text token that ``add_start_token`` needs.
-        """
+        """Return exp of the mean negative log-likelihood per scored token: (texts,)."""
         every = self._rows(texts)
         for text, row in zip(texts, every, strict=True):
             if len(row) < 2:
@@ -69,14 +64,9 @@ class CausalLM(Pretrained):
         """Return the natural log of the probability of each text: float64 (texts,).
 
         Args:
-            texts: the texts to score.
             contexts: the unscored text directly before each text, with the space between the two;
                 ``None`` for no context. Both are tokenised together; a token that joins the two
                 belongs to the text.
-
-        Raises:
-            UserError: if a context and its text are longer than the model can read, or for the
-                reasons of ``perplexity``.
         """
         before = ["" for _ in texts] if contexts is None else list(contexts)
         every = self._rows([a + b for a, b in zip(before, texts, strict=True)], cut=False)
@@ -120,11 +110,7 @@ class CausalLM(Pretrained):
         return list(self.tokenizer.batch_decode(new, skip_special_tokens=True))
 
     def _rows(self, texts: Sequence[str], *, cut: bool = True) -> list[list[int]]:
-        """Return each text's tokens, after the beginning-of-text token if it is configured.
-
-        Raises:
-            UserError: if there is no such token, or a text that may not be cut is too long.
-        """
+        """Return each text's tokens, after the beginning-of-text token if it is configured."""
         first = [self.tokenizer.bos_token_id] if self.add_start_token else []
         if None in first:
             raise UserError(

@@ -69,10 +69,6 @@ class EditFormat:
 
         Args:
             name: the name of a prompt, or a kind, which selects the first prompt of that kind.
-            caption: the caption to edit.
-
-        Raises:
-            UserError: if there is no such prompt.
         """
         prompt = self.find(name)
         said = prompt.name if self.named else prompt.instruction
@@ -82,11 +78,7 @@ class EditFormat:
         return f"{before}{said}{between}{prompt.input(caption)}{after}"
 
     def find(self, name: str) -> EditPrompt:
-        """Return the prompt of a name, or the first of a kind.
-
-        Raises:
-            UserError: if there is no such prompt; it names the available ones.
-        """
+        """Return the prompt of a name, or the first of a kind."""
         kinds = [one for one in self.prompts.values() if one.kind == name]
         found = self.prompts.get(name) or next(iter(kinds), None)
         if found is None:
@@ -116,11 +108,7 @@ class EditFormat:
 
     @classmethod
     def read(cls, folder: Path) -> EditFormat:
-        """Return the format of a tuned model.
-
-        Raises:
-            UserError: if the folder has no format, or an invalid one.
-        """
+        """Return the format of a tuned model."""
         file = folder / FILE
         try:
             about = json.loads(require_regular(file).read_text(encoding="utf-8"))
@@ -187,7 +175,6 @@ class EditAnswer:
 
     Attributes:
         caption: the caption with normalised white space.
-        prompt: the name of the prompt.
         edits: the edited captions, in order.
     """
 
@@ -204,10 +191,6 @@ def group_rows(
     Args:
         rows: pairs (``FILE, line N``, row) from ``cfaug.data.sources.lists.json_lines``.
         asked: the format with the prompts that ``kind`` names.
-        owner: the file, which errors name.
-
-    Raises:
-        UserError: if a row is invalid or duplicated (it names the line), or if there are no rows.
     """
     lines: dict[tuple[str, str, str], str] = {}
     found: dict[tuple[str, str], list[str]] = {}
@@ -255,13 +238,9 @@ def split_by_caption(
     Args:
         answers: the answers that ``group_rows`` returns.
         share: the share of captions to hold out, in [0, 1); at least one caption unless it is 0.
-        seed: the seed of the draw of captions.
 
     Returns:
         The answers for training, and the held-out ones.
-
-    Raises:
-        UserError: if no caption is left to train on.
     """
     keys = sorted({caption_key(one.caption) for one in answers})
     aside = 0 if not share else max(1, round(share * len(keys)))
@@ -290,11 +269,7 @@ def _key(text: str) -> str:
 
 
 def _text(row: Mapping[str, Any], name: str, where: str) -> str:
-    """Return the text of a column, with normalised white space.
-
-    Raises:
-        UserError: if it is missing, or is not a text.
-    """
+    """Return the text of a column, with normalised white space."""
     if name not in row:
         raise UserError(f"{where}: {name!r} is missing: {_form()}")
     value = row[name]

@@ -35,9 +35,6 @@ class EditPrompt:
         name: the name of its file: the kind of the edits, and after a hyphen a name that
             distinguishes the prompts of one kind.
         text: the prompt, with the placeholder ``<caption>``.
-
-    Raises:
-        UserError: if the name is invalid, or ``<caption>`` is missing or duplicated.
     """
 
     name: str
@@ -95,9 +92,6 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
     Args:
         where: ``examples``, ``plain``, or the path of a folder.
         kinds: the requested kinds, in the order of the result; ``None`` for all.
-
-    Raises:
-        UserError: if the folder has no prompt, a file is invalid, or a kind has no prompt.
     """
     prompts = [_read(file) for file in _list_files(where)]
     if not prompts:
@@ -174,7 +168,6 @@ def fill(template: str, question: str, options: Sequence[str]) -> str:
 
     Args:
         template: a template of a ``Wording``.
-        question: the text of the question.
         options: the texts of the options, in the order in which they are shown.
     """
     given = {"question": question, "options": ", ".join(options)}
@@ -189,9 +182,6 @@ def read_wording(name: str) -> Wording:
 
     Args:
         name: one of ``SHIPPED``, or the path of a file.
-
-    Raises:
-        UserError: if there is no such file, or a template is missing or invalid.
     """
     file = find_prompt_file(
         name, SHIPPED_WORDINGS, "editing/question_wordings", "benchmark.wording", "the same keys"

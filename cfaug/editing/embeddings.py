@@ -101,11 +101,7 @@ class WordVectors:
         check_fields(self, "word vectors")
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return embeddings (texts, dim): of unit length, or 0 for a text of unknown words.
-
-        Raises:
-            UserError: if the file cannot be read, or a line is not a vector.
-        """
+        """Return embeddings (texts, dim): of unit length, or 0 for a text of unknown words."""
         rows, vectors = self._table
         found = np.zeros((len(texts), vectors.shape[1]))
         for i, text in enumerate(texts):

@@ -184,7 +184,6 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
     """Return a Markdown page: captions and candidates left by stage, and random edits.
 
     Args:
-        edited: the result for every caption.
         examples: the largest number of edits to show, drawn without replacement.
         seed: the seed of the draw, which depends only on it and on the number of edits.
     """

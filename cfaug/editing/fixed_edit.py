@@ -63,11 +63,7 @@ class FixedEdit:
             )
 
     def check_source(self, examples: Sequence[Example]) -> None:
-        """Refuse classes without any example.
-
-        Raises:
-            UserError: if there is such a class; it names the class and existing ones.
-        """
+        """Refuse classes without any example."""
         there = sorted({one.label for one in examples if one.label is not None})
         for label in self.labels:
             if label not in there:
@@ -152,11 +148,7 @@ class AddReconstruction:
             self.editor.check_source(examples)
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the editor's result for each example, in order, with the control first.
-
-        Raises:
-            UserError: if an edit has the kind of the control or of the original photos.
-        """
+        """Return the editor's result for each example, in order, with the control first."""
         return [
             self._add(example, edited)
             for example, edited in zip(examples, self.editor.edit(examples), strict=True)

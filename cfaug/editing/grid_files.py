@@ -41,14 +41,10 @@ class GridFile:
     """The content of a grid's file.
 
     Attributes:
-        name: the name of the grid.
         subject_type: the type of its subjects, such as "occupation".
         subjects: the subjects as printed, before corrections.
         corrections: {printed subject: corrected subjects} for misprints.
-        prefixes: the beginnings of captions.
-        template: the template of captions.
         neutral: the template without attributes; ``None`` if the file has none.
-        attributes: {attribute: {value: its words in captions}}.
     """
 
     name: str
@@ -66,12 +62,7 @@ class GridFile:
 
 
 def read_grid_file(path: Path) -> GridFile:
-    """Read the file of a grid.
-
-    Raises:
-        UserError: for invalid UTF-8 or YAML, a tag, a key that is unknown, missing or duplicated,
-            or a value that is not text, empty or duplicated; it names the file and the culprit.
-    """
+    """Read the file of a grid."""
     found = _mapping(_load(path), str(path))
     unknown = [key for key in found if key not in KEYS]
     missing = [key for key in REQUIRED if found.get(key) is None]
@@ -128,11 +119,7 @@ def _load(path: Path) -> Any:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file.
-
-    Raises:
-        UserError: if it cannot be read, is too large, or is not UTF-8.
-    """
+    """Return the text of a file."""
     try:
         with require_regular(path).open("rb") as handle:
             content = handle.read(MOST_BYTES + 1)
@@ -153,11 +140,7 @@ def _mapping(found: Any, where: str) -> dict[Any, Any]:
 
 
 def _text(found: Any, where: str, *, braces: bool = False) -> str:
-    """Return a text on one line.
-
-    Raises:
-        UserError: if it is not a text, is empty, or has braces outside a template.
-    """
+    """Return a text on one line."""
     if not isinstance(found, str):
         raise UserError(
             f"{where} should be a text, not {reprlib.repr(found)}: put it in quotes if it is one"
@@ -227,13 +210,7 @@ def _values(found: Any, path: Path, name: str) -> Mapping[str, str]:
 def _words(
     found: Any, path: Path, name: str
 ) -> tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]:
-    """Return the words of a list, and the corrections of misprinted ones.
-
-    Args:
-        found: a list, the name of a shipped list, or of a .txt file beside the grid's file.
-        path: the file of the grid.
-        name: the name of the key, for errors.
-    """
+    """Return the words of a list, and the corrections of misprinted ones."""
     where = f"{path}: {name}"
     check = partial(_text, where=where)
     if isinstance(found, list):

@@ -350,11 +350,7 @@ class TunedModel(_LanguageEdits):
         return self._folder if self.adapter is None else Path(self.adapter).expanduser()
 
     def describe(self) -> dict[str, str]:
-        """Return the name, the hash of the weights, and the wording of the prompts.
-
-        Raises:
-            UserError: if the folder has no file of the wording, or an invalid one.
-        """
+        """Return the name, the hash of the weights, and the wording of the prompts."""
         _ = self.format
         words = sha256_text(str(read_json(self._own_folder / FILE)))
         return {**super().describe(), "perturber format": f"sha256:{words[:16]}"}

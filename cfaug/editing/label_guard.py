@@ -210,9 +210,6 @@ class LabelGuard:
 
         The notes are ``label_similarity``, by the rule's measure, and ``label_gone`` if the caption
         no longer names the class.
-
-        Raises:
-            UserError: if an example has no label; it names the example.
         """
         for edit in edits:
             self._check(edit)

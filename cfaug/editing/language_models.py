@@ -126,11 +126,7 @@ class SentenceEncoder(Pretrained):
     provides = (SentenceEmbedder,)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return unit embeddings (texts, dim).
-
-        Raises:
-            UserError: if the folder specifies another pooling.
-        """
+        """Return unit embeddings (texts, dim)."""
         _check_pooling(self._folder)
 
         def mean(ids: Tensor, shown: Tensor, rows: list[int]) -> Tensor:
@@ -304,11 +300,7 @@ class SampledLM(CausalLM):
 
 
 class KeyedNoise:
-    """Adds Gumbel noise to the logits of each row, from its own stream.
-
-    Args:
-        seeds: the seed of each row.
-    """
+    """Adds Gumbel noise to the logits of each row, from its own stream."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         import torch

@@ -76,11 +76,7 @@ class Paraphrase:
         check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return the proposals for the first text of each example, in order.
-
-        Raises:
-            UserError: if ``synonym`` is used and there is no WordNet on this machine.
-        """
+        """Return the proposals for the first text of each example, in order."""
         sentences = [split(normalise(example.text)) for example in examples]
         tags = self.tagger.tag([one.words for one in sentences])
         draws = draw_for(self.seed, METHOD, examples)
@@ -262,7 +258,6 @@ class Phrases:
 
     Attributes:
         sentence: the words of the caption.
-        tags: the tag of each word.
         start: the index of the word after the medium and its "of"; 0 without a medium.
         nouns: the runs of nouns from ``start`` on, without nouns that count or locate another.
     """

@@ -61,11 +61,7 @@ class Pretrained(Checkpoint):
         check_device(self.device, f"device of {self.name_or_path}")
 
     def load(self, protocol: type | None = None) -> Self:
-        """Return itself: the weights are loaded on first use.
-
-        Raises:
-            UserError: if the model does not provide the protocol.
-        """
+        """Return itself: the weights are loaded on first use."""
         choose_protocol(self.provides, protocol, self.owner)
         return self
 

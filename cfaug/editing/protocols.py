@@ -60,13 +60,11 @@ class Candidate:
 
     Attributes:
         row: the index of the caption in the call.
-        example: the example of the caption.
         original: the words of the caption.
         part_of_speech: the part of speech of the replaced words: noun, adjective or verb.
         position: the number of the slot among the caption's slots, from 0.
         slot: the place of the replaced words in the original.
         tag: the tag of the last of these words in the original.
-        after: the new word.
         edited: the words of the edited caption; ``slot.first`` is the index of the new word.
         rank: the rank of the word among the filler's guesses, from 0.
         probability: the filler's probability of the word.
@@ -180,7 +178,6 @@ def propose_change(
 
     Args:
         example: the example whose first text was changed.
-        changed: the changed text.
         kind: the kind of the edit, such as ``deletion``.
         changes: the changes in order, each a JSON object.
         reason: the reason, in one word, why the text is unchanged; ignored if it is changed.
@@ -225,7 +222,6 @@ class VariationRequest:
     Attributes:
         caption: the caption with normalised white space; never empty.
         prompt: the prompt that names the kind of edit.
-        count: the largest number of variations.
         seed: the seed of everything random about the answer, only for this request.
     """
 
@@ -260,11 +256,7 @@ class VariationModel(Described, Protocol):
     """Writes variations of captions: rules, a local language model, or a server."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
-        """Return the answer to each request, in order, independent of the other requests.
-
-        Raises:
-            UserError: if no request can be answered, for example because a server is unreachable.
-        """
+        """Return the answer to each request, in order, independent of the other requests."""
         ...
 
 
@@ -274,11 +266,8 @@ class CaptionEdit:
 
     Attributes:
         row: the index of the caption in the call.
-        example: the example of the caption.
         caption: the caption before the edit, with normalised white space.
-        text: the caption after the edit.
         prompt: the name of the prompt that requested the edit.
-        kind: the requested kind of edit.
         notes: the findings of guards and checks, as JSON.
     """
 

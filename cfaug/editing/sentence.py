@@ -81,8 +81,6 @@ def replace_slot(sentence: Sentence, slot: Slot, word: str, *, article: bool = F
     """Replace a slot's words by one word; the rest keeps its characters.
 
     Args:
-        sentence: the sentence to edit.
-        slot: the words to replace.
         word: the new word, in its final case.
         article: whether "a" or "an" right before the slot is adapted to the new word.
 
@@ -171,11 +169,7 @@ class NltkTagger:
     """NLTK's averaged perceptron, the paper's tagger (B.1.1): its JSON data, never its pickle."""
 
     def tag(self, sentences: Sequence[Sequence[str]]) -> list[list[str]]:
-        """Return a Penn tag for each word.
-
-        Raises:
-            UserError: if the tagger's data is not installed.
-        """
+        """Return a Penn tag for each word."""
         return [[tag for _, tag in self._tagger.tag(list(words))] for words in sentences]
 
     @cached_property
@@ -211,9 +205,6 @@ class Pieces:
     Byte-level BPE (RoBERTa, GPT-2) and SentencePiece mark a leading space: within a caption, an
     unmarked entry continues the word before it, but at the start, or after a quote, words have no
     mark. WordPiece (BERT) marks continuations. In a vocabulary without marks, each entry is a word.
-
-    Args:
-        tokenizer: the tokenizer with the vocabulary.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -26,9 +26,7 @@ class NounKind:
     """Nouns of one kind, which can replace each other in a caption.
 
     Attributes:
-        name: the name of the kind.
         above: the words whose first sense in WordNet is the kind, or a part of it.
-        plurals: {singular: plural}.
     """
 
     name: str
@@ -68,11 +66,7 @@ class WordLists:
         return Path(str(self.folder)).expanduser() / f"{name}.txt"
 
     def lines(self, name: str) -> list[str]:
-        """Return the lines of a list, without empty lines and comments.
-
-        Raises:
-            UserError: if it cannot be read.
-        """
+        """Return the lines of a list, without empty lines and comments."""
         file = SHIPPED / f"{name}.txt"
         if self.folder is not None and self._own(name).is_file():
             file = self._own(name)

@@ -83,9 +83,6 @@ class WordNet:
         """Return the first ``limit`` senses of a noun, the most frequent first; empty if unknown.
 
         Plurals are looked up as their singulars.
-
-        Raises:
-            UserError: if there is no WordNet on this machine.
         """
         return [self.synset(offset) for offset in self._index.get(self.base(word), ())[:limit]]
 
@@ -161,11 +158,7 @@ def read_files(names: Sequence[str], folder: str | None = None) -> dict[str, byt
     """Return files of WordNet by name.
 
     Args:
-        names: the names of the files.
         folder: their folder, or a zip of it; ``None`` searches the folders of NLTK and Debian.
-
-    Raises:
-        UserError: if there is no WordNet on this machine.
     """
     wanted = places() if folder is None else [Path(folder)]
     for place in wanted:
@@ -334,11 +327,7 @@ class Synonyms:
     folder: str | None = None
 
     def senses(self, word: str) -> Senses:
-        """Return the words of each sense of a word as WordNet writes them, with "_" for spaces.
-
-        Raises:
-            UserError: if there is no WordNet on this machine.
-        """
+        """Return the words of each sense of a word as WordNet writes them, with "_" for spaces."""
         word = word.lower()
         found = self._senses.get(word)
         if found is None:

@@ -48,11 +48,7 @@ class LeakAware(Protocol):
 
 @runtime_checkable
 class HasClasses(Protocol):
-    """A benchmark that chooses among classes.
-
-    Attributes:
-        class_names: the name of each class in prompts.
-    """
+    """A benchmark that chooses among classes."""
 
     class_names: list[str]
 
@@ -135,11 +131,7 @@ class ChecksData(Protocol):
 
 @runtime_checkable
 class KeepsRankings(Protocol):
-    """A benchmark whose evaluations have ``rankings``, saved beside the items.
-
-    Attributes:
-        keeps_rankings: always true.
-    """
+    """A benchmark whose evaluations have ``rankings``, saved beside the items."""
 
     keeps_rankings: bool
 
@@ -202,11 +194,7 @@ class SourceBenchmark(ABC):
         check_fields(self, "benchmark")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the source and return a list of this benchmark.
-
-        Raises:
-            UserError: if no folder is given, or it does not fit.
-        """
+        """Open the source and return a list of this benchmark."""
         source = self.source()
         index = context.open(source)
         rows = self.choose_rows(context, source)
@@ -222,11 +210,7 @@ class SourceBenchmark(ABC):
         return cast("list[Benchmark]", [opened])
 
     def source(self) -> str:
-        """Return the source to open.
-
-        Raises:
-            UserError: if no folder is given.
-        """
+        """Return the source to open."""
         if self.data is None:
             raise UserError(f"benchmark={self.kind} needs benchmark.data=FOLDER")
         return self.data
@@ -241,7 +225,6 @@ class SourceBenchmark(ABC):
 
         Args:
             context: the run or checkpoint under test, which opens further sources.
-            index: the open source.
             rows: the rows to use; ``None`` for all.
         """
 
@@ -269,11 +252,7 @@ def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.n
 
     Args:
         name: the benchmark's name, for the error.
-        index: the source.
         rows: the rows to use; ``None`` for all.
-
-    Raises:
-        UserError: if a set has a single member.
     """
     import numpy as np
 
@@ -389,7 +368,6 @@ def name_rows(index: Index, rows: np.ndarray) -> list[str]:
     """Return a unique name for each row: its key, with its number where keys are duplicated.
 
     Args:
-        index: the source.
         rows: distinct rows of the source, integers (rows,).
     """
     names = [index.key(int(row)) for row in rows]
@@ -402,7 +380,6 @@ def name_pairs(index: Index, rows_N2: np.ndarray) -> list[str]:
     """Return a unique name for each pair: its first row's, or its second's where a set has several.
 
     Args:
-        index: the source.
         rows_N2: the rows of each pair, integers (pairs, 2), whose second rows are distinct.
     """
     first = rows_N2[:, 0]
@@ -413,7 +390,6 @@ def cluster_rows(index: Index, rows: np.ndarray) -> list[str]:
     """Return the cluster of each row: its group, the photo or the original caption.
 
     Args:
-        index: the source.
         rows: rows of the source, integers (rows,).
     """
     return [f"{code:016x}" for code in np.asarray(index.groups)[rows].tolist()]

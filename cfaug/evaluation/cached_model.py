@@ -44,10 +44,8 @@ class _CachedModel(Generic[Model]):
     """A model that is loaded only when an answer is missing or another attribute is needed.
 
     Args:
-        load: a function that loads the model.
         weights: the hash of the model's weights.
         settings: the hash of everything else that affects the outputs, known without loading.
-        root: the folder of all models' features.
         limit: size of ``root`` in bytes above which the least recently used models are deleted;
             this model never is.
     """
@@ -208,7 +206,6 @@ def model_key(
     """Return the name of a model's folder, 32 hex digits, from how it was loaded.
 
     Args:
-        model: the loaded model.
         weights: the hash of the model's weights.
         settings: the hash of everything else, including the files beside the weights: equal weights
             give different embeddings with a different activation, which no tensor shows.
@@ -294,8 +291,6 @@ def batch_keys(images: Sequence[bytes], texts: Sequence[bytes], size: int) -> li
     all keys of a batch are known or none, so missing keys are grouped into the same batches again.
 
     Args:
-        images: the images' keys.
-        texts: the texts' keys, one for each image.
         size: number of pairs per batch; the last batch may be smaller.
     """
     found = []
@@ -310,7 +305,6 @@ def place_keys(content: bytes, count: int) -> list[bytes]:
 
     Args:
         content: the concatenated keys of the whole batch.
-        count: number of places in the batch.
     """
     batch = content_digest(content)
     return [content_digest(batch + place.to_bytes(4, "little")) for place in range(count)]
@@ -348,11 +342,7 @@ class Features:
         return np.stack([segment["vector"][row] for segment, row in places])
 
     def add(self, keys: Sequence[bytes], vectors: np.ndarray) -> None:
-        """Store embeddings, float32 (keys, dim), or scores (keys,).
-
-        Raises:
-            UserError: if they cannot be written.
-        """
+        """Store embeddings, float32 (keys, dim), or scores (keys,)."""
         kind_of_row = np.dtype([("key", f"V{KEY_BYTES}"), ("vector", "<f4", vectors.shape[1:])])
         segment = np.empty(len(keys), kind_of_row)
         segment["key"] = np.frombuffer(b"".join(keys), f"V{KEY_BYTES}")
@@ -375,7 +365,6 @@ def recall_or_compute(
     """Return the values of keys; missing ones are computed, and written as they arrive.
 
     Args:
-        features: the cache.
         keys: the keys to look up, which may be duplicated.
         compute: yields the embeddings or scores of positions in ``keys``, batch by batch.
     """
@@ -402,12 +391,7 @@ def _pieces(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _map_segment(file: Path) -> np.ndarray:
-    """Return the mapped rows of a file.
-
-    Raises:
-        OSError: if it cannot be read.
-        ValueError: if it holds no keys and vectors.
-    """
+    """Return the mapped rows of a file."""
     segment: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
     if segment.dtype.names != ("key", "vector"):
         raise ValueError(f"{file}: no keys and vectors")
@@ -426,9 +410,6 @@ def explain_refusal(folder: Path) -> Iterator[None]:
 
     Args:
         folder: the cache folder, for the error.
-
-    Raises:
-        UserError: if it cannot be written.
     """
     try:
         yield

@@ -50,8 +50,6 @@ class Classes:
     """The classes to choose from.
 
     Attributes:
-        labels: the labels to choose from.
-        names: the name of each label in prompts.
         templates: prompts with ``{c}`` in place of the name.
     """
 
@@ -65,7 +63,6 @@ class ZeroShot(SourceBenchmark):
     """Top-1, top-5 and mean per-class recall with a template ensemble.
 
     Args:
-        data: a labelled source.
         name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
         batch_size: number of images or prompts embedded at once.
         without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
@@ -92,12 +89,8 @@ class ZeroShot(SourceBenchmark):
 
         Args:
             index: the source; the label of every row is one of the classes.
-            classes: the classes to choose from.
             rows: the rows to use; ``None`` for all.
             labels: the label of every row of the source; ``None`` uses those of the index.
-
-        Raises:
-            UserError: if a row has no label, or one that is not among the classes.
         """
         rows = np.arange(len(index)) if rows is None else rows
         _, at = np.unique(index.images[rows], return_index=True)
@@ -221,11 +214,7 @@ def _has_class_folders(folder: Path) -> bool:
 
 
 def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
-    """Return the templates of prompts; the word ``folder`` stands for those of a folder's file.
-
-    Raises:
-        UserError: if there are no templates, or one has no ``{c}`` for the class name.
-    """
+    """Return the templates of prompts; the word ``folder`` stands for those of a folder's file."""
     given = [templates] if isinstance(templates, str) else list(templates)
     where: object = "benchmark.templates"
     if templates == "folder":
@@ -249,12 +238,8 @@ def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str]
     """Return the labels to choose from, and their names in prompts.
 
     Args:
-        index: the labelled source.
         folder: the folder of the images; ``classnames.txt`` is looked for here and above it.
         file: a file of class names, one per line; ``None`` looks for one in ``folder``.
-
-    Raises:
-        UserError: if there is only one class, a label is not a name, or the file does not fit.
     """
     labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
     if len(labels) == 1:

@@ -37,7 +37,6 @@ class EvaluationContext:
 
     Attributes:
         open: a function that opens a folder, or ``shapescapes:PART`` of the run's own world.
-        has_world: whether the run has a world of its own.
         held_out: a function that returns an index and the rows of it that the experiment held out
             as its test set; ``None`` if it held out nothing.
         labels: a function that returns the file of human labels for a path, or for
@@ -77,12 +76,7 @@ class EvaluationContext:
     features: Path | None = None
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
-        """Return the rows of ``source`` that belong to the withheld share of its sets.
-
-        Raises:
-            UserError: if the run trained on the source without keeping that share out, or the
-                source is another one without counterfactual sets.
-        """
+        """Return the rows of ``source`` that belong to the withheld share of its sets."""
         from cfaug.data.mixture.eligibility import holds_counterfactuals
         from cfaug.data.mixture.leakage import withhold
 
@@ -107,10 +101,6 @@ class EvaluationContext:
         ``source`` may be another folder than the run trained on: groups are compared by name. All
         rows of such a group count, whether or not its sets were used, so every arm of the
         experiment is asked about the same rows.
-
-        Raises:
-            UserError: if nothing was kept out, the source has no such group, or the run trained on
-                one of them anyway.
         """
         import numpy as np
 
@@ -141,11 +131,7 @@ class EvaluationContext:
         return np.unique(np.concatenate([np.empty(0, np.uint64), *found]))
 
     def _refuse_trained(self, source: str, rows: np.ndarray) -> None:
-        """Refuse rows whose group the run was trained on.
-
-        Raises:
-            UserError: naming one of them.
-        """
+        """Refuse rows whose group the run was trained on."""
         import numpy as np
 
         from cfaug.data.mixture.records import is_among
@@ -200,9 +186,6 @@ class EvaluationContext:
             rows: the rows of it to use; ``None`` for all, returned as it is if none is left out.
             whole_sets: whether to leave out whole sets, as tests of pairs do, rather than single
                 images.
-
-        Raises:
-            UserError: if nothing is left.
         """
         import numpy as np
 
@@ -221,11 +204,7 @@ class EvaluationContext:
         return kept, self.leaks(source, kept)
 
     def edited_rows(self, source: str, pairs: str) -> np.ndarray:
-        """Return the rows of ``source`` that are the originals of ``pairs``.
-
-        Raises:
-            UserError: if there are none.
-        """
+        """Return the rows of ``source`` that are the originals of ``pairs``."""
         import numpy as np
 
         from cfaug.data.mixture.pool import find_edited_rows
@@ -233,11 +212,7 @@ class EvaluationContext:
         return np.flatnonzero(find_edited_rows(self.open(source), self.open(pairs)).rows)
 
     def validated_rows(self, source: str, labels: str) -> np.ndarray:
-        """Return the rows of ``source`` whose image most annotators matched to its own caption.
-
-        Raises:
-            UserError: if the labels cannot be read or are those of another source.
-        """
+        """Return the rows of ``source`` whose image most annotators matched to its own caption."""
         import numpy as np
 
         from cfaug.data.mixture.human_labels import read_labels
@@ -274,7 +249,6 @@ def loadable_as(benchmark: Benchmark, provides: Collection[type]) -> type | None
     A benchmark that needs no model works with any.
 
     Args:
-        benchmark: the benchmark to run.
         provides: the protocols by which the model can be loaded.
     """
     if benchmark.needs in provides or benchmark.needs is NoModel:
@@ -293,7 +267,6 @@ def adapt(model: Any, benchmark: Benchmark, protocol: type) -> Any:
 
     Args:
         model: the model, loaded by ``protocol``.
-        benchmark: the benchmark to run.
         protocol: the protocol that ``loadable_as`` returned for the benchmark.
     """
     also = isinstance(benchmark, AlsoAsks) and protocol in benchmark.also_asks

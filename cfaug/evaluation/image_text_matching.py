@@ -75,9 +75,6 @@ class Matching(SourceBenchmark):
                 others.
             real: the captions' photographs; ``None`` measures the counterfactual gaps alone.
             rows: the rows of ``pairs`` to use, of whole sets; ``None`` for all.
-
-        Raises:
-            UserError: if a set has a single member, or no photograph has any of the captions.
         """
         members = paired_rows(self.name, pairs, rows).reshape(-1, 2)
         self._pairs, self._real, self._rows = pairs, real, rows
@@ -107,9 +104,6 @@ class Matching(SourceBenchmark):
 
         The items are the pairs, with the keys of the photograph and of the random pair, every score
         by the names of ``cfaug.stats.matching.SCORES``, and their kind.
-
-        Raises:
-            UserError: if a score is not finite.
         """
         scores = self.score(matcher)
         self._check_finite(scores)

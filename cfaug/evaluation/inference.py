@@ -133,9 +133,6 @@ def embed_texts(
     """Return text embeddings, float32 (texts, dim), in order; equal texts have equal ones.
 
     Args:
-        encoder: the model, cached or not.
-        texts: the texts to embed, in any number.
-        batch_size: number of texts embedded at once.
         normalise: scale embeddings to unit length; otherwise they are as the encoder returns them,
             for callers that need their mean.
     """
@@ -231,9 +228,6 @@ def check_outputs(model: Any, found: np.ndarray, first: str = "") -> None:
         model: the model that computed the outputs, a ``torch.nn.Module``.
         found: embeddings or scores, float of any shape.
         first: the name of the first input with such an output; "" if unknown.
-
-    Raises:
-        UserError: naming the damaged weights if they are the reason, or else the input.
     """
     if np.isfinite(found).all():
         return
@@ -264,13 +258,6 @@ def classify_images(
 
     Images of equal bytes have equal logits.
 
-    Args:
-        model: a classifier, cached or not.
-        pixels: the images.
-        batch_size: number of images classified at once.
-
-    Raises:
-        UserError: if a logit is not finite.
     """
     if isinstance(model, ZeroShotClassifier):
         return model.classify_images(pixels, batch_size)
@@ -307,10 +294,8 @@ class PairsToScore:
     """The pairs to score for one kind of score.
 
     Attributes:
-        name: the name of the score.
         index: the source of the images.
         rows: the row of each pair's image in ``index``, integers (pairs,).
-        texts: the text of each pair.
     """
 
     name: str
@@ -330,16 +315,7 @@ class PairsToScore:
 
 
 def match_pairs(matcher: Matcher | CachedMatcher, asked: PairsToScore, size: int) -> np.ndarray:
-    """Return a matcher's scores for images with texts, float32 (pairs,), cached or computed.
-
-    Args:
-        matcher: the model, cached or not.
-        asked: the pairs.
-        size: number of pairs scored at once.
-
-    Raises:
-        UserError: if an image cannot be read, or the model's weights are damaged.
-    """
+    """Return a matcher's scores for images with texts, float32 (pairs,), cached or computed."""
     if not isinstance(matcher, CachedMatcher):
         return np.concatenate(list(_score_batches(matcher, asked, size)))
 
@@ -371,7 +347,6 @@ class ZeroShotClassifier:
     """A :class:`cfaug.core.protocols.Classifier` whose logits are cosines times the learnt scale.
 
     Args:
-        encoder: the dual encoder, cached or not.
         asked: the classes, their names in prompts, and the prompts' templates.
         batch_size: number of prompts embedded at once.
     """

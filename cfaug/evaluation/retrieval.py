@@ -83,11 +83,7 @@ class Retrieval(SourceBenchmark):
         """Ask about rows of an open source, and return this benchmark.
 
         Args:
-            index: the source.
             rows: the rows to use; ``None`` for all.
-
-        Raises:
-            UserError: if there are fewer than two images.
         """
         rows = np.arange(len(index)) if rows is None else np.sort(rows)
         image_of_row = index.images[rows]

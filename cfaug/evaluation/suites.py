@@ -97,11 +97,7 @@ class Suite:
         }
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Return every chosen member's benchmark, in order.
-
-        Raises:
-            UserError: naming every member that cannot be opened, and how to leave it out.
-        """
+        """Return every chosen member's benchmark, in order."""
         found: list[Benchmark] = []
         missing: dict[str, UserError] = {}
         chosen = self._chosen(context)
@@ -183,11 +179,7 @@ class HeldOut:
     reads_data: ClassVar[ReadWith] = {"data": {}}
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` and the like.
-
-        Raises:
-            UserError: if nothing was held out and ``validation`` is false.
-        """
+        """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` etc."""
         found = context.held_out()
         kind = "heldout"
         if found is None:
@@ -298,9 +290,6 @@ def check_member(member: object, key: str = "benchmark") -> None:
     Args:
         member: the object that a suite's YAML names.
         key: the setting that names it, for the error.
-
-    Raises:
-        UserError: naming the class.
     """
     if not callable(getattr(member, "open", None)):
         raise UserError(
@@ -315,10 +304,6 @@ def open_member(member: SuiteMember, context: EvaluationContext) -> list[Benchma
     Args:
         member: the object that a suite's YAML names.
         context: the run or checkpoint under test.
-
-    Raises:
-        UserError: as ``open`` does; naming a class that lacks a part of a benchmark, or a name that
-            in tables would look like a part of another benchmark.
     """
     found: object = member.open(context)
     if not isinstance(found, list | tuple):

@@ -55,7 +55,6 @@ class Asker:
     """Asks one model questions.
 
     Args:
-        model: an answerer, cached or not.
         batch_size: number of questions given to the model at once; the questions about one image
             are never divided, even if there are more of them.
     """
@@ -77,11 +76,7 @@ class Asker:
         return model.model if isinstance(model, CachedAnswerer) else model
 
     def rank(self, asks: Sequence[Ask]) -> list[Answered]:
-        """Return the scores of every question's options; equal questions have equal ones.
-
-        Raises:
-            UserError: as ``Answerer.answer`` does, or if an image cannot be read.
-        """
+        """Return the scores of every question's options; equal questions have equal ones."""
 
         def answer(batch: Sequence[Ask]) -> list[Record]:
             places: dict[str, list[int]] = {}
@@ -102,10 +97,6 @@ class Asker:
 
         Args:
             asks: the questions; their options are ignored.
-            max_new_tokens: largest number of tokens of an answer.
-
-        Raises:
-            UserError: if an image cannot be read.
         """
 
         def answer(batch: Sequence[Ask]) -> list[Record]:

@@ -45,9 +45,6 @@ class AnnotationStage:
         texts_from: the name of an annotation that is a list of texts, used as the texts of examples
             without any; ``None`` leaves the texts unchanged.
         replace_texts: whether these texts also replace the texts of examples that have some.
-
-    Raises:
-        UserError: if two annotators have the same name, or ``batch`` is below 1.
     """
 
     annotators: Sequence[Annotator]
@@ -76,10 +73,6 @@ class AnnotationStage:
         Returns:
             The annotated examples by their place, and the failed and rejected ones with the reason.
             Failures are not cached: the next run tries again.
-
-        Raises:
-            UserError: if an annotator uses a name that an example already has from its source, if
-                every example of a batch fails, or if results cannot be written.
         """
         done = dict(enumerate(examples))
         failed: dict[int, Failure] = {}
@@ -128,11 +121,7 @@ def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotat
 
 
 def _check_names(examples: Sequence[Example], name: str) -> None:
-    """Refuse an annotator whose name the source already uses, before any model runs.
-
-    Raises:
-        UserError: if an example has an entry of that name; it names the example and the remedies.
-    """
+    """Refuse an annotator whose name the source already uses, before any model runs."""
     twice = next((one for one in examples if name in one.extra), None)
     if twice is not None:
         raise _named_twice(twice, name)
@@ -153,11 +142,7 @@ def _merge(example: Example, found: Annotation) -> Example:
 
 
 def _texts_of(example: Example, name: str, replacing: bool) -> tuple[str, ...]:
-    """Return the texts of an example for the editor, without blank ones of the annotation.
-
-    Raises:
-        UserError: if the example has no list of texts of that name.
-    """
+    """Return the texts of an example for the editor, without blank ones of the annotation."""
     if example.texts and not replacing:
         return example.texts
     texts = example.extra.get(name)
@@ -221,7 +206,6 @@ def content_key(example: Example, reads: Sequence[str]) -> str:
     """Return the hash of the parts of an example that an annotator reads.
 
     Args:
-        example: the example to annotate.
         reads: the names of the parts: some of ``key``, ``group``, ``texts``, ``image``, ``label``,
             ``extra``.
     """

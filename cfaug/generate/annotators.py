@@ -96,7 +96,6 @@ class CaptionImages(ModelAnnotator):
         """Return ``{name: [caption]}`` for each example.
 
         Raises:
-            UserError: if an example's image is missing; it names the example.
             RejectedError: if an image cannot be decoded; it names the example.
         """
         import torch
@@ -130,7 +129,6 @@ class DetectObjects(ModelAnnotator):
         ``cfaug.core.detections``.
 
         Raises:
-            UserError: if an example's image is missing; it names the example.
             RejectedError: if an image cannot be decoded; it names the example.
         """
         images = list(decode_images(examples))
@@ -165,7 +163,6 @@ def decode_images(examples: Sequence[Example]) -> Iterator[Image]:
     """Yield the image of each example.
 
     Raises:
-        UserError: if an example's image is missing; it names the example.
         RejectedError: if an image cannot be decoded; it names the example.
     """
     for example in examples:
@@ -183,7 +180,6 @@ class FileAnnotator:
     """An annotator that looks up existing annotations of examples by one of their identifiers.
 
     Args:
-        file: the file of annotations.
         column: the column that identifies the example.
         match: the field of an example that is looked up in the column: ``key``, ``group``,
             ``label`` or a name in its ``extra``, such as the one of its image's file.
@@ -196,11 +192,7 @@ class FileAnnotator:
     name: str
 
     def wanted(self, example: Example) -> str:
-        """Return the identifier of an example in the file.
-
-        Raises:
-            UserError: if the example has no such field.
-        """
+        """Return the identifier of an example in the file."""
         known = {"key": example.key, "group": example.group, "label": example.label}
         wanted = known.get(self.match, example.extra.get(self.match))
         if wanted is None:
@@ -218,11 +210,7 @@ class FileAnnotator:
 
     @cached_property
     def file_hash(self) -> str:
-        """The sha256 of the files.
-
-        Raises:
-            UserError: if a file cannot be read.
-        """
+        """The sha256 of the files."""
         try:
             return sha256(self.files)
         except OSError as error:
@@ -263,8 +251,6 @@ class CaptionsFromFile(FileAnnotator):
 
         Raises:
             RejectedError: if the file has no caption for an example; it names the example.
-            UserError: if the file has no caption for any of several examples, because it identifies
-                them differently.
         """
         try:
             return [{self.name: self._captions_of(example)} for example in examples]
@@ -301,11 +287,7 @@ class CaptionsFromFile(FileAnnotator):
         return found
 
     def identity(self) -> str:
-        """Return a hash of the file and of the settings.
-
-        Raises:
-            UserError: if the file cannot be read.
-        """
+        """Return a hash of the file and of the settings."""
         parts = [self.column, self.text, self.match, self.name]
         return sha256_text(" ".join([*parts, self.file_hash]))
 
@@ -334,11 +316,7 @@ class AnnotationCache(KeptRecords):
                 "annotated again")  # fmt: skip
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a file.
-
-        Raises:
-            UserError: if the disk is full or cannot be written.
-        """
+        """Write a file."""
         assert self.folder is not None
         with disk_errors(self.folder, f"annotations {name}", len(content)):
             super()._write(name, content)
@@ -438,7 +416,6 @@ class DetectionsFromFile(FileAnnotator):
         Raises:
             RejectedError: if the file lacks an example's image, or its entry is invalid, such as a
                 box outside the image or a score that is not a number.
-            UserError: if the file lacks all of several images, because it names them differently.
         """
         names = [self.wanted(one) for one in examples]
         if len(examples) > 1 and not any(name in self._objects for name in names):
@@ -476,11 +453,7 @@ class DetectionsFromFile(FileAnnotator):
         return DetectionFile(file, more, self.column or None)
 
     def identity(self) -> str:
-        """Return a hash of the files and of the settings.
-
-        Raises:
-            UserError: if a file cannot be read.
-        """
+        """Return a hash of the files and of the settings."""
         own = [] if self.attributes is None else [self.attributes.identity()]
         return sha256_text(" ".join([self.column, self.match, self.name, self.file_hash, *own]))
 

@@ -35,7 +35,6 @@ class CandidateImages(Protocol):
     """The images of a batch, as scorers read them.
 
     Attributes:
-        jobs: the jobs of the batch.
         unsafe: the images decoded so far that the safety checker flags.
     """
 
@@ -60,7 +59,6 @@ class LazyImages:
 
     Args:
         editor: the editor that made the latents.
-        jobs: the jobs of the batch.
         latents: the latents of each job, (texts, channels, height, width).
     """
 
@@ -101,8 +99,6 @@ class ReadyImages:
     """Finished images: pixels or files.
 
     Args:
-        jobs: the jobs of the batch.
-        made: the images of each job.
         decode: whether ``look`` decodes images, for scorers that embed them.
     """
 
@@ -142,7 +138,6 @@ class ScoredCandidate:
     """A candidate with its scores.
 
     Attributes:
-        number: the number of the candidate in its set.
         draw: the random parameters of the candidate.
         reason: the reason why the candidate is rejected; "" if it is accepted.
         scores: the scores of all scorers, except those that an early exit made unnecessary.
@@ -165,7 +160,6 @@ class BatchScores:
 
     Args:
         shard: the shard of the batch, with its embedded texts.
-        images: the images of the batch's candidates.
     """
 
     def __init__(self, shard: ShardScorer, images: CandidateImages) -> None:
@@ -241,7 +235,6 @@ def check_scores(scores: Scores, scorer: Scorer) -> dict[str, float | tuple[floa
     """Return a candidate's scores as plain numbers.
 
     Raises:
-        UserError: for a value that is not a number, or a score whose name the scorer does not list.
         FloatingPointError: for a score that is not finite.
     """
     who = type(scorer).__name__

@@ -55,7 +55,6 @@ class ScoredSlice:
 
     Attributes:
         place: the place of the set among the shard's sets.
-        candidates: all candidates of the slice, with their scores.
         images: the encoded files of the best accepted candidates, by the candidate's number.
     """
 
@@ -70,16 +69,11 @@ class ShardScorer:
 
     Attributes:
         pipeline: the parts that make and score images.
-        proposals: the proposals of the shard, one for each set.
         draws: the distribution of candidates' random parameters; ``None`` without random ones.
         texts: {text: embedding (dim,)} for each scorer that embeds, deciding scorers first.
         same: the places of sets with an edit that a progressive editor or a deciding scorer cannot
             see, because it lies after their limit of tokens. They are not drawn: the two images
             would be the same.
-
-    Raises:
-        UserError: if candidates are to be halved, and the editor is not progressive, or no
-            embedding scorer gives the score that ranks them.
     """
 
     pipeline: Pipeline
@@ -347,11 +341,7 @@ class Journal:
         self.folder = folder
 
     def save(self, number: int, plan: str, scored: Sequence[ScoredSlice]) -> None:
-        """Save a batch; ``plan`` is the digest of its plan.
-
-        Raises:
-            UserError: if the disk is full or cannot be written.
-        """
+        """Save a batch; ``plan`` is the digest of its plan."""
         files = [file for one in scored for images in one.images.values() for file in images.images]
         about = {"plan": plan, "slices": [_describe(one) for one in scored]}
         head = json.dumps(about).encode()

@@ -39,11 +39,7 @@ REPORT = f"{FOLDER}/report.md"
 
 
 def check_keys(proposals: Iterable[Proposal]) -> None:
-    """Refuse proposals with equal keys, which would become one set on disk.
-
-    Raises:
-        UserError: if a key is duplicated; it names the key and the examples.
-    """
+    """Refuse proposals with equal keys, which would become one set on disk."""
     _refuse_duplicated((one.key, one.example.key) for one in proposals)
 
 
@@ -66,11 +62,6 @@ def check_all_keys(folder: Path) -> None:
     Parts are edited at the same time. A shard that another process is writing is skipped here; that
     process checks later and compares it with the shards of this part.
 
-    Args:
-        folder: the folder of all shards.
-
-    Raises:
-        UserError: if a key is duplicated; it names the key, the examples and the remedy.
     """
 
     def keys() -> Iterator[tuple[str, str]]:
@@ -97,14 +88,8 @@ def write_captions(
     """Write a shard's edits and commit them.
 
     Args:
-        examples: all examples of the shard.
         found: the editor's results by place; the commit lists examples without a result.
-        folder: the folder of all shards.
-        number: the number of this shard.
         models: the names, revisions and hashes of the editing models.
-
-    Raises:
-        UserError: if two proposals have the same key, or the disk is full.
     """
     edited = found.done
     lines = [_line(examples[place], edited[place]) for place in sorted(edited)]
@@ -193,7 +178,6 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
 
     Args:
         examples: the annotated examples; those that failed are not edited.
-        editor: the editor that proposes edits.
 
     Returns:
         The editor's results by place. An example that was rejected, here or by an annotator, has no
@@ -219,11 +203,7 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
 
 
 def _check_edited(edited: Any, example: Example) -> None:
-    """Refuse an invalid result of an editor for an example.
-
-    Raises:
-        UserError: if the result is invalid; it names the example.
-    """
+    """Refuse an invalid result of an editor for an example."""
     what = f"recipe.editor, example {example.key!r}"
     if not isinstance(edited, Edited):
         raise UserError(f"{what}: should be a cfaug.core.types.Edited, not {type(edited).__name__}")
@@ -248,7 +228,6 @@ def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
     """Return the editor; if ``NotASibling`` is among its filters, it sees each caption's siblings.
 
     Args:
-        editor: the editor of captions.
         examples: all examples of the plan, whatever the part or shard: siblings may lie in
             different shards.
     """

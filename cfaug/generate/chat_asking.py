@@ -190,11 +190,7 @@ class ChatAsker:
         )
 
     def _stop_if_useless(self, invalid: Mapping[str, ChatAnswer]) -> None:
-        """Stop the run if the server refuses every request, or is not a chat server.
-
-        Raises:
-            UnavailableError: if all answers have one of these two problems.
-        """
+        """Stop the run if the server refuses every request, or is not a chat server."""
         first = str(next(iter(invalid.values())).extra["answer"])
         problems = {one.problem for one in invalid.values()}
         if problems == {REFUSED}:

@@ -77,11 +77,7 @@ class ChatSettings:
 
     @staticmethod
     def check_url(base_url: str) -> None:
-        """Refuse a URL that is invalid or contains a password or a query.
-
-        Raises:
-            UserError: for such a URL; it shows an example of a valid one.
-        """
+        """Refuse a URL that is invalid or contains a password or a query."""
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             shown = without_secrets(base_url)
@@ -97,11 +93,7 @@ class ChatSettings:
         return f"{self.structured} temperature {self.temperature} max_tokens {self.max_tokens}"
 
     def headers(self) -> dict[str, str]:
-        """Return the headers of a question.
-
-        Raises:
-            UserError: if the variable of the key is not set, or its key is invalid.
-        """
+        """Return the headers of a question."""
         found = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.key_variable is not None:
             key = os.environ.get(self.key_variable, "").strip()
@@ -131,7 +123,6 @@ class ChatRequest:
 
         Args:
             model: the model's name on the server.
-            settings: the settings of requests.
             schema: the JSON schema of the answer.
         """
         form: dict[str, Any] = {"type": settings.structured}
@@ -156,7 +147,6 @@ class ChatClient:
 
     Args:
         base_url: the server's address with the version of its API.
-        settings: the settings of requests.
     """
 
     def __init__(self, base_url: str, settings: ChatSettings) -> None:
@@ -170,7 +160,6 @@ class ChatClient:
         Raises:
             ServerError: if the server cannot be reached, or fails at every retry.
             QuestionRefusedError: if the server refuses this question.
-            UserError: if it refuses every question, because address, key or model are invalid.
         """
         content = json.dumps(body).encode()
         request = Request(self._url, content, self._settings.headers(), method="POST")
@@ -241,11 +230,7 @@ def _explanation(error: HTTPError) -> str:
 
 
 def _read(reply: Any, until: float) -> bytes:
-    """Read an answer within the limits of size and time: a socket's own timeout is per packet.
-
-    Raises:
-        TimeoutError: if the answer takes longer.
-    """
+    """Read an answer within the limits of size and time: a socket's own timeout is per packet."""
     content = b""
     while part := reply.read1(2**16):
         content += part

@@ -88,7 +88,6 @@ class CropAttributes:
         cosines times the encoder's learnt scale.
 
         Args:
-            images: RGB images of any size.
             found: the objects of each image, with boxes in pixels.
         """
         crops: list[Image] = []

@@ -73,10 +73,6 @@ def attempt(
 
     An item that is rejected (``RejectedError``) becomes a ``Rejection``; the others are then
     processed one by one.
-
-    Raises:
-        UserError: if each of several items raises one, because the cause then lies outside the
-            items; an ``UnavailableError`` is raised at once, because it affects every item.
     """
     try:
         return Attempt(dict(enumerate(work(items))), {})
@@ -129,9 +125,6 @@ def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
         results: the output of the part.
         items: the input of the part.
         part: the name of the part, for the error.
-
-    Raises:
-        UserError: if the output is not a list, or has another number of results.
     """
     if not isinstance(results, list | tuple):
         raise UserError(f"{part} should return a list, not {type(results).__name__}")
@@ -147,11 +140,7 @@ def check_json(value: Any, what: str) -> None:
     """Refuse a value that JSON cannot represent; JSON has neither ``nan`` nor infinity.
 
     Args:
-        value: a mapping with texts as keys.
         what: a description of the value, for the error.
-
-    Raises:
-        UserError: if the value is not a mapping with texts as keys, or not JSON.
     """
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise UserError(f"{what} should be a mapping of names to JSON values, not {value!r:.200}")

@@ -34,7 +34,6 @@ class FolderRecord:
     Attributes:
         captions: the settings that the edits depend on.
         images: the other settings that the shards depend on; ``None`` before that stage.
-        shards: the planned number of shards.
     """
 
     captions: Settings
@@ -48,11 +47,7 @@ def settings_hash(settings: Settings) -> str:
 
 
 def read_record(folder: Path) -> FolderRecord | None:
-    """Return the record of a folder; ``None`` if the folder has no record.
-
-    Raises:
-        UserError: if the record cannot be read.
-    """
+    """Return the record of a folder; ``None`` if the folder has no record."""
     file = folder / RECORD
     try:
         about = json.loads(require_regular(file).read_text(encoding="utf-8"))
@@ -88,10 +83,6 @@ def claim(folder: Path, wanted: FolderRecord, run: RunSettings) -> Iterator[Fold
         folder: the folder of the shards, made if it does not exist.
         wanted: the requested settings; ``images`` is ``None`` in the first stage.
         run: the part, and whether to remove the output of other settings (``overwrite``).
-
-    Raises:
-        UserError: if the folder was made with other settings (it names the differences and two
-            remedies), or another process works on this part.
     """
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
@@ -109,11 +100,7 @@ def claim(folder: Path, wanted: FolderRecord, run: RunSettings) -> Iterator[Fold
 
 @contextmanager
 def hold_shard(folder: Path, number: int) -> Iterator[None]:
-    """Lock one shard: with another division into parts, another process may have it as well.
-
-    Raises:
-        UserError: if another process has locked it.
-    """
+    """Lock one shard: with another division into parts, another process may have it as well."""
     busy = _busy(f"shard {number:05d} of {folder}")
     with hold_lock(folder / WORK / f"{number:05d}.lock", refusal=busy):
         _sweep(folder, f"{number:05d}.")

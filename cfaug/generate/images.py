@@ -92,9 +92,6 @@ def _draw_round(
 class _Drawn:
     """The slices of a shard that were drawn so far.
 
-    Args:
-        shard: the shard of the slices.
-
     Attributes:
         whole: the slices by their places in the plan, and the failures.
         trials: the scored candidates of each set, in order, by the set's place.
@@ -246,7 +243,6 @@ def choose_winners(
     """Return the kept candidates, the best first, by the place of their set.
 
     Args:
-        shard: the shard of the candidates.
         whole: the candidates of each set, in the order of sets.
     """
     select = shard.pipeline.select

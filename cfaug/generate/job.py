@@ -58,7 +58,6 @@ class JobSummary:
         sets: the number of sets in these shards: of images, or after ``stage=captions`` of texts.
         members: the number of members of these sets.
         rejected: the numbers of rejected captions and candidates, by reason.
-        failures: the items that failed.
         wall_s: the wall time of this process, in seconds.
         unpublished: the numbers of shards that were not written because of failed items.
         yields: the counts of all parts' candidates, for example by grid, as on the card; empty if
@@ -107,19 +106,13 @@ class Job:
     """The task of one process, with everything it needs.
 
     Attributes:
-        folder: the folder of the shards.
         recipe: the method that makes sets; only the parts that ``run.stage`` uses are needed.
         source: a function that returns the examples of all parts; ``stage=images`` calls it only
             for proposals whose examples have images.
         run: the settings of this process: stage, part, seed.
-        shards: the size and format of shards.
         about: the names and settings of the run; the settings identify the folder.
         cache: the folder of annotators' cached results, shared by all runs; ``None`` keeps them
             only in memory.
-
-    Raises:
-        UserError: if a part of the recipe that the stage uses is missing or invalid, or its scores
-            and its selection do not fit together.
     """
 
     folder: Path
@@ -137,11 +130,7 @@ class Job:
 
     @cached_property
     def examples(self) -> Sequence[Example]:
-        """The examples of all parts, read once.
-
-        Raises:
-            UserError: if there is no example, or a key is duplicated.
-        """
+        """The examples of all parts, read once."""
         found = self.source()
         if not found:
             raise UserError("the source has no examples: name one with data.source=FILE or FOLDER")
@@ -153,11 +142,7 @@ class Job:
 
     @cached_property
     def editor(self) -> Editor:
-        """The recipe's editor, with access to an image's other captions if it asks for them.
-
-        Raises:
-            UserError: if the editor's settings name an entry that no example has.
-        """
+        """The recipe's editor, with access to an image's other captions if it asks for them."""
         assert self.recipe.editor is not None
         if isinstance(self.recipe.editor, ChecksSource):
             self.recipe.editor.check_source(self.examples)
@@ -186,11 +171,7 @@ class Job:
         return {one.key: one.image for one in self.examples if one.image is not None}
 
     def record(self) -> FolderRecord:
-        """Return the record that the folder has to match.
-
-        Raises:
-            UserError: if ``stage=images`` finds no edits.
-        """
+        """Return the record that the folder has to match."""
         captions, count = self._text_identity()
         return FolderRecord(captions, self._image_identity(captions), count)
 
@@ -263,8 +244,6 @@ def generate(job: Job) -> JobSummary:
     there and writes the same bytes as an uninterrupted one. Failed items are named on stderr.
 
     Raises:
-        UserError: if the folder was made with other settings, another process is at work on the
-            part, or the disk is full.
         KeyboardInterrupt: on SIGINT or SIGTERM; finished work is on the disk.
     """
     began = time.monotonic()

@@ -50,7 +50,6 @@ class CandidateSlice:
     Attributes:
         place: the index of the set in the shard.
         first: the number of the first candidate; the others follow.
-        draws: the random parameters of each candidate.
     """
 
     place: int
@@ -83,17 +82,12 @@ class ShardPlan:
     set's later rounds depend only on that set's earlier candidates.
 
     Args:
-        sets: the proposals of the shard.
         draws: the distribution of candidates' random parameters; ``None`` for one candidate of each
             set without random parameters.
-        seed: the seed of the run.
         size: the largest number of candidates in a batch.
         is_control: a function that returns, for a proposal's edits, whether the proposal needs only
             its first candidate.
         whole_examples: whether all sets of an example are drawn in one batch.
-
-    Raises:
-        UserError: if examples have to stay whole, and p is adaptive.
     """
 
     sets: Sequence[Proposal]
@@ -192,9 +186,6 @@ def check_groups(groups: Mapping[int, Iterable[str]]) -> None:
 
     Args:
         groups: the groups of each shard's examples, by the shard's number.
-
-    Raises:
-        UserError: if a group lies in several shards; it names the group and two of them.
     """
     first: dict[str, int] = {}
     for number, names in groups.items():

@@ -99,11 +99,7 @@ class Recipe:
         check_fields(self, "recipe")
 
     def check(self, stage: Stage) -> None:
-        """Refuse a stage for which a part is missing or invalid.
-
-        Raises:
-            UserError: if a part is missing or invalid; it names the part.
-        """
+        """Refuse a stage for which a part is missing or invalid."""
         needed = {"captions": ("editor",), "images": ("image_editor",)}
         for name in needed.get(stage, ("editor", "image_editor")):
             if getattr(self, name) is None:
@@ -119,9 +115,6 @@ class Recipe:
 
         Args:
             cache: the folder in which results are kept; ``None`` keeps them only in memory.
-
-        Raises:
-            UserError: if two annotators have the same name.
         """
         asked = [one for one in self.annotators.values() if one is not None]
         return AnnotationStage(
@@ -129,12 +122,7 @@ class Recipe:
         )
 
     def pipeline(self, image_format: ImageFormat) -> Pipeline:
-        """Return the parts that make, score and encode images.
-
-        Raises:
-            UserError: if two scores have the same name, or the selection uses a score that no
-                scorer gives.
-        """
+        """Return the parts that make, score and encode images."""
         assert self.image_editor is not None
         return Pipeline(
             editor=self.image_editor,
@@ -153,11 +141,7 @@ _GROUPS = {"annotators": Annotator, "scorers": Scorer, "report": Scorer}
 
 
 def _check_part(name: str, part: object, protocol: type) -> None:
-    """Refuse an object that lacks a method of its protocol.
-
-    Raises:
-        UserError: if a method is missing; it names the part and the method.
-    """
+    """Refuse an object that lacks a method of its protocol."""
     if part is None or isinstance(part, protocol):
         return
     needed = [one for one in dir(protocol) if not one.startswith("_")]
@@ -176,7 +160,6 @@ class Pipeline:
     """The parts that make, score and choose a shard's images.
 
     Attributes:
-        editor: the image editor, which makes the images.
         scorers: the scorers by their names on the card; the selection can use their scores, which
             are written with the sets.
         select: the rule that selects the candidates to keep.
@@ -184,14 +167,9 @@ class Pipeline:
             same CLIP would be circular.
         finish: a function applied to images that may be kept, just before they are encoded;
             ``None`` leaves them unchanged.
-        image_format: the format of encoded images.
         set_per: ``proposal`` for a set of each proposal, ``example`` to join those of one example.
         count_by: the name of an entry of examples, such as ``grid``, by whose values accepted
             candidates are counted; ``None`` does not count them by values.
-
-    Raises:
-        UserError: if two scores have the same name, or the selection uses a score that no scorer
-            gives.
     """
 
     editor: ImageEditor
@@ -269,17 +247,12 @@ class RunSettings:
 
     Args:
         stage: ``captions`` (edits only), ``images`` (from existing edits), or ``all``.
-        seed: the seed of every draw.
         part: the number of this process's part: it makes every shard i with i % ``parts`` = part.
-        parts: the number of parts.
         publish_incomplete: whether to publish a shard without its failed items, and list them;
             otherwise the shard is not published, and the next run retries them.
         overwrite: whether to remove the output of other settings from the folder.
         pipeline_scoring: whether a batch is scored in a second thread while the next one is made,
             which saves time if images are made on a GPU.
-
-    Raises:
-        UserError: if a choice or a number is invalid.
     """
 
     stage: Stage = "all"

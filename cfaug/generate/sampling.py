@@ -102,11 +102,7 @@ class Draws:
 
     @property
     def family(self) -> int:
-        """The number of candidates that share a seed and a guidance scale.
-
-        Raises:
-            UserError: if ``sampling`` is invalid.
-        """
+        """The number of candidates that share a seed and a guidance scale."""
         name, number = self._sampling()
         return number if name == "tree" else 1
 
@@ -143,8 +139,6 @@ class Draws:
         """Return the draws of one round of a set, with families together.
 
         Args:
-            key: the key of the set.
-            seed: the seed of the run.
             number: the number of the round, less than ``learning_rounds``; there is only one round
                 unless p is adaptive.
             trials: the set's candidates of all earlier rounds, with their margins.
@@ -170,9 +164,6 @@ class Draws:
         """Return the draws of candidate ``first`` and of those that share its seed, with rising p.
 
         Args:
-            key: the key of the set.
-            seed: the seed of the run.
-            first: the number of the family's first candidate.
             spread: the law of p, this family's stratum, and the number of strata; ``None`` is
                 uniform, independent of other families.
         """
@@ -337,9 +328,6 @@ def count_rounds(name: str) -> int:
 
     >>> [count_rounds(name) for name in ("uniform", "stratified", "adaptive", "adaptive(3)")]
     [1, 1, 5, 3]
-
-    Raises:
-        UserError: if the law is invalid.
     """
     if name in ("uniform", "stratified"):
         return 1

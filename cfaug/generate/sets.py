@@ -41,13 +41,8 @@ def make_sets(
     """Return the sets of a shard, in the order of its proposals.
 
     Args:
-        shard: the shard of the candidates.
         whole: the candidates of each proposal, in the order of proposals.
         winners: the kept candidates of each proposal.
-        provenance: the provenance of every set.
-
-    Raises:
-        UserError: if the sets of one example are to be joined and their first images differ.
     """
     if shard.pipeline.set_per == "proposal":
         return [
@@ -153,11 +148,7 @@ class _ImageNames:
         self._names: dict[bytes, str] = {}
 
     def name_of(self, image: bytes, *, unedited: bool) -> str:
-        """Store an encoded image and return its name.
-
-        Raises:
-            UserError: if the image is unedited and differs from the first unedited one.
-        """
+        """Store an encoded image and return its name."""
         name = self._names.setdefault(image, str(len(self._names)))
         if unedited and name != "0":
             raise UserError(
@@ -214,8 +205,6 @@ def count_yields(
 
     Args:
         by: the name in ``Example.extra`` by whose values the sets are counted.
-        proposals: the proposals of the shard.
-        whole: all candidates of the sets to count.
         winners: the kept candidates of each set.
     """
     found: Yields = {}

@@ -91,10 +91,6 @@ def read_captions(
         limit: the number of captions to read from the beginning, without duplicates; ``None`` for
             all.
         extra: the names of columns to keep in ``Example.extra``, if a line has them.
-
-    Raises:
-        UserError: for an invalid caption or a duplicated id, with its file and line; or for a
-            column of ``extra`` that no line has.
     """
     path = Path(file).expanduser()
     check(limit, Positive | None, "limit")

@@ -92,11 +92,7 @@ class SharedAttention:
         self.lent: dict[str, Heads] = {}
 
     def attach(self, unet: UNet2DConditionModel) -> None:
-        """Replace the UNet's attention processors.
-
-        Raises:
-            UserError: if the UNet's attention differs from Stable Diffusion's.
-        """
+        """Replace the UNet's attention processors."""
         layers = {name: module for name, module in unet.named_modules() if hasattr(module, "to_q")}
         for name, layer in layers.items():
             odd = [
@@ -190,10 +186,8 @@ class Folds:
     """The matrices of cross-attention control for the texts of one tree.
 
     Attributes:
-        control: the settings of the control.
         tokens: the tokens of each text of the tree.
         steps: the number of the sampler's steps.
-        device: the device of the matrices.
         dtype: the number format of the matrices, the UNet's own.
     """
 

@@ -39,13 +39,9 @@ class ClipScorer(CosineScorer):
             antialiased, short side, centre crop.
         batch_size: number of images or texts in a call of the encoder.
         about: names and hashes of the weights, for the card.
-        prefix: prefix of the names of its scores.
         consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.
         all_pairs: whether directions are also compared over all pairs of texts, see
             ``CosineScorer``.
-
-    Raises:
-        UserError: for another preprocessing or consistency.
     """
 
     def __init__(
@@ -256,11 +252,7 @@ class LabelScorer:
         return {self.prefix + name: meaning for name, meaning in MEANINGS.items()}
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
-        """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``.
-
-        Raises:
-            UserError: if a proposal is not an attribute grid.
-        """
+        """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""
         said: dict[tuple[str, ...], Tensor] = {}
         found: list[Scores] = []
         for proposal, made in zip(proposals, images, strict=True):
@@ -306,7 +298,6 @@ def label_margins(
     Args:
         images: embeddings of unit length (n, dim).
         texts: embeddings of the images' captions, of unit length (n, dim).
-        attributes: {attribute: value} of each caption.
 
     Returns:
         The least margin over the attributes that have other values in the set; infinite if no

@@ -53,9 +53,6 @@ class CosineScorer(ABC):
         all_pairs: whether to add the score ``sim_direction_pairs``, the mean directional cosine
             over all pairs of a set's texts; ``sim_direction`` has only the pairs with the first
             text.
-
-    Raises:
-        UserError: for another ``consistency``.
     """
 
     prefix: str = ""
@@ -227,9 +224,6 @@ def direction(
 
     Args:
         image: embeddings (n, dim) of unit length, like the others, which correspond row by row.
-        edited_image: embeddings of the edited images.
-        text: embeddings of the unedited texts.
-        edited_text: embeddings of the edited texts.
     """
     return cosine(edited_image.float() - image.float(), edited_text.float() - text.float())
 

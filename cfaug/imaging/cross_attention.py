@@ -40,8 +40,6 @@ class Tokens:
     """A text as the encoder sees it: padded and truncated to the encoder's length.
 
     Attributes:
-        text: the text before tokenization.
-        ids: all token ids, padding included.
         spans: the characters (start, end) of each token; (0, 0) for special tokens.
         length: the number of tokens without padding, including start and end of text.
     """
@@ -67,11 +65,7 @@ def tokenize(tokenizer: CLIPTokenizer, text: str) -> Tokens:
 
 
 def find_phrase(tokens: Tokens, phrase: str) -> list[int]:
-    """Return the tokens of every occurrence of ``phrase`` as whole words, ignoring case.
-
-    Raises:
-        UserError: if the text lacks the phrase.
-    """
+    """Return the tokens of every occurrence of ``phrase`` as whole words, ignoring case."""
     pattern = re.compile(rf"(?<!\w){re.escape(phrase)}(?!\w)", re.IGNORECASE)
     found = {t for m in pattern.finditer(tokens.text) for t in tokens.covering(*m.span())}
     if not found:
@@ -84,9 +78,6 @@ def replace_matrix(base: Tokens, edited: Tokens) -> Matrix:
 
     Words correspond one to one. If two words have the same number of tokens, they map token by
     token; otherwise each token of the new word gets an equal share of every token of the old one.
-
-    Raises:
-        UserError: if the texts have different numbers of words.
     """
     before, after = word_spans(base.text), word_spans(edited.text)
     if len(before) != len(after):
@@ -221,8 +212,6 @@ class CrossAttention:
         """Return ``from_source`` and ``from_own``, stacked (2, tokens, tokens).
 
         Args:
-            base: the unedited text.
-            edited: the edited text.
             active: the row of ``schedule`` for a step, (tokens,).
         """
         size = len(edited.ids)

@@ -121,11 +121,7 @@ class Inverter(Protocol):
         ...
 
     def skip(self, steps: int) -> int:
-        """Return the number of skipped steps, which are the schedule's first and noisiest ones.
-
-        Raises:
-            UserError: if too few steps would be left.
-        """
+        """Return the number of skipped steps, which are the schedule's first and noisiest ones."""
         ...
 
     def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
@@ -133,7 +129,6 @@ class Inverter(Protocol):
 
         Args:
             photos: the photos to invert; ``remember`` is set only if the inverter ``remembers``.
-            model: the model that predicts noise.
         """
         ...
 
@@ -144,8 +139,6 @@ class Predictor:
 
     Attributes:
         unet: a UNet2DConditionModel, or its compiled form.
-        shared: the shared attention that is attached to that UNet.
-        schedule: the levels of noise.
         dtype: the number format of the UNet's input; outputs have the one of the latents.
         max_rows: the largest number of rows in a call; more rows are split into several calls.
     """
@@ -327,11 +320,7 @@ class EditFriendly:
         check_fields(self, "recipe.image_editor.inversion")
 
     def skip(self, steps: int) -> int:
-        """Return the number of skipped steps, which are the first and noisiest ones.
-
-        Raises:
-            UserError: if fewer than two steps would be left.
-        """
+        """Return the number of skipped steps, which are the first and noisiest ones."""
         skipped = round(self.skipped * steps)
         if steps - skipped < 2:
             raise UserError(

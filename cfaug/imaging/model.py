@@ -45,7 +45,6 @@ class Diffusion:
         text_encoder: the encoder whose last hidden state the UNet attends to.
         tokenizer: the tokenizer, which pads and truncates to ``model_max_length``.
         scheduler: the configuration of the training noise.
-        device: the device of all parts.
         dtype: the number format of weights and activations.
     """
 
@@ -151,11 +150,7 @@ class DiffusionWeights:
         return resolve(self.vae, self.vae_revision, ())
 
     def load(self) -> Diffusion:
-        """Load all parts, from safetensors only.
-
-        Raises:
-            UserError: if weights are unavailable, or are not Stable Diffusion's.
-        """
+        """Load all parts, from safetensors only."""
         import torch
         from diffusers import AutoencoderKL, UNet2DConditionModel
         from transformers import CLIPTextModel, CLIPTokenizer
@@ -201,11 +196,7 @@ def _scheduler(file: Path) -> dict[str, Any]:
 
 
 def load_tools(kind: Any, folder: Path) -> Any:
-    """Load a tokenizer or an image processor of a pipeline.
-
-    Raises:
-        UserError: if it is missing, or would execute code of its folder.
-    """
+    """Load a tokenizer or an image processor of a pipeline."""
     try:
         return from_folder(kind, folder)
     except UserError:
@@ -216,11 +207,7 @@ def load_tools(kind: Any, folder: Path) -> Any:
 
 
 def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
-    """Load one part of a pipeline from safetensors.
-
-    Raises:
-        UserError: if it is missing, or available only as a pickle.
-    """
+    """Load one part of a pipeline from safetensors."""
     options: dict[str, Any] = {"use_safetensors": True, "dtype": dtype}
     if kind.__module__.startswith("diffusers.models"):
         # Set explicitly, because diffusers otherwise prints advice if accelerate is not installed.
@@ -258,12 +245,8 @@ def resolve(name: str, revision: str | None, parts: tuple[str, ...]) -> Path:
     """Return the folder of a ``zoo:NAME``, a folder, or a Hub id (downloaded if necessary).
 
     Args:
-        name: the name in the configuration.
         revision: the commit of a Hub id.
         parts: the required subfolders; empty for a folder of one model.
-
-    Raises:
-        UserError: if the folder or a part of it does not exist.
     """
     folder = weights.resolve(
         name, revision, [f"{part}/{pattern}" for part in parts for pattern in WANTED] or WANTED

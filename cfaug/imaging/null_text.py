@@ -122,7 +122,6 @@ class _Step:
     """One step of all photos.
 
     Attributes:
-        model: the model that predicts noise.
         step: the index of the step.
         latents: the latents before the step, (n, channels, height, width).
         target: the pivots after the step, of the same shape.

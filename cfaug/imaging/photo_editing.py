@@ -44,7 +44,6 @@ class UnfitPhotoError(Exception):
 
     Args:
         reason: the reason in one word, which cards and candidate logs count.
-        why: the explanation in full.
     """
 
     def __init__(self, reason: str, why: str) -> None:
@@ -83,9 +82,7 @@ class PhotoPreparation:
         """Return the photo as uint8 (side, side, 3).
 
         Args:
-            data: the encoded file.
             side: the side of the model's square in pixels.
-            name: the name of the photo in errors.
 
         Raises:
             UnfitPhotoError: if the photo is broken, too large, too small, or of a rejected kind.
@@ -237,7 +234,6 @@ class InvertAndEdit:
         ``Images`` without images and with the reason (``Images.rejected``). Others are unaffected.
 
         Raises:
-            UserError: if an example has no image, or for a p outside [0, 1].
             FloatingPointError: if a latent is not finite.
         """
         found: dict[str, NDArray[np.uint8] | UnfitPhotoError] = {}
@@ -293,7 +289,6 @@ class InvertAndEdit:
         """Return the tree of jobs and its final latents.
 
         Args:
-            jobs: the images to make.
             photos: {digest: prepared photo, uint8 (side, side, 3)}.
         """
         import torch

@@ -130,7 +130,6 @@ class PromptToPrompt:
         """Return the images of each job, one for each text, all decoded.
 
         Raises:
-            UserError: for the reasons of ``sample``.
             FloatingPointError: if a latent is not finite.
         """
         return edit_at_once(self, jobs)
@@ -141,7 +140,6 @@ class PromptToPrompt:
         Jobs with equal texts, seed and guidance form a tree and share identical computations.
 
         Raises:
-            UserError: for a p outside [0, 1], or texts that cross-attention control cannot align.
             FloatingPointError: if a latent is not finite.
         """
         final = self.sample_halving(jobs, 0, lambda numbers, _: numbers)
@@ -157,7 +155,6 @@ class PromptToPrompt:
         with the same results as alone. Whether a dropped job would have become better is unknown.
 
         Args:
-            jobs: the images to draw.
             rounds: the number of calls of ``keep``.
             keep: a function that maps the numbers of the remaining jobs and their predictions
                 (texts, channels, height, width) to the numbers of those that continue, in order.
@@ -166,7 +163,6 @@ class PromptToPrompt:
             Final latents, float32 (texts, channels, height, width), by number of the job.
 
         Raises:
-            UserError: for the reasons of ``sample``, and for fewer steps than parts.
             FloatingPointError: if a latent is not finite.
         """
         import torch

@@ -29,11 +29,7 @@ class SameImage:
     keeps_files: ClassVar[bool] = True
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the source image of each job, once for each of its texts.
-
-        Raises:
-            UserError: if an example has no image, or its image is unreadable or too large.
-        """
+        """Return the source image of each job, once for each of its texts."""
         return [Images((self._read(job),), (0,) * len(job.texts)) for job in jobs]
 
     def describe(self) -> dict[str, str]:

@@ -65,13 +65,10 @@ class Sampler:
 
     Attributes:
         unet: a UNet2DConditionModel, or its compiled form.
-        shared: the shared attention that is attached to that UNet.
-        levels: the noise levels: sigmas and timesteps.
         shape: the shape of a latent, (channels, height, width).
         dtype: the number format of the UNet's input; latents and the sampler's own sums are
             float32, or float64 for a float64 UNet.
         batching: the rules by which rows are split into calls.
-        noise: the source of the noise.
         eta: the share of the ancestral noise at every step: 1 is Euler-ancestral, 0 adds no noise.
     """
 
@@ -100,7 +97,6 @@ class Sampler:
             texts: the embeddings (1 + tree's texts, tokens, width), the empty text first.
             folds: the matrices of cross-attention control; ``None`` for no control.
             latents: the latents before the first of the steps, (latents, *shape).
-            steps: the consecutive steps to take.
 
         Returns:
             The latents after the last step, and its prediction of the clean latents; both are
@@ -173,7 +169,6 @@ class PhotoSampler:
 
     Attributes:
         unet: a UNet2DConditionModel, or its compiled form.
-        shared: the shared attention that is attached to that UNet.
         schedule: the levels of noise; a tree with fewer steps takes the last ones.
         dtype: the number format of the UNet's input; latents and the sampler's own sums are
             float32, or float64 for a float64 UNet.

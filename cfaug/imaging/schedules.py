@@ -99,9 +99,6 @@ def ddim_schedule(config: Mapping[str, Any], steps: int) -> Schedule:
         config: a diffusers scheduler's configuration: betas, ``steps_offset`` (default 0),
             ``set_alpha_to_one`` (default false, as in null-text inversion).
         steps: the number of steps: at least 2, and at most the number of training timesteps.
-
-    Raises:
-        UserError: if the number of steps, the betas or the prediction are invalid.
     """
     trained = trained_alphas(config)
     if not 2 <= steps <= len(trained):
@@ -157,9 +154,6 @@ def trained_alphas(config: Mapping[str, Any]) -> NDArray[np.float64]:
 
     Args:
         config: a diffusers scheduler's configuration.
-
-    Raises:
-        UserError: for a schedule of betas that is neither ``linear`` nor ``scaled_linear``.
     """
     count = int(config["num_train_timesteps"])
     first, last = float(config["beta_start"]), float(config["beta_end"])
@@ -177,21 +171,13 @@ def trained_alphas(config: Mapping[str, Any]) -> NDArray[np.float64]:
 
 
 def trained_sigmas(config: Mapping[str, Any]) -> NDArray[np.float64]:
-    """Return sigma = sqrt((1 - a) / a) of each training timestep, with a from ``trained_alphas``.
-
-    Raises:
-        UserError: for the reasons of ``trained_alphas``.
-    """
+    """Return sigma = sqrt((1 - a) / a) of each training timestep; a: ``trained_alphas``."""
     kept = trained_alphas(config)
     return np.sqrt((1 - kept) / kept)
 
 
 def read_prediction(config: Mapping[str, Any]) -> str:
-    """Return the type of prediction of a model trained with ``config``.
-
-    Raises:
-        UserError: if the type is not one of ``PREDICTIONS``.
-    """
+    """Return the type of prediction of a model trained with ``config``."""
     prediction = str(config.get("prediction_type", "epsilon"))
     if prediction not in PREDICTIONS:
         raise UserError(f"prediction_type {prediction!r} is not one of: {', '.join(PREDICTIONS)}")
@@ -205,9 +191,6 @@ def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
     >>> levels = noise_levels({**sd, "beta_schedule": "scaled_linear"}, 100)
     >>> [round(float(sigma), 4) for sigma in levels.sigmas[[0, 1, 99, 100]]]
     [14.6146, 13.7525, 0.0292, 0.0]
-
-    Raises:
-        UserError: for fewer than 2 steps, or a prediction that is not one of ``PREDICTIONS``.
     """
     if steps < 2:
         raise UserError(f"recipe.image_editor.steps={steps} must be at least 2")
@@ -243,7 +226,6 @@ def draw(seed: int, step: int, image: int, shape: tuple[int, ...]) -> NDArray[np
     """Return standard normal float32 noise of ``shape`` for one step of one candidate.
 
     Args:
-        seed: the seed of the candidate.
         step: the index of the step, from 0, or ``INITIAL``.
         image: 0 for noise shared by a set; ``k`` for the own noise of image ``k`` of a set.
         shape: the shape of a latent, (channels, height, width).

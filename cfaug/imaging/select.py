@@ -74,9 +74,6 @@ class Selection:
 
         Args:
             names: names of all scores of the recipe's scorers.
-
-        Raises:
-            UserError: if no scorer gives a score, naming it and the choices.
         """
         there = list(names)
         for name in self.names:
@@ -131,12 +128,7 @@ class Selection:
         return bool(kinds) and kinds <= set(self.controls)
 
     def reject(self, scores: Scores) -> str:
-        """Return the first threshold that a candidate misses, "" if it is accepted.
-
-        Raises:
-            UserError: if it is not rejected and a score in use is missing, such as the score of an
-                edit for a single text.
-        """
+        """Return the first threshold that a candidate misses, "" if it is accepted."""
         reason = self.find_miss(scores)
         if not reason:
             for name in self.names:

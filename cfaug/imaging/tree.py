@@ -105,7 +105,6 @@ class Tree(Branches):
     """Latents that start from noise: jobs of equal texts, seed and guidance are a family.
 
     Attributes:
-        seeds: the seed of each family.
         cfg: the guidance scale of each family, float64.
         family: the number of each latent's family.
     """
@@ -123,9 +122,6 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
     """Return the tree of ``jobs``: jobs with equal texts, seed and cfg are one family.
 
     A job with a single text is a family with only a base, whatever its p.
-
-    Raises:
-        UserError: for a p outside [0, 1].
     """
     families: dict[tuple[tuple[str, ...], int, float], list[int]] = {}
     for number, job in enumerate(jobs):
@@ -172,7 +168,6 @@ def find_parents(old: Tree, new: Tree, kept: Sequence[int], step: int) -> Intege
 
     Args:
         old: the tree that was denoised up to ``step``.
-        new: the tree of some of its jobs.
         kept: the numbers of these jobs in ``old``, in the order of ``new``'s jobs.
         step: the first step of ``new``.
     """
@@ -213,7 +208,6 @@ class PhotoTree(Branches):
         source: the number of each latent's source.
         cfg: the guidance scale of each latent, float64; it is not used for sources.
         end: the first step at which a latent is no longer denoised.
-        steps: the number of steps taken.
         empty_texts: the number of unconditional embeddings: one, or one for each source.
         remembered: whether the sources' attention is stored, so that no source is computed.
     """
@@ -267,15 +261,9 @@ def plan_edits(
     The image of a text that equals the first is the source itself, the reconstruction.
 
     Args:
-        jobs: the images to make.
-        steps: the number of steps taken.
-        by_guidance: whether an inversion depends on the guidance of its edits.
         remembered: whether the sources' attention is stored.
         controlled: a function that returns the number of first steps in which an edited text's
             cross-attention uses the source.
-
-    Raises:
-        UserError: for a p outside [0, 1].
     """
     wanted: dict[InversionKey, dict[tuple[str, float], set[int]]] = {}
     places: list[tuple[InversionKey, list[tuple[str, float, int] | None]]] = []

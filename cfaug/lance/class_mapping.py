@@ -39,9 +39,6 @@ def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> 
         labels: distinct labels of the test set.
         classes: the model's class names, in the order of its logits.
         owner: the model's name, for errors.
-
-    Raises:
-        UserError: naming every label that matches no class or several, and the nearest classes.
     """
     rules: list[Callable[[str], set[int]]] = [
         _ClassNames(classes, str),

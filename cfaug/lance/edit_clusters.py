@@ -88,16 +88,10 @@ class EditClusters:
     def columns(self, items: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Return the two columns by which a page finds the clusters.
 
-        Args:
-            items: the items of a stress test, by column.
-
         Returns:
             ``edit_group``, int64, the number of each edit's cluster, -1 for an image that is not an
             edit; and ``edit_centre``, bool, true for the edit nearest to a cluster's centre, which
             names the cluster. Sets and classes have clusters of their own.
-
-        Raises:
-            UserError: if the encoder's embedding of a text is zero or not finite.
         """
         parts = np.asarray(items["set"], object)
         edits = np.flatnonzero((parts != ORIGINAL) & (parts != RECONSTRUCTION))
@@ -148,11 +142,6 @@ class ShownInsight:
     """An insight as tables print it.
 
     Attributes:
-        label: name of the class.
-        kind: kind of the edit that names it.
-        words: the intervention in words.
-        edits: number of its edits.
-        photos: number of photos that were edited.
         mean: mean change of the probability of the true class.
         low: lower end of the 95 % interval of the mean; ``None`` without one.
         high: upper end of the interval; ``None`` without one.
@@ -182,7 +171,6 @@ def write_insights(
 
     Args:
         answers: the model's answers to the items of ``benchmark=stress``.
-        insights: insights found in these answers.
         read_image: function that returns the image of an item by its name.
         folder: folder of the run, where ``insights.json`` is written.
     """
@@ -245,9 +233,6 @@ def read_insights(folder: Path, answers: StressItems) -> list[ShownInsight]:
     Args:
         folder: folder of the run, where ``insights.json`` is kept.
         answers: the model's current answers to the items of ``benchmark=stress``.
-
-    Raises:
-        UserError: if the file does not hold insights.
     """
     file = folder / FILE
     if not file.exists():

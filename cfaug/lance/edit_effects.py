@@ -29,7 +29,6 @@ class GroupEffect:
     Attributes:
         group: key that the edits share, any hashable value.
         rows: rows of the edits, those that move it farthest first, int64 (edits,).
-        photos: number of photos that were edited.
         mean: mean of the edits' ``delta``.
         low: lower end of the 95 % interval of the mean, from a bootstrap over photos; ``nan`` with
             one photo.
@@ -79,7 +78,6 @@ def group_effects(
         photos: the photo that each edit was made from, any comparable values, (edits,).
         groups: the group of each edit, (edits,).
         seed: seed of the bootstrap and of random permutations.
-        resamples: number of bootstrap resamples.
 
     Raises:
         ValueError: if lengths differ, there are no edits, or a delta is not finite.

@@ -38,7 +38,6 @@ class SensitivityFigure(StressTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         found = self.read(runs)
         effects = {
@@ -132,7 +131,6 @@ class QualityFigure(PaperTable):
 
         Raises:
             MissingError: if there are no results, unless ``partial``.
-            UserError: if results cannot be read.
         """
         found = self._results(runs.root)
         self.require(found, *(f"results of {name}" for name in self.benchmarks))
@@ -196,7 +194,6 @@ class InsightsFigure(StressTable):
 
         Raises:
             MissingError: if no model has insights, unless ``partial``.
-            UserError: if the insights cannot be read.
         """
         rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
         pictures: list[DocumentImage] = []

@@ -257,11 +257,7 @@ class Stress(JoinedBenchmark):
         return [*told, list(asked.labels), list(asked.names), list(asked.templates)]
 
     def run(self, model: Classifier | CachedClassifier | ZeroShotClassifier) -> Evaluation:
-        """Return the accuracies and drops of every set, and how the images were classified.
-
-        Raises:
-            UserError: if a label of the test is not a class of the model.
-        """
+        """Return the accuracies and drops of every set, and how the images were classified."""
         numbers = match_classes(self._labels, model.classes, "the model")
         logits, places = self._classify(model)
         classes = list(model.classes)
@@ -348,7 +344,6 @@ def outcomes(benchmark: str, items: Mapping[str, Any], parts: Sequence[Part]) ->
     compare means of two sets, so they are not means over items.
 
     Args:
-        benchmark: the benchmark's name.
         items: the columns that ``cfaug.lance.stress`` describes.
         parts: columns by which sets other than photos and reconstructions are also reported.
     """

@@ -38,10 +38,7 @@ class Drop:
     """The loss of accuracy from photos to their edits or reconstructions.
 
     Attributes:
-        name: name of the set.
         part: name of the kind of edit or of the class; empty for the whole set.
-        images: number of images.
-        paired: drop of each image from its own photo.
         net: mean of the reconstruction's hits minus the image's; ``nan`` without reconstructions.
         accuracy_of_photos: accuracy on all photos that have an edit, each counted once.
         unpaired: ``accuracy_of_photos`` minus the images' accuracy: the paper's drop with the
@@ -74,9 +71,6 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
         metric: name of the metric, ``acc1`` or ``acc5``.
         by: a column, ``kind`` or ``class``, whose values are the parts; ``None`` for whole sets,
             including reconstructions.
-
-    Raises:
-        UserError: if the items are not those of a stress test, or have no such metric.
     """
     lacking = [name for name in ("set", "photos", f"photo_{metric}") if name not in items.columns]
     if lacking:
@@ -177,9 +171,6 @@ def write_drops(folder: Path, model: str, items: Items) -> Path:
         folder: folder of the run, where ``stress.md`` is written.
         model: name of the model in the title.
         items: items of ``benchmark=stress``.
-
-    Raises:
-        UserError: if it cannot be written.
     """
     file = folder / FILE
     try:
@@ -224,8 +215,6 @@ class SliceRetrieval:
 
     Attributes:
         right: number of factors that were both found and planted.
-        found: number of factors that were found.
-        planted: number of factors that were planted.
     """
 
     right: int
@@ -254,7 +243,6 @@ def compare_factors(
     Args:
         found: the factors found for each classifier, for example only the first of
             ``discover_factors``.
-        planted: the factors planted for each classifier.
 
     Raises:
         ValueError: if the two differ in the number of classifiers.
@@ -279,8 +267,6 @@ def precision_at(members: Sequence[int], planted: Collection[int], k: int = TOP_
 
     Args:
         members: rows of a discovered slice, in descending order of membership.
-        planted: rows of the planted slice.
-        k: number of members that count.
 
     Raises:
         ValueError: if ``k`` is below 1, or a member is duplicated.

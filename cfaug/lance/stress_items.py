@@ -41,8 +41,6 @@ class Insight:
     """One intervention on a class with its effect on a classifier (LANCE, Figure 6).
 
     Attributes:
-        label: name of the class.
-        kind: kind of the edit that names it.
         before: the words that it replaces; empty for an insertion.
         after: the words that replace them.
         effect: effect of all its edits; ``rows`` are rows of the items, the strongest first.
@@ -63,11 +61,7 @@ class Insight:
 
 
 class StressItems(ModelItems):
-    """The answers of one classifier.
-
-    Raises:
-        UserError: if the items are not those of a stress test.
-    """
+    """The answers of one classifier."""
 
     NEEDED = NEEDED
     ASKED_BY = "stress"
@@ -77,11 +71,7 @@ class StressItems(ModelItems):
         self._check()
 
     def _check(self) -> None:
-        """Refuse items that no stress test writes, as they may have been changed by hand.
-
-        Raises:
-            UserError: naming the column or the item.
-        """
+        """Refuse items that no stress test writes, as they may have been changed by hand."""
         for name in NUMBERS:
             self.items.metric(name)
         hits = self.items.metric("acc1")
@@ -116,11 +106,7 @@ class StressItems(ModelItems):
         return tuple(name for name in self.sets if name not in (ORIGINAL, RECONSTRUCTION))
 
     def rows(self, name: str) -> np.ndarray:
-        """Return the rows of a set, int64.
-
-        Raises:
-            UserError: if there is no such set.
-        """
+        """Return the rows of a set, int64."""
         if name not in self.sets:
             raise UserError(
                 f"the items of {self.items.benchmark} have no set {name!r}; there are "
@@ -142,9 +128,6 @@ class StressItems(ModelItems):
 
         Returns:
             Two arrays, float64 (rows,); the second is ``nan`` where a photo has no reconstruction.
-
-        Raises:
-            UserError: if the measure is unknown, or a probability is missing.
         """
         if delta not in get_args(Delta):
             raise UserError(f"delta={delta} is invalid: choose from {', '.join(get_args(Delta))}")
@@ -161,7 +144,6 @@ class StressItems(ModelItems):
 
         Args:
             column: column that defines the parts, such as ``kind`` or ``class``.
-            part: name of the set.
             delta: measure of the movement, ``absolute`` or ``drop``.
         """
         rows = self.rows(part)
@@ -174,7 +156,6 @@ class StressItems(ModelItems):
         """Return how far each kind of edit moves the classifier within each class.
 
         Args:
-            part: name of the set.
             delta: measure of the movement, ``absolute`` or ``drop``.
 
         Returns:
@@ -309,7 +290,6 @@ def cluster_edits(feature_ND: Any, clusters: int = CLUSTERS, seed: int = 0) -> G
     Args:
         feature_ND: features of each edit, (edits, dim), such as ``difference_features`` returns.
         clusters: largest number of groups; there are never more groups than different edits.
-        seed: seed of the random starts.
 
     Raises:
         ValueError: if the features are not a table of finite values, or ``clusters`` is below 1.

@@ -95,16 +95,11 @@ def write_stress_pages(
 
     Args:
         folder: folder of the run, with its ``items``; its page is written there.
-        model: name of the model on the page.
         benchmark: the benchmark's name; its items lie in the folder.
-        read_image: function that returns an encoded image by its name.
         settings: limits on what the page shows; ``None`` for the defaults.
 
     Returns:
         The page of the model.
-
-    Raises:
-        UserError: if there are no items, or under the conditions of ``ModelPage.write``.
     """
     images = ImageSource(read_image).once()
     page = stress_page(settings).write_for_run(folder, model, benchmark, images, FILE)

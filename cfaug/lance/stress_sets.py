@@ -32,12 +32,10 @@ class JoinedSets:
 
     Attributes:
         name: the name of its edits in results, such as ``edited`` or ``random``.
-        index: the source.
         rows: the images' rows of the source, int64 (images,), set by set.
         photos: the row of each image's photo, for a photo its own row, int64 (images,).
         controls: the row of that photo's reconstruction, -1 if there is none, int64 (images,).
         kinds: the kind of each image's edit, text (images,); ``original`` for a photo.
-        control: the kind of a reconstruction.
     """
 
     name: str
@@ -106,10 +104,6 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
         name: the name of its edits in results, such as ``edited`` or ``random``.
         index: the source; the first member of a set that is not edited is its photo.
         rows: the rows to use, of whole sets; ``None`` for all.
-        control: the kind of a reconstruction.
-
-    Raises:
-        UserError: if no image is edited, a set has no photo or several, or a photo no class.
     """
     rows = np.arange(len(index)) if rows is None else np.sort(rows)
     kinds = _kinds(index)[rows]
@@ -148,9 +142,6 @@ def check_same_photos(first: JoinedSets, other: JoinedSets) -> None:
 
     Such folders were made from different sources: sources that only number their photos use the
     same keys for different ones.
-
-    Raises:
-        UserError: naming the folders, the photo and its classes.
     """
     labels = {
         key: label

@@ -46,11 +46,7 @@ class StressTable(ModelsTable):
     commands: Sequence[str] = COMMANDS
 
     def read(self, runs: Runs) -> dict[str, list[tuple[Path, StressItems]]]:
-        """Return the answers of each classifier, one per checkpoint, with the checkpoint's folder.
-
-        Raises:
-            UserError: if items cannot be read.
-        """
+        """Return each classifier's answers, one per checkpoint, with the checkpoint's folder."""
         return self.answers(runs, StressItems)
 
 
@@ -86,7 +82,6 @@ class AccuracyTable(StressTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         found = self.read(runs)
         self.require(found, "answers to a stress test")
@@ -242,7 +237,6 @@ class ClassFigure(StressTable):
 
         Raises:
             MissingError: if there is no such edit, unless ``partial``.
-            UserError: if items cannot be read.
         """
         found = {
             name: [by for _, one in own if (by := self._by_class(one))]
@@ -365,7 +359,6 @@ class HumanStudyTable(PaperTable):
 
         Raises:
             MissingError: if there are no answers, unless ``partial``.
-            UserError: if the answers cannot be read.
         """
         file = runs.root / self.folder / FILE
         self.require(file.exists(), f"{file}: nobody was asked")
@@ -416,7 +409,6 @@ class PerturberTable(PaperTable):
 
         Raises:
             MissingError: if a folder has no checked edits, unless ``partial``.
-            UserError: if the edits cannot be read.
         """
         found = {name: _measure(Path(folder)) for name, folder in self.backends.items()}
         lacking = [f"checked edits in {self.backends[name]}" for name, own in found.items()

@@ -27,7 +27,6 @@ class AskedEntailer(nn.Module):
     The probability of a label is the probability of its answer among the three answers.
 
     Args:
-        answerer: the model.
         transform: the transform of images, applied before the model's own.
         question: the question, with the placeholder ``{hypothesis}``.
         options: {label: answer} for every label of ``cfaug.core.types.ENTAILMENT``.
@@ -71,9 +70,6 @@ class AskedEntailer(nn.Module):
             question: the question, with the placeholder ``{hypothesis}``.
             options: {label: answer} for every label.
             reduction: ``sum`` or ``token_mean`` of the log-likelihoods of an answer's tokens.
-
-        Raises:
-            UserError: if the folder does not contain such a model.
         """
         answerer = VisionLanguageModel.load(folder, prompt=prompt)
         transform = image_transform(answerer.processor.image_processor, folder, geometry)
@@ -82,11 +78,7 @@ class AskedEntailer(nn.Module):
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
     ) -> Tensor:
-        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3).
-
-        Raises:
-            UserError: if there are no images, or a premise is a text.
-        """
+        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3)."""
         images = check_images(premises, pixels)
         options = tuple(self.options)
         asked = [[Question(self.question.replace(HYPOTHESIS, t), options)] for t in hypotheses]

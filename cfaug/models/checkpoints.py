@@ -44,9 +44,6 @@ def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: st
         provides: the protocols that the model can be loaded as, the main one first.
         protocol: the requested protocol; ``None`` is the main one.
         owner: the model's specification, which errors name.
-
-    Raises:
-        UserError: if the model does not provide it, naming the protocols that it provides.
     """
     if protocol is None:
         return provides[0]
@@ -65,9 +62,6 @@ def check_trainable(provides: tuple[type, ...], owner: str) -> None:
     Args:
         provides: the protocols that the model can be loaded as.
         owner: the model's specification, which errors name.
-
-    Raises:
-        UserError: naming what such a model can be used for.
     """
     if DualEncoder in provides:
         return
@@ -107,10 +101,6 @@ class Checkpoint:
 
         Args:
             protocol: the protocol to load the model as; ``None`` is the main one that it provides.
-
-        Raises:
-            UserError: if the model does not provide the protocol, or the folder or Hub id is
-                missing, holds a pickle, or lacks weights, such as a head, or a processor.
         """
         wanted = choose_protocol(self.provides, protocol, self.owner)
         module, _, name = self.implementation.rpartition(".")
@@ -122,11 +112,7 @@ class Checkpoint:
         return model
 
     def folder(self) -> Path:
-        """Return the folder of the weights, downloaded if needed.
-
-        Raises:
-            UserError: if there are none, naming what to do about it.
-        """
+        """Return the folder of the weights, downloaded if needed."""
         from cfaug.core.weights import resolve
 
         return resolve(self.name_or_path, self.revision)
@@ -146,11 +132,7 @@ class Checkpoint:
         }
 
     def check_trainable(self) -> None:
-        """Refuse a model that is not a dual encoder.
-
-        Raises:
-            UserError: naming what such a model can be used for.
-        """
+        """Refuse a model that is not a dual encoder."""
         check_trainable(self.provides, self.owner)
 
     def weights_hash(self) -> str:
@@ -183,11 +165,7 @@ class Checkpoint:
         return parameter_count(find_weights(self.folder()))
 
     def on_this_machine(self) -> Self:
-        """Return the same specification with a local folder, without downloading anything.
-
-        Raises:
-            UserError: if the weights were never downloaded.
-        """
+        """Return the same specification with a local folder, without downloading anything."""
         from cfaug.core.weights import resolve
 
         return self.at(str(resolve(self.name_or_path, self.revision, fetch=False)))
@@ -221,10 +199,6 @@ def load_model(
 
     Returns:
         The model of transformers, in evaluation mode.
-
-    Raises:
-        UserError: if weights are missing, of another shape or a pickle, the model lacks a required
-            attribute, or the folder requests that code is run or other files are loaded.
     """
     import torch
     import transformers
@@ -292,7 +266,6 @@ def longest_text(model: Any, tokenizer: Any) -> int:
 
     Args:
         model: a model with a ``config`` of transformers.
-        tokenizer: its tokenizer, whose limit counts as well.
     """
     config = getattr(model.config, "text_config", model.config)
     names = ("max_position_embeddings", "n_positions")
@@ -364,9 +337,6 @@ def read_state(file: Path) -> dict[str, Tensor]:
 
     Args:
         file: a safetensors file, or an output of ``torch.save`` with only tensors.
-
-    Raises:
-        UserError: if the file cannot be read, or has other content.
     """
     import torch
 
@@ -397,10 +367,6 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
         build: a function that returns the model with random weights; it is first called on the meta
             device.
         file: a safetensors file, or an output of ``torch.save`` with only tensors.
-
-    Raises:
-        UserError: if the library cannot build it; if weights are missing, left over, of another
-            shape or not finite; or if the model is far larger than the weights.
     """
     state = read_state(file)
     check_built(build, file, count_stored([file]))
@@ -449,9 +415,6 @@ def choose_classes(
         own: the names that the model or its library gives; ``None`` if it gives no names.
         logits: the number of the model's logits.
         owner: the model's folder or name, which errors name.
-
-    Raises:
-        UserError: if no names are given, or the numbers of names and logits differ.
     """
     names = own if told is None else told
     if names is None:

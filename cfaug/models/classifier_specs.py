@@ -13,11 +13,7 @@ from cfaug.models.checkpoints import Checkpoint, check_trainable, choose_protoco
 
 
 def class_names(file: str | None) -> tuple[str, ...] | None:
-    """Return the class names in a file; ``None`` without a file.
-
-    Raises:
-        UserError: if the file cannot be read or is empty.
-    """
+    """Return the class names in a file; ``None`` without a file."""
     return None if file is None else tuple(read_lines(Path(file).expanduser()))
 
 
@@ -61,21 +57,13 @@ class TimmClassification(Checkpoint):
         return with_names(super().answering())
 
     def folder(self) -> Path:
-        """Return the folder or file of the weights, downloaded if necessary.
-
-        Raises:
-            UserError: if there are no weights, or the architecture of a file is missing.
-        """
+        """Return the folder or file of the weights, downloaded if necessary."""
         from cfaug.core.weights import resolve
 
         return self._file() or resolve(self._place(), self.revision)
 
     def _file(self) -> Path | None:
-        """Return the file of weights; ``None`` if the weights are not a file.
-
-        Raises:
-            UserError: if the architecture of the file is missing.
-        """
+        """Return the file of weights; ``None`` if the weights are not a file."""
         from cfaug.core.weights import WEIGHT_FILES
 
         file = Path(self.name_or_path).expanduser()
@@ -131,11 +119,7 @@ class TimmClassification(Checkpoint):
         return parameter_count(self._files())
 
     def on_this_machine(self) -> TimmClassification:
-        """Return the specification with the weights' local path, without a download.
-
-        Raises:
-            UserError: if the weights were never downloaded.
-        """
+        """Return the specification with the weights' local path, without a download."""
         from cfaug.core.weights import resolve
 
         if self._file() is not None:
@@ -171,10 +155,6 @@ class TorchvisionClassification:
 
         Args:
             protocol: ``Classifier`` or ``None``, which means the same.
-
-        Raises:
-            UserError: if torchvision has no such architecture or tag, the file is a pickle or has
-                other weights, or the model does not provide the protocol.
         """
         from cfaug.models.classifiers import TorchvisionClassifier
 
@@ -187,11 +167,7 @@ class TorchvisionClassification:
         )
 
     def check_trainable(self) -> None:
-        """Refuse to fine-tune.
-
-        Raises:
-            UserError: always; the message names the uses of such a model.
-        """
+        """Refuse to fine-tune."""
         check_trainable(self.provides, self.owner)
 
     def _file(self) -> Path | None:
@@ -199,11 +175,7 @@ class TorchvisionClassification:
         return file if file.is_file() else None
 
     def weights_hash(self) -> str:
-        """Return the sha256 of the weight file, or of the name of a tag.
-
-        Raises:
-            UserError: if the weights are not a file and do not look like a tag.
-        """
+        """Return the sha256 of the weight file, or of the name of a tag."""
         from cfaug.core.weights import sha256, sha256_text
 
         file = self._file()
@@ -276,10 +248,6 @@ class InceptionFeatures:
 
         Args:
             protocol: ``FeatureExtractor`` or ``None``, which means the same.
-
-        Raises:
-            UserError: if torch-fidelity is not installed, the file is missing or has other content,
-                or the model does not provide the protocol.
         """
         from cfaug.models.inception import Inception
 
@@ -287,19 +255,11 @@ class InceptionFeatures:
         return Inception.load(Path(self.weights).expanduser())
 
     def check_trainable(self) -> None:
-        """Refuse to fine-tune.
-
-        Raises:
-            UserError: always; the message names the uses of such a model.
-        """
+        """Refuse to fine-tune."""
         check_trainable(self.provides, self.owner)
 
     def weights_hash(self) -> str:
-        """Return the sha256 of the weight file.
-
-        Raises:
-            UserError: if the file does not exist.
-        """
+        """Return the sha256 of the weight file."""
         from cfaug.core.weights import sha256
 
         file = Path(self.weights).expanduser()

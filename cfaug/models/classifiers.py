@@ -34,15 +34,10 @@ class HFClassifier(Wrapped):
     """``AutoModelForImageClassification`` as a :class:`cfaug.core.protocols.Classifier`.
 
     Args:
-        model: a model that transformers has loaded.
         processor: the model's image processor.
         folder: the folder of model and processor, which errors name.
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         classes: names of the classes; ``None`` takes them from the model's configuration.
-
-    Raises:
-        UserError: for an unsupported image processor, or if the numbers of class names and logits
-            differ.
     """
 
     transformers_class = "AutoModelForImageClassification"
@@ -80,13 +75,8 @@ class TimmClassifier(nn.Module):
     """A timm model as a :class:`cfaug.core.protocols.Classifier`, and as a ``FeatureExtractor``.
 
     Args:
-        model: a timm model with its weights.
         owner: the source of the weights, which errors name.
         classes: the names of the classes; ``None`` takes them from the model.
-
-    Raises:
-        UserError: for an unsupported image transform, or if the numbers of class names and logits
-            differ.
     """
 
     def __init__(
@@ -113,10 +103,6 @@ class TimmClassifier(nn.Module):
             place: a folder in timm's format, or a file of weights.
             architecture: timm's name of the architecture of a file; ``None`` for a folder.
             classes: the names of the classes; ``None`` takes them from the model.
-
-        Raises:
-            UserError: if timm has no such architecture, the weights belong to another one or are a
-                pickle, or the folder's configuration is invalid.
         """
         if place.is_file():
             file, name, options = place, str(architecture), _count_classes(place, str(architecture))
@@ -150,11 +136,7 @@ class TimmClassifier(nn.Module):
 
 
 def default_weights(architecture: str) -> str:
-    """Return timm's name of an architecture's default weights: ``NAME.TAG``.
-
-    Raises:
-        UserError: if there is no such architecture, or it has no weights.
-    """
+    """Return timm's name of an architecture's default weights: ``NAME.TAG``."""
     _require_known(architecture)
     found = timm.list_pretrained(f"{architecture}.*")
     default = timm.get_pretrained_cfg(architecture, allow_unregistered=False)
@@ -169,9 +151,6 @@ def timm_transform(config: dict[str, Any], owner: object) -> ImageTransform:
     Args:
         config: the result of ``timm.data.resolve_model_data_config``.
         owner: the source of the weights, which errors name.
-
-    Raises:
-        UserError: for settings that the transform does not support.
     """
     resample = config["interpolation"]
     if resample not in ("bicubic", "bilinear"):
@@ -230,8 +209,6 @@ class TorchvisionClassifier(nn.Module):
     """A torchvision model as a :class:`cfaug.core.protocols.Classifier`.
 
     Args:
-        model: a torchvision model with its weights.
-        transform: the image transform of the weights.
         classes: the names of the classes, in the order of the logits.
     """
 
@@ -256,14 +233,9 @@ class TorchvisionClassifier(nn.Module):
 
         Args:
             architecture: torchvision's name of the architecture.
-            pretrained: a tag, or a file of weights.
             prepared_as: the tag whose image transform is used with a file; ``None`` is the
                 architecture's default tag.
             classes: the names of the classes; ``None`` takes torchvision's names.
-
-        Raises:
-            UserError: if torchvision has no such architecture or tag, the weights belong to another
-                one or are a pickle, or the numbers of class names and logits differ.
         """
         names = torchvision.models.list_models(module=torchvision.models)
         if architecture not in names:
@@ -299,11 +271,7 @@ class TorchvisionClassifier(nn.Module):
 
 
 def _tag(tags: Any, name: str) -> Any:
-    """Return the weights of a tag.
-
-    Raises:
-        UserError: if there is no such tag; it names the tags.
-    """
+    """Return the weights of a tag."""
     if name not in tags.__members__:
         raise UserError(
             f"{name!r} is neither a file nor one of torchvision's weights: "
@@ -338,9 +306,6 @@ def torchvision_transform(prepared: Any, owner: object) -> ImageTransform:
     Args:
         prepared: the result of the weights' ``transforms()``.
         owner: the architecture and its weights, which errors name.
-
-    Raises:
-        UserError: for settings that the transform does not support.
     """
     resample = prepared.interpolation.value
     if resample not in ("bicubic", "bilinear"):

@@ -27,7 +27,6 @@ class HFDetector(Wrapped):
     resized size form a batch, so that none is padded and detections do not depend on other images.
 
     Args:
-        model: a model that transformers has loaded.
         processor: the model's image processor.
         folder: the folder of model and processor, which errors name.
         threshold: the score above which an object is returned, in [0, 1].
@@ -109,8 +108,6 @@ class HFZeroShotDetector(Wrapped):
     the image.
 
     Args:
-        model: a model that transformers has loaded.
-        processor: the model's processor.
         folder: the folder of model and processor, which errors name.
         vocabulary: the names of the objects that ``detect`` looks for.
         template: the text for a name, with ``{label}`` once.
@@ -146,11 +143,7 @@ class HFZeroShotDetector(Wrapped):
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Refuse a model that takes names in another form, such as OmDet-Turbo.
-
-        Raises:
-            UserError: if the model has no argument ``input_ids``; it names the folder.
-        """
+        """Refuse a model that takes names in another form, such as OmDet-Turbo."""
         super().check_model(model, folder)
         if "input_ids" not in inspect.signature(model.forward).parameters:
             raise UserError(
@@ -173,7 +166,6 @@ class HFZeroShotDetector(Wrapped):
         """Return the objects in each RGB image that have one of its names; see ``detect``.
 
         Args:
-            images: RGB images of any size.
             names: the names to detect in each image; the list may be empty.
         """
         given = [
@@ -259,11 +251,7 @@ class HFZeroShotDetector(Wrapped):
         return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _portions(self, names: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
-        """Yield batches of names within the model's limit, with the number of the first name.
-
-        Raises:
-            UserError: if a single name exceeds the model's limit.
-        """
+        """Yield batches of names within the model's limit, with the number of the first name."""
         start, used = 0, 2  # the beginning and the end of a text
         for number, name in enumerate(names):
             length = len(self._ids(f"{self.template.format(label=name).lower()}."))

@@ -38,7 +38,6 @@ class Encoder(Tunable, ABC):
 
     Args:
         model: a model with a parameter ``logit_scale``, the log of the factor on the cosine.
-        transform: the model's image transform.
         log_scale_bounds: lower and upper bound of that parameter for ``clamp_logit_scale``;
             ``None`` for no bound.
     """
@@ -94,7 +93,6 @@ class Encoder(Tunable, ABC):
 
         Args:
             pixels: images, uint8 (n, 3, size, size).
-            texts: n captions, one for each image.
         """
         tokens = self.tokenize(texts)
         return self.encode_image(pixels), self.encode_text(tokens)
@@ -133,12 +131,7 @@ def channels(values: object, name: str, owner: object) -> tuple[float, float, fl
     """Return a model's normalisation values for red, green and blue.
 
     Args:
-        values: the values in the file.
         name: ``mean`` or ``std``; a value of ``std`` has to be above 0.
-        owner: the folder, which errors name.
-
-    Raises:
-        UserError: if they are not three finite numbers.
     """
     given = list(values) if isinstance(values, list | tuple) else []
     fits = [
@@ -151,11 +144,7 @@ def channels(values: object, name: str, owner: object) -> tuple[float, float, fl
 
 
 def square(size: object, owner: object) -> int:
-    """Return the side of a square image size given as a number or a pair.
-
-    Raises:
-        UserError: if it is not square.
-    """
+    """Return the side of a square image size given as a number or a pair."""
     if isinstance(size, int):
         return size
     if isinstance(size, tuple | list) and len(size) == 2 and size[0] == size[1]:
@@ -183,7 +172,6 @@ class Tokenizer:
     A caption is tokenised once in a process; batches are padded from the cache.
 
     Args:
-        tokenizer: a transformers tokenizer.
         max_length: the number of tokens to which captions are truncated.
     """
 

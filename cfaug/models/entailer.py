@@ -19,17 +19,12 @@ class HFEntailer(Wrapped):
     """``AutoModelForSequenceClassification`` as a :class:`cfaug.core.protocols.Entailer` of texts.
 
     Args:
-        model: a model that transformers has loaded.
         processor: the model's tokenizer.
         folder: the folder of model and processor, which errors name.
         max_length: premise and hypothesis together are truncated to this many tokens; ``None`` is
             the model's limit.
         labels: the label of each logit, in an order that differs between models; ``None`` takes
             them from the folder's ``config.json``.
-
-    Raises:
-        UserError: if the labels are not entailment, neutral and contradiction, or ``max_length`` is
-            too large.
     """
 
     transformers_class = "AutoModelForSequenceClassification"
@@ -54,11 +49,7 @@ class HFEntailer(Wrapped):
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
     ) -> Tensor:
-        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3).
-
-        Raises:
-            UserError: if pixels are given: the model reads texts only.
-        """
+        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3)."""
         if pixels is not None:
             raise UserError("this model reads texts only: leave out the images")
         tokens = self.tokenizer(
@@ -77,11 +68,7 @@ def label_columns(labels: Sequence[str], logits: int, owner: object) -> list[int
 
     Args:
         labels: the label of each logit, in order; case is ignored.
-        logits: the number of logits.
         owner: the folder, which the error names.
-
-    Raises:
-        UserError: if the labels are not these three.
     """
     known = [str(label).strip().lower() for label in labels]
     if logits != len(ENTAILMENT) or sorted(known) != sorted(ENTAILMENT):

@@ -42,16 +42,10 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
     Args:
         model: the encoder, a model that transformers has loaded.
-        processor: the model's processor.
-        folder: the folder of model and processor.
         max_length: hypotheses are truncated to this many tokens; ``None`` is the model's limit.
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         labels: the label of each logit, in order; ``None`` takes them from ``config.json``.
         head_seed: the seed of a random head for a folder without one; ``None`` refuses the folder.
-
-    Raises:
-        UserError: if there is neither a head nor a ``head_seed``, the labels are not entailment,
-            neutral and contradiction, or weights are not finite.
     """
 
     def __init__(
@@ -88,9 +82,6 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         Args:
             folder: a ``save_pretrained`` folder with weights and processor.
             settings: keyword arguments of the constructor.
-
-        Raises:
-            UserError: if the folder has another kind of encoder, or cannot be loaded.
         """
         import transformers
 
@@ -127,11 +118,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
     ) -> Tensor:
-        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3).
-
-        Raises:
-            UserError: if there are no images, or a premise is a text.
-        """
+        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3)."""
         return F.softmax(self.logits(check_images(premises, pixels), hypotheses), dim=-1)
 
     def logits(self, pixels: Tensor, hypotheses: Sequence[str]) -> Tensor:
@@ -201,7 +188,6 @@ class _Assembled(nn.Module):
     """An encoder and its head, under their names in a transformers checkpoint.
 
     Args:
-        encoder: a transformers encoder.
         head: the head on the encoder's pooled features.
     """
 
@@ -218,11 +204,7 @@ class _Assembled(nn.Module):
 
 
 def check_images(premises: Sequence[str], pixels: Tensor | None) -> Tensor:
-    """Return the images, which are the premises.
-
-    Raises:
-        UserError: if there are no images, or a premise is a text.
-    """
+    """Return the images, which are the premises."""
     if pixels is None:
         raise UserError("this model reads images: give the image of each hypothesis")
     if any(premises):

@@ -33,11 +33,7 @@ class BridgeTowerEncoder(HFEncoder):
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Refuse a model whose layers have separate transforms.
-
-        Raises:
-            UserError: if they have; transformers' own class cannot run such a model either.
-        """
+        """Refuse a model whose layers have separate transforms."""
         if not model.config.share_cross_modal_transformer_layers:
             raise UserError(
                 f"{folder}: with config.share_cross_modal_transformer_layers=false, images have no "

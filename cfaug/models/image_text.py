@@ -20,13 +20,8 @@ class ImageTextModel(Wrapped):
     """``AutoModelForImageTextToText`` for images of one size.
 
     Args:
-        model: a model that transformers has loaded.
-        processor: the model's processor.
         folder: the folder of model and processor, which errors name.
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-
-    Raises:
-        UserError: for an unsupported image processor.
     """
 
     transformers_class = "AutoModelForImageTextToText"
@@ -69,8 +64,6 @@ class HFCaptioner(ImageTextModel):
     """A :class:`cfaug.core.protocols.Captioner`, such as BLIP or LLaVA.
 
     Args:
-        model: a model that transformers has loaded.
-        processor: the model's processor.
         folder: the folder of model and processor, which errors name.
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         prompt: the text that the model continues, with the placeholder ``{image}``; without the
@@ -78,9 +71,6 @@ class HFCaptioner(ImageTextModel):
         prefix: the text put before every caption.
         generation: keyword arguments of ``generate``, such as ``num_beams``; ``None`` values are
             left out.
-
-    Raises:
-        UserError: for an unsupported image processor.
     """
 
     def __init__(

@@ -40,12 +40,7 @@ class Inception(nn.Module):
 
     @classmethod
     def load(cls, file: Path) -> Self:
-        """Load a file of weights.
-
-        Raises:
-            UserError: if torch-fidelity is not installed, or the file is missing, a pickle, or has
-                other weights.
-        """
+        """Load a file of weights."""
         try:
             from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
         except ImportError as error:

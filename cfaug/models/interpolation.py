@@ -54,10 +54,6 @@ class Ends:
         Args:
             factor: the weight of the fine-tuned checkpoint, in [0, 1].
             protocol: the protocol to load; ``None`` is the main one that the model provides.
-
-        Raises:
-            UserError: if a checkpoint cannot be loaded, or the names or shapes of the weights
-                differ.
         """
         import torch
 
@@ -96,7 +92,6 @@ def interpolate(first: Tensor, last: Tensor, factor: float) -> Tensor:
     checkpoint.
 
     Args:
-        first: a tensor of the initial checkpoint.
         last: the same tensor of the fine-tuned checkpoint, of equal shape.
         factor: the weight of ``last``, in [0, 1]; 0 and 1 return ``first`` and ``last`` unchanged.
     """
@@ -123,7 +118,6 @@ class Interpolated:
     """The specification of an interpolated model; factors 0 and 1 are the checkpoints themselves.
 
     Args:
-        ends: the two checkpoints.
         factor: the weight of the fine-tuned checkpoint, in [0, 1].
     """
 
@@ -144,18 +138,11 @@ class Interpolated:
 
         Args:
             protocol: one of ``cfaug.core.protocols``; ``None`` is the model's main one.
-
-        Raises:
-            UserError: if a checkpoint cannot be loaded, or the two do not match.
         """
         return self.ends.load(self.factor, protocol)
 
     def check_trainable(self) -> None:
-        """Refuse training: the model has no folder.
-
-        Raises:
-            UserError: always.
-        """
+        """Refuse training: the model has no folder."""
         raise UserError("interpolated weights can only be evaluated: they are not saved")
 
     def weights_hash(self) -> str:

@@ -69,12 +69,10 @@ def inject(
     A layer's weight W acts as W + (alpha / r) B A, with A (r, in) drawn and B (out, r) zero.
 
     Args:
-        model: the model to adapt.
         targets: full names of linear layers, or of transformers' transposed ones (GPT-2's).
         r: the rank of the adapters.
         alpha: the numerator of the scaling factor alpha / r.
         dropout: the share of an adapter's inputs that is dropped in training.
-        seed: the seed that A is drawn with.
     """
     import torch
     from peft import inject_adapter_in_model
@@ -122,8 +120,6 @@ def save(model: nn.Module, folder: Path, base: BaseModel) -> None:
 
     Args:
         model: a model with the adapters of ``inject``.
-        folder: an existing folder to write into.
-        base: the base model.
 
     Raises:
         ValueError: if the model has no adapter.
@@ -154,12 +150,8 @@ def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
     """Merge a saved adapter into the model it belongs to, in place.
 
     Args:
-        model: the base model.
         folder: the folder of an adapter written by ``save`` or PEFT. No name in it is followed.
         weights: the base model's weight files; their hash is compared with the adapter's record.
-
-    Raises:
-        UserError: naming the file, if it is missing, not a plain LoRA adapter, or another model's.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -184,11 +176,7 @@ def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """Return the rank and alpha of a plain LoRA adapter.
-
-    Raises:
-        UserError: for any other kind.
-    """
+    """Return the rank and alpha of a plain LoRA adapter."""
     file = folder / ADAPTER
     try:
         about = read_json(file)
@@ -211,11 +199,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_base(folder: Path, weights: Sequence[Path]) -> None:
-    """Compare the base model with the one an adapter of ours was trained on.
-
-    Raises:
-        UserError: naming both.
-    """
+    """Compare the base model with the one an adapter of ours was trained on."""
     file = folder / BASE
     about = read_json(file) if file.exists() else {}
     if not isinstance(about, dict):
@@ -232,11 +216,7 @@ def _check_base(folder: Path, weights: Sequence[Path]) -> None:
 
 
 def _fill(model: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Give every adapter its weights.
-
-    Raises:
-        UserError: for one that is missing, superfluous, or of another shape.
-    """
+    """Give every adapter its weights."""
     import torch
 
     own = {n: p for n, p in model.named_parameters() if f".{NAME}." in n}

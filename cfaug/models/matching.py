@@ -45,14 +45,9 @@ class PairMatcher(FromFolder, nn.Module, ABC):
     """A transformers model that reads an image and a text together; evaluation only.
 
     Args:
-        model: a transformers model in evaluation mode.
-        processor: the model's processor.
         folder: the folder of model and processor, which errors name.
         max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-
-    Raises:
-        UserError: for an unsupported image processor, or a ``max_length`` that is too large.
     """
 
     kind: str

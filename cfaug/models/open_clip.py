@@ -89,12 +89,7 @@ class OpenClipEncoder(Encoder):
 
 
 def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds) -> OpenClipEncoder:
-    """Load an open_clip model in float32, evaluation mode.
-
-    Raises:
-        UserError: if the name, tag, folder or file cannot be loaded or is a pickle, or a folder's
-            configuration does not fit its weights or has settings that are not allowed.
-    """
+    """Load an open_clip model in float32, evaluation mode."""
     file = open_clip_weights(architecture, pretrained)
     if file is not None:
         refuse_pickles([file])
@@ -265,11 +260,7 @@ LONGEST_TEXT = 8192
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the ``model_cfg`` of a folder, with the path of a text tower in it resolved.
-
-    Raises:
-        UserError: if there is no ``model_cfg``, or it has settings that the lists do not allow.
-    """
+    """Return the ``model_cfg`` of a folder, with the path of a text tower in it resolved."""
     file = folder / CONFIG
     content = read_json(file) if file.is_file() else None
     config = content.get("model_cfg") if isinstance(content, dict) else None
@@ -292,9 +283,6 @@ def check_config(config: Mapping[str, Any], file: Path) -> None:
     Args:
         config: a ``model_cfg``.
         file: the file of the configuration, which the error names.
-
-    Raises:
-        UserError: if a setting is missing, not allowed or invalid; it names the setting.
     """
     for node in ("vision_cfg", "text_cfg"):
         if not isinstance(config.get(node), Mapping):

@@ -56,7 +56,6 @@ def option_row(
     """Return a question with one of its options.
 
     Args:
-        asked: the question.
         option: one of ``asked.options``.
         scoring: the model, which reads options after the prompt (``Continued``) or by a separate
             decoder (``Translated``).
@@ -103,7 +102,6 @@ def mean_costs(
     """Return the mean negative log-likelihood of each option: (rows,), float32, nats per token.
 
     Args:
-        scoring: the model.
         inputs: the inputs of a batch, on the model's device.
         targets: the next token at every place, or ``IGNORED``, int64 (rows, places).
     """
@@ -188,7 +186,6 @@ class Translated:
         """Score all options of several images' questions; each question is encoded once.
 
         Args:
-            images: the questions of each image, of any length.
             tokens_at_once: the largest number of places decoded at once, including those of the
                 prompts.
 

@@ -60,11 +60,7 @@ class EncodedQuestion:
 
 
 class Continued:
-    """The likelihood of options as continuations of a prompt, for decoders such as LLaVA's.
-
-    Args:
-        model: a transformers model.
-    """
+    """The likelihood of options as continuations of a prompt, for decoders such as LLaVA's."""
 
     translates = False
 
@@ -85,11 +81,7 @@ class Continued:
         """Refuse a model whose outputs for the prompt depend on the option after it.
 
         Args:
-            asked: a question with its options.
             owner: the folder, which the error names.
-
-        Raises:
-            UserError: if the outputs for the prompt depend on the option.
         """
         option = max(asked.options, key=lambda one: len(one.ids))
         prompt = Option(option.ids[: option.start], option.start)
@@ -205,7 +197,6 @@ class PrefixState:
     """Rows of text that a decoder has processed.
 
     Attributes:
-        cache: transformers' cache of keys and values.
         mask: 1 for text and 0 for padding, int64 (rows, places).
         next: the position of each row's next token, int64 (rows,).
         ahead: the log-probabilities of each row's next token, float32 (rows, words); ``None`` if

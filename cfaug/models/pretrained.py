@@ -38,10 +38,6 @@ class FromFolder:
         Args:
             folder: a ``save_pretrained`` folder with weights and processor.
             settings: keyword arguments of the constructor.
-
-        Raises:
-            UserError: if a part is missing, such as a head, or is a pickle, or the folder has
-                another kind of model.
         """
         processor = load_processor(folder, cls.processor_class)
         model = load_model(cls.transformers_class, folder, required=cls.required)
@@ -56,11 +52,7 @@ class FromFolder:
 
 
 class Wrapped(FromFolder, nn.Module):
-    """A transformers model for one task that uses all its weights.
-
-    Args:
-        model: a model that transformers has loaded.
-    """
+    """A transformers model for one task that uses all its weights."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -68,11 +60,7 @@ class Wrapped(FromFolder, nn.Module):
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
-        """Refuse weights that are infinite or NaN.
-
-        Raises:
-            UserError: if there are any; it names the first such tensor.
-        """
+        """Refuse weights that are infinite or NaN."""
         check_finite(model, folder)
 
     @property
@@ -86,10 +74,6 @@ def label_names(model: Any, owner: object) -> list[str]:
 
     Args:
         model: a model with a ``config`` of transformers.
-        owner: the folder, which errors name.
-
-    Raises:
-        UserError: if a logit has no name, because the other names would be shifted.
     """
     names = model.config.id2label
     for number in range(len(names)):
@@ -116,9 +100,6 @@ def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
         folder: a ``save_pretrained`` folder.
         kind: the class: ``AutoProcessor``, which has a ``tokenizer`` and an ``image_processor``,
             ``AutoImageProcessor`` or ``AutoTokenizer``.
-
-    Raises:
-        UserError: if the processor or a part of it is missing.
     """
     import transformers
 
@@ -149,14 +130,9 @@ def inputs(
     """Return the image transform and the tokenizer of a model that reads images and texts.
 
     Args:
-        model: a model that transformers has loaded.
-        processor: the model's processor.
         folder: the folder of model and processor, which errors name.
         max_length: texts are truncated to this many tokens; ``None`` is the model's limit.
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-
-    Raises:
-        UserError: for an unsupported image processor, or a ``max_length`` that is too large.
     """
     transform = image_transform(processor.image_processor, folder, geometry)
     length = text_length(model, processor.tokenizer, max_length, folder)
@@ -168,12 +144,7 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
 
     Args:
         model: a model with a ``config`` of transformers.
-        tokenizer: the model's tokenizer.
         asked: the configured length; ``None`` is the model's limit.
-        owner: the folder, which errors name.
-
-    Raises:
-        UserError: if the configured length exceeds the model's limit, or that limit is below 1.
     """
     longest = longest_text(model, tokenizer)
     if longest < 1:
@@ -195,12 +166,7 @@ def image_transform(
     replaced by a centre crop, which differs for images that are not square.
 
     Args:
-        processor: an image processor that transformers has loaded.
-        owner: the folder, which errors name.
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-
-    Raises:
-        UserError: for settings that the transform does not support.
     """
     resample = _FILTERS.get(int(processor.resample))
     if resample is None:
@@ -240,8 +206,6 @@ class HFEncoder(FromFolder, Encoder):
     """A dual encoder of transformers with its processor.
 
     Args:
-        model: a model that transformers has loaded.
-        processor: the model's processor.
         folder: the folder of model and processor, which errors name.
         max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
         log_scale_bounds: lower and upper bound of the learnt log scale; ``None`` for no bound.

@@ -46,13 +46,9 @@ class Prompts:
     """Writes a question in a model's format, and tokenizes it like the model's processor.
 
     Args:
-        processor: a transformers processor with a tokenizer.
         prompt: the template, with ``{question}`` and ``{image}`` (BLIP-2's processor puts the image
             first by itself); ``None`` is the processor's chat template.
         folder: the processor's folder, which errors name.
-
-    Raises:
-        UserError: if there is neither a prompt nor a chat template, or the template is too large.
     """
 
     def __init__(self, processor: Any, prompt: str | None, folder: Path) -> None:
@@ -81,14 +77,9 @@ class Prompts:
     def text(self, question: Question, image: bool) -> str:
         """Return the prompt of a question, up to the beginning of the answer.
 
-        Args:
-            question: the question, with its demonstrations and their images.
-            image: whether the question is about an image.
-
         Raises:
             RejectedError: ``special_token`` if a text holds a special token of the model, such as
                 the one of an image; ``context`` if the texts are longer than any model reads.
-            UserError: if the chat template fails, or writes far more than its input.
         """
         self._check(question)
         if self.prompt is None:
@@ -113,9 +104,6 @@ class Prompts:
 
         Returns:
             The place of the last image's token; -1 if the processor puts the image first.
-
-        Raises:
-            UserError: if the prompt has no place for the image.
         """
         if not images:
             return 0
@@ -250,9 +238,6 @@ def read_prompt(name: str) -> EntailmentPrompt:
 
     Args:
         name: ``yes_maybe_no``, ``labels``, or the path of a YAML file.
-
-    Raises:
-        UserError: if there is no such file, or its content is invalid.
     """
     file = find_prompt_file(
         name, SHIPPED, "models/entailment_prompts", "model.asked", "question and options"

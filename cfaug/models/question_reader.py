@@ -41,7 +41,6 @@ class QuestionReader:
     """Tokenizes questions about images, without the model's weights.
 
     Args:
-        prompts: the writer and tokenizer of prompts.
         longest: the largest number of tokens that the model reads.
         translates: whether the model answers by a separate decoder.
         longest_query: the largest number of a question's tokens that the Q-Former reads; ``None``
@@ -75,16 +74,12 @@ class QuestionReader:
 
         Args:
             image: an RGB image of any size; ``None`` asks without an image.
-            questions: the questions with their options.
             known: earlier outputs for this image, which are extended; ``None`` for none so far.
 
         Returns:
             For each question the model's input, or the reason why it was left out: ``context`` if
             it is too long, ``special_token`` if a text holds a special token of the model,
             ``no_token`` if an option has no token.
-
-        Raises:
-            UserError: if the processor does not support questions.
         """
         known = Known() if known is None else known
         made: list[EncodedQuestion | Answered] = []
@@ -144,7 +139,6 @@ class QuestionReader:
         """Return the tokens of options: after the prompt, or alone for a separate decoder.
 
         Args:
-            text: the prompt.
             ids: the tokens of the prompt.
             options: the texts of the options, in order.
 
@@ -167,12 +161,8 @@ class QuestionReader:
         """Return the processor's output for a prompt, and the number of tokens up to the tail.
 
         Args:
-            text: the prompt.
             images: the images that the prompt shows, in order.
             tail: the prompt's tokens after the last image.
-
-        Raises:
-            UserError: if the processor changes the tail.
         """
         added = self.prompts.adds_special_tokens(text)
         asked: dict[str, Any] = {"text": [text], "add_special_tokens": added}
@@ -205,11 +195,7 @@ class QuestionReader:
 
 
 def longest_query(model: Any) -> int | None:
-    """Return the limit of a question's tokens in a Q-Former; ``None`` for models without one.
-
-    Args:
-        model: a transformers model.
-    """
+    """Return the limit of a question's tokens in a Q-Former; ``None`` for models without one."""
     found = getattr(getattr(model.config, "qformer_config", None), "max_position_embeddings", None)
     return None if found is None else int(found)
 
@@ -222,9 +208,6 @@ class ImageMemory:
 
     A processor of images and text processes both again for every text, and spends most of the time
     on the images. Everything except calls is delegated to the image processor.
-
-    Args:
-        processor: a transformers image processor.
     """
 
     def __init__(self, processor: Any) -> None:
@@ -240,12 +223,7 @@ class ImageMemory:
         return getattr(self._processor, name)
 
     def __call__(self, images: Any, **settings: Any) -> Any:
-        """Return the image processor's output for images; the last output is cached.
-
-        Args:
-            images: an image or nested lists of images, passed on by a processor.
-            settings: keyword arguments of the image processor.
-        """
+        """Return the image processor's output for images; the last output is cached."""
         asked = tuple(_flatten(images))
         same = len(asked) == len(self._images) and all(
             one is other for one, other in zip(asked, self._images, strict=True)

@@ -31,9 +31,6 @@ class ModelSpec(Protocol):
 
         Args:
             protocol: one of ``cfaug.core.protocols``; ``None`` is the model's main one.
-
-        Raises:
-            UserError: if the model does not provide the protocol.
         """
         ...
 
@@ -206,10 +203,6 @@ class OpenClip:
 
         Args:
             protocol: ``DualEncoder`` or ``Matcher``; ``None`` stands for ``DualEncoder``.
-
-        Raises:
-            UserError: if the folder, file or tag is unavailable or a pickle, or the model does not
-                provide the protocol.
         """
         from cfaug.models.open_clip import load
 
@@ -256,9 +249,6 @@ class OpenClip:
         """Return the specification with the weights' local folder, without a download.
 
         A tag of open_clip stays a tag.
-
-        Raises:
-            UserError: if the weights were never downloaded.
         """
         from cfaug.core.weights import open_clip_folder
 
@@ -269,9 +259,6 @@ class OpenClip:
         """Return the same settings for a folder in open_clip's format, or for a file.
 
         A file written by open_clip_train contains only weights, not the name of the architecture.
-
-        Raises:
-            UserError: if the checkpoint is a file and the architecture is not a name.
         """
         from pathlib import Path
 
@@ -315,11 +302,7 @@ class NoModelSpec:
         return NoModel()
 
     def check_trainable(self) -> None:
-        """Refuse training.
-
-        Raises:
-            UserError: always.
-        """
+        """Refuse training."""
         raise UserError("there is no model to train: choose a model=...")
 
     def weights_hash(self) -> str:

@@ -99,20 +99,13 @@ class Fusion(Folder):
 
         Args:
             seed: the seed of the run, from which a random head is drawn.
-
-        Raises:
-            UserError: for the reasons of ``load``, except for a missing head.
         """
         module, _, name = self.implementation.rpartition(".")
         kind = getattr(import_module(module), name)
         return kind.load(self.folder(), **self.settings, head_seed=seed)
 
     def check_trainable(self) -> None:
-        """Refuse training as a dual encoder.
-
-        Raises:
-            UserError: always; the message names the supported training.
-        """
+        """Refuse training as a dual encoder."""
         raise UserError(
             f"{self.owner} cannot be fine-tuned on images and their captions: it learns whether a "
             "text follows from an image, by `python train.py task=entailment` with labelled "
@@ -129,9 +122,6 @@ def check_prompt(prompt: str | None) -> None:
 
     Args:
         prompt: the template of a prompt; ``None`` stands for the model's chat template.
-
-    Raises:
-        UserError: for such a template; it names the placeholder.
     """
     if prompt is None:
         return
@@ -397,11 +387,7 @@ class VisionLanguage(Checkpoint):
         check_prompt(self.prompt)
 
     def load_prompts(self) -> Prompts:
-        """Return the model's writer of prompts, loaded from its processor, without its weights.
-
-        Raises:
-            UserError: if the folder or Hub id is unavailable, or lacks a processor or a prompt.
-        """
+        """Return the model's writer of prompts, loaded from its processor, without its weights."""
         from cfaug.models.pretrained import load_processor
         from cfaug.models.prompts import Prompts
 

@@ -46,17 +46,11 @@ class VisionLanguageModel(Wrapped):
     and InstructBLIP with a prompt.
 
     Args:
-        model: a model that transformers has loaded.
-        processor: the model's processor.
         folder: the folder of model and processor, which errors name.
         prompt: the template, with ``{question}`` and ``{image}``; ``None`` is the chat template.
         sharing: ``auto`` processes common prefixes of prompts once, if the first questions' scores
             equal those of complete processing; ``none`` processes every prompt completely.
         tokens_at_once: the largest number of places in the caches of a batch, which bounds memory.
-
-    Raises:
-        UserError: if there is neither a prompt nor a chat template, or the processor has no token
-            for an image.
     """
 
     transformers_class = "AutoModelForImageTextToText"
@@ -94,9 +88,6 @@ class VisionLanguageModel(Wrapped):
             folder: a ``save_pretrained`` folder with weights and processor.
             dtype: the number format of the weights, such as ``bfloat16``.
             settings: keyword arguments of the constructor.
-
-        Raises:
-            UserError: if a part is missing or is a pickle, or the folder has another kind of model.
         """
         processor = load_processor(folder)
         model = load_model(cls.transformers_class, folder, dtype=dtype)
@@ -110,14 +101,9 @@ class VisionLanguageModel(Wrapped):
 
         Args:
             images: RGB images of any size; ``None`` asks without an image.
-            questions: any number of questions for each image.
 
         Returns:
             For each image and question, the scores of its options, or why it was left out.
-
-        Raises:
-            UserError: if a score is not finite, the model looks ahead, so that options cannot be
-                scored, or there is not enough memory.
         """
         with torch.inference_mode(), self._explain_memory():
             asked = [self._ask(image, own) for image, own in zip(images, questions, strict=True)]
@@ -141,15 +127,11 @@ class VisionLanguageModel(Wrapped):
 
         Args:
             images: an RGB image for each question; ``None`` asks without an image.
-            questions: the questions with their demonstrations.
             max_new_tokens: the largest number of tokens in an answer.
 
         Returns:
             The answers, without special tokens and with normalised white space, or the reason why a
             question was left out.
-
-        Raises:
-            UserError: if there is not enough memory.
         """
         by_shape: dict[object, list[tuple[int, dict[str, Tensor]]]] = {}
         answers = [Answered(left_out="context")] * len(questions)
@@ -203,7 +185,6 @@ class VisionLanguageModel(Wrapped):
         """Return tensors on the model's device, pixels in its number format.
 
         Args:
-            inputs: the processor's output, tensors by name.
             known: {id of a tensor: its copy on the device}, extended here, so that a shared tensor
                 is moved only once.
         """
@@ -252,11 +233,7 @@ class VisionLanguageModel(Wrapped):
         }
 
     def _check(self, images: Batch, with_image: bool) -> None:
-        """Check on the first images whether the model can score options, and share prefixes.
-
-        Raises:
-            UserError: if its outputs for the prompt depend on the option after it.
-        """
+        """Check on the first images whether the model can score options, and share prefixes."""
         self._checked.add(with_image)
         asked = [[one for _, one in own] for own in images]
         self.scoring.check(asked[0][0], self.folder)
@@ -282,11 +259,7 @@ class VisionLanguageModel(Wrapped):
 
     @contextmanager
     def _explain_memory(self) -> Iterator[None]:
-        """Explain a lack of memory.
-
-        Raises:
-            UserError: if memory runs out; it names the settings that need less.
-        """
+        """Explain a lack of memory."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:

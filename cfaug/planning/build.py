@@ -39,9 +39,6 @@ def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
         node: a mapping with ``_target_``.
         trusted: whether the node may name any target; false for settings from a run's folder, which
             Hydra never sees: targets are among ``SETTINGS_OF_A_RUN``, and ``${...}`` is text.
-
-    Raises:
-        UserError: for settings that the target refuses, or a target that is not trusted.
     """
     if not trusted:
         return _build_settings(node)
@@ -60,11 +57,7 @@ def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
 
 
 def _build_settings(node: Any) -> Any:
-    """Make a run's settings without Hydra: our classes, plain values, no interpolation.
-
-    Raises:
-        UserError: for any other content, and for settings that the class refuses.
-    """
+    """Make a run's settings without Hydra: our classes, plain values, no interpolation."""
     left = [MOST_SETTINGS]
 
     def made(one: Any) -> Any:

@@ -39,13 +39,11 @@ class ExampleSettings:
         extra: columns of a list of captions that become ``Example.extra``; all columns of a folder
             do.
         per: ``text``, ``image`` or ``questions``, as in ``cfaug.generate.recipe.Recipe``.
-        images: whether examples have their source image.
         limit: number of examples to take from the start; ``None`` takes all.
         seed: the seed of a world without a seed of its own.
         paths: ``worlds``, ``cache`` and ``image_roots``.
         grid: a grid of captions, by its name or file (``caption_grids``); ``None`` for
             no grid.
-        keep_duplicates: whether to keep duplicated subjects of the grid.
         leave_out: {``colour`` or ``background``: share of the world's captions that omit it};
             ``None`` omits nothing.
     """
@@ -64,12 +62,7 @@ class ExampleSettings:
 
 
 def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
-    """Return the reader of the examples, in the source's order.
-
-    Raises:
-        UserError: if not exactly one source is named, or it needs a world and there is none. The
-            reader raises one if the source cannot be read.
-    """
+    """Return the reader of the examples, in the source's order."""
     name = settings.source
     if settings.grid is not None:
         if name is not None:
@@ -97,11 +90,7 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
 
 
 def settings_read(settings: ExampleSettings) -> tuple[str, ...]:
-    """Return the settings of ``data`` that are read beside ``source`` and ``grid``.
-
-    Raises:
-        UserError: if the source is a list that cannot be read.
-    """
+    """Return the settings of ``data`` that are read beside ``source`` and ``grid``."""
     if settings.grid is not None:
         return READ_BY[_read_grid]
     if settings.source is None:

@@ -67,13 +67,7 @@ def of_mixture(mixture: Mixture, data: DataSettings, asked: TrainRequest) -> dic
 
 
 def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str]) -> TrainPlan:
-    """Return a task with the part of its data that identifies its run.
-
-    Args:
-        task: the task to train.
-        opened: the open sources of its data.
-        content: {setting: hash of its data}.
-    """
+    """Return a task with the part of its data that identifies its run."""
     data = task.data
     return TrainPlan(
         task=task,
@@ -92,14 +86,7 @@ def indexes_of(mixture: Mixture) -> tuple[Index | None, Index | None]:
 
 
 def prepare_sources(runs: Sequence[tuple[DataSettings, Mapping[str, Any]]]) -> None:
-    """Draw and scan the sources of a sweep on all cores, so that planning finds them on the disk.
-
-    Args:
-        runs: (data settings, paths) of each run.
-
-    Raises:
-        UserError: if a source cannot be drawn or scanned.
-    """
+    """Draw and scan the sources of a sweep on all cores, so that planning finds them on disk."""
     wanted = {}
     for settings, paths in runs:
         names = (*needed_sources(settings), settings.control_source, settings.human_labels)
@@ -130,11 +117,7 @@ def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
 
 
 def plan_contrastive(data: DataSettings, asked: TrainRequest) -> TrainPlan:
-    """Open the sources and draw the mixture; print what was joined and what is held out.
-
-    Raises:
-        UserError: for a model, settings or data that cannot make a run.
-    """
+    """Open the sources and draw the mixture; print what was joined and what is held out."""
     asked.model.check_trainable()
     given = _contrastive(asked.loss)
     _refuse_single_examples(data)
@@ -160,11 +143,7 @@ def _contrastive(loss: LossSettings | AnswerLoss | None) -> LossSettings | None:
 
 
 def _refuse_single_examples(data: DataSettings) -> None:
-    """Refuse batches of one example, which has no negative: the loss would always be 0.
-
-    Raises:
-        UserError: naming the setting.
-    """
+    """Refuse batches of one example, which has no negative: the loss would always be 0."""
     if data.batch_size == 1:
         raise UserError(
             "data.batch_size=1 leaves an example no other to be told apart from, and the loss is 0 "
@@ -175,11 +154,7 @@ def _refuse_single_examples(data: DataSettings) -> None:
 def _refuse_unused_negatives(
     data: DataSettings, opened: Opened, loss: LossSettings | None, mixture: Mixture
 ) -> None:
-    """Refuse a loss with captions without an image if the data have none.
-
-    Raises:
-        UserError: naming the setting and the sources.
-    """
+    """Refuse a loss with captions without an image if the data have none."""
     asked = None if loss is None else loss.negative_captions
     if asked is None or data.negatives in ("text", "none") or mixture.counts.get("negatives"):
         return
@@ -216,11 +191,7 @@ def _warn_of_plain_loss(mixture: Mixture, loss: LossSettings | None) -> None:
 def use_negatives(
     data: DataSettings, opened: Opened, loss: LossSettings | None
 ) -> LossSettings | None:
-    """Return the loss that uses the captions of ``data.negatives``.
-
-    Raises:
-        UserError: if the settings of the loss contradict ``data.negatives``.
-    """
+    """Return the loss that uses the captions of ``data.negatives``."""
     index = opened.counterfactual
     if data.negatives not in ("text", "none") or index is None or not data.drawn[COUNTERFACTUAL]:
         return loss
@@ -246,11 +217,7 @@ def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
 
 
 def check_sets(data: DataSettings, opened: Opened, loss: LossSettings | None) -> None:
-    """Refuse settings that need counterfactual sets if the source lacks them.
-
-    Raises:
-        UserError: naming the setting and what is missing.
-    """
+    """Refuse settings that need counterfactual sets if the source lacks them."""
     index, captions = opened.counterfactual, data.counterfactual_captions
     weight = 0.0 if loss is None else loss.set_invariance
     drawn = data.drawn[COUNTERFACTUAL]
@@ -290,12 +257,7 @@ def content_trained_with(
 
 
 def plan_entailment(data: EntailmentData, asked: TrainRequest) -> TrainPlan:
-    """Open the sources and draw the mixture; count its labels.
-
-    Raises:
-        UserError: for a model, settings or data that cannot make a run, or an example whose label
-            is not one of the three.
-    """
+    """Open the sources and draw the mixture; count its labels."""
     model: Any = asked.model
     owner = getattr(model, "owner", type(model).__name__)
     choose_protocol(model.provides, Entailer, owner)
@@ -318,11 +280,7 @@ def plan_entailment(data: EntailmentData, asked: TrainRequest) -> TrainPlan:
 
 
 def _check_labels(mixture: Mixture) -> None:
-    """Refuse examples whose label is not one of the three.
-
-    Raises:
-        UserError: naming the source, how many, and one of them.
-    """
+    """Refuse examples whose label is not one of the three."""
     for source, index in enumerate(indexes_of(mixture)):
         rows = [side[side[:, 0] == source, 1] for side in (mixture.train, mixture.validation)]
         drawn = [row for part in rows for row in part.tolist()]

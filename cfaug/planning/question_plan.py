@@ -37,11 +37,7 @@ Questions = Callable[[str], Sequence[AskedImage]]
 
 
 def plan_questions(data: QuestionData, asked: TrainRequest) -> TrainPlan:
-    """Open the question sets and draw the mixture; count its questions.
-
-    Raises:
-        UserError: for a model, settings or questions that cannot make a run.
-    """
+    """Open the question sets and draw the mixture; count its questions."""
     _check_model(asked)
     if asked.loss is not None and not isinstance(asked.loss, AnswerLoss):
         asked.refuse_contrastive("task=vqa")
@@ -113,15 +109,7 @@ def _drawn(name: str, world: Any, seed: int | None) -> Sequence[AskedImage]:
 def open_rows(
     data: QuestionData, questions: Questions
 ) -> tuple[QuestionRows | None, QuestionRows | None]:
-    """Open the basic and the counterfactual questions that data settings need.
-
-    Args:
-        data: the settings, with a seed.
-        questions: a function that opens a question set by its name.
-
-    Raises:
-        UserError: if a set is not named or cannot be read, or has no question to learn from.
-    """
+    """Open the basic and the counterfactual questions that data settings need."""
     names = data.question_sets
     for role, needed, name in zip(("real", "counterfactual"), data.needed, names, strict=True):
         if needed and name is None:
@@ -148,12 +136,7 @@ def draw_questions(
     """Draw the questions that data settings ask for.
 
     Args:
-        data: the settings, with a seed.
         basic: the basic questions, from ``open_rows``; ``None`` if none are needed.
-        counterfactual: the counterfactual questions, likewise.
-
-    Raises:
-        UserError: if there are too few questions.
     """
     # These rows have what a mixture needs of an index; questions are not members of sets.
     rows: Any = (basic, counterfactual)
@@ -191,11 +174,7 @@ def _counted(found: Mapping[str, int]) -> str:
 
 
 def plan_language(data: EditData, asked: TrainRequest) -> TrainPlan:
-    """Read the rows, and hold out a share of their captions.
-
-    Raises:
-        UserError: for a model, settings or rows that cannot make a run.
-    """
+    """Read the rows, and hold out a share of their captions."""
     model = asked.model
     owner = getattr(model, "owner", type(model).__name__)
     choose_protocol(model.provides, LanguageModel, owner)

@@ -48,13 +48,7 @@ def say_source(role: str, name: str, index: Index) -> None:
 
 
 def check_sources(data: DataSettings, opened: Opened) -> None:
-    """Refuse sources that must have been named by mistake.
-
-    Raises:
-        UserError: if both sources are the same; if the counterfactual one holds single images and
-            no setting says so; if pairs should be kept together and there are none; or if a source
-            is a test of true and false captions, or names its classes by numbers.
-    """
+    """Refuse sources that must have been named by mistake."""
     real, counterfactual = opened.real, opened.counterfactual
     if real is not None and counterfactual is not None and real.hash == counterfactual.hash:
         raise UserError(
@@ -88,12 +82,6 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
     It names the source of the experiment's other arms, so that an arm of real data alone has it on
     its command line, too.
 
-    Args:
-        data: the settings of the data.
-        words: the words of the command line.
-
-    Raises:
-        UserError: naming the setting.
     """
     from cfaug.data.sources.remote import is_remote
     from cfaug.data.sources.row import split_home

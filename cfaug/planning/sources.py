@@ -58,9 +58,6 @@ def open_source(
         image_roots: folders in which a list may name images, beside its own.
         fetch: whether remote shards may be copied: only for names on the command line, never for
             names from a run's folder, which could hold any address or program.
-
-    Raises:
-        UserError: for a folder that no reader recognises, or a world part without a world.
     """
     from cfaug.data.index import open_index
     from cfaug.data.sources.remote import check_scheme, is_remote
@@ -76,11 +73,7 @@ def open_source(
 
 
 def _copies(name: str, cache: Path, fetch: bool) -> Path:
-    """Return the folder with the copies of remote shards.
-
-    Raises:
-        UserError: if there are no copies and they may not be fetched.
-    """
+    """Return the folder with the copies of remote shards."""
     from cfaug.data.sources.remote import fetch_shards, find_copies
 
     found = fetch_shards(name, cache) if fetch else find_copies(name, cache)
@@ -106,9 +99,6 @@ def open_questions(
         world: settings of the world; ``None`` without one.
         data_seed: the seed of a world without a seed of its own.
         image_roots: folders in which a list may name images, beside its own.
-
-    Raises:
-        UserError: for a file that no reader knows, or questions about a world without a world.
     """
     from cfaug.data.sources.question_sets import read_questions
 
@@ -124,9 +114,6 @@ def permitted_roots(paths: Mapping[str, Any]) -> tuple[Path, ...]:
     """Return the folders in which a list may name images, beside its own.
 
     Only the command line permits them: a run's folder has no ``paths``.
-
-    Raises:
-        UserError: if ``paths.image_roots`` is not a list of folders.
     """
     named = paths.get("image_roots") or []
     if isinstance(named, str) or not all(isinstance(one, str) for one in named):
@@ -159,12 +146,8 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
     """Open the sources that the settings need, and no others.
 
     Args:
-        data: the settings, with a seed.
         open_one: a function that opens a source by its name, like ``open_source``.
         shards: the folder of all shards (``paths.shards``).
-
-    Raises:
-        UserError: for a source that is missing or unreadable, or does not fit the other sources.
     """
     from cfaug.data.mixture.human_labels import read_labels
 
@@ -184,11 +167,7 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
 
 
 def check_negatives(opened: Opened, loss: LossSettings | None) -> None:
-    """Refuse captions without an image if no setting says how to use them.
-
-    Raises:
-        UserError: naming the source that has them.
-    """
+    """Refuse captions without an image if no setting says how to use them."""
     if loss is not None and loss.negative_captions is not None:
         return
     for name in ("real", "counterfactual", "control"):
@@ -212,11 +191,7 @@ def _report_unlabelled(labels: Labels, counterfactual: Index) -> None:
 
 
 def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
-    """Return the names of the sources that are read, with ``None`` for one that is not.
-
-    Raises:
-        UserError: if a source is missing, or one shows the embedded world and the other does not.
-    """
+    """Return the names of the sources that are read, with ``None`` for one that is not."""
     found = []
     asked = f"plan={data.plan.name}" if data.plan else f"cf_ratio={data.cf_ratio}"
     for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
@@ -297,9 +272,6 @@ def label_file(name: str, world: WorldSettings | None, data_seed: int | None, sh
         world: settings of the world; ``None`` without one.
         data_seed: the seed of a world without a seed of its own.
         shards: the folder of all shards (``paths.shards``).
-
-    Raises:
-        UserError: for a world part without a world, or without pairs.
     """
     from cfaug.shapescapes.labels import ensure_labels
 
@@ -310,11 +282,7 @@ def label_file(name: str, world: WorldSettings | None, data_seed: int | None, sh
 
 
 def shows_world(name: str) -> bool:
-    """Say whether a source shows the embedded world: a part of it, or images made for its captions.
-
-    Raises:
-        UserError: if the record of a folder that ``generate.py`` made cannot be read.
-    """
+    """Say whether a source shows the embedded world: a part of it, or images of its captions."""
     if is_world(name):
         return True
     from cfaug.generate.folder import read_record

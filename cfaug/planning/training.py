@@ -36,13 +36,11 @@ class TrainRequest:
 
     Attributes:
         model: the specification of the initial model.
-        optim: optimizer and schedule.
         trainer: length, device, precision and saving of the training.
         logger: the destination of the curves besides ``metrics.csv``.
         tuning: the parameters to train; ``None`` trains all.
         loss: the loss over images and captions, or over a question's options; ``None`` is the loss
             of the model's authors.
-        seed: the run's seed.
         paths: folders of runs, shards and indexes.
     """
 
@@ -57,11 +55,7 @@ class TrainRequest:
 
     @classmethod
     def of(cls, settings: TrainSettings) -> TrainRequest:
-        """Make the objects of a run's settings.
-
-        Raises:
-            UserError: for a value that one of them refuses.
-        """
+        """Make the objects of a run's settings."""
         return cls(
             model=build(settings.model), trainer=build(settings.trainer),
             optim=build(settings.optim), logger=build(settings.logger),
@@ -79,9 +73,6 @@ class TrainRequest:
 
         Args:
             beside: the word of the command that chose another training.
-
-        Raises:
-            UserError: naming the setting.
         """
         if self.loss is not None:
             raise UserError(
@@ -95,9 +86,6 @@ class TrainRequest:
 
         Args:
             beside: the word of the command that chose another training.
-
-        Raises:
-            UserError: naming the setting.
         """
         pieces = self.trainer.micro_batch_size
         if pieces is not None:
@@ -121,7 +109,6 @@ class TrainPlan:
         task: the task to train, with its model, data and settings.
         data: values for settings of ``data`` that were left open.
         hashed: settings whose value in the run's identity differs from the written one.
-        content: {setting: hash of its training data}.
         sources: {role of a source: the form in which it was read}.
     """
 
@@ -147,20 +134,15 @@ class TrainSettings:
     """The settings of one run, which ``conf/train.yaml`` describes.
 
     Args:
-        name: the experiment's name.
         arm: the arm's name; ``None`` names it after the overrides.
         seed: the seed of the order of examples and of dropout.
         data: node of ``DataSettings``.
-        model: node of a model's specification.
         optim: node of ``OptimSettings``.
         trainer: node of ``TrainerSettings``.
         logger: node of ``LoggerSettings``.
         paths: folders of runs, shards and indexes.
-        dry_run: describe the run, and stop.
         overwrite: remove another run in the folder and start anew.
         part: number of this part of a sweep, from 0.
-        parts: number of parts of a sweep.
-        parallel: number of runs of a sweep at once.
         on_error: ``continue`` with the other runs of a sweep when one fails, or ``stop``.
         share_image_cache: share decoded images between the runs of a process.
         image_cache_mib: memory of the shared images in MiB, in all processes together.
@@ -170,7 +152,6 @@ class TrainSettings:
         loss: node of ``LossSettings``, or of ``AnswerLoss`` for questions; ``None`` is the loss of
             the model's authors.
         preset: the training settings of the model's file, already filled into the others.
-        by_seed: settings that depend on the seed, as written.
         overrides: the words of the command line.
     """
 
@@ -200,11 +181,7 @@ class TrainSettings:
     overrides: Sequence[str] = ()
 
     def check(self) -> None:
-        """Refuse settings that are invalid for any data and model.
-
-        Raises:
-            UserError: naming the setting and the choices.
-        """
+        """Refuse settings that are invalid for any data and model."""
         check_fields(self)
         if self.extend and self.overwrite:
             raise UserError("extend=true continues a run that overwrite=true removes: choose one")
@@ -251,7 +228,6 @@ def notes(
 
     Args:
         preset: the node that the model's file adds, with ``optim.lr`` and ``lora.lr``.
-        optim: the settings of the run.
         tuning: the settings of ``tuning``; with adapters the rate for adapters is compared.
 
     >>> notes({"optim": {"lr": 5e-7}, "lora": {"lr": 2e-4}}, {"lr": 6e-4}, None)[0][:62]
@@ -278,11 +254,7 @@ def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> 
 
     Args:
         overrides: the words of this run's command line.
-        optim: the optimizer's settings.
         steps: the number of steps of the run.
-
-    Raises:
-        UserError: if the warm-up was typed.
     """
     warmup = optim.warmup(steps)
     if not steps or warmup < steps:
@@ -313,10 +285,6 @@ def refuse_ignored_epochs(overrides: Sequence[str], trainer: Mapping[str, Any]) 
 
     Args:
         overrides: the words of this run's command line.
-        trainer: the composed settings.
-
-    Raises:
-        UserError: naming the setting to add.
     """
     typed = {override.split("=", 1)[0] for override in overrides}
     steps = trainer.get("max_steps")

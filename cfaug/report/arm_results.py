@@ -28,7 +28,6 @@ class ArmResults:
 
     Attributes:
         name: name of the arm, ``experiment/arm``.
-        rows: results of all seeds.
         records: content of ``run.json`` by seed; empty for a checkpoint that was only evaluated.
         left_out: one sentence for each run that differs from the others of the arm.
     """
@@ -104,9 +103,6 @@ class Runs:
         Runs that are not finished are left out and named on stderr, and so are those that differ
         from the others of the arm, and those with other settings (``medium,trainer.max_epochs=1``)
         where the arm itself has none.
-
-        Raises:
-            UserError: naming the file that cannot be read, or the folder that holds another seed.
         """
         if name not in self._arms:
             self._arms[name] = self._read(name)
@@ -154,11 +150,6 @@ def require_one_test(
 
     Args:
         table: name of the table, for the error message.
-        arms: name and results of each arm.
-        benchmarks: names of the benchmarks to check.
-
-    Raises:
-        UserError: naming two runs, the benchmark and the seed.
     """
     asked: dict[tuple[str, int], tuple[str, str]] = {}
     for name, arm in arms:
@@ -176,11 +167,7 @@ def require_one_test(
 
 
 def _results_of_checkpoint(folder: Path) -> list[Result]:
-    """Return the results of a checkpoint that is not a run.
-
-    Raises:
-        UserError: if their seed is not the one in the folder's name.
-    """
+    """Return the results of a checkpoint that is not a run."""
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
     others = {row.seed for row in rows} - {int(folder.name.removeprefix("seed="))}
     if others:
@@ -192,11 +179,7 @@ def _results_of_checkpoint(folder: Path) -> list[Result]:
 
 
 def _check_counts(run: Run) -> Run:
-    """Check that a run's record has what a table needs, and return the run.
-
-    Raises:
-        UserError: if it lacks something.
-    """
+    """Check that a run's record has what a table needs, and return the run."""
     counts = run.record.get("counts") or {}
     numbers = [run.record.get("steps"), *(counts.get(name) for name in COUNTS)]
     if None in numbers:
@@ -229,7 +212,6 @@ class Collected:
 
     Attributes:
         runs: finished runs; those of an arm have the same identity.
-        rows: results of these runs.
         left_out: a sentence for each run that was left out, with the reason.
     """
 
@@ -251,10 +233,6 @@ def collect(folders: Iterable[Path]) -> Collected:
 
     Args:
         folders: folders of runs, each with a ``run.json``.
-
-    Raises:
-        UserError: naming two folders with the same arm and seed: two experiments in one table would
-            be averaged.
     """
     found: list[tuple[Run, list[Result]]] = []
     left_out: list[str] = []

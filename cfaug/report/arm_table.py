@@ -23,7 +23,6 @@ class MeasuredColumn:
     """A value column of a part.
 
     Attributes:
-        header: printed header.
         group: header printed above, once over neighbours of the same group; empty for none.
         benchmark: name of the benchmark; ``None`` for the mean.
         metric: name of the metric; ``None`` for the mean over the other columns.
@@ -47,7 +46,6 @@ class TableSettings:
     """Settings that the parts of one table share.
 
     Attributes:
-        name: name of the table, for messages.
         labels: header of each column that names a row, by its key: ``pretrained``, ``model``,
             ``train`` (training examples), ``cf`` (counterfactual ones) and ``cf_percent``.
         commands: commands that make the runs and their results.
@@ -66,7 +64,6 @@ class ArmRow:
 
     Attributes:
         run: name of the arm, ``experiment/arm``.
-        model: printed name of the model.
         pretrained: the model it started from, if a table has several.
         baseline: name of the arm it is tested against, ``experiment/arm``; ``None`` for no test.
     """
@@ -82,16 +79,11 @@ class ArmTablePart:
     """A part of a table of arms: one set of runs on one set of benchmarks.
 
     Attributes:
-        table: settings of the table that it is part of.
         columns: value columns, in order.
-        rows: rows with the results of their runs.
         title: title of the part; the benchmarks and ``where`` are added.
         where: text appended to the benchmarks in titles, such as " of the embedded world".
         cells: tested cells, one list per row with one cell per column.
         measures: unit and direction of each column.
-
-    Raises:
-        UserError: if runs disagree on a metric's unit or direction, or a mean is over several.
     """
 
     table: TableSettings
@@ -165,11 +157,7 @@ class ArmTablePart:
             raise MissingError(self.table.name, missing, self.table.commands)
 
     def require_one_test(self) -> None:
-        """Refuse rows that were evaluated on different test data under the same benchmark name.
-
-        Raises:
-            UserError: naming two runs, the benchmark and the seed.
-        """
+        """Refuse rows that were evaluated on different test data under the same benchmark name."""
         benchmarks = {column.cell[0] for column in self.columns if column.metric}
         require_one_test(self.table.name, [(row.run, arm) for row, arm in self.rows], benchmarks)
 
@@ -331,7 +319,6 @@ def compare_with_baseline(own: Values, base: Values | None, measure: Measure) ->
     The paired test needs equal seeds.
 
     Args:
-        own: values of the arm.
         base: values of its baseline; ``None`` for no test.
         measure: unit and direction of the metric.
     """
@@ -350,8 +337,6 @@ def print_cell(cell: MeasuredCell, best: str, measure: Measure) -> Entry:
     """Return the printed form of a cell: the mean, its spread and the marks of the tests.
 
     Args:
-        cell: the cell to print.
-        best: best mean of its column, in printed form.
         measure: unit and direction of the metric.
     """
     if not cell.values:

@@ -33,8 +33,6 @@ class Arm:
     """The properties that the runs of an arm have in common.
 
     Attributes:
-        name: name of the arm's folder.
-        trained: whether any of its runs took a step.
         cf_ratio: share of counterfactual examples in training; ``None`` if the record lacks it.
         source: source of the counterfactual examples, the value of ``data.counterfactual``; empty
             if there were none.
@@ -64,7 +62,6 @@ class Arm:
 
         Args:
             setting: dotted name of the setting that may differ.
-            other: the arm to compare with.
         """
         if self.source and other.source and self.source != other.source:
             return False
@@ -149,9 +146,6 @@ ABSENT = "(absent)"
 def same_identity(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """Keep each arm's runs with its most frequent identity; on a tie, that of the lowest seed.
 
-    Args:
-        runs: runs of any arms of one experiment.
-
     Returns:
         The runs that are kept, in their order, and a sentence for each of the others.
     """
@@ -234,7 +228,6 @@ def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) 
     from the arm's record.
 
     Args:
-        arms: records of the arms by name.
         names: labels of arms that have one of their own, by the arm's name or by the label that it
             would have without this.
 
@@ -314,8 +307,6 @@ def elide_text(text: str, width: int, most: int) -> list[str]:
 
     Args:
         text: text to break, as by ``wrap_text``.
-        width: most cells of a line.
-        most: most lines.
 
     >>> elide_text("one two three", 4, 2)
     ['one', 'two…']
@@ -376,9 +367,6 @@ def _shared_pieces(all_pieces: Sequence[Mapping[str, str]]) -> set[tuple[str, st
 
 def unnamed_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
     """Return the settings, other than data's, in which arms differ but which no name shows.
-
-    Args:
-        arms: records of the arms by name.
 
     Returns:
         {setting: {arm: its value}}, of the arms whose record has it.

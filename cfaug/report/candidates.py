@@ -73,11 +73,7 @@ class CandidateCounts:
         self.accepted = {name: np.zeros(BINS, np.int64) for name in self.ranges}
 
     def add(self, file: Path) -> None:
-        """Count the rows of one log.
-
-        Raises:
-            UserError: if it is not a candidate log.
-        """
+        """Count the rows of one log."""
         table = _read(file, [*self.ranges, "member", "accepted", "reason"], optional="p")
         accepted = table["accepted"].to_numpy()
         for name, limits in self.ranges.items():
@@ -128,11 +124,7 @@ def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[f
     """Return the bounds between which each score is drawn: a cosine's, or its extremes.
 
     Args:
-        logs: paths of the candidate logs.
         names: names of the scores, which are columns of every log.
-
-    Raises:
-        UserError: if a file is not a candidate log.
     """
     ends: dict[str, list[float]] = {name: [] for name in names}
     for file in logs:
@@ -156,7 +148,6 @@ def tally(logs: Sequence[Path], names: Sequence[str]) -> CandidateCounts:
     """Count the candidates of several logs.
 
     Args:
-        logs: paths of the candidate logs.
         names: names of the scores to count, which are columns of every log.
     """
     counts = CandidateCounts(find_ranges(logs, names))
@@ -174,9 +165,6 @@ def write_candidates(
         folder: folder of shards with their candidate logs, ``NNNNN.parquet``.
         meanings: the scores to draw, with a description of each, which may be empty.
         thresholds: smallest acceptable value of some scores; ``None`` for no threshold.
-
-    Raises:
-        UserError: if there is no log, or one cannot be read.
     """
     counts = tally(sorted(folder.glob("[0-9]*.parquet")), list(meanings))
     if not counts.total:

@@ -65,7 +65,6 @@ class Box:
     Attributes:
         low: end of the lower whisker.
         first: lower quartile.
-        median: median of all values.
         third: upper quartile.
         high: end of the upper whisker.
         far: names of the values beyond the whiskers, in their order.
@@ -120,7 +119,6 @@ def box_plot(
     Args:
         rows: values of each row by name; ``nan`` and infinity are left out, as the title of the
             axis says.
-        title: title of the x axis.
         measure: unit and format of printed values; the largest is red, the smallest green.
         chance: values by chance, drawn behind their row, by its name.
     """
@@ -207,15 +205,11 @@ def grouped_bars(
     Args:
         groups: bars of each group, by its name; at least one group. Bars at the same position have
             the same colour.
-        title: title of the x axis.
         measure: unit and format of printed values.
         legend: names of the bars of a group, printed above; empty for no legend.
         chance: values by chance, drawn behind the bars of their group, by its name.
         logarithmic: whether the axis is logarithmic; bars then start from the power of ten below
             all values.
-
-    Raises:
-        UserError: if an axis is logarithmic and a value is not above 0.
     """
     chance = {group: band for group, band in (chance or {}).items() if is_drawable(*band)}
     ends = [v for bars in groups.values() for _, *one in bars for v in one if is_drawable(v)]

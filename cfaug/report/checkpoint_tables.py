@@ -44,8 +44,6 @@ class ChangeColumn:
     """A column of values and of their change.
 
     Attributes:
-        benchmark: the benchmark of the results.
-        metric: the metric of the benchmark.
         name: the printed name; if empty, the benchmark and the metric.
         by: {name: value}, the part of the benchmark; empty for the whole.
     """
@@ -108,7 +106,6 @@ class WiseFtTable(PaperTable):
 
         Raises:
             MissingError: if arms, factors or results are missing.
-            UserError: if a setting is invalid, or arms have different test data.
         """
         gain, cost = self._measured("gain"), self._measured("cost")
         if self.experiment is None:
@@ -166,11 +163,7 @@ class WiseFtTable(PaperTable):
         return {arm: chosen[arm] for arm in order}
 
     def _require(self, arm: str, found: Mapping[float, Any], cell: Cell) -> None:
-        """Refuse an arm that lacks a result, or whose factors do not have the seeds of factor 0.
-
-        Raises:
-            MissingError: if a result is missing or has other seeds than factor 0.
-        """
+        """Refuse an arm that lacks a result, or whose factors do not have the seeds of factor 0."""
         seeds = set(found[0.0].values(cell))
         lacks = [
             f"{' '.join(cell)} of {interpolated_arm(arm, factor)}"
@@ -386,7 +379,6 @@ def falls(found: Iterable[MetricChange], threshold: float) -> list[Fall]:
     """Return the metrics whose mean over an arm's runs fell by more than ``threshold``.
 
     Args:
-        found: changes of any number of runs.
         threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
     """
     groups: dict[tuple[str, str, str], list[MetricChange]] = {}
@@ -403,7 +395,6 @@ def alarms(found: Iterable[MetricChange], threshold: float) -> list[str]:
     """Return a sentence for each benchmark and metric that fell by more than ``threshold``.
 
     Args:
-        found: changes of any number of runs.
         threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
     """
     fallen: dict[tuple[str, str], list[Fall]] = {}
@@ -424,7 +415,6 @@ def sentences(found: Sequence[MetricChange], threshold: float | None) -> list[st
     """Return sentences on metrics that fell, or why there are none; empty without a threshold.
 
     Args:
-        found: changes of any number of runs.
         threshold: largest fall that is not reported, as a fraction; ``None`` reports nothing.
     """
     if threshold is None:

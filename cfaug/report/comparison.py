@@ -60,12 +60,7 @@ class Comparison:
         """Return the arms that others are compared with, the main one first.
 
         Args:
-            arms: arms that have results, by name.
             asked: names or labels of arms, as given by the user; ``None`` for the default.
-            labels: label of each arm in tables, by its name.
-
-        Raises:
-            UserError: if a given name is not that of an arm.
         """
         if asked is None:
             usual = [arm for arm in self.baselines if arm in arms]
@@ -87,14 +82,7 @@ class Comparison:
         baseline: str,
         labels: Mapping[str, str],
     ) -> Headline:
-        """Return the topic of a report of these results.
-
-        Args:
-            rows: results of all arms.
-            arms: records of the arms, by name.
-            baseline: name of the main baseline.
-            labels: label of each arm in tables, by its name.
-        """
+        """Return the topic of a report of these results."""
         cells = cells_of(rows)
         benchmark, metric = next(
             (cell for cell in self.headlines.items() if cell in cells), cells[0]
@@ -179,11 +167,7 @@ def answers(rows: Iterable[Result]) -> dict[tuple[str, Cell], dict[int, Result]]
 
 
 def measures(rows: Iterable[Result]) -> dict[Cell, Measure]:
-    """Return the unit and the direction of every benchmark and metric.
-
-    Raises:
-        UserError: if two rows of one metric disagree, naming both runs.
-    """
+    """Return the unit and the direction of every benchmark and metric."""
     first: dict[Cell, Result] = {}
     for row in rows:
         other = first.setdefault(row.cell, row)
@@ -247,10 +231,6 @@ def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = N
     """Return a sentence for each benchmark whose test data differ between arms.
 
     Examples are tests of two worlds, or rows that each arm held out of its own training data.
-
-    Args:
-        rows: results of all arms.
-        labels: label of each arm in tables, by its name.
     """
     names = labels or {}
     said: dict[str, str] = {}
@@ -286,9 +266,7 @@ def equal_weights(
     """Return a sentence for each arm that has weights in common with a baseline.
 
     Args:
-        rows: results of all arms.
         baselines: the arms that others are compared with.
-        labels: label of each arm in tables, by its name.
     """
     names, found, said = labels or {}, answers(rows), {}
     for base in baselines:
@@ -308,7 +286,6 @@ def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) 
     """Return a sentence on two arms with the same weights at some or all of their common seeds.
 
     Args:
-        arm: printed name of the first arm.
         other: printed name of the second arm.
         same: seeds at which the weights are the same.
         every: whether these are all common seeds.
@@ -320,12 +297,7 @@ def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) 
 
 
 def unknown_tests(rows: Sequence[Result], labels: Mapping[str, str] | None = None) -> list[str]:
-    """Return at most one sentence, naming arms whose results do not record their test data.
-
-    Args:
-        rows: results of all arms.
-        labels: label of each arm in tables, by its name.
-    """
+    """Return at most one sentence, naming arms whose results do not record their test data."""
     names = labels or {}
     silent = [row for row in rows if not row.data]
     if not silent or len(arms_of(rows)) < 2:
@@ -346,8 +318,6 @@ class Headline:
     """The topic of a report: one number, the arms under test, and those expected below them.
 
     Attributes:
-        benchmark: the benchmark of the verdict.
-        metric: the metric of the verdict.
         order: the other arms, from worst to best expected.
         tested: the arms under test, the main one first; each was expected above all of ``order``.
         in_distribution: the benchmark that shows the cost of a gain; ``None`` if the verdict is not

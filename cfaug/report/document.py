@@ -36,12 +36,9 @@ class Entry:
     """One cell of a table.
 
     Attributes:
-        text: printed text.
         sub: standard deviation, printed after ± or as a subscript; empty for none.
-        bold: whether it is the best of its column.
         underlined: whether it is better than its baseline by the paper's test.
         signs: signs printed directly after the text.
-        above: superscripts.
         small: text printed small after all else, such as an interval.
         numbers: known numbers, by their names in ``NUMBERS``, in full precision.
     """
@@ -64,12 +61,9 @@ class Part:
         title: source of its numbers, printed above; empty for none.
         labels: headers of the leading columns, which name a row.
         groups: headers above the value columns, each with the number of columns it spans, in order.
-        columns: headers of the value columns.
         rows: labels and cells of each row, as many as ``labels`` and ``columns``.
         rules: rows above which a line is drawn.
-        notes: sentences printed below.
         ours: whether the numbers are ours and not a paper's.
-        accents: rows that stand out.
         ranked: whether bold and underlined mean best and second best of a column rather than a
             test.
     """
@@ -157,8 +151,6 @@ class Curve:
     """Means over x with the seeds and an interval; drawn by ``cfaug.report.plots.curve``.
 
     Attributes:
-        title: title above the figure.
-        x_title: title of the x axis.
         y_title: title of the y axis, with its unit.
         series: values of each series by x and seed, {name: {x: {seed: value}}}.
         note: sentence below the figure.
@@ -190,7 +182,6 @@ class BarPlot:
     """Groups of bars, as ``cfaug.report.plots.grouped_bars`` draws them.
 
     Attributes:
-        title: title above the figure.
         axis: title of the value axis, with its unit.
         groups: bars of each group, (name, value, low, high); ``null`` for no value or interval.
         legend: names of the bars of a group, printed above; empty for none.
@@ -215,7 +206,6 @@ class BoxPlot:
     """Distributions over named items, as ``cfaug.report.charts.box_plot`` draws them.
 
     Attributes:
-        title: title above the figure.
         axis: title of the value axis, with its unit.
         rows: values of each row by name, at least one value a row; the extremes are named.
         note: sentence below the figure.
@@ -236,7 +226,6 @@ class Tradeoff:
     """Gains against costs, as ``cfaug.report.charts.tradeoff_plot`` draws them.
 
     Attributes:
-        title: title above the figure.
         x_title: title of the x axis, with its unit.
         y_title: title of the y axis, with its unit.
         series: points of each series in the order of its line, (name, x by seed, y by seed).
@@ -309,11 +298,7 @@ def _drop_unused(found: dict[str, Any], *names: str) -> None:
 
 
 def read_document(path: Path) -> Document:
-    """Read a document that ``Document.to_json`` wrote.
-
-    Raises:
-        UserError: naming the file, if it is not a document.
-    """
+    """Read a document that ``Document.to_json`` wrote."""
     try:
         found = json.loads(require_regular(path).read_text(encoding="utf-8"))
         return from_json(Document, found)

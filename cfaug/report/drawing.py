@@ -82,7 +82,6 @@ class Drawing:
 
     Attributes:
         figure: matplotlib's figure, drawn under :func:`style`.
-        label: description for screen readers.
     """
 
     figure: Figure
@@ -150,11 +149,7 @@ def write_pdfs(drawings: Sequence[Drawing], folder: Path, stem: str) -> list[Pat
 
     Args:
         drawings: figures of a page, in order.
-        folder: destination of the files.
         stem: common part of the files' names.
-
-    Raises:
-        UserError: if one cannot be written.
     """
     files = [
         write_page(folder / f"{stem}-{number}.pdf", drawing.pdf())
@@ -192,10 +187,6 @@ def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[El
     """Yield the parts of matplotlib's SVG that a page needs: no ids, no references, short numbers.
 
     Clipping goes with the ids: axes reach around all that they show. All markers are circles.
-
-    Args:
-        node: element of matplotlib's SVG.
-        markers: path of each marker, by its reference.
     """
     tag = node.tag.rpartition("}")[2]
     if tag == "defs":

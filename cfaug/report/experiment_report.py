@@ -40,16 +40,9 @@ def write_report(
 
     Args:
         folder: destination; created if missing.
-        title: title of the page.
-        rows: results of all runs.
-        runs: runs that the results are from.
         samples: sets to show, in order.
-        config_text: the configuration, shown as it is.
         table: the comparisons of these rows, with its notes.
         headline: the topic of the first line.
-
-    Raises:
-        UserError: if a sample's image cannot be decoded.
     """
     numbers = _numbers(rows, read_arms(runs), table, headline)
     text = render(

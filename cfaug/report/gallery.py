@@ -70,13 +70,8 @@ def write_gallery(
     Args:
         sets: the sets to show, read one at a time; at most ``limit`` are held in memory.
         file: destination; its folder is created if missing.
-        title: title of the page.
         limit: most sets to show. If there are more, a random sample that depends only on the keys
             is shown, in their order; ``None`` shows all.
-
-    Raises:
-        UserError: naming the set and image, if an image cannot be decoded; if there is no set, or
-            the limit is below 1.
     """
     chosen, count = _sample(sets, limit)
     if not chosen:
@@ -143,9 +138,6 @@ def show_picture(encoded: bytes, what: str, side: int) -> ShownPicture:
         encoded: encoded bytes of the image.
         what: name of the image in error messages.
         side: longest side of the copy, in pixels.
-
-    Raises:
-        UserError: if the image cannot be decoded.
     """
     image = decode_image(encoded, what)
     about = small_picture(image, side)
@@ -256,11 +248,7 @@ class Sample:
 
 
 def show(example: CounterfactualSet) -> Sample:
-    """Prepare a set for the page; the other members are compared with the first.
-
-    Raises:
-        UserError: naming the set and image, if an image cannot be decoded.
-    """
+    """Prepare a set for the page; the other members are compared with the first."""
     members = example.members[:SAMPLE_MEMBERS]
     pictures = [
         decode_image(example.images[m.image_name], f"set {example.key}, image {m.image_name}")

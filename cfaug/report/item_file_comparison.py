@@ -35,7 +35,6 @@ class FileComparison:
     """Two files on one metric, over all items or a part of them.
 
     Attributes:
-        first: printed name of the first file.
         other: printed name of the second file, which is subtracted from the first.
         metric: name of the metric's column.
         part: name of the compared items: ``all``, or values of the columns of ``by``.
@@ -87,14 +86,7 @@ class FileComparison:
 
 
 def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
-    """Compare every file with every later one, on every metric and part; Holm over all.
-
-    Args:
-        answers: answers of all files to the same items.
-
-    Raises:
-        UserError: if an item counts in one file and not in another.
-    """
+    """Compare every file with every later one, on every metric and part; Holm over all."""
     names = shown_names(answers.files)
     found: list[FileComparison] = []
     for first, other in combinations(range(len(names)), 2):
@@ -156,8 +148,6 @@ def comparison_document(
     """Return the comparisons as a table, with a note on what a set of this size can show.
 
     Args:
-        answers: answers of all files to the same items.
-        found: the comparisons.
         name: stem of the names of the files to write.
     """
     clustered = answers.clusters is not None

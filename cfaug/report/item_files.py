@@ -52,7 +52,6 @@ class ItemAnswers:
     """The answers of several files to the same items, in one order.
 
     Attributes:
-        files: paths of the files, as given.
         items: names of the items, (items,).
         metrics: values of each metric, float64 (files, items), ``nan`` where an item does not
             count.
@@ -71,16 +70,7 @@ class ItemAnswers:
 
 
 def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
-    """Read files of items, and match their rows.
-
-    Args:
-        files: paths of at least two files.
-        columns: the roles of the columns.
-
-    Raises:
-        UserError: if a file cannot be read, a column is missing, or the files are not about the
-            same items, naming the first that differ.
-    """
+    """Read files of items, and match their rows."""
     if len(files) < 2:
         raise UserError("compare=[A.csv,B.csv] takes two files or more")
     tables = [read_table(file) for file in files]
@@ -211,9 +201,6 @@ def _listed(names: Sequence[str] | str | None) -> list[str]:
 def shown_names(files: Sequence[Path]) -> list[str]:
     """Return short names of files: without suffix, with folders where two are equal.
 
-    Args:
-        files: paths of different files.
-
     >>> shown_names([Path("a/x.csv"), Path("b/x.csv"), Path("c/y.csv")])
     ['a/x', 'b/x', 'y']
     """
@@ -248,7 +235,6 @@ class ItemTable:
     """One file: one column per field, one row per item.
 
     Attributes:
-        file: path of the file, as given.
         columns: values of each column, by its name; memory addresses are removed from texts.
         places: the location of each row, ``FILE, line N``.
     """
@@ -258,21 +244,13 @@ class ItemTable:
     places: Sequence[str]
 
     def column(self, name: str) -> list[Any]:
-        """Return a column.
-
-        Raises:
-            UserError: if no column has that name, listing those that exist.
-        """
+        """Return a column."""
         if name not in self.columns:
             raise UserError(f"{self.file} has no column {name!r}; it has {', '.join(self.columns)}")
         return self.columns[name]
 
     def key(self, names: Sequence[str]) -> list[str]:
-        """Return the name of each row: the texts of some columns together.
-
-        Raises:
-            UserError: if a column is missing, or two rows have the same name.
-        """
+        """Return the name of each row: the texts of some columns together."""
         rows = zip(*(self.column(name) for name in names), strict=True)
         found = [" | ".join(map(str, row)) for row in rows]
         places: dict[str, str] = {}
@@ -286,11 +264,7 @@ class ItemTable:
         return found
 
     def values(self, name: str) -> np.ndarray:
-        """Return a metric, float64 (items,), ``nan`` where an item does not count.
-
-        Raises:
-            UserError: if the column is missing, or a value is neither right, wrong nor a number.
-        """
+        """Return a metric, float64 (items,), ``nan`` where an item does not count."""
         found = [read_number(value) for value in self.column(name)]
         for number, value, place in zip(found, self.column(name), self.places, strict=True):
             if number is None:
@@ -302,11 +276,7 @@ class ItemTable:
 
 
 def read_table(file: Path) -> ItemTable:
-    """Read a file of items.
-
-    Raises:
-        UserError: if it cannot be read, is empty, or its rows have different columns.
-    """
+    """Read a file of items."""
     columns: dict[str, list[Any]] = {}
     places: list[str] = []
     for place, record in list_records(file, LONGEST_FIELD):

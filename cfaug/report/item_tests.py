@@ -28,8 +28,6 @@ class ItemTest:
     """Two arms on one metric of one benchmark, compared item by item.
 
     Attributes:
-        benchmark: the benchmark's name.
-        metric: the metric's name.
         arm: the arm's mean over items.
         baseline: the baseline's mean over items.
         gain: improvement of the arm over the baseline; above 0 is better, whatever the metric's
@@ -39,8 +37,6 @@ class ItemTest:
         p: one-sided p of the test whether the arm is better.
         p_two_sided: two-sided p of the test whether the arm differs.
         test: name of the test that gave p, ``MCNEMAR`` or ``BOOTSTRAP``.
-        items: number of items that count.
-        clusters: number of clusters that the items are in.
         error: standard error of the gain over clusters of items.
         p_exact: two-sided p of McNemar's exact test, which treats items as independent; ``nan`` for
             values that are not right or wrong.
@@ -97,17 +93,11 @@ def compare_items(
     Args:
         arm: answers of the arm, one per seed.
         baseline: answers of its baseline, one per seed.
-        metric: name of a column of the items.
         measure: unit and direction of the metric; ``None`` means that higher is better.
         by: column values of the items to use; ``None`` uses all items.
-        seed: seed of the bootstrap.
 
     Returns:
         The comparison.
-
-    Raises:
-        UserError: if the items of the two differ, an item counts for only one of them, no item
-            counts, or the metric has no values.
     """
     if not (arm and baseline):
         raise UserError(f"{metric}: items are missing; evaluate both arms again to write them")
@@ -155,12 +145,8 @@ def read_values(items: Items, metric: str, by: Mapping[str, str]) -> Values:
     """Return a metric of some items, in the order of their names.
 
     Args:
-        items: answers of one model.
         metric: name of a column of the items.
         by: column values of the items to use; empty for all items.
-
-    Raises:
-        UserError: if there is no such column, or the metric has no finite values.
     """
     chosen = np.ones(len(items), bool)
     for column, value in by.items():

@@ -49,7 +49,6 @@ class Items:
     """One model's answers to the items of one benchmark.
 
     Attributes:
-        benchmark: the benchmark's name.
         weights: the hash of the model's weights, as in its results.
         data: the hash of the test data, as in its results.
         columns: columns with one element per item: ``item`` and ``cluster``, then the values;
@@ -67,11 +66,7 @@ class Items:
         return len(self.columns[ITEM])
 
     def metric(self, name: str) -> np.ndarray:
-        """Return the values of a metric, float64 (items,), ``nan`` where an item does not count.
-
-        Raises:
-            UserError: if there is no such column, or its numbers are not finite.
-        """
+        """Return the values of a metric, float64 (items,), ``nan`` where an item does not count."""
         column = np.asarray(self.columns.get(name, ""))
         if column.dtype.kind not in NUMERIC:
             arrays = {one: np.asarray(values) for one, values in self.columns.items()}
@@ -91,7 +86,6 @@ def items_file(folder: Path, benchmark: str, kept: str = FOLDER) -> Path:
 
     Args:
         folder: folder of the run that the file belongs to.
-        benchmark: the benchmark's name.
         kept: kind of file, ``FOLDER`` or ``RANKINGS``.
 
     >>> items_file(Path("run"), "cf/a").as_posix()
@@ -101,11 +95,7 @@ def items_file(folder: Path, benchmark: str, kept: str = FOLDER) -> Path:
 
 
 def how_to_renew(benchmark: str) -> str:
-    """Return advice on renewing items that are readable but not as their benchmark writes them.
-
-    Args:
-        benchmark: name of the benchmark.
-    """
+    """Return advice on renewing items that are readable but not as their benchmark writes them."""
     file = items_file(Path(), benchmark)
     return f"remove {file} in the run's folder, and evaluate.py writes it again"
 
@@ -139,15 +129,10 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
 
     Args:
         folder: folder of the run; the file goes into its subfolder ``kept``.
-        items: items to write.
         kept: kind of file, ``FOLDER``, or ``RANKINGS`` for ranked candidates.
 
     Returns:
         The file.
-
-    Raises:
-        UserError: if an item is duplicated, a column holds values of several types, or the file
-            cannot be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -232,7 +217,6 @@ def has_items(folder: Path, benchmark: str, weights: str, data: str, kept: str =
 
     Args:
         folder: folder of the run, with the file in its subfolder ``kept``.
-        benchmark: the benchmark's name.
         weights: the hash of the model's weights.
         data: the hash of the test data.
         kept: kind of file, ``FOLDER`` or ``RANKINGS``.
@@ -262,11 +246,7 @@ def read_items(folder: Path, benchmark: str, kept: str = FOLDER) -> Items | None
 
     Args:
         folder: folder of the run, with the file in its subfolder ``kept``.
-        benchmark: the benchmark's name.
         kept: kind of file, ``FOLDER`` or ``RANKINGS``.
-
-    Raises:
-        UserError: if the file cannot be read, was changed, or does not contain items.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -328,10 +308,6 @@ class ModelItems:
         NEEDED: the columns of every run of the benchmark.
         ASKED_BY: value of ``benchmark=`` with which ``evaluate.py`` writes them.
         model: the model's name on pages and in tables.
-        items: the items, as written.
-
-    Raises:
-        UserError: if a column is missing.
     """
 
     NEEDED: ClassVar[tuple[str, ...]] = ()

@@ -47,7 +47,6 @@ class JointComparison:
     """One arm against one baseline over seeds and items at once.
 
     Attributes:
-        row: the comparison over seeds.
         found: bootstrap over seeds and items; ``p_greater`` and ``p_less`` are of arm minus
             baseline.
         parts: contributions of seeds and items to the squared standard error.
@@ -86,11 +85,7 @@ class JointComparison:
         return self.found.p_greater if higher else self.found.p_less
 
     def describe(self, labels: Mapping[str, str]) -> str:
-        """Return a sentence on what a difference of this size means on this set, for these seeds.
-
-        Args:
-            labels: label of each arm in tables, by its name.
-        """
+        """Return a sentence on what a difference of this size means on this set and seeds."""
         measure, items = self.row.measure, self.found.items
         unit = "points" if measure.is_fraction else measure.unit
         about = describe_resolution(
@@ -112,9 +107,6 @@ def compare_over_seeds_and_items(
     Args:
         rows: comparisons over seeds; those without a test over seeds are left out, as are metrics
             that are not means over items.
-        results: results behind the rows.
-        items: reader of the arms' items.
-        labels: label of each arm in tables, by its name.
         family: cells over which p is corrected; ``None`` for all.
 
     Returns:
@@ -159,8 +151,6 @@ class _Answers:
 
     Args:
         rows: comparisons over seeds on one benchmark.
-        about: a result of every cell, by the cell.
-        items: reader of the arms' items.
     """
 
     def __init__(
@@ -211,11 +201,7 @@ class _Answers:
         return means
 
     def compare(self, row: SignificanceRow) -> list[JointComparison]:
-        """Return the comparison in a list; empty without items, or if the metric is not a mean.
-
-        Raises:
-            UserError: if the items of the two differ or cannot be read.
-        """
+        """Return the comparison in a list; empty without items, or if the metric is not a mean."""
         ours, theirs = self._side(row.arm, row.cell), self._side(row.baseline, row.cell)
         if not ours or not theirs:
             return []
@@ -283,11 +269,7 @@ class _Answers:
 
 
 def _counted(found: Values) -> Values:
-    """Return the items that count.
-
-    Raises:
-        UserError: if there is none.
-    """
+    """Return the items that count."""
     counts = ~np.isnan(found.values)
     if not counts.any():
         raise UserError("no item counts")
@@ -323,7 +305,6 @@ def seeds_and_items_parts(
 
     Args:
         comparisons: comparisons from ``compare_over_seeds_and_items``.
-        labels: label of each arm in tables, by its name.
         refused: sentences on what could not be compared.
     """
     if not comparisons:
@@ -439,7 +420,6 @@ def seeds_and_items_csv(
 
     Args:
         comparisons: comparisons from ``compare_over_seeds_and_items``.
-        labels: label of each arm in tables, by its name.
     """
     names, rows = labels or {}, []
     for one in comparisons:
@@ -462,7 +442,6 @@ def write_seeds_and_items(
 
     Args:
         comparisons: comparisons from ``compare_over_seeds_and_items``.
-        labels: label of each arm in tables, by its name.
         folder: folder of the experiment, where ``seeds_and_items.csv`` is written.
     """
     file = folder / CSV

@@ -93,7 +93,6 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
     """Return sentences that explain the marks.
 
     Args:
-        table: the table with these marks.
         best: name of the mark of the best value in a column.
         better: name of the mark of a value better than the first baseline.
     """
@@ -331,7 +330,6 @@ def print_table(table: Table, console: Console | None = None) -> None:
     the first baseline.
 
     Args:
-        table: the table to print.
         console: destination; ``None`` for stdout.
     """
     from rich.console import Console as RichConsole
@@ -358,8 +356,6 @@ def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
     """Return the lines of a part, if possible none wider than ``width`` cells.
 
     Args:
-        part: the table to print.
-        width: number of cells in a line.
         styled: whether bold and underlined are shown; otherwise ``*`` and ``_`` replace them.
     """
     from rich.cells import cell_len

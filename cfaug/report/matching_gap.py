@@ -72,11 +72,7 @@ Gaps = Mapping[str, np.ndarray]
 
 
 def read_pairs(path: Path) -> list[dict[str, Any]]:
-    """Return every line of ``matching.jsonl``; empty if there is no such file.
-
-    Raises:
-        UserError: naming the line that does not describe a pair.
-    """
+    """Return every line of ``matching.jsonl``; empty if there is no such file."""
     if not path.exists():
         return []
     rows = []
@@ -116,9 +112,6 @@ def read_gaps(folder: Path) -> dict[str, PairGaps]:
 
     Args:
         folder: folder of the run, with its ``items`` or ``matching.jsonl``.
-
-    Raises:
-        UserError: if a file cannot be read.
     """
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in read_pairs(folder / FILE):
@@ -251,10 +244,6 @@ def write_gaps_page(folder: Path, name: str) -> Path:
 
     Args:
         folder: folder of the run, with its ``items`` or ``matching.jsonl``.
-        name: name of the model on the page.
-
-    Raises:
-        UserError: if there are no gaps, or they cannot be read.
     """
     parts = [
         (gap_figure(found.gaps, f"{name}, {benchmark}", found.kind), sentences(found.gaps))

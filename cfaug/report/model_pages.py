@@ -99,12 +99,6 @@ class ModelPage(Generic[Own]):
         Args:
             answers: answers of one model or several to the same items.
             file: destination; its folder is created if missing.
-            images: source of the pictures.
-            title: title of the page.
-
-        Raises:
-            UserError: if there is no model, two models have different items or the same name, or an
-                image cannot be decoded.
         """
         require_same_items(answers, self.what, self.remedy)
         text = draw_page(self.template, title, self.make(answers), images, self.side)
@@ -126,9 +120,6 @@ class ModelPage(Generic[Own]):
 
         Returns:
             The page of the model.
-
-        Raises:
-            UserError: if there are no items, or under the conditions of ``write``.
         """
         own = read_own(folder, model, benchmark, self.kind)
         once = images.once()
@@ -143,14 +134,7 @@ def draw_page(template: str, title: str, page: PageContent, images: ImageSource,
     """Return a page that extends ``models.html``; equal answers give equal text.
 
     Args:
-        template: file name of the template.
-        title: title of the page.
-        page: content of the page.
-        images: source of the pictures.
         side: longest side of the pictures, in pixels.
-
-    Raises:
-        UserError: if an image cannot be decoded.
     """
     content = page.content()
     pictures = show_pictures(page.images, images.read, side)
@@ -175,10 +159,6 @@ def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
         folder: folder of the run, with its ``items``.
         model: the model's name on pages.
         benchmark: the benchmark's name; its items lie in the folder.
-        kind: class that reads its items.
-
-    Raises:
-        UserError: if there are no items, or they are not of that kind.
     """
     items = read_items(folder, benchmark)
     if items is None:
@@ -189,11 +169,7 @@ def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
 
 
 def require_names(answers: Sequence[ModelItems]) -> None:
-    """Refuse a page without models, or with two of the same name.
-
-    Raises:
-        UserError: naming the models.
-    """
+    """Refuse a page without models, or with two of the same name."""
     if not answers:
         raise UserError("a page of no model's answers cannot be written")
     names = [one.model for one in answers]
@@ -206,11 +182,7 @@ def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) ->
 
     Args:
         answers: answers of several models, which should be to the same items.
-        what: word for items, in the plural.
         remedy: advice in the error on making the models comparable.
-
-    Raises:
-        UserError: naming the models.
     """
     require_names(answers)
     first = answers[0]
@@ -236,7 +208,6 @@ def write_with_siblings(
     Args:
         folder: folder of the run; its page is written there.
         own: answers of the run's model.
-        name: file name of the pages.
         write: function that writes the page of some answers into a file, with a title.
         most: most models on one page; with more runs in an experiment no common page is written, as
             a sweep would rewrite it after each of them. ``None`` for any number.
@@ -289,12 +260,7 @@ def show_pictures(
     """Return small copies of images in order, made on all cores.
 
     Args:
-        images: name of each image, by its digest or name.
-        read_image: function that returns an encoded image by its name.
         side: longest side of the copies, in pixels.
-
-    Raises:
-        UserError: if an image cannot be decoded.
     """
 
     def small(name: str) -> ShownPicture:

@@ -84,11 +84,7 @@ def short(value: Any) -> float | None:
 
 
 def write_page(file: Path, content: str | bytes) -> Path:
-    """Write a page atomically and return its path.
-
-    Raises:
-        UserError: if it cannot be written.
-    """
+    """Write a page atomically and return its path."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_file(file, content.encode() if isinstance(content, str) else content)
@@ -101,7 +97,6 @@ def small_picture(image: Image.Image, side: int) -> dict[str, Any]:
     """Shrink an image in place and return it in the form that scripts read.
 
     Args:
-        image: image to shrink, RGB.
         side: upper limit of its longest side, in pixels.
 
     Returns:

@@ -45,7 +45,6 @@ class PaperTable:
             paper.
         says: the paper's statement about a figure without printed numbers; empty for a table.
         commands: the commands that make the data of the table.
-        notes: notes printed below everything.
         partial: whether to leave out missing data instead of failing.
     """
 
@@ -84,10 +83,6 @@ class PaperTable:
 
         Args:
             parts: the tables, in order.
-            bars: bar plots of the page.
-            boxes: box plots of the page.
-            curves: curves of the page.
-            pictures: pictures of the page.
             tradeoffs: trade-off plots of the page.
             notes: notes of this document, printed below everything, before the paper's statement
                 about a figure and the table's own notes.
@@ -141,11 +136,7 @@ class ModelsTable(PaperTable):
         """Return the answers of each model, one per checkpoint, with the checkpoint's folder.
 
         Args:
-            runs: all runs.
             wrap: a function that makes answers from a model's printed name and its items.
-
-        Raises:
-            UserError: if items cannot be read.
         """
         return read_answers(runs.root, self.benchmark, self.models, wrap)
 
@@ -167,15 +158,10 @@ def read_answers(
     """Return the answers of each model, one per checkpoint.
 
     Args:
-        root: the folder of all runs.
         benchmark: the benchmark's name, or the end of it.
         models: the models to read; ``None`` reads every checkpoint with answers, each as a model.
         wrap: a function that makes answers from a model's printed name and its items.
         setting: the setting that names the benchmark, for messages.
-
-    Raises:
-        UserError: if a folder has answers to several benchmarks with that suffix, or they cannot be
-            read.
     """
     if models is None:
         folders = {folder: None for folder in sorted(root.glob(EVERYTHING)) if folder.is_dir()}
@@ -234,11 +220,7 @@ PACKAGE = Path(__file__).parents[1]
 
 @cache
 def published(name: str) -> Mapping[str, Any]:
-    """Return a paper's numbers for one table.
-
-    Raises:
-        UserError: if no table has that name.
-    """
+    """Return a paper's numbers for one table."""
     files = {file.stem: file for file in PACKAGE.glob("*/published/*.json")}
     if name not in files:
         raise UserError(f"no numbers of {name}; there are {', '.join(sorted(files))}")
@@ -269,11 +251,7 @@ class Figured:
 
 
 def write_tables_page(folder: Path) -> Path:
-    """Collect every ``*.json`` of a folder of tables on ``report.html``, and return its path.
-
-    Raises:
-        UserError: naming the file that is not a table of ours.
-    """
+    """Collect every ``*.json`` of a folder of tables on ``report.html``, and return its path."""
     documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
     text = render(
         "tables.html",

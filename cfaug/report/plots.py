@@ -125,11 +125,8 @@ def value_axis(
     """Give an axis its limits, round ticks with lines across, and a title.
 
     Args:
-        axes: matplotlib axes to change.
         which: name of the axis, ``x`` or ``y``.
         limits: the lowest and the highest value of the axis.
-        title: title of the axis.
-        factor: factor that multiplies printed values.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -175,12 +172,10 @@ def write(
     own font, which differ from those on a page.
 
     Args:
-        axes: matplotlib axes to write on.
         text: text to write; control characters, and what follows ``LINES`` lines, are omitted.
         place: x and y in the coordinates ``coords``.
         offset: pixels right of the place and above it.
         coords: coordinate system of the place, matplotlib's ``xycoords``.
-        width: most letters of a line.
         look: properties of matplotlib's ``Text``.
     """
     lines = elide_text(text, width, LINES)
@@ -203,10 +198,7 @@ def name_rows(
     """Write the names of rows left of the axes, and set y to pixels from the top.
 
     Args:
-        axes: matplotlib axes to change.
         names: name and middle of every row, in pixels from the top.
-        bottom: height of all rows, in pixels.
-        accent: names of the rows in the accent colour.
     """
     axes.set_ylim(bottom, 0)
     axes.set_yticks([])
@@ -219,8 +211,6 @@ def name_series(axes: Axes, names: Sequence[tuple[str, Colour]], swatches: bool 
     """Write the names of series above the axes, each in a line and colour of its own.
 
     Args:
-        axes: matplotlib axes to change.
-        names: name and colour of every series.
         swatches: whether a square of the colour is drawn before the name, which is then grey.
     """
     place: dict[str, Any] = {"coords": above([name for name, _ in names]), "width": SERIES_NAME}
@@ -269,7 +259,6 @@ def draw_chance(axes: Axes, band: Band, measure: Measure, y: float, height: floa
         band: low end, mean and high end.
         measure: unit and format of printed values.
         y: middle of the row, in pixels from the top.
-        height: height of the band, in pixels.
     """
     low, mean, high = band
     bar(axes, (low, high), y, height, chance_text(band, measure), color=QUIET, alpha=0.16)
@@ -303,7 +292,6 @@ def strip_plot(
     Args:
         arms: values of each arm by seed, from top to bottom, by its printed name; ``nan`` and
             infinity are left out, as the title of the axis says.
-        title: title of the x axis.
         highlight: names of the arms drawn in the accent colour.
         measure: unit and format of printed values.
     """
@@ -335,9 +323,7 @@ def dot_text(name: str, which: str, value: float, measure: Measure) -> str:
     """Return the note of a seed's dot.
 
     Args:
-        name: printed name of the arm or series.
         which: seed, and x if there is one, in words.
-        value: value of the seed.
         measure: unit and format of printed values.
     """
     return f"{name}, {which}: {measure.text(value, 1)} {measure.sign}"
@@ -376,7 +362,6 @@ def curve(
         series: values of each series by x and seed, {name: {x: {seed: value}}}; ``nan`` and
             infinity are left out, as the title of the x axis says, and leave a gap in the line
             at an x without any other value.
-        x_title: title of the x axis.
         y_title: title of the y axis, with its unit.
         measure: unit and format of printed values.
         chance: values by chance at every x, drawn behind the lines; ``None`` for no band.

@@ -30,12 +30,6 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
 
     Args:
         path: path of the run's ``results.jsonl``.
-        rows: results to append.
-
-    Raises:
-        UserError: naming the row, if a value is NaN, infinite or over no items or its metric's
-            direction differs from earlier rows of the file; or if the file cannot be written, which
-            is left as it was.
     """
     lines = []
     rows = list(rows)
@@ -111,9 +105,6 @@ def read_results(path: Path) -> list[Result]:
 
     The run's name in a row is ignored, so that a run may be renamed or moved. A torn last line (no
     newline, invalid JSON) is left out with a message on stderr.
-
-    Raises:
-        UserError: naming file and line, if any other line is not a row.
     """
     return _last(every_result(path))
 
@@ -136,11 +127,7 @@ def _check_directions(rows: Iterable[Result], where: str) -> None:
 
 
 def every_result(path: Path) -> list[Result]:
-    """Read all rows of one run, including those of other weights or data that were replaced.
-
-    Raises:
-        UserError: as ``read_results``.
-    """
+    """Read all rows of one run, including those of other weights or data that were replaced."""
     try:
         lines = require_regular(path).read_bytes().split(b"\n")
     except OSError as error:
@@ -163,9 +150,6 @@ def answered(path: Path) -> set[Asked]:
     """Return the benchmarks whose rows are complete in a run's file, with weights and data.
 
     A benchmark with a lost metric, for example by a torn line, is left out.
-
-    Raises:
-        UserError: as ``read_results``.
     """
     if not path.exists():
         return set()
@@ -179,11 +163,7 @@ def answered(path: Path) -> set[Asked]:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a JSON object, such as ``run.json``.
-
-    Raises:
-        UserError: naming the file, if it is not one.
-    """
+    """Read a JSON object, such as ``run.json``."""
     try:
         record = json.loads(require_regular(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -194,13 +174,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def by_seed(rows: Iterable[Result], arm: str, cell: Cell) -> dict[int, float]:
-    """Return {seed: value} of one arm on one benchmark and metric.
-
-    Args:
-        rows: results of all arms.
-        arm: name of the arm.
-        cell: benchmark and metric.
-    """
+    """Return {seed: value} of one arm on one benchmark and metric."""
     return {row.seed: row.value for row in rows if row.arm == arm and row.cell == cell}
 
 
@@ -224,12 +198,8 @@ def require_equal_seeds(
     a mistake. Untrained arms have no seed of their own and are exempt.
 
     Args:
-        rows: results of all arms.
         baseline: name of the arm that others are compared with.
         untrained: names of arms that may have other seeds.
-
-    Raises:
-        UserError: naming the arm, the benchmark and the seeds that are missing on either side.
     """
     arms = arms_of(rows)
     if baseline not in arms:
@@ -269,13 +239,7 @@ class Result:
 
     Attributes:
         run: the run's name when it was evaluated.
-        arm: name of its arm.
-        seed: training seed of the run.
-        benchmark: the benchmark's name.
-        metric: the metric's name.
-        value: the number.
         n: number of queries or images that it is the mean of.
-        weights: the hash of the weights.
         data: the hash of the test data; empty if a row has none.
         together: number of rows that its benchmark wrote together; 0 if a row does not say.
         better: whether higher or lower values are better.
@@ -335,9 +299,6 @@ def read_row(line: bytes, where: str) -> Result:
     Args:
         line: the line, without its newline.
         where: location of the line for error messages, such as ``results.jsonl, line 3``.
-
-    Raises:
-        UserError: if the line is not a row.
     """
     try:
         content = json.loads(line)

@@ -111,7 +111,6 @@ class ItemComparison:
 
     Attributes:
         row: the comparison, which could not be tested over seeds.
-        test: the comparison over items.
         p_holm: one-sided p of the test, corrected over all tests over items of the table.
         p_holm_two_sided: two-sided p of the test, corrected in the same way.
     """
@@ -193,8 +192,6 @@ class Table:
         """Return the row of an arm in a cell against a baseline (the first one by default).
 
         Args:
-            arm: name of the arm.
-            cell: benchmark and metric.
             baseline: name of the baseline; ``None`` for the first one.
         """
         return self._by_key.get((arm, cell, baseline or self.baselines[0]))
@@ -205,8 +202,6 @@ class Table:
         """Return the test over items of an arm against a baseline; ``None`` if seeds test it.
 
         Args:
-            arm: name of the arm.
-            cell: benchmark and metric.
             baseline: name of the baseline; ``None`` for the first one.
         """
         key = (arm, cell, baseline or self.baselines[0])
@@ -303,7 +298,6 @@ def family_of(rows: Iterable[Result], primary: Primary | None) -> frozenset[Cell
     parts, such as methods rather than methods by label.
 
     Args:
-        rows: results of all arms.
         primary: the primary metrics; ``None`` uses all metrics.
     """
     own = list(rows)
@@ -332,9 +326,7 @@ def describe_family(
     """Return a sentence on benchmarks that are corrected over some metrics only; empty without any.
 
     Args:
-        rows: results of all arms.
         family: the cells over which p is corrected.
-        primary: the primary metrics.
     """
     if not primary or all(cell in family for cell in cells_of(rows)):
         return ""

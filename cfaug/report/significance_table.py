@@ -66,7 +66,6 @@ def significance_table(
         baseline: name of one arm or of several; each also has its own rows, without p.
         untrained: names of arms that may have other seeds than the baseline; they are printed
             first.
-        labels: label of each arm in tables, by its name.
         notes: sentences to print under the table, after its own.
         cautions: sentences on what weakens the results, printed after the table's own.
         items: reader of the arms' items; comparisons with one seed are tested over them.
@@ -75,9 +74,6 @@ def significance_table(
     Returns:
         The table; Holm's correction covers all its primary rows with a ``p_paired`` and,
         separately, all primary tests over items.
-
-    Raises:
-        UserError: if there are no rows, a baseline has none, or sets of seeds are unequal.
     """
     baselines = (baseline,) if isinstance(baseline, str) else tuple(baseline)
     if not rows or not baselines:
@@ -201,12 +197,7 @@ ItemSource = Callable[[str, str], "list[Items]"]
 
 
 class RunItems:
-    """A reader of runs' items, for the weights in the table; an ``ItemSource``.
-
-    Args:
-        runs: runs of any arms.
-        rows: results of these runs.
-    """
+    """A reader of runs' items, for the weights in the table; an ``ItemSource``."""
 
     def __init__(self, runs: Iterable[Run], rows: Iterable[Result]) -> None:
         self._folders: dict[str, list[tuple[int, Path]]] = {}
@@ -233,12 +224,7 @@ class RunItems:
 
 
 def items_of_runs(runs: Iterable[Run], rows: Iterable[Result]) -> RunItems:
-    """Return a reader of the items of an arm's runs, for the weights in the table.
-
-    Args:
-        runs: runs of any arms.
-        rows: results of these runs.
-    """
+    """Return a reader of the items of an arm's runs, for the weights in the table."""
     return RunItems(runs, rows)
 
 
@@ -246,12 +232,7 @@ def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
     """Return a reader of the items of some arms of an experiment, as papers' tables name them.
 
     Args:
-        runs: reader of all runs.
         experiment: name of the experiment that contains the arms.
-        arms: names of the arms.
-
-    Raises:
-        UserError: if results cannot be read.
     """
     found: list[Run] = []
     rows: list[Result] = []
@@ -274,10 +255,6 @@ def compare_over_items(
     """Test over items where one seed allows no test over seeds.
 
     Args:
-        made: comparisons over seeds.
-        rows: results behind the comparisons.
-        items: reader of the arms' items.
-        labels: label of each arm in tables, by its name.
         family: cells over which p is corrected; ``None`` for all.
 
     Returns:
@@ -327,17 +304,12 @@ def compare_pair(
 
     Args:
         arm: name of the arm that should be better.
-        baseline: name of the arm that it is compared with.
         about: any result of the benchmark, with its part and metric.
         measure: unit and direction of the metric.
-        items: reader of the arms' items.
 
     Returns:
         The comparison; ``None`` if an arm was evaluated before items were saved, or the metric is
         not a mean over items.
-
-    Raises:
-        UserError: under the conditions of ``compare_items``, or if a file of items cannot be read.
     """
     ours, theirs = (items(one, about.benchmark) for one in (arm, baseline))
     if not ours or not theirs or about.metric not in {*ours[0].columns} & {*theirs[0].columns}:
@@ -346,11 +318,7 @@ def compare_pair(
 
 
 def shorten(sentences: Sequence[str]) -> list[str]:
-    """Return the first few sentences, and one that counts the others.
-
-    Args:
-        sentences: sentences on comparisons of one kind.
-    """
+    """Return the first few sentences, and one that counts the others."""
     more = len(sentences) - SPELLED_OUT
     if more <= 0:
         return list(sentences)

@@ -38,7 +38,6 @@ def expected(
     """Test each step of the expected order, and the arms under test against every baseline.
 
     Args:
-        rows: results of all arms.
         headline: topic of the report, with the expected order.
         baselines: names of the arms that others are compared with.
         items: reader of the arms' items; ``None`` for no tests over items.
@@ -60,7 +59,6 @@ def verdict(
     """Return one sentence on which steps of the expected order were reached, and which were NOT.
 
     Args:
-        rows: results of all arms.
         headline: topic of the report, with the expected order.
         baselines: names of the arms that others are compared with.
         items: reader of the arms' items; ``None`` for no tests over items.
@@ -135,7 +133,6 @@ def how_tested(
     """Return the note under the verdict: the test, and the smallest p possible with n seeds.
 
     Args:
-        rows: results of all arms.
         headline: topic of the report, with the expected order.
         baselines: names of the arms that others are compared with.
         items: reader of the arms' items; ``None`` for no tests over items.
@@ -174,7 +171,6 @@ def cost(
     Empty if the headline is not about a distribution shift.
 
     Args:
-        rows: results of all arms.
         headline: topic of the report, with the in-distribution benchmark.
         baselines: names of the arms that others are compared with.
         items: reader of the arms' items; ``None`` for no tests over items.
@@ -213,7 +209,6 @@ def pairing(
     On the headline, its in-distribution counterpart and every ``group_score``.
 
     Args:
-        rows: results of all arms.
         headline: topic of the report, with its arms and controls.
         items: reader of the arms' items; ``None`` for no tests over items.
     """
@@ -330,7 +325,6 @@ def findings(
     arm has no results, or where the two cannot be compared.
 
     Args:
-        rows: results of all arms.
         pairs: arm, arm it is compared with, and cell of each comparison.
         items: reader of the arms' items; ``None`` for no tests over items.
         two_sided: whether p tests for a difference in either direction.

@@ -59,7 +59,6 @@ class TrainingTable(PaperTable):
 
         Raises:
             MissingError: if runs or results are missing, unless ``partial``.
-            UserError: if arms have different test data, or a setting is invalid.
         """
         columns = self._columns()
         arms = {arm: runs.arm(f"{self.experiment}/{arm}") for arm in self.arms}
@@ -211,9 +210,6 @@ class TrainingColumn:
     """A value column.
 
     Attributes:
-        name: the printed header.
-        benchmark: the benchmark of the results.
-        metric: the metric of the benchmark.
         group: the header printed above adjacent columns of the same group.
         by: {name: value}, the part of the benchmark; empty for the whole.
         cost: whether the column is a possible cost of the arms rather than their aim.
@@ -315,8 +311,6 @@ def is_asked(arm: str, baseline: str, against: Mapping[str, Collection[str]]) ->
     """Return whether an arm is compared with a baseline.
 
     Args:
-        arm: an arm of the experiment.
-        baseline: the arm to compare with.
         against: {baseline: arms that are compared with it}; other baselines have all arms.
     """
     return arm in against.get(baseline, (arm,))
@@ -331,7 +325,6 @@ def choose_family(
     baselines too. The remaining rows keep only their difference.
 
     Args:
-        table: the table with every comparison.
         tested: the benchmarks and metrics whose differences are tested.
         against: {baseline: arms that are compared with it}; other baselines have all arms.
     """
@@ -364,9 +357,6 @@ def describe_effect(
 
     Args:
         table: the table with comparisons of the arm against the baseline.
-        columns: the columns of aims and costs.
-        arm: the arm to describe.
-        baseline: the arm that it is compared with.
 
     Returns:
         A sentence; empty if the two were not compared.

@@ -20,10 +20,6 @@ def write_document(document: Document, folder: Path) -> list[Path]:
 
     ``.json`` is the document itself, from which the page of all tables is made. Its figures are
     ``<name>-1.pdf`` and so on.
-
-    Args:
-        document: tables and figures to write.
-        folder: destination of the files.
     """
     texts = {
         "tex": to_latex(document), "md": to_markdown(document), "csv": to_csv(document),

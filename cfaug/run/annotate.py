@@ -46,9 +46,6 @@ def annotation(
         data: the node ``data``.
         seed: the seed of the world, if ``data`` has none.
         paths: the folders ``shards``, ``cache`` and ``image_roots``.
-
-    Raises:
-        UserError: if there are no pairs to ask about, or the node's own settings are invalid.
     """
     from cfaug.core.world_source import is_world
     from cfaug.planning.sources import label_file, open_source, permitted_roots

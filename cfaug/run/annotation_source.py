@@ -55,11 +55,7 @@ class AnnotationSource:
 
 
 def other_folder(question: Preference) -> str:
-    """Return the folder of the method that the question compares with.
-
-    Raises:
-        UserError: if no folder is named.
-    """
+    """Return the folder of the method that the question compares with."""
     if question.against is None:
         raise UserError(
             "annotate.question.against=FOLDER: name the sets of the method that "
@@ -72,11 +68,7 @@ def refuse_form(question: object, mode: str) -> None:
     """Refuse a form where one question is needed.
 
     Args:
-        question: the question, or a form.
         mode: the name of the choice in ``conf/annotate``, such as ``taxonomy``.
-
-    Raises:
-        UserError: if it is a form.
     """
     from cfaug.annotation.forms import Form
 
@@ -89,11 +81,7 @@ def refuse_form(question: object, mode: str) -> None:
 
 
 def find_answer_files(patterns: Sequence[str]) -> list[str]:
-    """Return the files of answers that match names and patterns.
-
-    Raises:
-        UserError: if no file matches.
-    """
+    """Return the files of answers that match names and patterns."""
     from cfaug.annotation.answers import answer_files
 
     files = answer_files("answers", patterns)
@@ -111,12 +99,8 @@ def find_answers(
     """Return the answers to a question.
 
     Args:
-        question: the question that was asked.
         patterns: files of answers, or patterns of their names.
         items: all items that could be asked about.
-
-    Raises:
-        UserError: if there are no answers, or one is invalid.
     """
     from cfaug.annotation.answers import read_answers
     from cfaug.annotation.findings import Findings
@@ -220,11 +204,7 @@ class Simulate:
 def _keep_known(
     items: Sequence[ImageItem], truth: Sequence[str | None]
 ) -> tuple[list[ImageItem], list[str]]:
-    """Return the items that the oracle can answer; the others are counted in a message.
-
-    Raises:
-        UserError: if the oracle can answer none of them.
-    """
+    """Return the items that the oracle can answer; the others are counted in a message."""
     known = [(item, label) for item, label in zip(items, truth, strict=True) if label is not None]
     if all(item.expected for item, _ in known):
         raise UserError(

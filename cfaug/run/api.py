@@ -250,11 +250,7 @@ def _read_run(folder: Path) -> Run:
 
 
 def _check_path(value: object, what: str) -> None:
-    """Refuse a value that no path can be: another type, or a text that file systems do not take.
-
-    Raises:
-        UserError: naming the value and the expected one.
-    """
+    """Refuse a value that no path can be: another type, or a text that file systems do not take."""
     if not isinstance(value, str | Path) or not str(value) or not _is_encodable(str(value)):
         raise UserError(f"{value!r} is invalid: it should be {what}")
 
@@ -268,11 +264,7 @@ def _is_encodable(path: str) -> bool:
 
 
 def _refuse_dry_run(dry_run: bool) -> None:
-    """Refuse ``dry_run=true``, with which a command makes nothing that a function could return.
-
-    Raises:
-        UserError: naming the functions that only read.
-    """
+    """Refuse ``dry_run=true``, with which a command makes nothing that a function could return."""
     if dry_run:
         raise UserError(
             "dry_run=true is for the command line; from Python, cfaug.open_source reads data and "
@@ -281,11 +273,7 @@ def _refuse_dry_run(dry_run: bool) -> None:
 
 
 def _evaluate(settings: Settings | None, more: Settings, named: Settings) -> EvaluateSettings:
-    """Run ``cfaug evaluate`` and return its settings.
-
-    Raises:
-        UserError: for invalid settings, or with the messages of evaluations that failed.
-    """
+    """Run ``cfaug evaluate`` and return its settings."""
     from cfaug.run.evaluate import EvaluateSettings
     from cfaug.run.evaluate import evaluate as ask
 
@@ -331,17 +319,7 @@ def _flatten(settings: Settings) -> dict[str, Any]:
 def _compose(
     name: str, settings: Settings | None, more: Settings, named: Settings | None = None
 ) -> Jobs:
-    """Compose the settings of one command.
-
-    Args:
-        name: the command.
-        settings: settings by their names, which may hold dots, or in dictionaries.
-        more: further settings.
-        named: the settings that follow from the first argument of a function.
-
-    Raises:
-        UserError: for a setting that is duplicated, is unknown, or has an invalid value.
-    """
+    """Compose the settings of one command."""
     from importlib import import_module
 
     if not (settings is None or isinstance(settings, Mapping)):

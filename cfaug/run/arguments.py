@@ -68,9 +68,6 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
 
     >>> read(["--data.cf_ratio=0.6", "_wandb={}", "-m"]).overrides
     ('data.cf_ratio=0.6',)
-
-    Raises:
-        UserError: for an unknown flag, naming the nearest one; or a sweep that cannot be read.
     """
     overrides: list[str] = []
     flags: list[str] = []
@@ -95,11 +92,7 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
 
 
 def _search_also(folder: str, flag: str) -> str:
-    """Return the override that adds the user's own folder of settings.
-
-    Raises:
-        UserError: if there is no such folder.
-    """
+    """Return the override that adds the user's own folder of settings."""
     path = Path(folder).expanduser()
     if not folder or not path.is_dir():
         raise UserError(
@@ -239,10 +232,6 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
     Args:
         file: a sweep file of W&B, with ``method: grid``.
         script: the script that runs it, ``train`` for ``train.py``; ``None`` accepts any.
-
-    Raises:
-        UserError: if the file is missing, is not a grid over lists of values, or belongs to another
-            script.
     """
     import yaml
 
@@ -298,9 +287,6 @@ def write_override(key: str, value: Any) -> str:
     'benchmark.only=["a, b",null]'
     >>> write_override("a.b", [{"c": "d e"}])
     'a.b=[{c:"d e"}]'
-
-    Raises:
-        UserError: for a text with a null byte, which no path and no name can have.
     """
     text = f"{key}={_write(value)}"
     if "\0" in text:

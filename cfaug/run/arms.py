@@ -20,11 +20,7 @@ MARK = f"\n{ARMS}:"
 
 
 def read_arms(file: Path) -> dict[str, dict[str, Any]]:
-    """Return the settings of each arm of an experiment; empty for a file without arms.
-
-    Raises:
-        UserError: if the arms are not a mapping of settings.
-    """
+    """Return the settings of each arm of an experiment; empty for a file without arms."""
     content = _parse(file.read_text(encoding="utf-8"))
     if ARMS not in content:
         return {}
@@ -47,11 +43,7 @@ def register_arms(folders: Sequence[Path], experiments: Collection[str]) -> None
     """Make the arms of experiments known to Hydra, and those of experiments that they extend.
 
     Args:
-        folders: folders of settings.
         experiments: the names of the chosen experiments, with or without that of an arm.
-
-    Raises:
-        UserError: as ``read_arms``.
     """
     from hydra.core.config_store import ConfigStore
 

@@ -73,9 +73,6 @@ def compare(
         every_benchmark: table all benchmarks that were ever measured, not only those in ``asked``.
         brief: whether to print one line in place of the table.
         comparison: the baselines of arms, and their labels; ``None`` for the defaults.
-
-    Raises:
-        UserError: if the arms were not run on the same seeds, or the baseline is missing.
     """
     folders = sorted(file.parent for file in experiment.glob("*/seed=*/run.json"))
     found = collect(folders)
@@ -241,14 +238,9 @@ def compare_checkpoints(
     """Write table.csv, .md and .tex beside a checkpoint's results, and print the table.
 
     Args:
-        one: the evaluated checkpoint.
         baselines: checkpoints to compare with, already evaluated on the same world.
         benchmarks: {benchmark in the table: its primary metrics, for which comparisons are
             corrected}.
-
-    Raises:
-        UserError: if a baseline has no result of one of the benchmarks, or is the checkpoint
-            itself.
     """
     from cfaug.report.layout import print_table
 
@@ -288,9 +280,6 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
         files: two or more lists of items (csv, tsv, jsonl, json).
         columns: the node that assigns the files' columns.
         root: the folder of all runs; tables are written into its folder ``compared``.
-
-    Raises:
-        UserError: if the files cannot be read or matched.
     """
     from cfaug.report.item_file_comparison import compare_item_files, comparison_document
     from cfaug.report.item_files import read_item_files, shown_names
@@ -344,7 +333,6 @@ def compare_all(
     """Write cards, tables and reports of every experiment, and report the errors of each.
 
     Args:
-        runs: folders of finished runs.
         asked: {folder of an experiment: {benchmark of this command: its primary metrics}}.
         baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
         samples: a function that returns the first sets of a run's counterfactual source.
@@ -388,11 +376,6 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
 
     Args:
         root: the folder of all runs, ``paths.runs``.
-        names: names of the experiments.
-
-    Raises:
-        UserError: for a name that is duplicated or not an experiment's, arms that would share a
-            name, or a folder of that name with other content.
     """
     if len(names) < 2 or len(set(names)) < len(names):
         raise UserError(f"name=[{','.join(names)}]: name two experiments or more, each once")
@@ -418,11 +401,7 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
 
 
 def _link_all(folder: Path, wanted: dict[str, Path]) -> None:
-    """Create missing links of a folder and remove others.
-
-    Raises:
-        UserError: if the folder holds anything but links to arms.
-    """
+    """Create missing links of a folder and remove others."""
     folder.mkdir(exist_ok=True)
     for entry in sorted(folder.iterdir()):
         if entry.is_symlink():

@@ -40,21 +40,15 @@ def compose_jobs(
     """Compose every job of a command line, before any of them runs.
 
     Args:
-        conf: the folder of YAML files.
         name: the root file, without ``.yaml``.
         overrides: the words of the command line; with ``multirun`` each ``key=a,b`` multiplies the
             jobs.
-        multirun: whether to sweep.
         command: the function that will receive the top-level keys; keys that it does not take are
             refused.
 
     Returns:
         One (resolved configuration, overrides of this job) per job, in the order of the sweep;
         jobs with equal configurations are one job.
-
-    Raises:
-        UserError: for a mistyped key, option or value, naming the nearest one; for a setting that
-            is typed twice, or an empty sweep.
     """
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -81,11 +75,7 @@ def compose_jobs(
 
 
 def _refuse_parts(conf: Path, name: str, words: Sequence[str], options: Options) -> None:
-    """Refuse a choice that is a file for other choices to include, or has several arms.
-
-    Raises:
-        UserError: naming these choices.
-    """
+    """Refuse a choice that is a file for other choices to include, or has several arms."""
     for word in dict.fromkeys(words):
         group, _, choice = word.partition("=")
         arms = [one for one in options(group) if one.startswith(f"{choice}/")]
@@ -133,11 +123,7 @@ def _register_resolvers() -> None:
 
 
 def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
-    """Return the overrides as Hydra reads them.
-
-    Raises:
-        UserError: for an override that its grammar does not accept, saying how to quote it.
-    """
+    """Return the overrides as Hydra reads them."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -159,11 +145,7 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
 
 
 def _compose(name: str, words: Sequence[str], options: Options) -> Config:
-    """Compose one job.
-
-    Raises:
-        Exception: any error of Hydra and OmegaConf for words that they do not understand.
-    """
+    """Compose one job."""
     return _plain(_merge(name, words, options))
 
 
@@ -208,11 +190,7 @@ def _says_nothing(word: str, options: Options) -> bool:
 def _job(
     name: str, words: list[str], command: Callable[..., Any], options: Options
 ) -> tuple[Config, list[str]]:
-    """Return one job's settings as the command takes them, and its words.
-
-    Raises:
-        UserError: for a mistyped key, option or value.
-    """
+    """Return one job's settings as the command takes them, and its words."""
     for parsed in _parse([word for word in words if not _says_nothing(word, options)], False):
         check_choice(parsed, options)
 
@@ -288,9 +266,6 @@ def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Con
         tree: the composed settings, OmegaConf's tree.
         command: the function that receives them.
         words: the overrides of the job.
-
-    Raises:
-        UserError: for a key that nothing takes, or a value of the wrong type.
     """
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
@@ -312,9 +287,6 @@ def refuse_duplicated(parsed: Sequence[Any]) -> None:
 
     Args:
         parsed: the overrides, as Hydra reads them; ``+key``, ``++key`` and ``key`` are one setting.
-
-    Raises:
-        UserError: naming both words.
     """
     words: dict[tuple[str, str | None], str] = {}
     for override in parsed:
@@ -336,9 +308,6 @@ def split(parsed: Sequence[Any], options: Options) -> list[Words]:
     Args:
         parsed: the overrides, as Hydra reads them.
         options: a function that returns the choices of a group; empty for anything else.
-
-    Raises:
-        UserError: for an override that lists no value.
     """
     listed, duplicated = [], []
     for override in parsed:
@@ -363,11 +332,7 @@ def split(parsed: Sequence[Any], options: Options) -> list[Words]:
 
 
 def _values(override: Any, options: Options) -> list[str]:
-    """Return the values of one override of a sweep.
-
-    Raises:
-        UserError: if there is none.
-    """
+    """Return the values of one override of a sweep."""
     from hydra.core.override_parser.types import Glob
 
     key, word, value = override.get_key_element(), override.input_line, override.value()
@@ -395,11 +360,7 @@ def _values(override: Any, options: Options) -> list[str]:
 
 
 def _iterate(override: Any) -> list[str]:
-    """Return the values of a list or a range.
-
-    Raises:
-        UserError: for shuffled values, or a range that has no end or is invalid.
-    """
+    """Return the values of a list or a range."""
     from hydra.errors import HydraException
 
     word = override.input_line

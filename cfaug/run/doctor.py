@@ -35,9 +35,7 @@ class CheckedPart:
     """One part that was looked for.
 
     Attributes:
-        name: the part's name.
         there: whether the part is here; ``None`` for a part without a yes or no.
-        said: a description of the part, or its use.
         bring: the command that brings the part; empty if there is none.
         trouble: the reason why a part that is here cannot be used; empty without one.
     """
@@ -61,7 +59,6 @@ class DoctorSection:
     """Parts of one kind.
 
     Attributes:
-        title: the heading of the section.
         find: looks for the parts, and yields its findings.
         bring: a function that returns the command that brings missing parts, given their names;
             ``None`` shows each part in a line of its own.
@@ -72,12 +69,7 @@ class DoctorSection:
     bring: Callable[[Sequence[str]], str] | None = None
 
     def screen(self, width: int, lines: int) -> Iterator[str]:
-        """Yield the section's lines on one screen with the other sections.
-
-        Args:
-            width: most characters of a line.
-            lines: most lines of a list of names.
-        """
+        """Yield the section's lines on one screen with the other sections."""
         found = list(self.find())
         if self.bring is None:
             yield from (one.line(width) for one in found)

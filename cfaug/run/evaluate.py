@@ -62,10 +62,6 @@ def evaluate(settings: EvaluateSettings) -> int:
 
     Returns:
         An exit code.
-
-    Raises:
-        UserError: if there is nothing to evaluate. An error in one run or experiment is reported
-            with its name, and the others continue.
     """
     use_threads(settings.threads)
     experiment, paths = settings.experiment, settings.paths
@@ -133,14 +129,7 @@ def evaluate(settings: EvaluateSettings) -> int:
 def _ask_between(
     finished: Sequence[EvaluationTarget], suite: Any, settings: EvaluateSettings
 ) -> int:
-    """Evaluate runs with weights interpolated between their initial and their final ones.
-
-    Returns:
-        An exit code.
-
-    Raises:
-        UserError: for a mixing factor that is invalid, or if there is nothing to interpolate.
-    """
+    """Evaluate runs with weights interpolated between their initial and their final ones."""
     from cfaug.run.evaluate_checkpoint import check_factors, interpolate_runs
 
     tested = interpolate_runs(finished, check_factors(settings.wise_ft))
@@ -156,14 +145,7 @@ def _ask_between(
 
 
 def _check_data(suite: object, settings: EvaluateSettings) -> int:
-    """Print the problems in a benchmark's data, without a model.
-
-    Returns:
-        An exit code: a user's mistake if something cannot be scored.
-
-    Raises:
-        UserError: if the benchmark has no check of its data, or the data cannot be read.
-    """
+    """Print the problems in a benchmark's data, without a model."""
     if not isinstance(suite, ChecksData):
         raise UserError(
             "dry_run=true checks the data of benchmark=vqa, and this benchmark has no such check"
@@ -187,7 +169,6 @@ def find_checkpoints(
     """Return the checkpoints to evaluate besides finished runs.
 
     Args:
-        settings: the settings of the command.
         finished: the finished runs; their initial weights may be evaluated as well.
         without: whether the benchmark needs no model.
     """
@@ -219,11 +200,7 @@ def _ask_all(
     how: EvaluationOptions,
     label_frequency: str | None,
 ) -> tuple[int, dict[Path, dict[str, tuple[str, ...]]]]:
-    """Evaluate each checkpoint on its benchmarks; report each error, a shared one once.
-
-    Returns:
-        An exit code, and {experiment: {benchmark of its runs: its primary metrics}}.
-    """
+    """Evaluate each checkpoint on its benchmarks; report each error, a shared one once."""
     mistakes = Counter[str]()
     asked: dict[Path, dict[str, tuple[str, ...]]] = {}
     known = []
@@ -272,14 +249,7 @@ def _evaluate_or_report(config: Mapping[str, Any], words: Sequence[str]) -> int:
 def _find_finished(
     root: Path, name: str | None, arm: str | None, runs: Sequence[str] | None
 ) -> tuple[list[EvaluationTarget], bool]:
-    """Return finished runs, by folder or by a search under ``root``; print which are left out.
-
-    Returns:
-        The runs, and whether any other run is damaged.
-
-    Raises:
-        UserError: if there is no finished run.
-    """
+    """Return finished runs, by folder or by a search under ``root``; print which are left out."""
     wanted = f"{name or '*'}/{arm or '*'}"
     if runs:
         folders = [Path(run) for run in runs]
@@ -335,9 +305,7 @@ class EvaluateSettings:
         name: an experiment, or several to compare in one table; ``None`` takes all.
         arm: the name of one arm; ``None`` takes all.
         runs: folders of runs, in place of ``name`` and ``arm``.
-        weights: a checkpoint to evaluate in place of runs.
         seed: the seed of the world on which ``weights`` are tested.
-        benchmark: node of a suite or a benchmark.
         baseline: the arm, or arms, to test against; ``None`` takes those of ``comparison``. With
             ``weights``, one or several checkpoints that were evaluated before.
         model: node of the model that loads ``weights``; chosen on the command line without runs or
@@ -403,11 +371,7 @@ class EvaluateSettings:
 
     @property
     def experiment(self) -> str | None:
-        """The experiment, if one is named; several are joined by links into one.
-
-        Raises:
-            UserError: if they cannot be joined.
-        """
+        """The experiment, if one is named; several are joined by links into one."""
         if self.name is None or isinstance(self.name, str):
             return self.name
         return join_experiments(self.root, self.name)
@@ -432,21 +396,13 @@ class EvaluateSettings:
 
     @property
     def asking(self) -> EvaluationOptions:
-        """How checkpoints are evaluated.
-
-        Raises:
-            UserError: if the cache is not a number of GiB.
-        """
+        """How checkpoints are evaluated."""
         return EvaluationOptions(
             self.device, memory(self.paths["cache"], self.feature_cache), self.items
         )
 
     def check(self) -> None:
-        """Refuse invalid settings before anything is evaluated.
-
-        Raises:
-            UserError: naming the setting and the choices.
-        """
+        """Refuse invalid settings before anything is evaluated."""
         check_fields(self)
         check_device(self.device)
         if self.wise_ft is not None:

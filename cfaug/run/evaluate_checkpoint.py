@@ -71,11 +71,7 @@ class Memory:
 
 
 def memory(paths_cache: str | Path, gib: float) -> Memory:
-    """Read the setting ``feature_cache``.
-
-    Raises:
-        UserError: if it is not a number of GiB.
-    """
+    """Read the setting ``feature_cache``."""
     check(gib, CacheSize, "feature_cache")
     return Memory(Path(paths_cache).expanduser() / "features", int(gib * GIB))
 
@@ -105,9 +101,6 @@ def ask(one: EvaluationTarget, benchmarks: Sequence[Benchmark], how: EvaluationO
 
     Returns:
         Whether anything was evaluated or written.
-
-    Raises:
-        UserError: if the model lacks what a benchmark needs, or cannot be loaded or evaluated.
     """
     for benchmark in benchmarks:
         if isinstance(benchmark, LeakAware):
@@ -178,11 +171,7 @@ def _numbers(found: Evaluation, file: Path) -> str:
 
 
 def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
-    """Return a benchmark's result after checking that it is an evaluation of this benchmark.
-
-    Raises:
-        UserError: naming the benchmark.
-    """
+    """Return a benchmark's result after checking that it is an evaluation of this benchmark."""
     from cfaug.core.types import Evaluation
 
     if not isinstance(found, Evaluation):
@@ -200,11 +189,7 @@ def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
 
 
 def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
-    """Refuse benchmarks that need a protocol which the model does not provide.
-
-    Raises:
-        UserError: naming them and the protocols of the model.
-    """
+    """Refuse benchmarks that need a protocol which the model does not provide."""
     misfits = [b for b in benchmarks if loadable_as(b, model.provides) is None]
     if misfits:
         needs = ", ".join(f"{b.name} needs {_name_needs(b)}" for b in misfits)
@@ -273,9 +258,6 @@ def check_factors(given: object) -> tuple[float, ...]:
 
     >>> check_factors([0, 0.5, 1])
     (0.0, 0.5, 1.0)
-
-    Raises:
-        UserError: for a value that is not a number in [0, 1], or is duplicated.
     """
     found: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     check(found, Sequence[Factor], "wise_ft")
@@ -296,11 +278,7 @@ def interpolate_runs(
     Runs without a step are left out, as their weights did not change.
 
     Args:
-        finished: the finished runs.
         factors: shares of the fine-tuned weights in [0, 1], from ``check_factors``.
-
-    Raises:
-        UserError: if no run took a step, or the initial weights of one are missing.
     """
     found, trained = [], 0
     for one in finished:
@@ -322,11 +300,7 @@ def _between(one: EvaluationTarget, ends: Ends, factor: float) -> EvaluationTarg
 
 
 def _read_initial(one: EvaluationTarget) -> ModelSpec:
-    """Return the specification of a run's initial weights on this machine.
-
-    Raises:
-        UserError: if they are missing.
-    """
+    """Return the specification of a run's initial weights on this machine."""
     node = setting_node(read_config(one.folder), "model", one.folder)
     try:
         # A run may be somebody else's: only local weights are used, nothing is downloaded.

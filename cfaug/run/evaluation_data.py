@@ -112,12 +112,7 @@ class DataOpener:
 
 
 def describe_data(one: EvaluationTarget, opener: DataOpener) -> EvaluationContext:
-    """Return the context of a run or checkpoint for benchmarks.
-
-    Args:
-        one: the run or checkpoint.
-        opener: the opener of its sources.
-    """
+    """Return the context of a run or checkpoint for benchmarks."""
     from cfaug.data.mixture.settings import QuestionData
     from cfaug.evaluation.context import EvaluationContext
 
@@ -264,7 +259,6 @@ def checkpoint(
         model: the node of the model, which determines how the weights are loaded.
         data: the node ``data`` with the world to test on.
         seed: the seed of the world, if ``data`` has none.
-        root: the folder of all runs.
     """
     settings: DataSettings = build(data).with_seed(seed)
     spec = build(model)
@@ -277,13 +271,7 @@ def refuse_contradictions(weights: str, model: Mapping[str, Any], words: Sequenc
     """Refuse words about the model that ``weights`` contradicts.
 
     Args:
-        weights: the checkpoint to evaluate.
         model: the node of the model, which determines how the weights are loaded.
-        words: the words of the command line.
-
-    Raises:
-        UserError: for a typed setting of the model that ``weights`` replaces by another value, or a
-            typed model whose own weights are of another kind.
     """
     spec = build(model)
     own = spec.at(weights)
@@ -324,22 +312,13 @@ def no_model(data: Mapping[str, Any], seed: int, root: Path) -> EvaluationTarget
     Args:
         data: the node ``data`` with the world to test on.
         seed: the seed of the world, if ``data`` has none.
-        root: the folder of all runs.
     """
     spec = NoModelSpec()
     return _build_untrained(spec.weights, spec, build(data).with_seed(seed), seed, root)
 
 
 def initial_checkpoints(finished: Sequence[EvaluationTarget], root: Path) -> list[EvaluationTarget]:
-    """Return the initial weights of runs, once for each checkpoint, seed and data.
-
-    Args:
-        finished: the finished runs.
-        root: the folder of all runs.
-
-    Raises:
-        UserError: if a checkpoint is not on this machine.
-    """
+    """Return the initial weights of runs, once for each checkpoint, seed and data."""
     found: dict[tuple[Path, str], EvaluationTarget] = {}
     for one in finished:
         node = setting_node(read_config(one.folder), "model", one.folder)

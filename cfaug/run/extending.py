@@ -31,10 +31,6 @@ def longer(folder: RunFolder, steps: int) -> RunFolder:
 
     Changes nothing on disk. A run that is being extended, or was extended to this length, keeps its
     identity.
-
-    Raises:
-        UserError: if there is no finished run, it differs in more than its length, it already has
-            this length, or its last state was not kept.
     """
     if not (folder.path / "run.json").exists():
         raise UserError(

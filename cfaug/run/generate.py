@@ -86,9 +86,6 @@ class GenerateSettings(RunSettings):
 
     Args:
         recipe: node of the recipe that makes the sets, ``cfaug.generate.recipe.Recipe``.
-        zoo: the models by role.
-        data: the source of the examples.
-        shards: node of the division into shards.
         export: the formats and folders to which complete shards are exported.
         paths: the folders of shards, worlds, indexes and the answers of annotators.
         limit: number of examples to take from the start; ``None`` takes all.
@@ -96,9 +93,6 @@ class GenerateSettings(RunSettings):
         dry_run: whether to print the plan, and stop.
         threads: number of torch's threads; ``None`` uses all cores.
         overrides: the words of the command line.
-
-    Raises:
-        UserError: if a choice or a number is invalid.
     """
 
     recipe: Node
@@ -115,11 +109,7 @@ class GenerateSettings(RunSettings):
 
 
 def generate(settings: GenerateSettings) -> int:
-    """Make the rest of one part, and the pages when the last part is complete.
-
-    Raises:
-        UserError: for settings, examples or a folder that cannot be used.
-    """
+    """Make the rest of one part, and the pages when the last part is complete."""
     use_threads(settings.threads)
     job = _job(settings)
     if settings.dry_run:
@@ -193,11 +183,7 @@ def _refuse_questions_of_world(source: str | None) -> None:
 
 
 def build_recipe(settings: GenerateSettings) -> Recipe:
-    """Build the recipe with the parts that the stage uses, and no other.
-
-    Raises:
-        UserError: if the zoo has no model for one of them.
-    """
+    """Build the recipe with the parts that the stage uses, and no other."""
     unused = {*TEXT_PARTS, *IMAGE_PARTS} - set(parts_of(settings.stage))
     node = {key: value for key, value in settings.recipe.items() if key not in unused}
     missing = sorted(key for key in flatten({"recipe": node}) if _lacks_model(node, key))
@@ -313,8 +299,6 @@ def write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
     """Write gallery and scores when every shard is complete, after the last part.
 
     Args:
-        folder: the folder of the shards.
-        title: the title of the gallery.
         pipeline: the pipeline that made the shards; ``None`` after a stage that makes no shards.
     """
     card = _card(folder)
@@ -357,11 +341,7 @@ def _write_images(folder: Path, card: Mapping[str, Any], title: str, pipeline: P
 
 
 def _verdicts(file: str | None, folder: Path) -> dict[str, bool]:
-    """Return the majority verdicts of people about questions, by ``<set>_<member>``.
-
-    Raises:
-        UserError: if the file cannot be read, or names questions that no set has.
-    """
+    """Return the majority verdicts of people about questions, by ``<set>_<member>``."""
     if file is None:
         return {}
     from cfaug.annotation.question import ANSWERS, GOOD
@@ -375,11 +355,7 @@ def _verdicts(file: str | None, folder: Path) -> dict[str, bool]:
 
 
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
-    """Write complete shards in the requested formats.
-
-    Raises:
-        UserError: if a part is not complete yet, or an output folder is not empty.
-    """
+    """Write complete shards in the requested formats."""
     if all(export[name] is None for name in ("hub", "clip_benchmark", "questions")):
         return
     if not _is_complete(_card(folder)):

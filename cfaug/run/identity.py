@@ -54,7 +54,6 @@ def arm_folder(experiment: Path, overrides: Sequence[str], config: Mapping[str, 
     Args:
         experiment: the experiment's folder, which holds those of its arms.
         overrides: the words of the command line, ``key=value``.
-        config: the resolved configuration.
     """
     return experiment / arm_slug(overrides, config)
 
@@ -64,15 +63,11 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
 
     Args:
         overrides: the words of the command line, ``key=value``.
-        config: the resolved configuration.
 
     >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
     'cf_ratio=0.6'
     >>> arm_slug(["seed=1", "data.workers=2"], {"data": {"workers": 2}, "arm": None})
     'default'
-
-    Raises:
-        UserError: for an ``arm`` from which no folder name can be made.
     """
     keys = [override.split("=", 1)[0].lstrip("+~") for override in overrides]
     if config.get("arm") is not None:
@@ -97,7 +92,6 @@ def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str,
     """Return the content of ``config_hash``: settings that change the result, and hashes of data.
 
     Args:
-        config: the resolved configuration.
         content: {name: hash} of each index and of the initial weights.
     """
     left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT)
@@ -163,7 +157,6 @@ def clean_name(name: str, extra: str = "=,+") -> str:
     hyphen.
 
     Args:
-        name: any text.
         extra: characters kept beside letters, digits, ``_``, ``.`` and ``-``.
 
     >>> clean_name("日本 (ünï)"), clean_name("../a b")
@@ -186,11 +179,7 @@ def _short(name: str) -> str:
 
 
 def check_arm(arm: str) -> None:
-    """Refuse an arm's name from which no folder name can be made.
-
-    Raises:
-        UserError: saying what a name needs.
-    """
+    """Refuse an arm's name from which no folder name can be made."""
     if clean_name(arm) == clean_name("") != arm:
         raise UserError(
             f"arm={arm!r} is invalid: a name has letters or digits; arm=null names the arm after "
@@ -204,11 +193,7 @@ def check_owner(folder: Path, arm: str | None) -> None:
     A renamed folder belongs to the arm with its new name.
 
     Args:
-        folder: the folder of the arm.
         arm: the arm's name, if given by hand; ``None`` for an arm named after its settings.
-
-    Raises:
-        UserError: naming the other arm.
     """
     for file in sorted(folder.glob("seed=*/config.yaml"))[:1]:
         try:
@@ -225,11 +210,7 @@ def check_owner(folder: Path, arm: str | None) -> None:
 
 
 def runs_folder(name: str) -> Path:
-    """Return the folder of all runs, ``paths.runs``, which need not exist yet.
-
-    Raises:
-        UserError: if it, or one of its parents, is a file.
-    """
+    """Return the folder of all runs, ``paths.runs``, which need not exist yet."""
     folder = Path(name)
     for part in (folder, *folder.parents):
         if part.exists() and not part.is_dir():
@@ -238,11 +219,7 @@ def runs_folder(name: str) -> Path:
 
 
 def experiment_name(name: str) -> str:
-    """Return the name of an experiment's folder: its name, normalised as Unicode NFC.
-
-    Raises:
-        UserError: if a folder cannot have this name, or has another purpose.
-    """
+    """Return the name of an experiment's folder: its name, normalised as Unicode NFC."""
     name = unicodedata.normalize("NFC", name)
     if name in TAKEN:
         raise UserError(f"name={name} is taken: it holds {TAKEN[name]}. Choose another")

@@ -72,7 +72,6 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
     """Run a script's command line and return its exit code.
 
     Args:
-        script: the command.
         argv: arguments without the program; ``None`` takes the process's own.
 
     Returns:
@@ -218,11 +217,7 @@ def _through_hydra_launcher(script: Script, line: CommandLine) -> int:
 
 
 def _check_slurm() -> None:
-    """Refuse to hand jobs to Slurm on a machine without it.
-
-    Raises:
-        UserError: naming other ways to run a sweep.
-    """
+    """Refuse to hand jobs to Slurm on a machine without it."""
     if shutil.which("sbatch") is None:
         raise UserError(
             "hydra/launcher=submitit_slurm needs Slurm, and there is no sbatch on this machine: "

@@ -46,7 +46,6 @@ def run_at_once(
     Args:
         jobs: the jobs, in the order in which they are started.
         run: a module's function that runs one job and returns its exit code.
-        processes: number of processes, each of which runs one job at a time.
         stop_on_error: start no further job after a failure; jobs not started are not returned.
     """
     codes: dict[int, int] = {}
@@ -140,7 +139,6 @@ def shared_pixels(share: bool, mib: int, processes: int) -> KeptPixels | None:
     Args:
         share: whether the runs share an image cache.
         mib: memory of the caches of all processes together, in MiB.
-        processes: number of processes that run at once.
     """
     return _of_this_process(mib * MIB // processes) if share else None
 

@@ -21,9 +21,6 @@ def check_result_loggers(folders: Sequence[Path]) -> None:
 
     Args:
         folders: the folders of the runs; ``hand_over`` reports one with unreadable settings.
-
-    Raises:
-        UserError: naming the run, the package and the extra that installs it.
     """
     for folder in folders:
         try:
@@ -42,7 +39,6 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
 
     Args:
         experiment: the folder of the runs' arms.
-        folders: the folders of the runs.
         threshold: decrease of accuracy or recall@1 beyond which a warning is printed; ``None``
             prints none.
 

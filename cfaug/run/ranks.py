@@ -23,8 +23,6 @@ def start_ranks(name: str, words: Sequence[str], count: int) -> int:
 
     Args:
         name: the command's name, ``train``.
-        words: the command line of each process.
-        count: number of processes.
 
     Raises:
         KeyboardInterrupt: if it was interrupted, after the processes have ended.

@@ -48,7 +48,6 @@ class RunFolder:
     """The folder of one run and the identity that it must have.
 
     Attributes:
-        path: the path of the folder.
         identity: the settings and hashes from ``cfaug.run.identity.identity``.
         older: {key of the identity: its value by an older rule}; a run with these values is still
             this run.
@@ -67,12 +66,7 @@ class RunFolder:
         return config_hash(self.identity)
 
     def verdict(self, overwrite: bool) -> Verdict:
-        """Return whether to start, resume or skip this run, without changing anything.
-
-        Raises:
-            UserError: if the folder holds a run of another configuration, naming the difference and
-                two ways out; if its record is damaged; or if the folder belongs to another arm.
-        """
+        """Return whether to start, resume or skip this run, without changing anything."""
         check_owner(self.path.parent, self.arm)
         record_file = self.path / "run.json"
         if overwrite or not record_file.exists():
@@ -133,11 +127,7 @@ class RunFolder:
         return rows <= 1 and not (self.path / "last.ckpt").exists()
 
     def record(self) -> dict[str, Any]:
-        """Read the record.
-
-        Raises:
-            UserError: if it cannot be read, or is not a record of a run.
-        """
+        """Read the record."""
         file = self.path / "run.json"
         record = read_record(file)
         check_record(record, file, complete=False)
@@ -203,11 +193,7 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for this process.
-
-        Raises:
-            UserError: if another process is at work there.
-        """
+        """Hold the folder for this process."""
         self.path.mkdir(parents=True, exist_ok=True)
         busy = f"another process is at work on {self.path}: wait for it, or choose arm=NAME"
         with hold_lock(self.path / ".lock", refusal=busy):

@@ -55,9 +55,7 @@ class TrainJob:
 
     Attributes:
         task: the task to train, with its model, data and settings.
-        settings: the requested settings.
         config: the content of the run's ``config.yaml``, with open settings of the data filled in.
-        folder: the run's folder and identity.
         notes: warnings to print before the start, one sentence each.
         sources: {role of a source: the form in which it was read}.
         by_seed: {setting that depends on the seed: its value as written}.
@@ -73,11 +71,7 @@ class TrainJob:
 
 
 def plan_run(settings: TrainSettings) -> TrainJob:
-    """Plan one run without training: read its data, draw its examples, name its folder.
-
-    Raises:
-        UserError: for settings or data that cannot make a run, before anything is written.
-    """
+    """Plan one run without training: read its data, draw its examples, name its folder."""
     root = runs_folder(settings.paths["runs"]) / experiment_name(settings.name)
     words = settings.overrides
     arm = arm_folder(root, without_length(words) if settings.extend else words, settings.config())
@@ -138,11 +132,7 @@ def _plan(data: Any, asked: TrainRequest) -> TrainPlan:
 
 
 def _refuse_missing_side(data: DataSettings, counts: Mapping[str, int]) -> None:
-    """Refuse a ratio of which rounding leaves no example of one of the sources.
-
-    Raises:
-        UserError: naming the ratio that this is.
-    """
+    """Refuse a ratio of which rounding leaves no example of one of the sources."""
     for kind, whole in (("counterfactual", 0), ("real", 1)):
         if 0 < data.ratio < 1 and not counts[kind]:
             raise UserError(
@@ -157,11 +147,7 @@ def _data_settings(data: Mapping[str, Any], seed: int) -> Any:
 
 
 def prepare_data(jobs: Jobs) -> None:
-    """Draw and scan the sources of a sweep on all cores, so that planning finds them on the disk.
-
-    Raises:
-        UserError: if a source cannot be drawn or scanned.
-    """
+    """Draw and scan the sources of a sweep on all cores, so that planning finds them on disk."""
     found = [
         (_data_settings(one["data"], one["seed"]), one["paths"])
         for one, _ in watch(jobs, "reading the settings of the data", len(jobs), "jobs")
@@ -280,11 +266,7 @@ def describe(job: TrainJob) -> dict[str, Any]:
 
 
 def rehearse(jobs: Sequence[TrainJob]) -> None:
-    """Load every model that a tuning or a loss may not fit, once, and adapt it as its runs will.
-
-    Raises:
-        UserError: for a model that cannot be trained as asked, naming the run if there are several.
-    """
+    """Load every model that a tuning or a loss may not fit, once, and adapt it as its runs will."""
     different = {
         repr(asked): job for job in jobs if not job.folder.has_checkpoint and (asked := _ask(job))
     }
@@ -346,9 +328,6 @@ def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
 
     With ``data.size=null`` every arm takes as many examples as it can, which depends on its ratio.
     Arms with a given size, or a size from a plan, are as intended.
-
-    Args:
-        jobs: the runs of a sweep.
 
     Returns:
         A sentence for each such experiment.

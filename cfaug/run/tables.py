@@ -20,10 +20,6 @@ def write_table(table: Mapping[str, Any], root: Path) -> int:
 
     Args:
         table: the node of the table, from ``conf/table``.
-        root: the folder of all runs.
-
-    Raises:
-        UserError: if results are missing, naming them and the commands that produce them.
     """
     from cfaug.report.arm_results import Runs
     from cfaug.report.paper_tables import write_tables_page

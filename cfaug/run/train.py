@@ -80,11 +80,7 @@ def run_jobs(jobs: Jobs) -> int:
 
 
 def _of_this_part(jobs: Jobs) -> Jobs:
-    """Return the jobs whose number leaves the remainder ``part`` when divided by ``parts``.
-
-    Raises:
-        UserError: for a part that does not exist.
-    """
+    """Return the jobs whose number leaves the remainder ``part`` when divided by ``parts``."""
     config, _ = jobs[0]
     part, parts = config["part"], config["parts"]
     check_part(part, parts)
@@ -129,11 +125,7 @@ def run_and_report(job: TrainJob) -> int:
 
 
 def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:
-    """Refuse a sweep with two jobs that would write to one folder.
-
-    Raises:
-        UserError: naming the folder, the settings in which they differ, and a way out.
-    """
+    """Refuse a sweep with two jobs that would write to one folder."""
     seen: dict[Path, TrainJob] = {}
     for job in jobs:
         other = seen.setdefault(job.folder.path, job)

@@ -63,7 +63,6 @@ class Rule(NamedTuple):
     """Settings that are read only beside others.
 
     Attributes:
-        settings: the settings or nodes.
         read_by: the place where they are read, for messages and ``--help``.
         reads: a function of a job's settings that says whether they are read.
         but: a function that returns settings of these nodes that are read all the same.
@@ -399,11 +398,7 @@ def refuse_unread(
     Args:
         command: the name of the command, such as ``train``.
         jobs: (settings, words of the command line) of each job.
-        multirun: whether the command line is a sweep.
         written: a function from words to {setting: value as written}, with ``${...}``.
-
-    Raises:
-        UserError: naming the word, what does not read it and what would.
     """
     reasons: dict[str, str] = {}
     typed, unread = Counter[str](), Counter[str]()
@@ -427,12 +422,8 @@ def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> No
     """Refuse words that a function does not read.
 
     Args:
-        words: the words of the command line.
         reads: the settings, or nodes of settings, that it reads.
         reader: the name of the function.
-
-    Raises:
-        UserError: naming the word and the settings that are read.
     """
     for word in words:
         if not touches(place_of(word), reads):
@@ -450,9 +441,7 @@ def find_unread_words(
     """Yield (word, why nothing reads it) for each word of one job.
 
     Args:
-        command: the name of the command.
         config: the composed settings, and ``multirun``.
-        words: the words of the command line.
         written: a function from words to {setting: value as written}, with ``${...}``.
     """
     asked = _asked(words, config)
@@ -523,7 +512,6 @@ def describe_readers(command: str, targets: Mapping[str, str]) -> list[str]:
     """Return a line for each way in which a command reads only some settings, for ``--help``.
 
     Args:
-        command: the name of the command.
         targets: {node: the class that its chosen file names}.
     """
     lines = [f"  {branch.name}: {', '.join(branch.reads)}" for branch in BRANCHES.get(command, ())]
@@ -537,16 +525,7 @@ def describe_readers(command: str, targets: Mapping[str, str]) -> list[str]:
 def refuse_unread_by_runs(
     benchmark: Mapping[str, Any], words: Sequence[str], runs: Sequence[CheckpointFacts]
 ) -> None:
-    """Refuse a typed setting of a benchmark that none of the finished runs reads.
-
-    Args:
-        benchmark: the node of the benchmark.
-        words: the words of the command line.
-        runs: the finished runs.
-
-    Raises:
-        UserError: naming the word, and with what it is read.
-    """
+    """Refuse a typed setting of a benchmark that none of the finished runs reads."""
     every = [dict(declared_unread({"benchmark": benchmark}, one)) for one in runs]
     for word, key in _asked(words, {"benchmark": benchmark}):
         found = [next((w for one, w in d.items() if is_under(key, [one])), None) for d in every]
@@ -560,17 +539,7 @@ def _explain_references(
     is_unread: Callable[[str], str | None],
     written: Mapping[str, Any],
 ) -> str | None:
-    """Return why the settings that take this one by ``${...}`` are not read, if there are any.
-
-    Args:
-        key: the setting.
-        reason: why the setting itself is not read.
-        is_unread: a function that says why a setting is not read; ``None`` for one that is.
-        written: {setting: value as written}.
-
-    Returns:
-        The reason; ``None`` if a setting that is read takes this one, directly or not.
-    """
+    """Return why the settings that take this one by ``${...}`` are not read, if there are any."""
     users: dict[str, list[str]] = {}
     for name, value in written.items():
         for used in references(name, value):

@@ -85,7 +85,6 @@ def declared_unread(config: Config, about: CheckpointFacts | None) -> Iterator[t
     """Yield (setting, with what it is read) for all that their classes leave out.
 
     Args:
-        config: the settings of a job.
         about: the model to evaluate, where it is known.
     """
     for place, node in nodes_of(config, ""):

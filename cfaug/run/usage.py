@@ -31,7 +31,6 @@ def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
     """Return a function that lists the choices of a group; empty for an unknown group.
 
     Args:
-        conf: the folder of YAML files.
         name: the root configuration, ``train`` for ``train.py``.
     """
     chosen = _chosen(conf / f"{name}.yaml")
@@ -51,7 +50,6 @@ def top_level(conf: Path, name: str) -> set[str]:
     """Return the groups and settings at the top of a root configuration.
 
     Args:
-        conf: the folder of YAML files.
         name: the root configuration, ``train`` for ``train.py``.
     """
     import yaml
@@ -103,8 +101,6 @@ def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
     ``recipe/NAME/ZOO.yaml`` follows from ``recipe=NAME zoo=ZOO`` and is not a choice of ``recipe``.
 
     Args:
-        conf: the folder of YAML files.
-        name: the root configuration.
         group: the group of the typed choice.
         choice: the typed choice, ``NAME/ZOO``.
     """
@@ -120,13 +116,7 @@ def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
 
 
 def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
-    """Return the options of a group; folders that are groups of their own are left out.
-
-    Args:
-        conf: the folder of YAML files.
-        group: the name of the group, a folder of ``conf``.
-        nested: whether files in folders of the group are options.
-    """
+    """Return the options of a group; folders that are groups of their own are left out."""
     folder = conf / group
     inner = _inner_groups(folder)
     names = []
@@ -142,11 +132,7 @@ def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
 
 
 def _inner_groups(folder: Path) -> set[str]:
-    """Return the groups from which the options of a group choose, as ``question: which_caption``.
-
-    Args:
-        folder: the folder of the group.
-    """
+    """Return the groups from which a group's options choose, as ``question: which_caption``."""
     import yaml
 
     found: set[str] = set()
@@ -164,7 +150,6 @@ def usage(
     Args:
         name: the root configuration, ``train`` for ``train.py``.
         examples: the purpose of the script, and commands to start from.
-        conf: the folder of YAML files.
         own: the user's own folder of configurations; ``None`` without one.
         words: the words beside ``--help``; a choice such as ``benchmark=vqa`` shows its settings.
     """
@@ -266,11 +251,7 @@ def check_choice(override: Any, options: Options) -> None:
     """Refuse a group's choice that is not a name, for which Hydra reports an internal error.
 
     Args:
-        override: the override, parsed by Hydra.
         options: a function that returns the choices of a group.
-
-    Raises:
-        UserError: naming the choices.
     """
     group = options(override.key_or_group)
     value = override.value()
@@ -297,8 +278,6 @@ def explain(
     Each word is tried together with the chosen groups, as its setting may exist only in one.
 
     Args:
-        words: all overrides of the job.
-        error: the error of composing all of them.
         compose: composes overrides to settings; raises Hydra's errors.
         options: a function that returns the choices of a group.
         accepts: a function that says whether overrides compose to settings that the command takes.
@@ -373,12 +352,7 @@ def _explain_one(
 
 
 def _name_owners(head: str, known: Collection[str]) -> str:
-    """Return a clause that names the other commands with a setting, or nothing.
-
-    Args:
-        head: the first part of the setting's dotted name.
-        known: the top-level settings of this command.
-    """
+    """Return a clause that names the other commands with a setting, or nothing."""
     roots = {name: top_level(find_folder("conf"), name) for name in COMMANDS}
     owners = [f"{name}.py" for name, keys in roots.items() if head in keys]
     if not owners or head in known:

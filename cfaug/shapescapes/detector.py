@@ -71,11 +71,7 @@ class SceneDetector:
         check_fields(self, "zoo.detector")
 
     def annotate(self, examples: Sequence[Example]) -> list[Mapping[str, Any]]:
-        """Return ``{"detections": [...]}`` for each example, the subject before the place.
-
-        Raises:
-            UserError: naming an example that is not a photo of the world.
-        """
+        """Return ``{"detections": [...]}`` for each example, the subject before the place."""
         return [{self.name: detections_to_json(self._detect(one))} for one in examples]
 
     def _detect(self, example: Example) -> list[Detection]:
@@ -228,8 +224,6 @@ def judge(claim: Claim, factors: Factors, hidden: str | None = None) -> bool | N
     """Return whether a word's claim is true for a scene.
 
     Args:
-        claim: the claim of a word.
-        factors: the factors of the scene.
         hidden: the factor that is covered in the photo, ``colour`` or ``background``; ``None`` if
             all is shown.
 
@@ -258,10 +252,6 @@ def text_truth(text: str, factors: Factors) -> bool | None:
     >>> [text_truth(t, scene) for t in ("red ball the beach", "a blue ball", "a wooden ball")]
     [True, False, None]
 
-    Args:
-        text: the text to judge.
-        factors: the factors of the scene.
-
     Returns:
         Whether all are true; ``None`` if no claim is false and some word cannot be judged, if the
         text claims nothing, or if it denies something.
@@ -274,8 +264,6 @@ def text_label(text: str, factors: Factors, hidden: str | None = None) -> str | 
     """Return the relation of a photo to a text: entailment, contradiction or neutral.
 
     Args:
-        text: the hypothesis.
-        factors: the factors of the scene.
         hidden: the factor that is covered in the photo; ``None`` if all is shown.
 
     Returns:
@@ -309,9 +297,6 @@ def share_true(before: str, after: str, factors: Factors, hidden: str | None) ->
     0.5
 
     Args:
-        before: the original text.
-        after: the changed text.
-        factors: the factors of the scene.
         hidden: the factor that is covered in the photo.
 
     Returns:
@@ -336,12 +321,7 @@ class CaptionTruth:
     names = ("truth_0", "truth_1", "inserted_true", "entailment_0", "entailment_1")
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
-        """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``.
-
-        Raises:
-            UserError: naming an example that is not a scene of the world, or does not have two
-                texts.
-        """
+        """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""
         return [self._score(one) for one in proposals]
 
     def _score(self, proposal: Proposal) -> dict[str, float | tuple[float, ...]]:
@@ -372,10 +352,6 @@ def read_scene(extra: Mapping[str, Any], where: str) -> tuple[Factors, str | Non
 
     Args:
         extra: the ``extra`` of an example or a member.
-        where: the place that errors name.
-
-    Raises:
-        UserError: if it is not a scene of the world.
     """
     try:
         scene = scene_of(extra)

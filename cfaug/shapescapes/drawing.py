@@ -251,7 +251,6 @@ def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Image.
         subject: a name of ``BODY``.
         matrix: the rotation and scale from the unit square to pixels, (2, 2).
         offset: the pixel of the origin, (2,).
-        size: the side in pixels.
     """
     image = Image.new("L", (size, size), 0)
     pen = ImageDraw.Draw(image)

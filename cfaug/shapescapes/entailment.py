@@ -99,7 +99,6 @@ def cover(drawn: Rendering, hidden: str | None) -> NDArray[np.uint8]:
     """Return a scene's pixels with a factor covered in grey: uint8 (size, size, 3).
 
     Args:
-        drawn: the rendered scene.
         hidden: the factor to cover: ``colour`` covers all pixels that the subject touches,
             ``background`` all pixels that do not show only the subject; ``None`` covers nothing.
     """

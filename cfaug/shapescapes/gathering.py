@@ -128,7 +128,6 @@ def render_gathering(gathering: Gathering, size: int, style: Style) -> NDArray[n
     Args:
         gathering: the things, each in a cell of its own, and their background.
         size: the side of the picture in pixels; small shapes are distinguishable from about 64.
-        style: the style of the rendering.
 
     Returns:
         uint8 (size, size, 3).

@@ -35,12 +35,8 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
     ``visibility``, in the form that ``cfaug.data.mixture.eligibility`` reads.
 
     Args:
-        world: the settings, with a seed.
         part: a part whose sets are pairs, such as "counterfactual".
         root: the folder of all shards (``paths.shards``).
-
-    Raises:
-        UserError: for a part without pairs, and for the reasons of ``ensure``.
     """
     folder = ensure(world, part, root)
     file = folder.parent / f"{part}-labels.jsonl"
@@ -55,11 +51,7 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
 
 
 def oracle_labels(world: WorldSettings, folder: Path) -> Iterator[dict[str, object]]:
-    """Yield the label of every image of a part's shards, in order.
-
-    Raises:
-        UserError: if the part's sets are not pairs.
-    """
+    """Yield the label of every image of a part's shards, in order."""
     shown = []
     for one in read_sets(folder):
         if len(one.members) != 2:

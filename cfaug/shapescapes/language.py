@@ -162,9 +162,6 @@ class Statement:
     """The claims of a caption about a scene; ``None`` for a factor that it does not mention.
 
     Attributes:
-        subject: the subject that is shown.
-        colour: the subject's colour.
-        background: the background.
         domain: the medium, if the caption says "a sketch of" or "a photo of".
     """
 

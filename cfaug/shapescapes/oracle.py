@@ -29,11 +29,7 @@ FACTORS = {**CHOICES, "domain": DOMAINS}
 
 
 def edit_factors(factors: Factors, kind: str, to: str) -> Factors:
-    """Return the factors with one of them changed.
-
-    Raises:
-        UserError: if ``kind`` is not a factor, or ``to`` is not a value of it.
-    """
+    """Return the factors with one of them changed."""
     if kind not in FACTORS:
         raise UserError(f"no kind of edit is called {kind!r}; choose one of {', '.join(FACTORS)}")
     if to not in FACTORS[kind]:
@@ -47,10 +43,8 @@ def redraw_edited(
     """Render an edited scene, and the mask of pixels that may change.
 
     Args:
-        before: the unedited scene.
         after: the same scene with other factors.
         size: the side of the picture in pixels.
-        style: the style of the rendering.
 
     Returns:
         The edited scene, and a bool mask (size, size); outside it the edited scene equals the
@@ -119,9 +113,6 @@ class OracleEdit:
         """Return the images of each job, one for each text.
 
         If a text of a job is not a sentence of the world, its ``Images`` have no images.
-
-        Raises:
-            UserError: if an example is not a scene of this world.
         """
         return [self._edit(job) for job in jobs]
 
@@ -138,11 +129,7 @@ class OracleEdit:
         return Images(tuple(render(one, size, look).pixels for one in scenes if one is not None))
 
     def _scene(self, example: Example) -> Scene:
-        """Return the scene of a photo, if it is from this world.
-
-        Raises:
-            UserError: naming the example.
-        """
+        """Return the scene of a photo, if it is from this world."""
         try:
             scene = scene_of(example.extra)
         except (KeyError, ValueError) as error:
@@ -166,7 +153,6 @@ def edit_scene(scene: Scene, before: str, after: str) -> Scene | None:
 
     Args:
         scene: the scene of the photo, which the unedited caption may describe wrongly.
-        before: the unedited caption.
         after: the edited caption; factors that both or neither mention stay as in the scene.
 
     Returns:
@@ -216,11 +202,7 @@ class OracleSets:
         check_fields(self, "recipe.image_editor")
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, one for each text.
-
-        Raises:
-            UserError: if a job is not a grid over a subject of the world.
-        """
+        """Return the images of each job, one for each text."""
         return [self._draw(job) for job in jobs]
 
     def describe(self) -> dict[str, str]:
@@ -245,10 +227,6 @@ def factors_of(about: Mapping[str, Any], where: str) -> Factors:
 
     Args:
         about: a member's ``extra``, with ``subject`` and ``attributes``.
-        where: the place that errors name.
-
-    Raises:
-        UserError: naming ``where``, if the world has no such subject, attribute or value.
     """
     found = {SUBJECT: str(about.get(SUBJECT)).lower()}
     found |= require_attributes(about.get(ATTRIBUTES), where)

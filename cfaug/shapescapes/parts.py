@@ -282,11 +282,7 @@ def check_part(part: str) -> None:
 
 
 def make_part(settings: WorldSettings, part: str) -> Iterator[CounterfactualSet]:
-    """Yield the sets of one part, drawn on demand.
-
-    Raises:
-        UserError: if there is no such part, or the world has no seed.
-    """
+    """Yield the sets of one part, drawn on demand."""
     check_part(part)
     settings.known_seed()
     return _MAKERS[part](World(settings))
@@ -332,12 +328,8 @@ def ensure(world: WorldSettings, part: str, root: Path) -> Path:
     folder under the final name, and no lock.
 
     Args:
-        world: the settings, with a seed.
         part: a name of ``cfaug.shapescapes.parts``.
         root: the folder of all shards (``paths.shards``).
-
-    Raises:
-        UserError: for an unknown part, a world without a seed, or a root that cannot be written.
     """
     folder = part_folder(world, part, root)
     if folder.exists():
@@ -381,11 +373,7 @@ class LeaveOut:
 
 
 def read_leave_out(given: Mapping[str, float]) -> LeaveOut:
-    """Return the setting ``data.leave_out``.
-
-    Raises:
-        UserError: for an unknown name, or an invalid share.
-    """
+    """Return the setting ``data.leave_out``."""
     unknown = [name for name in given if name not in ("colour", "background")]
     if unknown:
         raise UserError(f"data.leave_out.{unknown[0]}: choose from colour, background")
@@ -399,13 +387,7 @@ def shorten_caption(example: Example, shares: LeaveOut, seed: int) -> Example:
     one does. The frame ("there is ...") stays.
 
     Args:
-        example: an example of the world, with one caption.
         shares: the shares of captions that leave out the colour and the background.
-        seed: the seed of the draws.
-
-    Raises:
-        UserError: for a caption that is not a sentence of the world, or a hypothesis, whose label
-            might become wrong.
     """
     said = parse(example.text)
     if said is None or example.label in ENTAILMENT:

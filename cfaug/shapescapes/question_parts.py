@@ -47,9 +47,6 @@ def make_questions(settings: WorldSettings, part: str) -> Iterator[AskedImage]:
         settings: the settings of the world, with a seed; of every six pairs one belongs to each
             category.
         part: ``train`` or ``test``.
-
-    Raises:
-        UserError: if there is no such part, or the world has no seed or too few colours.
     """
     if part not in PARTS:
         raise UserError(f"shapescapes_vqa has no part {part!r}; choose from {', '.join(PARTS)}")
@@ -63,7 +60,6 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
     """Return pair ``index`` of a part: two images with equal questions but different answers.
 
     Args:
-        world: the world of the scenes.
         part: the name of the random stream.
         index: the number of the pair, which determines its category.
     """
@@ -95,13 +91,7 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
 
 
 def _ask(twins: Twins, shown: int, turned: Sequence[bool]) -> Iterator[AskedQuestion]:
-    """Yield the questions about one of two scenes.
-
-    Args:
-        twins: both scenes and their questions.
-        shown: the index of the scene, 0 or 1.
-        turned: whether the second scene's answer is the first option, for each question.
-    """
+    """Yield the questions about one of two scenes."""
     for number, (one, other) in enumerate(zip(twins.questions, turned, strict=True)):
         first, second = (one.answer(things) for things in twins.scenes)
         extra = {SOURCE: RULE, VERIFIED: True}
@@ -147,7 +137,6 @@ class RuleQuestion:
     """A question, and its answer in any scene.
 
     Attributes:
-        text: the whole question.
         answer: a function that returns the answer for a scene's things.
         condition: the supposition; ``None`` for a basic question.
         changes: whether the supposition changes the answer.
@@ -173,10 +162,6 @@ def draw_twins(rng: np.random.Generator, category: str, colours: Sequence[str]) 
     Args:
         rng: the random generator of this pair alone.
         category: a name of ``CATEGORIES``.
-        colours: the colours of the world.
-
-    Raises:
-        UserError: if there are fewer than four colours.
     """
     if len(colours) < FEWEST_COLOURS:
         raise UserError(

@@ -29,11 +29,8 @@ class Topic:
     """Two scenes and their possible questions, before the conditions are drawn.
 
     Attributes:
-        scenes: the things of each of the two scenes.
-        basic: the basic question.
         supposed: the counterfactual question, with ``{}`` in place of the condition.
         ask: a function that returns the answer in a state.
-        changing: conditions that change the answer.
         keeping: conditions that do not change the answer.
     """
 
@@ -53,14 +50,7 @@ def choose(rng: np.random.Generator, choices: Sequence[Choice], count: int) -> l
 def _place(
     rng: np.random.Generator, named: Sequence[Thing], fixed: str, colours: Sequence[str]
 ) -> tuple[Thing, ...]:
-    """Put named things into random cells, with up to two others that cannot be confused with them.
-
-    Args:
-        rng: the random generator of the pair.
-        named: the named things; their cells are ignored.
-        fixed: the attribute that names the things.
-        colours: the colours of the world.
-    """
+    """Put named things into random cells, with up to two others that cannot be confused."""
     cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
     return _put_others(rng, [_at(one, cells.pop()) for one in named], cells, fixed, colours)
 

@@ -127,7 +127,6 @@ def cast_shadow(alpha: Floats, style: Style) -> Floats:
 
     Args:
         alpha: the subject's coverage of every pixel, (size, size) in [0, 1].
-        style: the style, with the strength of shadows.
     """
     shade = np.zeros_like(alpha)
     step = max(1, alpha.shape[0] // 16)

@@ -173,11 +173,7 @@ class WorldSettings:
         return STYLES[self.style]
 
     def known_seed(self) -> int:
-        """Return the seed.
-
-        Raises:
-            UserError: if it is not set.
-        """
+        """Return the seed."""
         if self.seed is None:
             raise UserError("data.world.seed is not set: give data.world.seed=N or data.seed=N")
         return self.seed

@@ -97,15 +97,7 @@ class AttributeDetector(SourceBenchmark):
         self.ask(read_grid_sets(index, rows, self.invalid))
 
     def ask(self, sets: GridSets) -> Self:
-        """Ask about sets, and return this benchmark.
-
-        Args:
-            sets: complete sets of one or several attribute grids.
-
-        Raises:
-            UserError: if no grid has the attribute, a named grid is missing, a value has no prompt
-                or a prompt no value, or people's answers do not fit.
-        """
+        """Ask about sets, and return this benchmark."""
         self._sets = sets
         asked = list(sets.grids) if self.grids is None else list(self.grids)
         unknown = [name for name in asked if name not in sets.grids]
@@ -176,11 +168,7 @@ class AttributeDetector(SourceBenchmark):
         )  # fmt: skip
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
-        """Return accuracy, in total and by label, and precision, recall and F1 by value.
-
-        Raises:
-            UserError: if no image is left.
-        """
+        """Return accuracy, in total and by label, and precision, recall and F1 by value."""
         items = self._items()
         scores = self._scores(encoder, items[SUBJECT.strip("{}")])
         number = {value: at for at, value in enumerate(self.class_names)}

@@ -45,7 +45,6 @@ class Placement:
             than any other label does.
         raw_hits: planted subjects whose planted label has the largest raw gap of all labels; equal
             labels share a hit.
-        planted: number of subjects with a planted label.
     """
 
     effect: float
@@ -63,8 +62,6 @@ def find_planted(
     Args:
         gap_SA: a model's preference for each label, finite, (subjects, labels); larger is more.
         planted_S: index of each subject's planted label, -1 for none, (subjects,).
-        seed: seed of the random placements.
-        placements: number of random placements.
 
     Raises:
         ValueError: if shapes do not fit, a gap is not finite, a label is out of range, or no
@@ -111,8 +108,6 @@ class RankCorrelation:
         rho: the correlation over all values; ``nan`` without spread.
         low: lower end of the 95 % interval of a bootstrap over clusters; ``nan`` with one cluster.
         high: upper end of the interval.
-        n: number of values.
-        clusters: number of clusters.
     """
 
     rho: float
@@ -137,8 +132,6 @@ def rank_correlation(
         measured_N: measured values, finite, (n,).
         clusters: cluster of each value, such as the seed of its world, (n,); the bootstrap draws
             whole clusters.
-        seed: seed of the bootstrap.
-        resamples: number of resamples.
 
     Raises:
         ValueError: if a value is not finite, or lengths differ.

@@ -49,7 +49,6 @@ class GridImages:
     """The images of one grid, set by set.
 
     Attributes:
-        name: the grid's name.
         attributes: {attribute: its values}, both in the grid's order.
         rows: the images' rows of the index, int64 (images,), ascending.
         sets: the position of each image's set in ``GridSets.set_names``, int64 (images,).
@@ -67,16 +66,10 @@ class GridImages:
     def label(self, names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
         """Return each image's label by some attributes.
 
-        Args:
-            names: attribute names: one for marginal labels, all for intersectional ones.
-
         Returns:
             The number of each image's label, int64 (images,), and the labels: every combination,
             the first attribute in the outer loop, values joined by a space, or by " + " if two
             labels would be the same.
-
-        Raises:
-            UserError: for an attribute that the grid lacks, or if no attribute is named.
         """
         unknown = [name for name in names if name not in self.attributes]
         if unknown or not names:
@@ -101,14 +94,10 @@ class GridSets:
     """Whole sets of one or several grids.
 
     Attributes:
-        index: the source.
         grids: {name: images of the grid}, in the order of the source.
         subjects: the subjects in lower case, in the order of the source.
-        subject_types: the type of each subject.
         set_names: the key of each set, the unit of a bootstrap.
         set_prompts: the neutral prompt of each set, its caption without attributes.
-        set_prefixes: the prefix of each set's captions.
-        left_out: {key of a set that is left out: the reason}.
     """
 
     index: Index
@@ -148,10 +137,6 @@ def read_grid_sets(
         rows: the rows to use, of whole sets; ``None`` for all.
         invalid: ``refuse`` or ``leave_out`` (with the reason) sets that are incomplete, have a
             duplicated combination, or one outside of their grid.
-
-    Raises:
-        UserError: if a row lacks valid columns of a grid; naming the sets, if some are refused or
-            all are left out.
     """
     check(invalid, Invalid, "invalid")
     table = _GridColumns(index, np.arange(len(index)) if rows is None else np.sort(rows))
@@ -211,11 +196,7 @@ class _GridColumns:
         self.known = [self._attributes(*one) for one in zip(encoded, rows_of, strict=True)]
 
     def _column(self, name: str) -> tuple[np.ndarray, list[str]]:
-        """Return the number of each row's value, int64 (rows,), and the values.
-
-        Raises:
-            UserError: if a value is not text.
-        """
+        """Return the number of each row's value, int64 (rows,), and the values."""
         import pyarrow as pa
 
         column = self.index.extra(name)

@@ -53,7 +53,6 @@ class AnnotatedPhotos:
     """Annotated photos.
 
     Attributes:
-        index: the source.
         rows: the photos' rows of the source, int64 (photos,).
         about: each photo's annotation, {column: value} for ``COLUMNS``.
     """
@@ -99,7 +98,6 @@ class PhotoQuestion:
 
     Attributes:
         name: the benchmark's name in tables.
-        photos: the photos to ask about.
         templates: {referent of the pronoun: template of the caption}.
         batch_size: number of images or captions embedded at once.
         leaks: the photos that the run was trained on; ``None`` if its training data are unknown.

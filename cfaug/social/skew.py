@@ -173,7 +173,6 @@ class Skew(WritesModelPage, SourceBenchmark):
 
         Args:
             members: number of combinations of the grid.
-            labels: number of labels of the labelling.
         """
         asked = self._listed_ks() or (members,)
         return list(dict.fromkeys(labels if k == LABELS else int(k) for k in asked))
@@ -190,11 +189,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         """Ask about rows of an open source, and return this benchmark.
 
         Args:
-            index: the source.
             rows: the rows to use, of whole sets; ``None`` for all.
-
-        Raises:
-            UserError: if sets of grids are missing or invalid, or no grid has a labelling.
         """
         self._rows = np.arange(len(index)) if rows is None else np.sort(rows)
         self._sets = read_grid_sets(index, self._rows, self.invalid)
@@ -219,11 +214,7 @@ class Skew(WritesModelPage, SourceBenchmark):
         return fingerprint(about, self._rows, [str(one) for one in asked])
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
-        """Return the mean of every metric over subjects, and each subject's numbers.
-
-        Raises:
-            UserError: if an embedding is zero or not finite, or no subject can be evaluated.
-        """
+        """Return the mean of every metric over subjects, and each subject's numbers."""
         queries = self._embed_prompts(encoder)
         rows = np.concatenate([grid.rows for grid in self._sets.grids.values()])
         images = embed_images(encoder, Pixels(self._sets.index, rows), self.batch_size)
@@ -257,10 +248,6 @@ class Skew(WritesModelPage, SourceBenchmark):
         Args:
             queries: {(grid name, subject number): embedding (dim,) of the neutral prompts}.
             images: embeddings (images, dim) of all grids, concatenated.
-
-        Raises:
-            UserError: naming an image whose embedding is zero or not finite, or saying why no
-                subject can be evaluated.
         """
         found: list[dict[str, Any]] = []
         ranked: list[RankedSubject] = []
@@ -349,7 +336,6 @@ def outcomes(benchmark: str, items: Mapping[str, Any]) -> list[Outcome]:
     """Return the mean over subjects of each metric, for every grid, labelling and K.
 
     Args:
-        benchmark: the benchmark's name.
         items: the columns that ``cfaug.social.skew`` describes.
     """
     asked: dict[tuple[str, str, int], list[int]] = {}
@@ -380,7 +366,6 @@ def summarise(benchmark: str, items: Mapping[str, Any], permutations: int) -> li
     Conditional labellings are only counted.
 
     Args:
-        benchmark: the benchmark's name.
         items: the columns that ``cfaug.social.skew`` describes.
         permutations: the number of permutations behind each p; 0 if p was computed exactly.
     """

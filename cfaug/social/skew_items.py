@@ -47,7 +47,6 @@ class RankingTask:
         grid: name of the grid with the ranked images.
         labelling: attributes that are the labels: ``race``, ``race_gender``, or
             ``gender|race=White`` among the images of one race.
-        k: number of retrieved images.
     """
 
     grid: str
@@ -75,9 +74,7 @@ class Retrieved:
     """The images retrieved for one subject.
 
     Attributes:
-        labels: names of the labels.
         top: number of the K images with each label.
-        pool: number of all images with each label.
     """
 
     labels: tuple[str, ...]
@@ -111,7 +108,6 @@ class SignificantSubjects:
     """Subjects whose MaxSkew is above chance.
 
     Attributes:
-        tested: number of subjects.
         corrected: names of subjects with p at most 0.05 after Holm's correction over subjects, the
             most skewed first.
         uncorrected: number of subjects with p at most 0.05 without correction.
@@ -192,7 +188,6 @@ class SkewItems(ModelItems):
         """Return the rows of a question, without those that were left out.
 
         Args:
-            question: the question.
             subject_type: type of the subjects to use; ``None`` uses all.
         """
         reasons, types = self.texts("left_out"), self.texts("subject_type")
@@ -211,11 +206,7 @@ class SkewItems(ModelItems):
         return {subjects[row]: float(column[row]) for row in rows if not math.isnan(column[row])}
 
     def retrieved(self, row: int) -> Retrieved:
-        """Return the images retrieved in a row.
-
-        Raises:
-            UserError: if the row's lists are invalid.
-        """
+        """Return the images retrieved in a row."""
         try:
             labels = tuple(map(str, json.loads(self.texts("labels")[row])))
             top, pool = (
@@ -241,11 +232,7 @@ class SkewItems(ModelItems):
         """Return {label: {subject: its mean rank within sets, above 1/2}}, without missing ones.
 
         Args:
-            question: the question.
             subject_type: type of the subjects to use; ``None`` uses all.
-
-        Raises:
-            UserError: if the items do not have them.
         """
         if RANK_GAPS not in self.items.columns:
             raise UserError(f"the items of {self.items.benchmark} lack {RANK_GAPS!r}; {self.renew}")

@@ -43,7 +43,6 @@ def rank_images(scores_N: Any, ids: Sequence[str]) -> np.ndarray:
 
     Args:
         scores_N: score of each image, larger is better, float (images,).
-        ids: unique name of each image.
 
     Raises:
         ValueError: if a score is NaN or infinite, naming its image, or lengths differ.
@@ -76,7 +75,6 @@ def count_top(labels_N: np.ndarray, labels: int, ks: Sequence[int]) -> np.ndarra
 
     Args:
         labels_N: index of each image's label, the best image first, integers (images,).
-        labels: number of labels.
         ks: cut-offs from 1 to the number of images, in any order.
 
     Raises:

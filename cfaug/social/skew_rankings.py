@@ -56,9 +56,6 @@ class SkewRankings:
 
     Attributes:
         items: rankings as items, one row per image; see ``cfaug.social.skew``.
-
-    Raises:
-        UserError: if they are not those of ``benchmark=skew``.
     """
 
     items: Items
@@ -72,11 +69,7 @@ class SkewRankings:
                 raise self._invalid(f"a {name} is missing")
 
     def pools(self, question: RankingTask) -> dict[str, SubjectPool]:
-        """Return the images of each subject of a question.
-
-        Raises:
-            UserError: if they have no such labels.
-        """
+        """Return the images of each subject of a question."""
         if question.grid not in self._values:
             raise self._invalid(f"the grid {question.grid!r} is missing")
         labelling = self._labelling(question)
@@ -184,11 +177,7 @@ def _number(values: object) -> tuple[np.ndarray, list[str]]:
 
 
 def read_rankings(answers: SkewItems) -> SkewRankings | None:
-    """Return the rankings of items; ``None`` if they were not saved.
-
-    Raises:
-        UserError: if the file cannot be read or does not hold rankings.
-    """
+    """Return the rankings of items; ``None`` if they were not saved."""
     items = answers.items
     if items.folder is None:
         return None
@@ -239,13 +228,9 @@ def compare_over_sets(
         question: the question that both models were asked.
         metric: name of the metric, one of ``RESAMPLED``.
         subject_type: type of the subjects to compare; ``None`` for all.
-        resamples: number of resamples of each subject's sets.
 
     Returns:
         The first model's mean over subjects minus the second's, with interval and p.
-
-    Raises:
-        UserError: if no subject has values of both, or rankings do not fit their items.
     """
     sides = [
         [_Resampler(*one, question, metric, subject_type) for one in own] for own in (ours, theirs)

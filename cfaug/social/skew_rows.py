@@ -55,14 +55,12 @@ class RankedSubject:
     """The images of one subject in one grid, the best first.
 
     Attributes:
-        grid: the grid's name.
         members: number of combinations of the grid.
         subject: the subject in lower case.
         subject_type: the type of the subject, such as ``occupation``.
         places: position of each image among the grid's images, int64 (images,).
         sets: number of each image's set, int64 (images,).
         scores: cosine to the neutral prompt, (images,), descending.
-        names: unique name of each image.
     """
 
     grid: str
@@ -82,7 +80,6 @@ class GridLabels:
     Attributes:
         labelling: the attributes that form the labels.
         codes: number of each image's label, int64 (images of the grid,).
-        labels: names of the labels.
         chosen: whether each image is part of this labelling, bool (images of the grid,).
     """
 
@@ -98,7 +95,6 @@ def measure(subject: RankedSubject, by: GridLabels, how: Skew) -> list[dict[str,
     Args:
         subject: the subject's images in order of rank.
         by: the labels of the grid's images.
-        how: the settings of the scores.
     """
     own = by.chosen[subject.places]
     places = subject.places[own]
@@ -291,14 +287,9 @@ def rank_subject(
     """Rank a subject's images; equal embeddings tie, ordered by a hash of the image's key.
 
     Args:
-        sets: the sets of all grids, with the subjects.
-        grid: the grid to rank images of.
         number: the subject's position in ``sets.subjects``.
         query: embedding (dim,) of the subject's neutral prompts.
         images: embeddings (images, dim) of all images of the grid.
-
-    Raises:
-        UserError: if an embedding is NaN, infinite or zero, naming its image.
     """
     places = np.flatnonzero(grid.subjects == number)
     names = [sets.index.key(int(row)) for row in grid.rows[places]]
@@ -327,12 +318,8 @@ def label_grid(grid: GridImages, asked: Sequence[str] | None) -> list[GridLabels
     """Return every requested labelling of a grid's images.
 
     Args:
-        grid: the grid of the images.
         asked: the labellings, such as ``gender|race``, as for ``find_labellings``; ``None`` for the
             usual ones.
-
-    Raises:
-        UserError: as ``find_labellings`` does.
     """
     names = list(grid.attributes)
     found = []

@@ -69,7 +69,6 @@ class PermutationTest:
         high: 95 % quantile of MaxSkew over permutations.
         level: share of permutations that would have p <= 0.05 themselves: the expected rate of
             false alarms. Below 0.05, because MaxSkew takes few values.
-        permutations: number of permutations drawn.
     """
 
     p: float
@@ -87,8 +86,6 @@ def permutation_test(
     Args:
         ranked: the pool, with the best image first.
         k: number of retrieved images, from 1 to the number of images.
-        rng: generator that draws the permutations.
-        permutations: number of permutations.
 
     Raises:
         ValueError: if k is out of range or ``permutations`` below 1.
@@ -120,8 +117,6 @@ def permute_within_sets(
     Args:
         ranked: the pool, with the best image first.
         k: number of retrieved images, from 1 to the number of images.
-        rng: generator that draws the permutations.
-        permutations: number of permutations.
 
     Returns:
         int64 (permutations, labels); every row sums to k.
@@ -197,13 +192,7 @@ def _judge(observed: float, drawn: np.ndarray) -> PermutationTest:
 
 
 def draw_sets(sets: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how often each set is in each bootstrap resample, float32 (resamples, sets).
-
-    Args:
-        sets: number of sets, and of draws with replacement in each resample.
-        resamples: number of resamples.
-        rng: generator that draws the resamples.
-    """
+    """Return how often each set is in each bootstrap resample, float32 (resamples, sets)."""
     return rng.multinomial(sets, np.full(sets, 1 / sets), size=resamples).astype(np.float32)
 
 
@@ -331,11 +320,7 @@ class ChanceSkew:
         return float(self.values[min(at, len(self.values) - 1)])
 
     def tail(self, value: float) -> float:
-        """Return the probability of a MaxSkew of at least ``value``: an exact p.
-
-        Args:
-            value: a value of MaxSkew@K.
-        """
+        """Return the probability of a MaxSkew of at least ``value``: an exact p."""
         at = int(np.searchsorted(self.values, value - 1e-9))
         return float(min(1.0, self.p[at:].sum()))
 
@@ -439,8 +424,6 @@ def simulate_chance(
     Args:
         pool_A: number of the pool's images with each label, above 0, (labels,).
         k: number of retrieved images, from 1 to the size of the pool.
-        rng: generator that draws the rankings.
-        draws: number of rankings.
     """
     at_once = max(1, 2**22 // len(pool_A))
     found = [
@@ -486,13 +469,7 @@ def _chance_ndkl(pool: tuple[int, ...], at: int) -> float:
 
 
 def _expected_terms(own: int, n: int, at: int) -> np.ndarray:
-    """Return the expected divergence that a label adds to each prefix, float64 (at,).
-
-    Args:
-        own: number of the label's images in the pool.
-        n: number of images in the pool.
-        at: length of the longest prefix.
-    """
+    """Return the expected divergence that a label adds to each prefix, float64 (at,)."""
     from scipy.special import gammaln
 
     share = own / n

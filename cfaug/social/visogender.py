@@ -114,11 +114,7 @@ class VisoGender:
                 )
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the photos, and return both questions about them.
-
-        Raises:
-            UserError: if a file or the folder is not given or cannot be read.
-        """
+        """Open the photos, and return both questions about them."""
         files = [self.data] if isinstance(self.data, str) else list(self.data or ())
         if not files or self.images is None:
             raise UserError(
@@ -290,7 +286,6 @@ def measure_ranking(
     Args:
         ranked: number of each photo's gender, the best photo first, integers (photos,).
         counts: number of photos of each gender in the pool, integers (2,).
-        k: number of photos to retrieve.
         zeros: the rule for a gender without any of these photos, see ``Zeros``.
     """
     top = count_top(ranked, len(GENDERS), [k])[0]

@@ -262,13 +262,7 @@ def _means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
 def _student(
     gaps_SA: np.ndarray, largest: float, level: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return mean, interval and two-sided p of each column over sets, by the test of ``paired_t``.
-
-    Args:
-        gaps_SA: gap of each set and label; ``nan`` where a set lacks the label.
-        largest: largest absolute value, to which rounding errors are relative.
-        level: nominal coverage of the interval, between 0 and 1.
-    """
+    """Return mean, interval and two-sided p of each column over sets, by ``paired_t``."""
     from scipy.special import stdtr, stdtrit
 
     n = (~np.isnan(gaps_SA)).sum(axis=0)

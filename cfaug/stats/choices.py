@@ -155,7 +155,6 @@ def categories_that_count(
     Args:
         categories: category of each item, (items,); ``None`` for an item without one.
         at_least: smallest number of items that a category needs to count.
-        drop: categories that do not count.
     """
     named = [one for one in categories if one is not None]
     names, counts = np.unique(np.array(named, dtype=object), return_counts=True)
@@ -178,7 +177,6 @@ def group_means(
     {'swap': 0.625}
 
     Args:
-        means: mean of each category, by name.
         groups: categories of each group, by the group's name.
     """
     found = {}
@@ -343,7 +341,6 @@ def reduce_scores(
 
     Args:
         nll_K: negative log-likelihood of each option, summed over its tokens, in nats.
-        tokens_K: number of tokens of each option.
         options: text of each option; ``char_norm`` counts its characters.
         reduction: rule: ``token_mean`` divides by the number of tokens, ``char_norm`` by the number
             of characters, ``sum`` does not divide; ``pmi`` subtracts the option's likelihood
@@ -392,7 +389,6 @@ def parse_answer(text: str, options: Sequence[str]) -> int | None:
     True
 
     Args:
-        text: answer as the model wrote it.
         options: texts of the options, any number; a duplicated option is never the answer.
     """
     plain = [_plain(one) for one in options]

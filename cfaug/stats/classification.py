@@ -19,7 +19,6 @@ def fill_templates(templates: Sequence[str], class_names: Sequence[str]) -> list
 
     Args:
         templates: prompts with ``{c}`` in place of the class name, at least one.
-        class_names: names of the classes, at least one.
 
     Raises:
         ValueError: if a template has no ``{c}``, or there is no template or class.
@@ -138,8 +137,6 @@ class ClassScores:
             does not occur.
         f1: harmonic mean of precision and recall; ``nan`` where the class neither occurs nor is
             predicted.
-        support: number of items of the class.
-        predicted: number of items predicted as the class.
     """
 
     precision: float
@@ -155,8 +152,6 @@ class MacroScores:
 
     Attributes:
         accuracy: share of items whose predicted class is right.
-        precision: mean of the classes' precision.
-        recall: mean of the classes' recall.
         f1: mean of the classes' F1, not the F1 of the means.
     """
 
@@ -202,7 +197,6 @@ def confusion_matrix(truth_N: np.ndarray, predicted_N: np.ndarray, classes: int)
     Args:
         truth_N: index of each item's true class, integers (items,).
         predicted_N: index of each item's predicted class, integers (items,).
-        classes: number of classes.
 
     Raises:
         ValueError: if lengths differ or an index is not that of a class.

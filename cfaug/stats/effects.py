@@ -94,7 +94,6 @@ def bootstrap_interval(
         values: one finite value per seed, (n,), such as the differences of two arms.
         level: nominal coverage, between 0 and 1.
         method: kind of interval, ``"bca"`` or ``"percentile"``.
-        resamples: number of resamples.
         seed: seed of the random stream that draws the resamples.
 
     Returns:
@@ -167,7 +166,6 @@ def wilson_interval(count: float, n: float, level: float = 0.95) -> tuple[float,
 
     Args:
         count: number of items that have the property, a fraction where an item counts in part.
-        n: number of items.
         level: nominal coverage, between 0 and 1.
 
     >>> low, high = wilson_interval(0, 10)

@@ -109,12 +109,9 @@ class MeanDifference:
     """A mean over items with its bootstrap interval and p.
 
     Attributes:
-        mean: the (weighted) mean of the differences.
         low: lower end of the percentile interval.
         high: upper end of the percentile interval.
         p_greater: one-sided p for a mean above zero, see ``cluster_bootstrap``.
-        p_less: one-sided p for a mean below zero.
-        items: number of differences.
         clusters: number of clusters that the items are in.
     """
 
@@ -158,7 +155,6 @@ def cluster_bootstrap(
         rng: generator that draws the resamples; the same state gives the same answer.
         weights: weight of each item, above 0, (n,); ``None`` gives all items the same weight.
         level: nominal coverage of the interval, between 0 and 1.
-        resamples: number of resamples.
 
     Returns:
         The mean, the percentile interval and p; interval and p are ``nan`` with a single cluster.
@@ -219,7 +215,6 @@ def nested_bootstrap(
         resampled_GB: the statistic of each cluster's own resamples, (clusters, resamples of items).
         rng: generator that draws clusters and resamples; the same state gives the same answer.
         level: nominal coverage of the interval, between 0 and 1.
-        resamples: number of resamples.
 
     Returns:
         The mean, the percentile interval and p as for ``cluster_bootstrap``; interval and p are
@@ -388,7 +383,6 @@ def describe_resolution(
 
     Args:
         error: the standard error, of a score or of a difference of two.
-        items: number of items that count.
         clusters: number of clusters that the items are in.
         factor: factor that multiplies printed values, 100 for fractions.
         unit: unit of printed values.

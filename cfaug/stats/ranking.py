@@ -45,7 +45,6 @@ def finite(values: np.ndarray, what: str) -> np.ndarray:
     """Return ``values`` if they are finite: NaN compares false with everything and would win.
 
     Args:
-        values: numbers of any shape.
         what: name of the values in the error message, in the plural.
 
     Raises:

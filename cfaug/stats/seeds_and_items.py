@@ -87,12 +87,7 @@ class OwnTests:
 
 @dataclass(frozen=True)
 class ArmDifference(MeanDifference):
-    """The difference of two arms with its interval and p over seeds and items at once.
-
-    Attributes:
-        seeds: number of the arm's seeds.
-        baseline_seeds: number of the baseline's seeds.
-    """
+    """The difference of two arms with its interval and p over seeds and items at once."""
 
     seeds: int
     baseline_seeds: int
@@ -119,10 +114,8 @@ def bootstrap_arms(
     of Student's t, which is valid from four seeds on (benchmarks/seeds_and_items.py).
 
     Args:
-        asked: answers of both arms.
         rng: generator that draws the resamples; the same state gives the same answer.
         level: nominal coverage of the interval, between 0 and 1.
-        resamples: number of resamples.
 
     Returns:
         The mean over seeds of the mean over items, its percentile interval, and p as for
@@ -153,11 +146,9 @@ def read_resampled(
     Many arms that answered one test can share their draws: call ``resample_rows`` for all of them.
 
     Args:
-        asked: answers of both arms.
         means_KB: means of the arm's seeds and then of the baseline's, for each resample of
             clusters, (both arms' seeds, resamples); for ``OwnTests`` the means of the differences,
             (seeds, resamples).
-        rng: generator that draws the seeds.
         level: nominal coverage of the interval, between 0 and 1.
 
     Raises:
@@ -204,8 +195,6 @@ def resample_rows(
     Args:
         values_KN: finite values, such as one row for each arm and seed, (rows, items).
         clusters_N: the cluster each item was sampled in, (items,).
-        rng: generator that draws the clusters.
-        resamples: number of resamples.
 
     Returns:
         The means, float64 (rows, resamples).

@@ -237,7 +237,6 @@ def sign_flip(
     Args:
         differences: arm minus baseline for each seed, finite, (n,).
         alternative: ``"greater"`` (the mean difference is above 0), ``"less"`` or ``"two-sided"``.
-        seed: seed of the random signs.
 
     >>> sign_flip([0.1, 0.2, 0.3])
     0.125

@@ -134,7 +134,6 @@ def paired_drop(
         after: value of each edit, (edits,).
         photos: the photo each edit was made from, any comparable values, (edits,); the bootstrap
             draws whole photos.
-        rng: generator that draws the resamples.
 
     Raises:
         ValueError: if there is no edit, a value is NaN or infinite, or lengths differ.

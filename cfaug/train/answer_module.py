@@ -68,7 +68,6 @@ class AnswerModule(TrainingModule):
     ``cfaug.train.answer_module.AnswerExamples``.
 
     Args:
-        tuned: the model to train.
         steps: the optimizer, the length of the run and its seed.
         contrast: the weight of a second term, the cross-entropy of the right option in the softmax
             over the negated means of all options; 0 leaves it out, and wrong options are not read.
@@ -124,7 +123,6 @@ def put(wording: Wording, question: AskedQuestion) -> Question:
 
     Args:
         wording: the words around the question.
-        question: a question of a set.
     """
     return Question(fill(wording.question, question.text, question.options), question.options)
 
@@ -149,7 +147,6 @@ class AnswerExamples(Dataset[AnswerBatch]):
     Args:
         indexes: the basic and the counterfactual questions.
         tuned: the model, whose processor prepares the questions.
-        wording: the words around a question.
         every_option: whether a batch includes the wrong options, too.
         keep_bytes: the memory for prepared images that are kept, in bytes.
     """
@@ -229,11 +226,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
         return rows, question.answer
 
     def _ask(self, index: QuestionRows, row: int) -> EncodedQuestion:
-        """Tokenize a question; its image is decoded and prepared once, if there is room to keep it.
-
-        Raises:
-            UserError: naming the question, if the model cannot read it.
-        """
+        """Tokenize a question; its image is prepared once, if there is room to keep it."""
         code, image = int(index.contents[row]), index.image(row)
         one = self._images.get(code)
         if one is None:
@@ -298,13 +291,7 @@ def check_questions(
     a question is refused when it is read.
 
     Args:
-        reader: the model's reader of questions.
         wording: the name or file of the words around a question.
-        rows: the questions.
-
-    Raises:
-        UserError: with their number and names; or for a text that contains one of the model's
-            special tokens, or an option that has no token.
     """
     words, around = read_wording(wording), None
     alike, long = list[str](), list[str]()
@@ -338,15 +325,7 @@ def check_questions(
 def _image_tokens(
     reader: QuestionReader, wording: Wording, index: QuestionRows, row: int, length: int
 ) -> int:
-    """Return the number of tokens of a prompt's image beyond the one in the prompt's text.
-
-    Args:
-        reader: the model's reader of questions.
-        wording: the words around a question.
-        index: the index with the question.
-        row: the question's row in the index.
-        length: the number of tokens of the prompt's text.
-    """
+    """Return the number of tokens of a prompt's image beyond the one in the prompt's text."""
     image = index.image(row)
     assert image.image is not None  # rows have images
     pixels = decode_image(image.image.read(), f"image {image.key}")

@@ -70,16 +70,12 @@ def write_card(
     """Write the card of a finished run into its checkpoint, whole or not at all.
 
     Args:
-        folder: the folder of the run.
         found: the watched metrics before and after training (``cfaug.report.checkpoint_tables``).
         threshold: the fall beyond which a metric is mentioned; ``None`` mentions none.
 
     Returns:
         The path of an edited card, which was kept; ``None`` if the card was written, or if the run
         has no checkpoint of its own: a link may lead to a folder with somebody's README.md.
-
-    Raises:
-        UserError: if the run's files cannot be read.
     """
     checkpoint = folder / "checkpoint"
     if not checkpoint.is_dir() or checkpoint.is_symlink():

@@ -36,10 +36,6 @@ def read_checkpoint(path: Path, *, mmap: bool = False) -> dict[str, Any]:
     Args:
         path: the path of ``last.ckpt``.
         mmap: whether tensors are read only when they are accessed.
-
-    Raises:
-        UserError: if it is a pipe, damaged, not a checkpoint of a run, or holds anything but
-            tensors and plain values.
     """
     require_regular(path)
     try:
@@ -74,9 +70,6 @@ def check_weights(
         path: the path that the message names.
         checkpoint: the result of ``read_checkpoint``.
         model: the weights of the model that resumes training.
-
-    Raises:
-        UserError: naming a weight that is missing, or of another shape.
     """
     weights = checkpoint["state_dict"]
     there = {name: getattr(weight, "shape", None) for name, weight in weights.items()}
@@ -173,7 +166,6 @@ class CheckpointCallback(pl.Callback):
             default.
         total_steps: the number of optimizer steps of the run; the last is always validated.
         file: the path of ``last.ckpt``.
-        stop: the record of a request to stop.
     """
 
     state_key = "Keeper"  # its name in all existing last.ckpt files
@@ -222,9 +214,6 @@ class CheckpointCallback(pl.Callback):
         """Restore the result of ``state_dict``.
 
         An extended run restarts the count of early stopping.
-
-        Raises:
-            UserError: if weights are averaged now, but were not in the saved run.
         """
         best = state_dict["best"]
         self.best = Best(**best) if best else None
@@ -341,11 +330,7 @@ class CheckpointCallback(pl.Callback):
             self.best = Best(step, found, {k: v.detach().cpu().clone() for k, v in weights.items()})
 
     def _interruptible(self, trainer: pl.Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches; stop between two of them if the run was asked to stop.
-
-        Raises:
-            SIGTERMException: before anything is saved.
-        """
+        """Yield the batches; stop between two of them if the run was asked to stop."""
         total = len(batches) if isinstance(batches, Sized) else None
         shown = self.settings.progress and trainer.is_global_zero
         with Progress("validating", total, "batches", shown=shown) as progress:

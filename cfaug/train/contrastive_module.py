@@ -28,11 +28,7 @@ SECOND = 1
 
 
 def refuse_negatives(asked: str, instead: str) -> NoReturn:
-    """Refuse captions or images without a pair if the loss needs pairs.
-
-    Raises:
-        UserError: naming the setting.
-    """
+    """Refuse captions or images without a pair if the loss needs pairs."""
     raise UserError(
         f"{asked}: the loss of this model does not support captions or images alone; choose "
         f"model=clip_vit_b32 or another with a loss of images and texts, or {instead}"
@@ -51,7 +47,6 @@ class ContrastiveModule(TrainingModule):
     ``neutral_texts`` and ``neutrals``.
 
     Args:
-        encoder: the dual encoder to train.
         steps: the optimizer, the length of the run and its seed.
         weighting: the weights of negatives, in training and validation; ``None`` for the authors'
             loss.

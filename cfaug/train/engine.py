@@ -51,7 +51,6 @@ class Plan:
             an endless stream: the rank's shares of that batch and of all later ones.
         validation: a function that maps a rank and the number of processes to the rank's shares of
             the validation split; ``None`` if the split is empty.
-        steps_per_epoch: the number of batches in an epoch.
         total_steps: the number of optimizer steps of the whole run, each with as many batches as
             are accumulated.
     """
@@ -98,9 +97,6 @@ def train(
     Returns:
         The first and last step of this attempt, and the best weights by validation loss if they
         were requested.
-
-    Raises:
-        UserError: for a missing device, or settings that the model does not support.
     """
     # from_pretrained returns a model in evaluation mode, and Lightning keeps the mode.
     module.trained.train()
@@ -153,12 +149,7 @@ class BatchGroups:
 
 
 def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
-    """Return the step at which a run resumes.
-
-    Raises:
-        UserError: if ``last.ckpt`` is damaged, of another model, or of a longer run, which would
-            not end.
-    """
+    """Return the step at which a run resumes."""
     content = read_checkpoint(last, mmap=True)
     check_weights(last, content, module.state_dict())
     step: int = content["global_step"]
@@ -212,9 +203,6 @@ def placement(settings: TrainerSettings) -> tuple[str, int | list[int], int]:
     """Return the kind of device, the processes per machine (or the only device), and the machines.
 
     If torchrun started this process, it determines the number of processes.
-
-    Raises:
-        UserError: for a missing device, or if several processes are requested but not started.
     """
     world = os.environ.get("WORLD_SIZE")
     if settings.device is not None:

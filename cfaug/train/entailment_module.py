@@ -21,7 +21,6 @@ class EntailmentModule(TrainingModule):
     indices in ``cfaug.core.types.ENTAILMENT``; ``global_size`` counts the whole batch.
 
     Args:
-        entailer: the entailer to train.
         steps: the optimizer, the length of the run and its seed.
     """
 

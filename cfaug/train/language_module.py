@@ -49,7 +49,6 @@ def collate(rows: Sequence[TokenRow], fill: int, rank: int = 0, world: int = 1) 
         rows: the rows of the whole batch.
         fill: the token that pads a row.
         rank: the number of this process.
-        world: the number of processes.
 
     Returns:
         ``ids``, the tokens, and ``shown``, 1 where they are not padding, int64 (local, longest);
@@ -76,8 +75,6 @@ class TunedLanguageModel(KeepsTrained):
     """A causal language model of transformers that is being tuned, with its tokenizer.
 
     Args:
-        model: the model, as transformers loads it.
-        tokenizer: the model's tokenizer.
         longest: the largest number of tokens of a prompt and its answer; longer ones are truncated.
         start: whether the beginning-of-text token, if the tokenizer has one, is put first.
         owner: the model's specification, which errors name.
@@ -107,9 +104,6 @@ class TunedLanguageModel(KeepsTrained):
         """Return each prompt followed by its answer, truncated to the model's length.
 
         Prompt and answer are tokenized separately, like the prompt when the model is used.
-
-        Raises:
-            UserError: for a prompt that leaves no room for an answer.
         """
         first = [self.tokenizer.bos_token_id] if self.start else []
         first = [token for token in first if token is not None]
@@ -144,7 +138,6 @@ class TunedLanguageModel(KeepsTrained):
         """Write a ``save_pretrained`` folder, or only the adapters; whole or not at all.
 
         Args:
-            folder: the folder to write.
             asked: the format of the prompts in training, written beside the weights.
             base: the base model of the adapters; ``None`` merges them.
         """
@@ -163,7 +156,6 @@ class LanguageModule(TrainingModule):
     """Fine-tuning of a language model on answers to prompts; all tokens of answers weigh the same.
 
     Args:
-        tuned: the model to train.
         steps: the optimizer, the length of the run and its seed.
     """
 

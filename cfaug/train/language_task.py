@@ -222,11 +222,7 @@ class EditData:
         return self if self.seed is not None else replace(self, seed=data_seed(seed))
 
     def file(self) -> Path:
-        """Return the file of rows.
-
-        Raises:
-            UserError: if no file is named, or it does not exist.
-        """
+        """Return the file of rows."""
         if self.edits is None:
             raise UserError(
                 "data.edits=FILE.jsonl is missing: edited captions, one JSON object a line with "
@@ -243,9 +239,6 @@ class EditData:
 
         Args:
             model: the folder of the model's weights.
-
-        Raises:
-            UserError: for prompts that cannot be read.
         """
         if self.format is None and (model / FILE).is_file():
             if self.prompts != "plain":

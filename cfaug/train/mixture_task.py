@@ -95,7 +95,6 @@ class MixtureTask(Task):
 
         Args:
             trained: the result of ``load``.
-            rows: the number of rows in all.
             kept: the decoded pixels that runs of one process share.
         """
 
@@ -209,11 +208,7 @@ class ContrastiveTask(MixtureTask):
         return encoder
 
     def make_module(self, trained: Encoder, total_steps: int) -> ContrastiveModule:
-        """Return the encoder with its loss and its optimizer.
-
-        Raises:
-            UserError: for a loss, or encoding in chunks, that the model does not support.
-        """
+        """Return the encoder with its loss and its optimizer."""
         from cfaug.train.contrastive_module import ContrastiveModule, refuse_negatives
         from cfaug.train.module import refuse_batch_norm
 

@@ -90,13 +90,7 @@ class TrainingModule(pl.LightningModule):
         return {}
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
-        """Return a batch's share of the loss of a step of several batches; here shares are equal.
-
-        Args:
-            loss: the loss of the batch.
-            batch: a batch of the step.
-            step: all batches of the step.
-        """
+        """Return a batch's share of the loss of a step of several batches: an equal one."""
         return loss / self.steps.parts
 
     def on_train_start(self) -> None:
@@ -125,9 +119,6 @@ class TrainingModule(pl.LightningModule):
 
         If there are several batches, all but the last are differentiated here, one by one, so that
         only one graph takes memory at a time.
-
-        Raises:
-            UserError: if it is not a number; every process has the same loss, so all stop.
         """
         if not isinstance(batch, list):
             return self._finite(self.loss(batch))
@@ -165,11 +156,7 @@ class TrainingModule(pl.LightningModule):
 
     @torch.no_grad()
     def validation_loss(self, batches: Iterable[Batch]) -> float:
-        """Return the weighted mean loss over batches, without dropout.
-
-        Raises:
-            UserError: if it is not a number.
-        """
+        """Return the weighted mean loss over batches, without dropout."""
         self.trained.eval()
         total, weight = 0.0, 0.0
         for batch in batches:
@@ -214,11 +201,7 @@ class TrainingModule(pl.LightningModule):
         return getattr(self.trainer.precision_plugin, "scaler", None)
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """Clip the norm of the whole gradient.
-
-        Raises:
-            UserError: if the norm is not a number: the update would destroy the weights.
-        """
+        """Clip the norm of the whole gradient."""
         if self.steps.gradient_clip is None:
             return
         norm = nn.utils.clip_grad_norm_(self.trained.parameters(), self.steps.gradient_clip)
@@ -245,7 +228,6 @@ class ChunkedFeatures:
     Args:
         encode: a function that maps pixels and texts to the features, each (rows, dim).
         pixels: the images, uint8 (n, 3, side, side).
-        texts: the n captions.
         size: the number of rows encoded at once, from 1.
         seed: a function that is called with a chunk's number before it is encoded, both times, so
             that dropout drops the same units.
@@ -288,11 +270,7 @@ class ChunkedFeatures:
 
 
 def refuse_batch_norm(model: nn.Module) -> None:
-    """Refuse a model whose features of one example depend on the others encoded with it.
-
-    Raises:
-        UserError: if a layer normalises by the batch.
-    """
+    """Refuse a model whose features of one example depend on the others encoded with it."""
     for name, module in model.named_modules():
         if module.training and getattr(module, "track_running_stats", False):
             raise UserError(
@@ -347,8 +325,6 @@ def parameter_groups(
     """Return groups of trainable parameters by weight decay and learning rate.
 
     Args:
-        model: the model.
-        weight_decay: the weight decay of the parameters that decay.
         lr: the peak of the learning rate.
         layer_decay: the factor of ``layer_rates`` that splits the groups by learning rate; ``None``
             does not split them.
@@ -389,7 +365,6 @@ def layer_rates(names: Iterable[str], layer_decay: float) -> dict[str, float]:
     each tower separately.
 
     Args:
-        names: the names of the parameters.
         layer_decay: the factor from each layer to the one below it, in (0, 1].
 
     >>> layer_rates(["visual.conv1.weight", "visual.layers.0.w", "visual.layers.1.w"], 0.5)

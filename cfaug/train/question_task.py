@@ -83,11 +83,7 @@ class QuestionTask(MixtureTask):
         return AnswerModule(trained, self.make_steps(total_steps), self.loss.contrast)
 
     def make_plan(self, trained: TunedAnswerer, total_steps: int, kept: KeptPixels | None) -> Plan:
-        """Return the batches of every step; every question is checked before the first.
-
-        Raises:
-            UserError: if the model cannot read a question, or two options have the same tokens.
-        """
+        """Return the batches of every step; every question is checked before the first."""
         from cfaug.train.answer_module import check_questions
 
         check_questions(trained.reader, self.data.wording, self._drawn())

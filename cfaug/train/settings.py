@@ -125,11 +125,7 @@ class TrainerSettings:
 
 
 def refuse_unstarted(settings: TrainerSettings) -> None:
-    """Refuse several processes if neither torchrun nor srun started this one.
-
-    Raises:
-        UserError: naming the commands that start them.
-    """
+    """Refuse several processes if neither torchrun nor srun started this one."""
     several = settings.devices * settings.num_nodes > 1
     if several and not {"WORLD_SIZE", "SLURM_PROCID"} & os.environ.keys():
         raise UserError(

@@ -51,7 +51,6 @@ class Task(ABC):
         optim: the settings of the optimizer and its schedule.
         trainer: the length of the run, its device, and the checkpoints that it keeps.
         logger: the loggers of the curves besides ``metrics.csv``.
-        seed: the run's seed.
         data_seed: the seed that draws the data; the papers pair it with the run's seed (108 with
             107). Both determine the order of examples.
         tuning: the choice of trained parameters; ``None`` trains all.
@@ -151,11 +150,7 @@ class Task(ABC):
         return epochs * min(rows, self.batches_per_epoch * size) + min(rows, rest * size)
 
     def check(self) -> None:
-        """Refuse to select weights or to stop by an empty validation split.
-
-        Raises:
-            UserError: naming the setting.
-        """
+        """Refuse to select weights or to stop by an empty validation split."""
         trainer = self.trainer
         if not self.steps or self.counts["validation"]:
             return
@@ -181,7 +176,6 @@ class FitResult:
     Attributes:
         steps: the number of optimizer steps of the whole run, all attempts together.
         start_step: the step at which this attempt resumed.
-        end_step: the step at which it ended.
         seen: the number of training examples in all steps up to ``end_step``, with repetitions.
         best_step: the step of the weights in ``checkpoint/``; ``None`` if they are the last ones,
             as requested.
@@ -222,10 +216,6 @@ def fit(
         started: a function that is called on rank 0 with the first step of this attempt, before
             training.
         kept: the decoded pixels that runs of one process share; ``None`` gives the run its own.
-
-    Raises:
-        UserError: if there is too little data, no validation split to choose the best weights by,
-            or a loss that is not a number.
     """
     total_steps = task.steps
     task.check()

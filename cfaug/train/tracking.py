@@ -56,7 +56,6 @@ def connection(settings: LoggerSettings, **others: Any) -> Any:
     """Return settings of ``wandb`` that keep the timeout, and announce the connection.
 
     Args:
-        settings: the settings of the logger.
         others: further fields of ``wandb.Settings``.
     """
     import wandb
@@ -115,8 +114,6 @@ def log_pairs(
     It is written only if ``settings`` choose Weights & Biases and there is a pair.
 
     Args:
-        settings: the settings of the logger.
-        folder: the folder of the run.
         mixture: the mixture with the training split.
         captions: the counterfactual source with the captions of its images; ``None`` without one.
     """
@@ -152,10 +149,6 @@ def log_results(settings: LoggerSettings, folder: Path) -> None:
     """Write a run's results as a table and as its summary, once for the same file.
 
     They are written only if ``settings`` choose Weights & Biases and there are results.
-
-    Args:
-        settings: the settings of the run's logger.
-        folder: the folder of the run.
     """
     file = folder / RESULTS
     if settings.kind != "wandb" or not file.exists():

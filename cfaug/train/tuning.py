@@ -85,12 +85,7 @@ class Tuning:
         A norm layer with frozen weights keeps its running statistics as well.
 
         Args:
-            encoder: the loaded model.
             seed: the run's seed, which draws the adapters.
-
-        Raises:
-            UserError: if a pattern matches nothing (similar names are listed) or a layer that
-                cannot be adapted, or nothing is left to train.
         """
         model = encoder.model
         parameters = dict(model.named_parameters())
@@ -124,9 +119,6 @@ def matching(key: str, patterns: Iterable[str], names: Collection[str]) -> set[s
 
     >>> sorted(matching("tuning.freeze", ["^visual"], ["visual.proj", "text.proj"]))
     ['visual.proj']
-
-    Raises:
-        UserError: for a pattern without a match, listing similar names.
     """
     found: set[str] = set()
     for pattern in patterns:

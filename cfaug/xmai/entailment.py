@@ -111,11 +111,7 @@ class Entailment(TextPairBenchmark):
     }
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the sources and return a list of this benchmark.
-
-        Raises:
-            UserError: if no source is given and nothing was held out, or a source does not fit.
-        """
+        """Open the sources and return a list of this benchmark."""
         if self.data is not None:
             return super().open(context)
         found = context.held_out()
@@ -129,11 +125,7 @@ class Entailment(TextPairBenchmark):
         return cast("list[Benchmark]", [opened.ask(opened.read_pairs("heldout", *found))])
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
-        """Return the texts of a source, or of a list whose photos are in another source.
-
-        Raises:
-            UserError: for a list without photos, if ``photos`` is not given.
-        """
+        """Return the texts of a source, or of a list whose photos are in another source."""
         file = Path(source).expanduser()
         if self.photos is not None:
             return find_photos(method, file, context.open(self.photos))
@@ -149,7 +141,6 @@ class Entailment(TextPairBenchmark):
 
         Args:
             method: the name of the method that changed the texts; may be empty.
-            index: the source.
             rows: the rows to use; ``None`` for all.
         """
         if holds_changes(index):
@@ -161,9 +152,6 @@ class Entailment(TextPairBenchmark):
 
         Args:
             pairs: the texts of each method, before and after.
-
-        Raises:
-            UserError: if methods have no texts in common, or a label is not one of the three.
         """
         super().ask(*pairs)
         for one in self._pairs:
@@ -183,11 +171,7 @@ class Entailment(TextPairBenchmark):
         return [fingerprint(*(list(one.labels) for one in self._pairs))]
 
     def run(self, model: Entailer | CachedEntailer) -> Evaluation:
-        """Return accuracy and macro scores of every method, before and after.
-
-        Raises:
-            UserError: if the model reads texts only, or an answer is not a number.
-        """
+        """Return accuracy and macro scores of every method, before and after."""
         _check_reads_images(model)
         texts = [self._pairs[0].originals, *(one.changed for one in self._pairs)]
         claims = Claims(
@@ -326,7 +310,6 @@ class Claims:
     Attributes:
         photos: the photos that the texts are about.
         at: the place in ``photos`` of each text's photo, int64 (texts,).
-        texts: the hypotheses.
     """
 
     photos: Pixels
@@ -345,12 +328,7 @@ def entail(model: Entailer | CachedEntailer, claims: Claims, batch_size: int) ->
     before it reads does so once for all texts about it.
 
     Args:
-        model: an entailer, cached or not.
-        claims: the texts and their photos.
         batch_size: number of photos, and of pairs of photo and text, given to the model at once.
-
-    Raises:
-        UserError: if an answer is not finite.
     """
     order = np.argsort(claims.at, kind="stable")  # group the texts about a photo
     sorted_claims = claims.choose(order.tolist())

@@ -86,7 +86,6 @@ class EntailmentItems(TextPairItems):
         """Return the counts of answers to each label, int64 (3, 3), rows the labels.
 
         Args:
-            method: name of the method.
             before: whether the original texts are counted instead of the changed ones.
         """
         rows = self.rows(method)
@@ -97,7 +96,6 @@ class EntailmentItems(TextPairItems):
         """Return accuracy and macro scores before and after, each tested; empty without texts.
 
         Args:
-            method: name of the method.
             kept_only: whether only texts whose right answer is known to be kept are used.
         """
         rows = self.rows(method, kept_only)
@@ -285,9 +283,6 @@ def write_entailment(folder: Path, answers: EntailmentItems) -> Path:
     Args:
         folder: folder of the run, where ``entailment.md`` is written.
         answers: the model's answers to the items of ``benchmark=entailment``.
-
-    Raises:
-        UserError: if it cannot be written.
     """
     file = folder / FILE
     try:
@@ -362,8 +357,6 @@ def score_drops(
         after_N: index of the class predicted after the change, (items,).
         clusters: the cluster each item was sampled in, any comparable values, (items,).
         rng: generator that draws the resamples and the permutations.
-        classes: number of classes.
-        resamples: number of resamples, and of permutations.
 
     Returns:
         The drop of each score, in the order of ``SCORES``; intervals and p are ``nan`` with a

@@ -45,11 +45,7 @@ def read_hypotheses(method: str, index: Index, rows: np.ndarray | None) -> TextP
 
     Args:
         method: the source's name in tables.
-        index: the source.
         rows: the rows to use; ``None`` for all.
-
-    Raises:
-        UserError: if there are no hypotheses.
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     if not len(chosen):
@@ -93,11 +89,6 @@ def find_photos(method: str, file: Path, index: Index) -> TextPairs:
 
     Args:
         method: the name of the method that changed the texts; "" takes the file's name.
-        file: a list of modified hypotheses.
-        index: labelled hypotheses with their premises and photos.
-
-    Raises:
-        UserError: if the source has no premises, or none of the texts is in it.
     """
     if PREMISE not in index.extra_names:
         raise UserError(
@@ -140,11 +131,7 @@ def find_photos(method: str, file: Path, index: Index) -> TextPairs:
 
 
 def check_entailment_labels(pairs: TextPairs) -> None:
-    """Refuse texts whose label is not one of the three.
-
-    Raises:
-        UserError: naming the source, how many, and one of them.
-    """
+    """Refuse texts whose label is not one of the three."""
     wrong = [at for at, label in enumerate(pairs.labels) if label not in ENTAILMENT]
     if wrong:
         label = pairs.labels[wrong[0]]
@@ -185,9 +172,6 @@ def read_right_answers(file: str, question: Question) -> HumanAnswers:
             ``label``.
         question: ``truth``, answered by ``yes``, ``no`` or ``unsure``; or ``entailment``, answered
             by one of its labels or ``unsure``.
-
-    Raises:
-        UserError: as ``read_human_answers`` does.
     """
     return read_human_answers(file, (*ANSWERS[question], UNSURE))
 
@@ -202,16 +186,11 @@ def check_labels(
     answers.
 
     Args:
-        pairs: the texts before and after.
         question: ``truth`` for captions, ``entailment`` for hypotheses.
         answers: people's answers; ``None`` for the oracle's alone.
 
     Returns:
         ``kept``, ``changed`` or ``unknown`` for each set.
-
-    Raises:
-        UserError: if the question is unknown, people answered about other sets, or a score is not
-            an answer.
     """
     check(question, Question, "question")
     said = {} if answers is None else answers.labels

@@ -111,9 +111,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
 
         Args:
             pairs: the texts of each method, before and after.
-
-        Raises:
-            UserError: if methods have no captions in common, or there are fewer than two photos.
         """
         super().ask(*pairs)
         first = self._pairs[0]
@@ -137,11 +134,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         return [self.prefix, self.pairs_per_batch, self.seed, self.synonyms, compared]
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
-        """Return the mean reciprocal ranks, drops and similarities of every method.
-
-        Raises:
-            UserError: if an embedding is zero or not finite, or there is no WordNet.
-        """
+        """Return the mean reciprocal ranks, drops and similarities of every method."""
         try:
             asked = list(self._measure(self._embed(encoder)))
         except ValueError as error:
@@ -270,10 +263,7 @@ def make_batches(name: str, sets: int, size: int, seed: int) -> list[np.ndarray]
     """Divide the numbers of sets into shuffled batches of nearly equal sizes.
 
     Args:
-        name: the benchmark's name, for messages.
-        sets: number of sets.
         size: the approximate number of sets in a batch.
-        seed: the seed of the shuffle.
     """
     if sets < size:
         say(f"{name}: {sets:,} sets are fewer than a batch of {size:,}: one batch holds all")
@@ -285,7 +275,6 @@ def rank_in_batches(found: Embedded, batches: Sequence[np.ndarray]) -> np.ndarra
     """Rank every text's photo among those of its batch.
 
     Args:
-        found: the embeddings.
         batches: numbers of the sets that are ranked together.
 
     Returns:

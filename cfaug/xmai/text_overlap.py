@@ -61,9 +61,6 @@ def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndar
         pairs: the method's texts, before and after.
         synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
             METEOR out.
-
-    Raises:
-        UserError: if there is no WordNet.
     """
     known = None
     if synonyms is not None:
@@ -202,11 +199,6 @@ def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) ->
 
     Papineni et al. (2002), for a single pair of texts.
 
-    Args:
-        original: the reference text.
-        changed: the text to score.
-        settings: splitting of words and smoothing.
-
     Returns:
         1 for equal texts, 0 if no word is shared or a text is empty.
 
@@ -256,10 +248,7 @@ def meteor(
     texts score below 1, as they are one chunk: 1 - gamma / words^beta.
 
     Args:
-        original: the reference text.
-        changed: the text to score.
         synonyms: function from a word to its synonyms; ``None`` matches only equal words and stems.
-        settings: splitting of words and weights of METEOR.
 
     Returns:
         0 if no word is matched.
@@ -308,8 +297,6 @@ def measure_overlap(
     """Measure the overlap of many pairs of texts, row by row.
 
     Args:
-        originals: the reference texts.
-        changed: the edited text of each.
         synonyms: function from a word to its synonyms; ``None`` omits METEOR.
         settings: splitting of words, smoothing and weights.
 

@@ -72,11 +72,7 @@ class TextPairBenchmark(SourceBenchmark):
     question: ClassVar[Question] = "truth"
 
     def sources(self) -> list[tuple[str, str]]:
-        """Return (method, folder) of every source; a method may be empty.
-
-        Raises:
-            UserError: if no source is given, or one is not text.
-        """
+        """Return (method, folder) of every source; a method may be empty."""
         given = self.data
         if isinstance(given, Mapping):
             found = list(given.items())
@@ -92,12 +88,7 @@ class TextPairBenchmark(SourceBenchmark):
         return [(str(method), folder) for method, folder in found]
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open the folders and return a list of this benchmark.
-
-        Raises:
-            UserError: if no folder is given, one does not fit, or the folders have no captions in
-                common.
-        """
+        """Open the folders and return a list of this benchmark."""
         sources = self.sources()
         opened = copy.copy(self)
         path = Path(sources[0][1])
@@ -115,9 +106,6 @@ class TextPairBenchmark(SourceBenchmark):
             context: the run or checkpoint under test.
             method: the name of the method that changed the texts; may be empty.
             source: the folder of sets of two texts.
-
-        Raises:
-            UserError: if the folder has edited captions but no sets made from them.
         """
         folder = Path(source).expanduser()
         if folder.is_dir() and holds_edited_captions(folder):
@@ -138,7 +126,6 @@ class TextPairBenchmark(SourceBenchmark):
 
         Args:
             method: the name of the method that changed the texts; may be empty.
-            index: the source.
             rows: the rows to use; ``None`` for all.
         """
         return read_text_pairs(method, index, rows)
@@ -152,9 +139,6 @@ class TextPairBenchmark(SourceBenchmark):
 
         Args:
             pairs: the texts of each method, before and after.
-
-        Raises:
-            UserError: if methods have no captions in common, or people's answers do not fit.
         """
         self._pairs = tuple(share_captions(pairs))
         self._said = self._read_answers(pairs)

@@ -48,12 +48,8 @@ class TextPairItems(ModelItems):
         """Return the rows of a method, int64.
 
         Args:
-            method: name of the method.
             kept_only: whether only rows whose right answer is known to be that of the original text
                 are returned.
-
-        Raises:
-            UserError: if there is no such method, or ``label_kept`` is missing.
         """
         if method not in self.methods:
             raise UserError(
@@ -65,11 +61,7 @@ class TextPairItems(ModelItems):
 
     @cached_property
     def label_kept(self) -> list[str]:
-        """``KEPT``, ``CHANGED`` or ``UNKNOWN`` of each row.
-
-        Raises:
-            UserError: if a row has another value, or the column is missing.
-        """
+        """``KEPT``, ``CHANGED`` or ``UNKNOWN`` of each row."""
         if "label_kept" not in self.items.columns:
             raise UserError(
                 f"the items of {self.items.benchmark} lack label_kept: nothing says whether the "
@@ -89,9 +81,6 @@ class TextPairItems(ModelItems):
 
         Returns:
             The number of texts with the same right answer as the original, and with another one.
-
-        Raises:
-            UserError: if there is no such method, or the column is missing.
         """
         rows = self.rows(method)
         changed = rows[self.items.metric("changed")[rows] > 0].tolist()
@@ -106,12 +95,7 @@ class TextPairItems(ModelItems):
         """Return {key: value} of a method, for rows with a value.
 
         Args:
-            metric: name of a column of numbers.
-            method: name of the method.
             kept_only: whether only rows whose right answer is known to be kept are used.
-
-        Raises:
-            UserError: if there is no such method or metric, or a key is duplicated.
         """
         values, keys = self.items.metric(metric), self.texts("key")
         rows = [row for row in self.rows(method, kept_only).tolist() if not math.isnan(values[row])]
@@ -229,7 +213,6 @@ def compare_methods(
         checkpoints: answers of one model's checkpoints, at least one; each text's values are
             averaged over them.
         metric: column of the value of the changed text.
-        first: name of the method to compare.
         others: names of the methods to compare it with; ``None`` for all others.
         kept_only: whether only texts whose right answers are known to be kept by both are used.
     """

@@ -41,14 +41,11 @@ class TextPairs:
         source: the folder or file, as given.
         keys: the key of each set; methods are compared on sets of the same key.
         originals: the texts before the change.
-        changed: the texts after the change.
-        clusters: the photo of each set.
         kinds: the kind of each edit; "" if nothing was changed.
         labels: the class of each set; "" for none.
         index: the index of the sets; ``None`` for a list.
         rows: the index's rows of each original and changed text, int64 (sets, 2); (0, 2) for a
             list.
-        hash: a hash of the content.
     """
 
     method: str
@@ -74,11 +71,7 @@ class TextPairs:
 
     @cached_property
     def scores(self) -> tuple[Mapping[str, float], ...]:
-        """The scores of each set, as its recipe's scorers gave them; empty where there are none.
-
-        Raises:
-            UserError: if the shards cannot be read.
-        """
+        """The scores of each set, as its recipe's scorers gave them; empty where there are none."""
         folder = None if self.index is None else Path(self.index.source).expanduser()
         if self.index is None or folder is None or self.index.kind != "shards":
             return ({},) * len(self)
@@ -88,11 +81,7 @@ class TextPairs:
         return tuple(found.get(key, {}) for key in self.keys)
 
     def choose(self, places: Sequence[int]) -> TextPairs:
-        """Return the given sets, in this order.
-
-        Args:
-            places: positions of the sets.
-        """
+        """Return the given sets, in this order."""
 
         def pick(values: tuple[str, ...]) -> tuple[str, ...]:
             return tuple(values[at] for at in places)
@@ -119,10 +108,6 @@ def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -
             there are several kinds.
         index: the index of the sets.
         rows: the rows to use, of whole sets; ``None`` for all.
-
-    Raises:
-        UserError: if there is no set, a set does not have two texts on one image, or a key is
-            duplicated.
     """
     keys, pairs = pair_rows(index, rows)
     kinds = _kinds(index, pairs[:, 1])
@@ -150,9 +135,6 @@ def read_caption_list(method: str, file: Path) -> TextPairs:
         method: the method's name in tables; "" takes the file's name.
         file: a list in a form that ``read_modified_captions`` reads; duplicated rows are left out
             with a message.
-
-    Raises:
-        UserError: as ``read_modified_captions`` does.
     """
     found = read_modified_captions(file)
     if found.duplicates:
@@ -188,9 +170,6 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
         method: the method's name in tables; "" takes the kind of its edits, or the folder's name if
             there are several kinds.
         folder: a folder that ``generate.py stage=captions`` wrote; rejected captions are left out.
-
-    Raises:
-        UserError: if no caption was edited, or an edit does not have two texts.
     """
     found = [one for _, edited in read_all_edits(folder) for one in edited.proposals]
     wrong = [one.key for one in found if len(one.texts) != 2]
@@ -224,10 +203,6 @@ def share_captions(pairs: Sequence[TextPairs]) -> list[TextPairs]:
 
     Sets that some methods lack are left out of all, and counted in a message, so that methods are
     compared on the same captions.
-
-    Raises:
-        UserError: if two methods have the same name, no caption is common to all, or a key names
-            different captions or photos in different folders.
     """
     names = [one.method for one in pairs]
     for name, count in Counter(names).items():

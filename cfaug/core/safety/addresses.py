@@ -74,18 +74,12 @@ _command: dict[str, str] = {}
 def hide(text: str) -> str:
     """Return a text without secrets if it is an address or a pipe; any other text is unchanged.
 
-    Args:
-        text: the value of a setting.
-
     >>> hide("https://user:password@example.org/{0..9}.tar?token=1")
     'https://HIDDEN@example.org/{0..9}.tar?HIDDEN'
     >>> hide("pipe:curl -H 'Authorization: Bearer 1' https://user:pw@example.org/{0..9}.tar")
     'pipe:curl https://HIDDEN@example.org/{0..9}.tar HIDDEN-09c7d5ac'
     >>> hide("photos/2024?"), hide("hf://datasets/OWNER/NAME@main/0.tar")
     ('photos/2024?', 'hf://datasets/OWNER/NAME@main/0.tar')
-
-    Raises:
-        UserError: if the command has another address of the same hidden form.
     """
     shown = without_secrets(text)
     if shown != text:
@@ -179,11 +173,7 @@ def find_typed(shown: str) -> str | None:
 
 
 def reveal(shown: str) -> str:
-    """Return the address that was typed for a hidden form, for the request alone.
-
-    Raises:
-        UserError: if this process was given only the hidden form.
-    """
+    """Return the address that was typed for a hidden form, for the request alone."""
     if shown not in _typed and is_hidden(shown):
         raise UserError(
             f"{shown} is an address whose secrets are kept nowhere: type it whole, with its user "
@@ -208,9 +198,6 @@ def hide_words(words: Sequence[str]) -> list[str]:
 
     >>> hide_words(["data.real='http://a?b=1'", "seed=1", "x=[http://u:p@a/0.tar,b]"])
     ["data.real='http://a?HIDDEN'", 'seed=1', 'x=[http://HIDDEN@a/0.tar,b]']
-
-    Raises:
-        UserError: for two addresses that only their secrets distinguish.
     """
     _command.clear()
     return [_hide_word(word) if STARTS.search(word) else word for word in words]
@@ -268,11 +255,7 @@ def hide_settings(tree: Any, under: str = "") -> Any:
     """Return settings with every address hidden, those of files and of other settings too.
 
     Args:
-        tree: nested mappings and lists.
         under: the key of the tree, with dots.
-
-    Raises:
-        UserError: for two addresses that only their secrets distinguish.
     """
     if under == PUBLISHED:
         return tree

@@ -88,11 +88,7 @@ class ChatRenderer:
             raise
 
     def _exchange(self, request: bytes, seconds: float) -> dict[str, Any] | None:
-        """Send a request and return its answer; ``None`` if the process ended.
-
-        Raises:
-            TimeoutError: if there is no answer in time.
-        """
+        """Send a request and return its answer; ``None`` if the process ended."""
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None

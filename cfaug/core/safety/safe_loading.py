@@ -80,9 +80,6 @@ def check_folder(folder: Path) -> None:
 
     Args:
         folder: the folder that a library is about to read.
-
-    Raises:
-        UserError: naming the file, the key and the thing that it requests.
     """
     for file in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
         require_regular(file)
@@ -162,12 +159,9 @@ def from_folder(kind: Any, folder: Path, **options: Any) -> Any:
     """Return ``kind.from_pretrained(folder)``, from that folder alone and without its code.
 
     Args:
-        kind: a class of transformers or diffusers.
-        folder: a local folder.
         options: keyword arguments of ``from_pretrained``.
 
     Raises:
-        UserError: if the folder's files request that code is run or other files are loaded.
         Exception: the library's own errors about a broken folder.
     """
     check_folder(folder)
@@ -183,9 +177,6 @@ def no_questions() -> Iterator[None]:
 
     This is for libraries that call ``from_pretrained`` themselves, such as open_clip. The setting
     stays in force after the block, because another thread may be in such a call.
-
-    Raises:
-        UserError: in place of transformers' message, which advises to trust the code.
     """
     from transformers import dynamic_module_utils
 
@@ -208,7 +199,6 @@ def render_chat(writer: Any, messages: Sequence[Mapping[str, Any]]) -> str:
     template in this process, without limits of time and memory.
 
     Args:
-        writer: a tokenizer or processor of transformers with a chat template.
         messages: the messages, as ``apply_chat_template`` takes them.
 
     Raises:
@@ -273,11 +263,7 @@ def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
 
     Args:
         config: the file's content, nested to any depth.
-        file: the file that errors name.
         weights: the result of ``count_stored``: the numbers of tensors and of parameters.
-
-    Raises:
-        UserError: naming the setting.
     """
     tensors, numbers = weights
     for key, value in entries(config):
@@ -303,15 +289,11 @@ def check_built(
 
     Args:
         build: a function that returns the model; it is called on torch's meta device.
-        owner: the folder that errors name.
         weights: the result of ``count_stored``: the numbers of tensors and of parameters.
 
     Returns:
         The model, with tensors that have no values; ``None`` if it cannot be built, which the
         library reports when it loads the weights.
-
-    Raises:
-        UserError: naming both numbers.
     """
     import torch
 
@@ -342,9 +324,6 @@ def skeleton(kind: Any, folder: Path, names: Sequence[str] = HF_WEIGHTS) -> nn.M
 
     Returns:
         See ``check_built``.
-
-    Raises:
-        UserError: if the configuration does not fit the weights.
     """
     weights = count_stored(find_weights(folder, names))
     file = folder / "config.json"
@@ -369,12 +348,6 @@ def check_finite(model: nn.Module, owner: object) -> None:
 
     This is for models that use all of their weights; for others see ``find_damaged``.
 
-    Args:
-        model: the loaded model.
-        owner: the folder that errors name.
-
-    Raises:
-        UserError: naming the first such tensor.
     """
     name = find_damaged(model)
     if name is not None:

@@ -171,7 +171,6 @@ class Facts:
         generated: number of sets made by a recipe of ours.
         models: {role: descriptions of the models, as text}.
         numbers: {name: all values} of each score, p and cfg.
-        grids: {grid of attributes: number of sets}.
         attributes: {attribute: values that occur in grids, in the order of their first set}.
     """
 
@@ -243,11 +242,7 @@ def draw(one: CounterfactualSet) -> dict[str, Any]:
 
 
 def empty_folder(folder: Path) -> Path:
-    """Create a folder, or accept an empty one, and return it.
-
-    Raises:
-        UserError: if it is not empty: an export never mixes with an older one.
-    """
+    """Create a folder, or accept an empty one, and return it."""
     folder = folder.expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is not empty; name a folder that is, or remove it")
@@ -283,11 +278,7 @@ BY_ATTRIBUTE = {
 
 
 def cautions(attributes: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the cautions for grids of some attributes, a paragraph each.
-
-    Args:
-        attributes: {attribute: values that occur}.
-    """
+    """Return the cautions for grids of some attributes, a paragraph each."""
     found = list(GENERAL)
     for name, values in attributes.items():
         said = next((text for key, text in BY_ATTRIBUTE.items() if name.startswith(key)), None)
@@ -299,12 +290,7 @@ def cautions(attributes: Mapping[str, Sequence[str]]) -> list[str]:
 def caution_lines(
     attributes: Mapping[str, Sequence[str]], grids: Mapping[str, int]
 ) -> Iterable[str]:
-    """Yield the lines of a card's section on the grids, their labels, and the cautions for them.
-
-    Args:
-        attributes: {attribute: values that occur}.
-        grids: {grid: number of sets}.
-    """
+    """Yield the lines of a card's section on the grids, their labels, and the cautions for them."""
     yield HEAD
     yield ""
     named = ", ".join(f"{code(name)} ({number(count)} sets)" for name, count in grids.items())

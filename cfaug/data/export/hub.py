@@ -43,12 +43,7 @@ GRID_COLUMNS = (
 
 
 def columns(layout: Layout, scores: Iterable[str]) -> dict[str, str]:
-    """Return the type of each column: ``image``, or a name that Arrow and ``datasets`` share.
-
-    Args:
-        layout: the layout of the rows.
-        scores: names of scores that have a column of their own.
-    """
+    """Return the type of each column: ``image``, or a name that Arrow and ``datasets`` share."""
     if layout == "grid":
         return {"image": "image", **dict.fromkeys((*GRID_COLUMNS, "about"), "string")}
     edit = {f"edit_{name}": "string" for name in ("kind", "before", "after")}
@@ -78,19 +73,13 @@ def export_hub(
     ``about``, which has everything.
 
     Args:
-        sets: the sets to export.
         folder: the folder to write to, which must be empty or missing.
         about: the statements that only the publisher can make.
-        split: the name of the split.
         layout: ``pairs``, ``members`` or ``grid``; ``None`` is pairs if the first set is one, else
             members.
 
     Returns:
         The facts that were counted during the export.
-
-    Raises:
-        UserError: if the folder is not empty, there are no sets, the layout is invalid, or a set
-            does not fit it: not a pair for ``pairs``, not a grid of two attributes for ``grid``.
     """
     if layout not in (None, *get_args(Layout)):
         raise UserError(f"layout={layout} is invalid: choose {', '.join(get_args(Layout))} or null")
@@ -251,9 +240,6 @@ def export_clip_benchmark(
 
     Members that share an image become its captions. The images of a set are adjacent, so that the
     hardest wrong answer is always in the same test.
-
-    Raises:
-        UserError: if the folder is not empty, or there are no sets.
     """
     folder = empty_folder(folder)
     here = folder / split

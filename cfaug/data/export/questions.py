@@ -43,11 +43,7 @@ def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
     The same images give the same bytes; an image that several entries share is written once.
 
     Args:
-        images: the images, each with one basic question and counterfactual ones.
         folder: an empty or missing folder.
-
-    Raises:
-        UserError: if an entry has other questions or no image, or the folder is not empty.
     """
     return _write(((one, _read_image(one)) for one in images), Path(folder))
 
@@ -69,9 +65,6 @@ def export_questions(
 
     Returns:
         The number of images that were written.
-
-    Raises:
-        UserError: if a member is not a question, or ``write_questions`` raises an error.
     """
     return _write(_judged(sets, verdicts or {}), Path(folder))
 
@@ -94,11 +87,7 @@ def _judged(
 
 
 def asked_of(one: CounterfactualSet) -> AskedImage:
-    """Return a set of questions as an entry of a question set, without its image.
-
-    Raises:
-        UserError: if a member is not a question.
-    """
+    """Return a set of questions as an entry of a question set, without its image."""
     first = one.members[0].extra
     return AskedImage(
         key=one.key,

@@ -76,11 +76,7 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
 
     Args:
         rows: the rows, in order; members of a set follow each other.
-        folder: the folder to write to, which must exist.
         source: the name of the rows' source, for messages.
-
-    Raises:
-        UserError: if there are no rows, a set has a gap, or a key is duplicated.
     """
     table = _Table(source)
     digest = hashlib.sha256()
@@ -215,7 +211,6 @@ class IndexDescription:
 
     Attributes:
         kind: the kind of the reader, such as ``shards``.
-        hash: the hash of the content.
         reading: the form, columns and counts that were recognised in the source.
     """
 
@@ -237,16 +232,11 @@ def write_index(
 
     Args:
         rows: the rows, in order; members of a set follow each other.
-        folder: the folder to write to, which must exist.
         kind: the kind of the reader, such as ``shards``.
         source: the name of the rows' source.
         form: a description of the source's form; ``None`` is ``kind``.
         describe: a function that returns the reader's description of the source, called after all
             rows are written.
-
-    Raises:
-        UserError: if there are no rows, a set has a gap, a key is duplicated, or the rows were
-            evidently misread.
     """
     tally, form = RowCounts(), form or kind
     content = write_columns(tally.count(rows), folder, source)

@@ -22,7 +22,6 @@ class IndexedImage:
 
     Attributes:
         index: the index of the source.
-        row: the row of the image.
     """
 
     index: Index
@@ -34,11 +33,7 @@ class IndexedImage:
         return self.index.digests[self.index.images[self.row]].tobytes().hex()
 
     def read(self) -> bytes:
-        """Return the encoded image, by one read of one range of one file.
-
-        Raises:
-            UserError: if the file is missing, or changed since it was indexed.
-        """
+        """Return the encoded image, by one read of one range of one file."""
         return self.index.read_image(self.row)
 
 
@@ -54,9 +49,6 @@ def examples(index: Index, per: Literal["image", "text"] = "image") -> Iterator[
         index: the index of the source.
         per: the unit of an example: ``image``, with all its captions, or ``text``, a caption with
             its image.
-
-    Raises:
-        UserError: if the index is of an older format, without names of groups.
     """
     for _, rows in groupby(range(len(index)), key=lambda row: int(index.sets[row])):
         if per == "text":
@@ -98,10 +90,6 @@ def pair_rows(index: Index, rows: np.ndarray | None = None) -> tuple[tuple[str, 
 
     Returns:
         The keys, and int64 (sets, 2).
-
-    Raises:
-        UserError: if there is no set, a set does not have two texts on one image, or a key is
-            duplicated.
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     numbers, first, counts = np.unique(
@@ -134,10 +122,6 @@ def refuse_duplicated_keys(source: str, keys: Sequence[str]) -> None:
 
     Args:
         source: the source of the sets, for the error.
-        keys: the keys of the sets.
-
-    Raises:
-        UserError: if a key is duplicated.
     """
     twice = [key for key, count in Counter(keys).items() if count > 1]
     if twice:

@@ -53,12 +53,8 @@ class GrowingExtra:
         """Keep the values of a row, in ascending order of rows.
 
         Args:
-            row: the number of the row.
             values: {column: value}, JSON.
             where: the place of the row, for messages.
-
-        Raises:
-            UserError: if a text is not Unicode, naming its row; possibly some rows later.
         """
         self._rows.append(row)
         self._waiting.append(values)
@@ -87,9 +83,6 @@ class GrowingExtra:
 
         Returns:
             The names of the columns, and the number of columns left out beyond the limit.
-
-        Raises:
-            UserError: if a text is not Unicode, naming its row.
         """
         if self._waiting:
             self._encode()
@@ -196,11 +189,7 @@ class ExtraColumns:
 
 
 def _read_json(text: str, column: str) -> Any:
-    """Decode one value, which may be anything in an index from elsewhere.
-
-    Raises:
-        UserError: if the value is invalid JSON, naming the column.
-    """
+    """Decode one value, which may be anything in an index from elsewhere."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -325,7 +314,6 @@ def read_table(file: Path, types: Collection[Any]) -> pa.Table:
     A compressed buffer of some kilobytes can become gigabytes before any row is seen.
 
     Args:
-        file: the Arrow file.
         types: the types that a column may have.
 
     Raises:

@@ -64,7 +64,6 @@ class Index:
     raises IndexError.
 
     Attributes:
-        folder: the folder of the columns.
         source: the indexed source, as the user named it.
         kind: the kind of the reader, such as ``shards``.
         hash: the hash of the content, which does not depend on the path.
@@ -124,11 +123,7 @@ class Index:
         return {name: self._load_words(name) for name in WORDS}
 
     def _map(self, name: str) -> np.ndarray:
-        """Map a column into memory.
-
-        Raises:
-            UserError: if the index was removed since it was opened.
-        """
+        """Map a column into memory."""
         try:
             return map_column(self.folder / f"{name}.npy")
         except FileNotFoundError as error:
@@ -141,11 +136,7 @@ class Index:
             raise self._removed() from error
 
     def _has(self, file: str) -> bool:
-        """Say whether the index has a file that only some have, unless it was removed altogether.
-
-        Raises:
-            UserError: if the index was removed since it was opened.
-        """
+        """Say whether the index has a file that only some have, unless it was removed entirely."""
         there = (self.folder / file).is_file()
         if not there and not (self.folder / ABOUT).is_file():
             raise self._removed()
@@ -158,11 +149,7 @@ class Index:
         )
 
     def _number(self, row: SupportsIndex) -> int:
-        """Return the number of a row, counted from the end if it is negative, as in a list.
-
-        Raises:
-            IndexError: for a row that does not exist.
-        """
+        """Return the number of a row, counted from the end if it is negative, as in a list."""
         number, rows = operator.index(row), len(self)
         if not -rows <= number < rows:
             raise IndexError(f"row {number} is out of range: {self.source} has {rows} rows")
@@ -202,11 +189,7 @@ class Index:
         return found
 
     def group_name(self, row: int) -> str:
-        """Return the name of a row's group; ``groups`` has its code.
-
-        Raises:
-            UserError: if the index is of an older format, without names of groups.
-        """
+        """Return the name of a row's group; ``groups`` has its code."""
         row = self._number(row)
         name, first = "", row
         if self._group_names is not None:
@@ -258,9 +241,6 @@ class Index:
         """Return an extra column, memory-mapped: (rows,), null if a pair has no value.
 
         Its type is bool, int64, float64 or string; lists and objects are strings of JSON.
-
-        Raises:
-            UserError: for a name that the source lacks, with the choices.
         """
         if self._extra is None or name not in self.extra_names:
             if not self.extra_names:
@@ -275,11 +255,7 @@ class Index:
         """Return an extra column at some rows, with JSON decoded, ``None`` if a pair has no value.
 
         Args:
-            name: the name of the column.
             rows: the numbers of the rows, integers.
-
-        Raises:
-            UserError: for a name that the source lacks, with the choices.
         """
         self.extra(name)
         assert self._extra is not None
@@ -295,9 +271,6 @@ class Index:
 
         Args:
             names: names of the columns; without any, the result is ``hash``.
-
-        Raises:
-            UserError: for a name that the source lacks.
         """
         if not names:
             return self.hash
@@ -323,9 +296,6 @@ class Index:
         """Return a row's encoded image, by one read of one range of one file; thread-safe.
 
         If the row shows a part of its file, the result is a PNG of that part.
-
-        Raises:
-            UserError: if the file is missing, or changed since it was indexed.
         """
         row = self._number(row)
         offset, length = int(self._column["offset"][row]), int(self._column["length"][row])
@@ -375,7 +345,6 @@ def captioned_classes(index: Index, rows: Iterable[int]) -> list[str] | None:
     """Return the classes of a source, sorted, if captions only name them; otherwise ``None``.
 
     Args:
-        index: the source.
         rows: the rows whose captions are read.
     """
     for row in rows:

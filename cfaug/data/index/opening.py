@@ -55,11 +55,6 @@ def open_index(
         image_roots: absolute folders, besides the list's own, in which a list may name images.
         reader: the reader of a folder whose form cannot be recognised from its files; ``None``
             tries all readers.
-
-    Raises:
-        UserError: if the folder is missing or unreadable, its form is unknown, or it contains
-            something that must not be read (nothing is cached then), such as a link that leads out
-            of it; or if it is a damaged index.
     """
     path = Path(source).expanduser().resolve()
     check_source(path, image_roots)
@@ -91,10 +86,6 @@ def _read(
     """Open or make the index of a folder that is read in place.
 
     Args:
-        path: the folder.
-        source: the source, as the user named it.
-        cache: the folder in which indexes are kept.
-        reader: the reader of the folder.
         origin: the folder that imported shards were made from, and its form, for messages; ``None``
             for a folder that is not imported.
     """

@@ -33,15 +33,12 @@ class ScanReport:
         form: a description of the source's form.
         rows: number of image-text pairs.
         images: number of different images; captions of one photo share it.
-        sets: number of sets.
         counterfactual_sets: number of sets whose members show different images, or edit the caption
             of one image; sets of copies of one image under several names do not count.
-        classes: number of different labels.
         negatives: number of captions without an image, besides those of the rows.
         example: the captions of the first counterfactual set, or the caption of the first row if
             there is no such set.
         used: columns that were read, by their names in the source.
-        unused: columns that were not read.
         kept: columns that are kept only as extra columns of the index.
         notes: sentences about rows that were read and may not be meant.
         left_out: other content that was not read, a phrase each.
@@ -99,7 +96,6 @@ class ScanReport:
 
         Args:
             role: the source's name in the settings.
-            source: the source, as the user named it.
         """
         captions = "" if self.rows == self.images else f" with {self.rows:,} captions"
         inside = [f"{self.classes:,} classes"] if self.classes else []
@@ -196,7 +192,6 @@ class RowCounts:
         Args:
             kind: the kind of the reader, such as ``shards``.
             form: a description of the source's form.
-            described: the reader's description.
             extra: the names of the extra columns of the index.
         """
         unread = described.unused
@@ -222,11 +217,7 @@ class RowCounts:
             )
 
     def check(self, source: str, form: str) -> None:
-        """Refuse images of a single class, which are certainly a mistake.
-
-        Raises:
-            UserError: if all images are of one class, naming it and a remedy.
-        """
+        """Refuse images of a single class, which are certainly a mistake."""
         if self._rows and self._classes_alone and len(self._labels) == 1:
             raise one_class_error(source, form, self._images, *self._labels)
 
@@ -238,7 +229,6 @@ def show_progress(rows: Iterable[Row], files: list[Path], source: str) -> Iterat
     """Yield rows, showing the bytes read so far if the scan takes longer than a moment.
 
     Args:
-        rows: the rows, as they are scanned.
         files: the files that hold the images.
         source: the name of the source, shown beside the bar.
     """

@@ -160,11 +160,7 @@ class SaysEdits(Imaged, Protocol):
 
 
 def find_edited(index: SaysEdits) -> np.ndarray:
-    """Return which rows are edits, bool (rows,).
-
-    Raises:
-        UserError: if the source lacks the column ``edit_kind``.
-    """
+    """Return which rows are edits, bool (rows,)."""
     if EDIT_KIND not in index.extra_names:
         raise UserError(
             f"data.counterfactual_members=edited needs a source that says which members are edits, "

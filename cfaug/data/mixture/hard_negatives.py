@@ -65,9 +65,6 @@ def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
     image, are not drawn in any arm.
 
     From a source with negatives, the rows that have one are drawn.
-
-    Raises:
-        UserError: if there is no pair, or two images are needed and a pair has only one.
     """
     if index.has_negatives:
         return _find_negatives(index, negatives)
@@ -229,9 +226,6 @@ class SetCaptions:
             for all its images; or ``shuffled``, the captions of a set permuted among its images, so
             that the attributes in them are random and everything else is unchanged.
         seed: the seed of the permutations; a set's permutation depends only on it and on the key.
-
-    Raises:
-        UserError: if neutral prompts are requested and the source has none.
     """
 
     index: Index
@@ -243,11 +237,7 @@ class SetCaptions:
             require_neutral(self.index, f"data.counterfactual_captions={NEUTRAL}")
 
     def text(self, row: int) -> str:
-        """Return the training caption of a row.
-
-        Raises:
-            UserError: if it should be neutral and the row has no neutral prompt.
-        """
+        """Return the training caption of a row."""
         if self.kind == "own":
             return self.index.text(row)
         if self.kind == "shuffled":
@@ -280,9 +270,6 @@ def require_neutral(index: Index, setting: str) -> None:
     Args:
         index: the index of the source.
         setting: the setting that needs them, for the error.
-
-    Raises:
-        UserError: if the source has no column of neutral prompts.
     """
     if NEUTRAL not in index.extra_names:
         raise UserError(

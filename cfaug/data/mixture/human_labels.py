@@ -38,7 +38,6 @@ class Labels:
     """Answers by image.
 
     Attributes:
-        file: the file of the answers.
         answers: {``<set>_<member>``, as in ``Index.key``: whether each annotator of the image chose
             its own caption}.
         hash: the sha256 of the file.
@@ -52,9 +51,6 @@ class Labels:
         """Return which rows of an index most annotators matched to their caption, bool (rows,).
 
         Rows without labels are not validated.
-
-        Raises:
-            UserError: if the file labels images that are not in the source, or validates none.
         """
         names = {index.key(row): row for row in range(len(index))}
         strangers = [name for name in self.answers if name not in names]
@@ -76,11 +72,7 @@ class Labels:
 
 
 def read_labels(file: str | Path) -> Labels:
-    """Read a label file.
-
-    Raises:
-        UserError: if it is missing; naming the lines, if some are invalid.
-    """
+    """Read a label file."""
     path = Path(file).expanduser().resolve()
     if path.suffix not in (".jsonl", ".csv", ".tsv"):
         raise UserError(

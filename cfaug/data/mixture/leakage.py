@@ -37,7 +37,6 @@ class Leaks:
         equal: number of these images that are byte-identical to training images; the rest are other
             copies of a COCO photo, or its counterfactuals.
         checked: number of test images with a COCO id; for the others only equal bytes are found.
-        total: number of test images.
     """
 
     rows: np.ndarray
@@ -65,7 +64,6 @@ def describe_leak(images: int, total: int, equal: int) -> str:
 
     Args:
         images: number of test images that were trained on, themselves or as the same COCO photo.
-        total: number of test images.
         equal: number of ``images`` that are byte-identical to training images.
     """
     count = f"{images:,} of {total:,} test images ({images / total:.1%})"
@@ -165,9 +163,6 @@ def hold_out(source: PlanRows, share: float) -> Withheld:
     Args:
         source: the index of the real source, or of the counterfactual one if it is the only source.
         share: the share of groups to hold out, in (0, 1).
-
-    Raises:
-        UserError: if nothing is left to train on.
     """
     groups = np.asarray(source.groups)
     places = _places(groups)
@@ -192,9 +187,6 @@ def withhold(source: PlanRows, share: float) -> Withheld:
     Args:
         source: the index of the counterfactual source.
         share: the share of sets to hold out, in (0, 1).
-
-    Raises:
-        UserError: if that is less than one set, or all of them.
     """
     groups, sets = np.asarray(source.groups), np.asarray(source.sets)
     starts = np.flatnonzero(np.r_[True, sets[1:] != sets[:-1]])
@@ -229,7 +221,6 @@ class AskedPhotos:
 
     Attributes:
         groups: codes of the COCO ids, uint64, or of an empty text if the id is unknown.
-        images: the numbers of the images.
         contents: codes of the images' bytes, uint64.
         files: the numbers of the files: each image is a file of its own.
     """
@@ -257,7 +248,6 @@ def find_question_leaks(
 
     Args:
         trained: the images that the run learnt from.
-        asked: the images of the set.
 
     Returns:
         The leaks, and the keys of the leaked images of the set.

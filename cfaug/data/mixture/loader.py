@@ -35,7 +35,6 @@ class Share:
     Attributes:
         rows: (source, row) of this process's examples, int64 (n, 2).
         whole: (source, row) of all examples of the batch, rank by rank, int64 (global_size, 2).
-        rank: the rank of this process.
         world: the number of processes that share the batch.
     """
 
@@ -50,7 +49,6 @@ class Examples(Dataset[Batch]):
 
     Args:
         indexes: the indexes of the real and the counterfactual source; ``None`` for one not in use.
-        transform: the image transform of the model.
         rows: the total number of examples, which decides whether pixels are kept.
         kept: a cache of pixels shared with other runs, used in place of this run's own.
         captions: captions of the counterfactual source's images; ``None`` leaves them unchanged.
@@ -358,7 +356,6 @@ class Slab:
     image rather than half of one.
 
     Args:
-        places: the capacity, in images.
         size: the side of an image in pixels.
     """
 

@@ -60,11 +60,7 @@ def largest_size(real: int, counterfactual: int, cf_ratio: float) -> int:
 
 
 def choose_total(available: tuple[int, int], cf_ratio: float, size: int | None) -> int:
-    """Return the total of a mixture by ratio, before the split.
-
-    Raises:
-        UserError: if there are not enough examples, with their number.
-    """
+    """Return the total of a mixture by ratio, before the split."""
     largest = largest_size(*available, cf_ratio)
     total = largest if size is None else size
     there = f"{available[REAL]} real and {available[COUNTERFACTUAL]} counterfactual examples"
@@ -105,9 +101,6 @@ def plan_mixture(
         validation: the share held out for validation, in [0, 1).
         split: the unit of the split: ``group``, or ``random`` for single rows.
         eligible: the rows of each source that may be drawn, see ``make_pool``.
-
-    Raises:
-        UserError: if there are not enough examples, with their number.
     """
     check(cf_ratio, Share, "data.cf_ratio")
     pool = make_pool(real, counterfactual, seed=seed, split=split, eligible=eligible)
@@ -120,11 +113,7 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
     """Draw the rows that the data settings request.
 
     Args:
-        settings: the data settings, with a seed.
         sources: the opened sources: those in ``settings.needed``, and the control's.
-
-    Raises:
-        UserError: if there are not enough examples.
     """
     assert settings.seed is not None
     barred = find_barred(settings, sources.real, sources.counterfactual, sources.control)

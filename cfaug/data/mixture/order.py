@@ -22,9 +22,7 @@ def epoch_order(
     """Return every position of ``mixture.train`` once, int64 (n,), in the order of training.
 
     Args:
-        mixture: the plan.
         data_seed: the data seed, ``data.seed``.
-        seed: the seed of the run.
         epoch: the number of the epoch, from 0.
         batch_size: global batch size; only ``stratify`` and ``pairs_in_batch`` depend on it.
         stratify: whether every batch has its share of counterfactuals, rounded up or down;
@@ -180,7 +178,6 @@ def pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:
 
     Args:
         sizes: the sizes of the units, int (n,), each at least 1, in random order.
-        batch_size: the size of a batch.
 
     Returns:
         A permutation of the units, int64 (n,).

@@ -50,7 +50,6 @@ class Pool:
         keys: key of every row of each source, uint64; rows with equal keys go to the same side of
             the split.
         rows: rows of each source that may be drawn, int64, in the order of their keys.
-        seed: seed of the order.
         split: whether keys belong to groups or to single rows.
     """
 
@@ -97,9 +96,6 @@ class MixturePlan(Protocol):
         Args:
             pool: the rows that may be drawn.
             validation: the share held out for validation, in [0, 1).
-
-        Raises:
-            UserError: if there is nothing to train on.
         """
         ...
 
@@ -156,9 +152,6 @@ def share_out(total: int, counterfactual: int, ratio: Fraction, validation: floa
         counterfactual: number of counterfactual examples among them.
         ratio: the exact share that ``counterfactual`` was rounded from.
         validation: the share held out for validation, in [0, 1).
-
-    Raises:
-        UserError: if nothing is left to train on.
     """
     train = int((1 - decimal(validation)) * total)
     if train == 0:
@@ -177,9 +170,6 @@ def divide(pool: Pool, wanted: Wanted) -> Mixture:
 
     Each source's rows are taken in their order, so that only the last group is cut; train is exact,
     and validation takes rows of the other groups, up to its share.
-
-    Raises:
-        UserError: if a validation split is requested and no group is left for it.
     """
     train, held, dropped = [], [], 0
     for source in (REAL, COUNTERFACTUAL):
@@ -261,9 +251,6 @@ def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
 
     If several real rows match, one is taken per set, in file order; several sets made from one real
     row all find that row.
-
-    Raises:
-        UserError: if no real row is found.
     """
     wanted = Counter[tuple[int, str]]()
     originals = []

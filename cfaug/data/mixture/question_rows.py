@@ -46,12 +46,7 @@ class QuestionRows:
 
     Args:
         source: the set, as the user named it.
-        images: the images of the set, with their questions.
-        counterfactual: whether to take the counterfactual questions, or all others.
         digest_of: a function that returns a digest of an image's content, equal for equal images.
-
-    Raises:
-        UserError: if no question is left, or an image cannot be read.
     """
 
     extra_names: tuple[str, ...] = ()

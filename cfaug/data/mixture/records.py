@@ -135,8 +135,6 @@ def random_keys(codes: np.ndarray, seed: int, *names: Name) -> np.ndarray:
 
     Args:
         codes: the codes, uint64 (n,).
-        seed: the seed of the stream.
-        names: the names of the stream.
 
     Returns:
         The keys, uint64 (n,).

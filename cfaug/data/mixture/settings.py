@@ -219,9 +219,6 @@ class DataSettings:
 
         >>> DataSettings(None, None, batch_size=64).steps_per_epoch(130)
         3
-
-        Raises:
-            UserError: if the epoch has no batch.
         """
         whole, part = divmod(rows, self.batch_size)
         steps = whole + bool(part and not self.drop_last)

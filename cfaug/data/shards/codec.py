@@ -33,9 +33,6 @@ def image_extension(data: bytes, name: str) -> str:
 
     >>> image_extension(bytes([255, 216, 255, 224]), "a")
     'jpg'
-
-    Raises:
-        UserError: unless it is PNG, JPEG or WebP.
     """
     for at, magic, extension in MAGIC:
         if data[at : at + len(magic)] == magic:
@@ -88,15 +85,8 @@ def build_set(
     """Make a set from the content of its members' files.
 
     Args:
-        key: the key of the set.
-        group: the group of the set.
         members: (caption, encoded image, result of ``describe_member``) of each member, in order.
-        scores: {name: score} of the set.
         provenance: the origin of the set, JSON.
-
-    Raises:
-        UserError: if images of one name differ, or a value is invalid.
-        KeyError, TypeError: if a value is missing or of another type.
     """
     images: dict[str, bytes] = {}
     found = []
@@ -117,11 +107,7 @@ def build_set(
 
 
 def decode_set(samples: Sequence[Mapping[str, bytes]], where: str) -> CounterfactualSet:
-    """Make a set from its members' files, ``{extension: content}`` each, in order.
-
-    Raises:
-        UserError: if a file is missing or the members contradict each other, naming ``where``.
-    """
+    """Make a set from its members' files, ``{extension: content}`` each, in order."""
     try:
         return _decode(samples)
     except UserError as error:
@@ -166,13 +152,8 @@ def scan(tar_file: Path, hidden: Counter[str] | None = None) -> Iterator[tuple[s
     """Yield (key, sample) for each run of members with one key.
 
     Args:
-        tar_file: the tar.
         hidden: counts the members that are left out because a part of their name is hidden, by that
             part; ``None`` does not count them.
-
-    Raises:
-        UserError: naming the tar and the member, for a truncated tar, a link, a path that leads out
-            of the shard, a pickle, or a dot in a key.
     """
     key, sample = None, Sample()
     try:

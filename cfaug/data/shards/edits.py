@@ -49,11 +49,7 @@ def read_caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
 
 
 def require_commit(folder: Path, number: int) -> dict[str, Any]:
-    """Return the commit of a shard's edits.
-
-    Raises:
-        UserError: if there are no edits of the shard.
-    """
+    """Return the commit of a shard's edits."""
     commit = read_caption_commit(folder, number)
     if commit is None:
         raise UserError(
@@ -69,25 +65,15 @@ def read_edits(
     """Return a shard's examples with the editor's results.
 
     Args:
-        folder: the folder of all shards.
-        number: the number of the shard.
         find_image: a function that returns the source image of an example by its key; ``None``
             gives images with only a known digest.
-
-    Raises:
-        UserError: if the shard was not edited, the file differs from its commit, or the image of an
-            example is missing or has changed since it was edited.
     """
     file = folder / FOLDER / f"{number:05d}.jsonl"
     return [_read(line, find_image, file) for line in read_lines(folder, number)]
 
 
 def read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
-    """Return the lines of a shard's edits, after verifying them.
-
-    Raises:
-        UserError: if the lines differ from their commit, or the shard was not edited.
-    """
+    """Return the lines of a shard's edits, after verifying them."""
     commit = require_commit(folder, number)
     file = folder / FOLDER / f"{number:05d}.jsonl"
     try:
@@ -160,11 +146,7 @@ def read_proposals(
 
 
 def read_all_edits(folder: Path) -> Iterator[tuple[Example, Edited]]:
-    """Yield the examples of every shard edited so far, with the editor's results.
-
-    Raises:
-        UserError: if ``read_edits`` raises one.
-    """
+    """Yield the examples of every shard edited so far, with the editor's results."""
     for number in committed_captions(folder):
         yield from read_edits(folder, number)
 

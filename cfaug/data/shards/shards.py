@@ -30,12 +30,7 @@ KIND = "cfaug-shards"
 def write_shards(
     sets: Iterable[CounterfactualSet], folder: Path, *, sets_per_shard: int = 1000
 ) -> dict[str, Any]:
-    """Write sets to ``folder`` and return its card; the same sets give the same bytes.
-
-    Raises:
-        UserError: for a duplicated key, if the disk is full, or if the folder has further shards
-            beyond these sets; shards already committed stay as they are.
-    """
+    """Write sets to ``folder`` and return its card; the same sets give the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     keys: set[str] = set()
     stream = iter(sets)
@@ -70,14 +65,9 @@ def write_shard(
 
     Args:
         sets: the sets of the shard; may be empty.
-        folder: the folder of all shards, which must exist.
-        number: the number of the shard.
         about: further fields of the commit, JSON.
         beside: further files of the shard by suffix, such as ``.parquet``, written before the
             commit, which has their hashes.
-
-    Raises:
-        UserError: if the disk is full or cannot be written; the shard does not exist then.
     """
     files = [file for one in sets for file in encode_set(one)]
     stem = folder / f"{number:05d}"
@@ -135,12 +125,7 @@ def _write_tar(files: list[tuple[str, bytes]], handle: BinaryIO) -> tuple[int, s
 
 
 def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return (tar, commit) of every complete shard, in order.
-
-    Raises:
-        UserError: if a commit cannot be read or has another format, or its tar is missing or has
-            another length.
-    """
+    """Return (tar, commit) of every complete shard, in order."""
     found = (
         (file.with_suffix(".tar"), _commit(file)) for file in sorted(folder.glob("[0-9]*.json"))
     )
@@ -148,12 +133,7 @@ def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 
 
 def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return ``list_committed``, after checking that no shard lacks its commit.
-
-    Raises:
-        UserError: if ``list_committed`` raises one, or ``card.json`` counts a shard without a
-            commit, which would be left out.
-    """
+    """Return ``list_committed``, after checking that no shard lacks its commit."""
     found = list_committed(folder)
     there = {tar.name for tar, _ in found}
     lost = [name for name in _card(folder).get("shards", ()) if name not in there]
@@ -192,11 +172,7 @@ def _card(folder: Path) -> dict[str, Any]:
 
 
 def read_commit(folder: Path, number: int) -> dict[str, Any] | None:
-    """Return the commit of one shard, ``None`` if it does not exist.
-
-    Raises:
-        UserError: if ``list_committed`` would raise one for this shard.
-    """
+    """Return the commit of one shard, ``None`` if it does not exist."""
     return _commit(folder / f"{number:05d}.json")
 
 
@@ -243,11 +219,7 @@ def summarise(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any
 
 
 def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
-    """Yield the sets of every complete shard, in order.
-
-    Raises:
-        UserError: if a shard is damaged or lacks its commit, naming the shard and member.
-    """
+    """Yield the sets of every complete shard, in order."""
     for tar_file, commit in list_complete(folder):
         count = 0
         try:
@@ -262,11 +234,7 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
 
 
 def read_scores(folder: Path) -> dict[str, dict[str, float]]:
-    """Return the scores of the sets of every complete shard, by their keys; no image is read.
-
-    Raises:
-        UserError: if a shard is damaged or a score is not a number, naming the shard and member.
-    """
+    """Return the scores of the sets of every complete shard, by their keys; no image is read."""
     found: dict[str, dict[str, float]] = {}
     for tar_file, _ in list_complete(folder):
         with require_regular(tar_file).open("rb") as handle:

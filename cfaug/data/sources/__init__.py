@@ -124,9 +124,6 @@ def check_source(path: Path, image_roots: Sequence[Path] = ()) -> None:
     Args:
         path: the resolved path of a folder, of a list, or ``FOLDER:SPLIT``.
         image_roots: absolute folders, besides its own, to which links may lead.
-
-    Raises:
-        UserError: naming the link.
     """
     home = path if path.is_dir() else split_home(path)[0]
     if home.is_dir():
@@ -138,9 +135,6 @@ def split_folder(path: Path) -> Path:
 
     A split of Karpathy's, of SNLI-VE or of parquet files is not a folder, and is returned
     unchanged.
-
-    Raises:
-        UserError: if the folder has no such split.
     """
     home, split = split_home(path)
     if split is None or not home.is_dir() or KARPATHY.selects(path):
@@ -175,9 +169,6 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     Args:
         path: the folder, or a list that can be named as a source.
         image_roots: absolute folders, besides the list's own, in which a list may name images.
-
-    Raises:
-        UserError: if it does not exist, cannot be read, or has no known form.
     """
     try:
         if path.is_dir() and OWN_SHARDS.recognises(path):
@@ -225,11 +216,7 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
 
 
 def _refuse_saved(path: Path) -> None:
-    """Refuse a folder of ``datasets.save_to_disk``.
-
-    Raises:
-        UserError: with the way to write parquet of it.
-    """
+    """Refuse a folder of ``datasets.save_to_disk``."""
     saved = (path / "state.json").is_file() and next(path.glob("*.arrow"), None) is not None
     if saved or (path / "dataset_dict.json").is_file():
         raise UserError(
@@ -240,11 +227,7 @@ def _refuse_saved(path: Path) -> None:
 
 
 def item_list(path: Path) -> ItemList | None:
-    """Return the reader of the compositional test in a folder, ``None`` if there is none.
-
-    Raises:
-        UserError: if it has several.
-    """
+    """Return the reader of the compositional test in a folder, ``None`` if there is none."""
     found = [one for one in ITEM_LISTS if one.recognises(path)]
     if len(found) > 1:
         raise UserError(

@@ -30,7 +30,6 @@ class ListedSet:
 
     Attributes:
         name: the name of the set, from which its key is made.
-        group: the group of all rows.
         where: the place at which the list names the set, for messages.
         members: (image, caption) of each member; images are paths relative to the source's folder.
         negatives: {number of a member: captions that are wrong about its image}.
@@ -47,12 +46,7 @@ class ListedSet:
     is_set: bool = False
 
     def check(self) -> None:
-        """Refuse counterfactuals without a change, and negatives that are right.
-
-        Raises:
-            UserError: if a counterfactual has the original's caption or repeats another member, or
-                a negative is also a caption.
-        """
+        """Refuse counterfactuals without a change, and negatives that are right."""
         for number, texts in self.negatives.items():
             image = self.members[number][0]
             right = next((text for text in texts if (image, text) in self.members), None)
@@ -117,9 +111,6 @@ class CaptionList:
         """Yield the rows, with the captions of an image and the members of a set adjacent.
 
         Photos and sets are in the order in which the list first names them.
-
-        Raises:
-            UserError: if a line is invalid, naming it.
         """
         errors = ErrorCollector()
         for one in self._sets(path):
@@ -218,11 +209,7 @@ class _Lines:
 def with_negatives(
     texts: Sequence[str], columns: Columns, record: Mapping[str, Any], where: str
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Return each caption with its negatives: one each if the numbers are equal, otherwise all.
-
-    Raises:
-        UserError: if a negative is not text, or equals one of the captions, naming ``where``.
-    """
+    """Return each caption with its negatives: one each if the numbers are equal, otherwise all."""
     if not columns.negatives:
         return [(text, ()) for text in texts]
     found = (record[name] for name in columns.negatives)
@@ -238,11 +225,7 @@ def with_negatives(
 
 
 def image_name(name: Any, where: str) -> str:
-    """Return the file name of an image in a list.
-
-    Raises:
-        UserError: if the value is not a file name, naming ``where``.
-    """
+    """Return the file name of an image in a list."""
     if not isinstance(name, str) or not name.strip():
         raise UserError(f"{where}: the image should be the name of a file, not {name!r}")
     return os.path.normpath(name.strip())
@@ -327,11 +310,7 @@ class PairedFolders:
         return files_identity([*(one for one in lists if one is not None), *texts, *images])
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the original and the counterfactual of every pair, by name.
-
-        Raises:
-            UserError: if an image has no partner or no caption, naming it.
-        """
+        """Yield the original and the counterfactual of every pair, by name."""
         sides = self._known(path)
         images = [_by_name(side, images_below(side)) for side in sides]
         texts, errors = _texts(path, sides, images), ErrorCollector()

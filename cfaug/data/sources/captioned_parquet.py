@@ -77,22 +77,13 @@ class CaptionedParquet:
         return Description(columns.used, columns.unused)
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the split's files, after checking its columns.
-
-        Raises:
-            UserError: if no split is named and there are several, if there is no such split, or if
-                the columns are ambiguous.
-        """
+        """Return names, sizes and times of the split's files, after checking its columns."""
         files = split_files(path)
         self._columns(files[0])
         return files_identity(files)
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the sets: the captions of each photo, and the members of each set.
-
-        Raises:
-            UserError: if something is missing or damaged, naming file and row.
-        """
+        """Yield the sets: the captions of each photo, and the members of each set."""
         files, errors = split_files(path), ErrorCollector()
         columns = self._columns(files[0])
         image, _ = columns.members[0]
@@ -133,11 +124,7 @@ def _image_columns(file: Path) -> list[str]:
 
 
 def split_files(path: Path) -> list[Path]:
-    """Return the parquet files of a folder, or of the split that ``FOLDER:SPLIT`` names.
-
-    Raises:
-        UserError: if no split is named and there are several, or there is no such split.
-    """
+    """Return the parquet files of a folder, or of the split that ``FOLDER:SPLIT`` names."""
     home, named = split_home(path)
     files = parquet_files(home)
     splits: dict[str | None, list[Path]] = {}
@@ -296,9 +283,6 @@ def rebuild_set(
         members: the members, in order.
         named: the set's ``id`` and ``group``.
         about: the values without their own column.
-
-    Raises:
-        UserError: if something is missing or invalid, naming the row.
     """
     where = members[0][0]
     rows = []

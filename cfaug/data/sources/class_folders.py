@@ -98,13 +98,7 @@ class ImageFolder:
         return [captions, *files_identity([*_lists(path, home), *images])]
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield every image with its class.
-
-        Raises:
-            UserError: if the folders are splits with classes inside, and none is named; or if they
-                are not classes: there is only one, their names mean something else, or a list
-                beside them has captions of their images.
-        """
+        """Yield every image with its class."""
         errors, images = ErrorCollector(), images_below(path)
         home = _class_home(path, images)
         tops = _tops(images, home)
@@ -141,12 +135,7 @@ def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -
 
 
 def _lists(path: Path, home: Path) -> list[Path]:
-    """Return the unread lists beside class folders, or in a folder beside them.
-
-    Args:
-        path: the source.
-        home: the folder of the class folders, ``path`` or below it.
-    """
+    """Return the unread lists beside class folders, or in a folder beside them."""
     between = [one for one in (home, *home.parents) if one == path or path in one.parents]
     beside = [folder for folder, images, _ in walk(path) if not images and folder.parent == path]
     found = (file for folder in dict.fromkeys([*between, *beside]) for file in folder.iterdir())
@@ -211,11 +200,7 @@ class Food101:
         return files_identity([self._known(path) / FOOD_TEST, *self.files(path)])
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the images of the test split with their classes, in the list's order.
-
-        Raises:
-            UserError: for a path that leads out of the folder or does not exist, naming the line.
-        """
+        """Yield the images of the test split with their classes, in the list's order."""
         home, errors = self._known(path), ErrorCollector()
         lines = (home / FOOD_TEST).read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, 1):
@@ -280,11 +265,7 @@ class LabelList(CaptionList):
         return replace(Description.of_columns(used, there), left_out=tuple(other_lists(path)))
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield every image with its class.
-
-        Raises:
-            UserError: if a line is invalid, naming it.
-        """
+        """Yield every image with its class."""
         errors, sets = ErrorCollector(), self._sets(path)
         labels = {one.members[0][1] for one in sets}
         if len(labels) == 1:
@@ -329,11 +310,7 @@ def _has_label_alone(record: Mapping[str, Any]) -> bool:
 
 
 def _columns(record: Mapping[str, Any], where: str) -> Sequence[str]:
-    """Return the columns of the image and of the class.
-
-    Raises:
-        UserError: if one is missing or ambiguous.
-    """
+    """Return the columns of the image and of the class."""
     names = [name for name, value in record.items() if value not in (None, "")]
     found = [one_column(names, IMAGE, "image", where), one_column(names, LABEL, "class", where)]
     for what, column, wanted in zip(("image", "class"), found, (IMAGE, LABEL), strict=True):
@@ -346,11 +323,7 @@ def _columns(record: Mapping[str, Any], where: str) -> Sequence[str]:
 
 
 def _read_label(value: object, where: str) -> str:
-    """Return the name of a class.
-
-    Raises:
-        UserError: if it is neither a text nor a whole number, which a file of names may explain.
-    """
+    """Return the name of a class."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and value.strip():

@@ -59,11 +59,7 @@ class Coco:
         return files_identity([annotations, *images_below(images)])
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the captions of each photo together, photos in the order of ``images``.
-
-        Raises:
-            UserError: if an entry is missing or invalid, naming it.
-        """
+        """Yield the captions of each photo together, photos in the order of ``images``."""
         annotations, folder = self._known(path)
         errors = ErrorCollector()
         for photo in photos_of(json_file(annotations), annotations):
@@ -79,11 +75,7 @@ class Coco:
         return found
 
     def _split(self, path: Path) -> tuple[Path, Path] | None:
-        """Return the annotations and the images of a split.
-
-        Raises:
-            UserError: if there are several, or there are annotations without images.
-        """
+        """Return the annotations and the images of a split."""
         own = path.parent / ANNOTATIONS / f"captions_{path.name}.json"
         if own.is_file():
             return own, path
@@ -114,10 +106,6 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
 
     Args:
         about: the content of the file.
-        file: the file, for messages.
-
-    Raises:
-        UserError: if an entry is missing or invalid, naming it.
     """
     errors = ErrorCollector()
     photos: dict[str, Photo] = {}
@@ -158,11 +146,7 @@ def photo_key(photo: str) -> str:
 
 
 def entries(about: Any, name: str, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (place, entry) of a list of objects in a JSON file.
-
-    Raises:
-        UserError: if the list is missing, or an entry is invalid, naming it.
-    """
+    """Yield (place, entry) of a list of objects in a JSON file."""
     found = about.get(name) if isinstance(about, dict) else None
     if not isinstance(found, list):
         raise UserError(f"{file}: there should be a list {name!r}")
@@ -224,12 +208,7 @@ class Karpathy:
         return [split, *files_identity([file, *self.files(path)])]
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the rows with the captions of each photo adjacent, in the list's order.
-
-        Raises:
-            UserError: if no split is named and there are several, or there is no such split; naming
-                the entry, if something is missing or damaged.
-        """
+        """Yield the rows with the captions of each photo adjacent, in the list's order."""
         home, named = _home(path)
         file = self._list(home)
         assert file is not None
@@ -247,11 +226,7 @@ class Karpathy:
         errors.report()
 
     def _list(self, home: Path) -> Path | None:
-        """Return the list of a folder.
-
-        Raises:
-            UserError: if there are several.
-        """
+        """Return the list of a folder."""
         for folder in LISTS:
             lists = (home / folder).glob("dataset_*.json")
             found = sorted(file for file in lists if file.name not in OTHER_LISTS)

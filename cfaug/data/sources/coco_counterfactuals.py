@@ -70,10 +70,6 @@ class CocoCounterfactuals:
         """Yield a set of two members for each line.
 
         The group is the COCO photo, so that no split separates a pair from its photo.
-
-        Raises:
-            UserError: if a pair has a missing or unreadable image, naming line and id; all lines
-                are checked before any set is yielded.
         """
         home = self._home(path)
         assert home is not None

@@ -61,7 +61,6 @@ class Columns:
             without one.
         group: the column that names the photo of an example; ``None`` without one.
         id: the column that names the example; ``None`` without one.
-        unused: every other column.
     """
 
     members: tuple[tuple[str, str], ...]
@@ -91,13 +90,9 @@ def one_column(
     """Return the only one of ``names`` that is in ``wanted``, or ``None``.
 
     Args:
-        names: the names of the existing columns.
         wanted: the usual names, in lower case.
         what: the content of the column, such as ``image``, for the error.
         where: the place of the columns, for the error.
-
-    Raises:
-        UserError: if there are several, because the choice is ambiguous.
     """
     found = [name for name in names if name.lower() in wanted]
     if len(found) > 1:
@@ -117,9 +112,6 @@ def columns_of(record: Mapping[str, Any], where: str) -> Columns:
     """Return the meaning of a record's columns; null columns count as missing.
 
     A counterfactual's columns may also be empty, because a csv cannot represent null otherwise.
-
-    Raises:
-        UserError: if ``read_columns`` raises one.
     """
     names = tuple(name for name, value in record.items() if value is not None)
     if "" in record.values():
@@ -140,10 +132,6 @@ def read_columns(names: tuple[str, ...]) -> Columns:
 
     Args:
         names: the names of the columns that are not null.
-
-    Raises:
-        UserError: if a column is missing or ambiguous, or looks like a counterfactual's but has no
-            known meaning.
     """
     images, captions = _by_place(names, IMAGE), _by_place(names, CAPTION)
     further = _captions_of_one_image(images, captions)
@@ -284,11 +272,7 @@ FLICKR_TOKEN = re.compile(r"([^\t#]+)#(\d+)\t(\S.*)")
 
 
 def find_list(path: Path) -> Path | None:
-    """Return the list of a folder, by its name or as the only one; or the path, if it is a list.
-
-    Raises:
-        UserError: if several lists of images and captions have such a name.
-    """
+    """Return the list of a folder, by its name or as the only one; or the path, if it is a list."""
     files = _files(path)
     if path.is_file():
         return next((file for file in files if _names_images(file, named=True)), None)
@@ -302,11 +286,7 @@ def find_list(path: Path) -> Path | None:
 
 
 def check_one_list(path: Path, lists: Sequence[Path]) -> None:
-    """Refuse a folder with several lists of images and captions: any could be the one to read.
-
-    Raises:
-        UserError: naming all of them.
-    """
+    """Refuse a folder with several lists of images and captions: any could be the one to read."""
     found = [file for file in lists if _has_captions(file)]
     if len(found) > 1:
         raise UserError(
@@ -392,9 +372,6 @@ def image_records(file: Path) -> Iterator[Record]:
         file: a list as in ``cfaug.data.sources.lists``; a parquet of file names; a json with
             ``images`` and ``annotations`` like COCO's, or with the caption or captions of each file
             by name; LLaVA's conversations; or Flickr30k's ``results.csv`` or ``.token``.
-
-    Raises:
-        UserError: if an entry is invalid, naming file and line.
     """
     kind = file.suffix.lower()
     if kind == ".parquet":

@@ -76,11 +76,7 @@ class DetectedCaption:
 
 
 def read_detected(record: Mapping[str, Any], where: str) -> DetectedCaption:
-    """Read a line.
-
-    Raises:
-        UserError: if something is missing or invalid, naming ``where``.
-    """
+    """Read a line."""
     column = next((name for name in TEXTS if name in record), TEXTS[-1])
     extra: dict[str, Any] = {DETECTIONS: _objects(record, where)}
     if column == HYPOTHESIS and record.get(ORIGINAL):
@@ -160,11 +156,7 @@ class DetectedCaptions(PhotoList):
         return (f"{count:,} duplicated caption{'s' * (count != 1)}",) if count else ()
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the captions of each photo together, photos as the list first names them.
-
-        Raises:
-            UserError: if something is missing or invalid, naming the line.
-        """
+        """Yield the captions of each photo together, photos as the list first names them."""
         errors = ErrorCollector()
         photos: dict[str, tuple[str, DetectedCaption, list[PhotoText]]] = {}
         seen: set[tuple[str, str]] = set()
@@ -230,11 +222,7 @@ class EncodedCaptions:
         return files_identity([self._list.list_of(path)])
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the captions of each photo together.
-
-        Raises:
-            UserError: if something is missing or invalid, naming the line.
-        """
+        """Yield the captions of each photo together."""
         errors = ErrorCollector()
         together = groupby(self._list.records(self._list.list_of(path)), lambda r: _photo(r[1]))
         for number, (_, rows) in enumerate(together):
@@ -266,11 +254,7 @@ def _set(rows: Sequence[Record], number: int) -> CounterfactualSet:
 
 
 def decode_base64(cell: str, where: str) -> bytes:
-    """Return the image in a cell, in either alphabet of base64.
-
-    Raises:
-        UserError: if the cell is not base64, too large, or not an image, naming ``where``.
-    """
+    """Return the image in a cell, in either alphabet of base64."""
     if len(cell) > MAX_BYTES * 4 // 3 + 4:
         raise UserError(f"{where}: an image of {len(cell):,} characters is too large")
     try:

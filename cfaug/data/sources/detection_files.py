@@ -66,10 +66,6 @@ class DetectionFile:
         more: further files: the categories of COCO's results, Visual Genome's other file.
         column: column of our lists that names the image; ``None`` is the first of ``key``,
             ``image``, ``image_id``, ``file_name``, ``group`` and ``id`` that a line has.
-
-    Raises:
-        UserError: if the format is unknown, an id is duplicated or unknown, or a required field of
-            an object is missing, naming the file and the entry.
     """
 
     def __init__(self, file: Path, more: Sequence[Path] = (), column: str | None = None) -> None:
@@ -97,7 +93,6 @@ class DetectionFile:
         Raises:
             RejectedError: if the file lacks the image, an object's label, score or box is invalid,
                 or its box is outside the image, naming the entry.
-            UserError: if several images of the file have that name.
         """
         known = self._known(name)
         if known is None:
@@ -296,9 +291,6 @@ def read_object(entry: Mapping[str, Any], categories: Mapping[str, str]) -> Dete
         entry: an entry with ``bbox`` and ``category_id``, or with ``names``, ``x``, ``y``, ``w``
             and ``h``.
         categories: {number: name} of COCO's categories.
-
-    Raises:
-        UserError: if label, score, box or attributes are invalid.
     """
     if "bbox" in entry:
         label: Any = categories[str(entry["category_id"])]
@@ -339,11 +331,7 @@ def _corners(sides: Any) -> Any:
 
 
 def cut_to_image(one: Detection, size: tuple[int, int] | None, where: str) -> Detection:
-    """Return an object with its box clipped to the image.
-
-    Raises:
-        UserError: if nothing is left: the file belongs to another image, or to another size of it.
-    """
+    """Return an object with its box clipped to the image."""
     if one.box is None or size is None:
         return one
     box = clip_box(one.box, *size, least=SMALLEST)

@@ -63,7 +63,6 @@ def hidden_below(path: Path, named: Collection[str] = ()) -> list[str]:
     """Return a phrase about the hidden images below a folder, which are left out.
 
     Args:
-        path: the folder.
         named: the paths of images that are read all the same, because a list names them.
     """
     counts = Counter[str]()
@@ -147,9 +146,6 @@ def locate(
         roots: further absolute folders in which a list may name images; no others are searched, so
             that a list from others cannot probe this disk.
         folders: folders below the list's in which the image may be.
-
-    Raises:
-        UserError: if the image leads out of the folder or does not exist, naming ``where``.
     """
     inside = not PurePath(image).is_absolute() and ".." not in PurePath(image).parts
     targets = [Path(os.path.normpath(path / folder / image)) for folder in folders]
@@ -211,11 +207,7 @@ class SidecarText:
 
 
 def sidecar_lines(image: Path) -> list[str]:
-    """Return the captions in the text beside an image, one from each line.
-
-    Raises:
-        UserError: if the text is missing, unreadable or empty, naming its file.
-    """
+    """Return the captions in the text beside an image, one from each line."""
     file = image.with_suffix(".txt")
     try:
         lines = [

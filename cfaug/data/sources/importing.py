@@ -36,9 +36,6 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
     """Yield the sets of a folder in a released form (or of our own shards), one at a time.
 
     ``write_shards(import_sets(folder), shards)`` makes shards of it.
-
-    Raises:
-        UserError: if the form is unknown, or something is missing or damaged, naming file and row.
     """
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
@@ -58,11 +55,7 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
 
 
 def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
-    """Return the shards of a released folder, writing them unless they exist for this content.
-
-    Raises:
-        UserError: if the content is damaged or there is no space; nothing is kept then.
-    """
+    """Return the shards of a released folder, writing them unless they exist for this content."""
     try:
         identity = importer.identity(path)
     except OSError as error:

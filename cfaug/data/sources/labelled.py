@@ -45,9 +45,7 @@ def make_labelled_set(
     """Return a set of one image with its class.
 
     Args:
-        key: the key of the set.
         label: the name of the class.
-        image: the encoded image.
         kind: the kind of the source, for the set's provenance.
         texts: the captions; if empty, the caption is "a photo of a {c}".
     """
@@ -105,11 +103,7 @@ class LabelledParquet:
         return ":" in path.name and not path.exists() and self.recognises(path)
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the split's files, and the column of captions.
-
-        Raises:
-            UserError: if there is only a training split without captions, or several sets.
-        """
+        """Return names, sizes and times of the split's files, and the column of captions."""
         files = _test_files(path)
         text = _columns(files[0]).text
         return [*files_identity(files), *([] if text is None else [text])]
@@ -129,11 +123,7 @@ class LabelledParquet:
         )
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the image of each row.
-
-        Raises:
-            UserError: if an image or class is invalid, naming file and row.
-        """
+        """Yield the image of each row."""
         files, errors = _test_files(path), ErrorCollector()
         columns = _columns(files[0])
         classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, columns.label)
@@ -283,11 +273,7 @@ class CifarBinary:
         return files_identity([home / layout.test, home / layout.names])
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield every test image as PNG.
-
-        Raises:
-            UserError: if the file is not a whole number of records, or has an unknown class.
-        """
+        """Yield every test image as PNG."""
         home, layout = self._known(path)
         file = home / layout.test
         names = [

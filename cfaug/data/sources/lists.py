@@ -41,9 +41,6 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
             objects).
         longest_field: maximum number of characters in a field, for fields with an image; ``None``
             is ``csv``'s limit, beyond which a quote is probably not closed.
-
-    Raises:
-        UserError: if a record is invalid, naming the file and the line.
     """
     kind = file.suffix.lower()
     if kind == ".json":
@@ -60,10 +57,6 @@ def text_lines(file: Path) -> Iterator[tuple[str, str]]:
     r"""Yield (place, line) for every line of a text file, with its line end and without a BOM.
 
     Lines end at ``\n``; a ``\r`` before it belongs to the end.
-
-    Raises:
-        UserError: if a line is not UTF-8, has a NUL byte or is too long, naming it, or if the file
-            cannot be read.
     """
     try:
         with require_regular(file).open("rb") as handle:
@@ -93,11 +86,7 @@ def _lines(file: Path, handle: BinaryIO) -> Iterator[tuple[str, str]]:
 
 
 def _json_object(text: str, where: str) -> dict[str, Any]:
-    """Parse a JSON object.
-
-    Raises:
-        UserError: if the text is not a JSON object, or has a duplicated name.
-    """
+    """Parse a JSON object."""
     record = parse_json(text, where)
     if not isinstance(record, dict):
         raise UserError(f"{where} should be a JSON object")
@@ -105,12 +94,7 @@ def _json_object(text: str, where: str) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Parse JSON.
-
-    Raises:
-        UserError: if the text is not JSON, an object in it has a duplicated name, or a text in it
-            is not Unicode.
-    """
+    """Parse JSON."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -134,11 +118,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def require_unicode(text: str, where: str) -> str:
-    r"""Return a text that can be encoded: JSON's ``\ud800`` is a lone surrogate.
-
-    Raises:
-        UserError: if the text has a lone surrogate, naming ``where``.
-    """
+    r"""Return a text that can be encoded: JSON's ``\ud800`` is a lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -147,22 +127,14 @@ def require_unicode(text: str, where: str) -> str:
 
 
 def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (place, object) of every line of a jsonl file that is not blank.
-
-    Raises:
-        UserError: if a line is not a JSON object, naming the file and the line.
-    """
+    """Yield (place, object) of every line of a jsonl file that is not blank."""
     for where, line in text_lines(file):
         if line.strip():
             yield where, _json_object(line, where)
 
 
 def json_file(file: Path) -> Any:
-    """Parse a file of JSON.
-
-    Raises:
-        UserError: if the file cannot be read or is not JSON.
-    """
+    """Parse a file of JSON."""
     try:
         return parse_json(require_regular(file).read_bytes(), str(file))
     except OSError as error:
@@ -189,9 +161,6 @@ def table_records(
         longest_field: maximum number of characters in a field; see ``list_records``.
         unquoted: whether the second of two columns may contain the separator without quotes, as
             captions of Flickr8k do.
-
-    Raises:
-        UserError: if a record is invalid, naming the file and the line.
     """
     lines = (line for _, line in text_lines(file))
     head = [*islice(lines, 2)]
@@ -251,10 +220,6 @@ def _delimiter(file: Path, head: Sequence[str]) -> str:
     """Return the separator of fields: open_clip's lists have tabs, whatever their extension.
 
     Of several in the header it is the one that divides the next line into as many fields, the most.
-
-    Args:
-        file: the table.
-        head: its first two lines, or fewer.
     """
     header = head[0] if head else ""
     if file.suffix.lower() == ".tsv" or "\t" in header:
@@ -329,9 +294,6 @@ def read_texts(cell: object, where: str) -> list[str]:
     Args:
         cell: the cell: a text, or a list from JSON.
         where: the place of the cell, for errors.
-
-    Raises:
-        UserError: if the cell is not such a list, or a text is not Unicode, naming ``where``.
 
     >>> read_texts("['dog', \"dog's tail\", ]", "line 2")
     ['dog', "dog's tail"]

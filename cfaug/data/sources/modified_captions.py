@@ -126,11 +126,7 @@ class ModifiedPhotos(PhotoList):
         return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the text and the modified text of each row of the list, in its order.
-
-        Raises:
-            UserError: if something is missing or invalid, naming the line.
-        """
+        """Yield the text and the modified text of each row of the list, in its order."""
         found, errors, empty = read_modified_captions(self.list_of(path)), ErrorCollector(), 0
         digests: dict[Path, Digest] = {}
         for one in found.rows:
@@ -192,10 +188,6 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
     Args:
         file: ``.csv``, ``.tsv``, ``.jsonl`` or ``.json`` with the columns named above; every cell
             is a text, even ``None`` and ``nan``.
-
-    Raises:
-        UserError: for missing columns, an empty original, an unknown label, or an ``image_id`` that
-            is neither a number nor a printed Series, naming file and line.
     """
     path, errors = Path(file).expanduser(), ErrorCollector()
     if path.suffix.lower() not in LISTS:
@@ -227,11 +219,7 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
 
 
 def label_of(record: Mapping[str, Any], where: str) -> str | None:
-    """Return a record's label: for a hypothesis one of the three, otherwise any text or ``None``.
-
-    Raises:
-        UserError: if a hypothesis has another label, or the label is not a text, naming ``where``.
-    """
+    """Return a record's label: one of three for a hypothesis, otherwise any text or ``None``."""
     if record.get(LABEL) in (None, ""):
         return None
     if HYPOTHESIS in record:
@@ -240,11 +228,7 @@ def label_of(record: Mapping[str, Any], where: str) -> str | None:
 
 
 def photo_of(record: Mapping[str, Any], where: str) -> tuple[str, str] | None:
-    """Return the id of a record's photo, from ``image_id``, and COCO's name of its file.
-
-    Raises:
-        UserError: if the id is neither a whole number nor a Series of one, naming ``where``.
-    """
+    """Return the id of a record's photo, from ``image_id``, and COCO's name of its file."""
     found = record.get(PHOTO)
     if found in (None, ""):
         return None

@@ -37,10 +37,8 @@ class ParquetImporter:
         kind: the kind of the source, in its index.
         form: the name of the form in reports.
         description: the description of the form, for the error that lists the forms.
-        columns: the columns, all of which must exist.
         also: further columns that are read if they exist.
         set_columns: the columns that identify a set of several rows; empty if a row is a set.
-        build: a function that makes a set from its rows.
         path_name: a function that returns a part of a set's name from the path of a row's image, or
             ""; ``None`` for no such part.
     """
@@ -80,12 +78,7 @@ class ParquetImporter:
         return files_identity(parquet_files(path))
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield every set as soon as its last row is read.
-
-        Raises:
-            UserError: if something is missing or damaged, naming file and row, or if the rows of a
-                set are too far apart.
-        """
+        """Yield every set as soon as its last row is read."""
         errors = ErrorCollector()
         for rows in self._group_rows(path) if self._set_columns else self._single(path):
             with errors.collect():
@@ -132,11 +125,7 @@ def parquet_files(path: Path) -> list[Path]:
 
 
 def open_parquet(file: Path) -> Any:
-    """Open a parquet file.
-
-    Raises:
-        UserError: if the file is not valid parquet, naming it.
-    """
+    """Open a parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -149,11 +138,7 @@ def open_parquet(file: Path) -> Any:
 
 
 def column_names(file: Path) -> list[str]:
-    """Return the columns of a parquet file, in order.
-
-    Raises:
-        UserError: if the file cannot be opened, naming it.
-    """
+    """Return the columns of a parquet file, in order."""
     with open_parquet(file) as table:
         return list(table.schema_arrow.names)
 
@@ -166,13 +151,9 @@ def records(
     """Yield (place, row) of every file, in order.
 
     Args:
-        files: the files to read.
         columns: columns of a row, all of which must exist, or ``COLUMN.PART`` for a part, if the
             column has it; ``None`` is all columns.
         needed: further columns that must exist.
-
-    Raises:
-        UserError: if a file cannot be read or lacks a column, naming it.
     """
     import pyarrow as pa
 
@@ -214,11 +195,7 @@ def _image_bytes(record: dict[str, Any]) -> int:
 
 
 def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
-    """Return the encoded image in a column, after checking it.
-
-    Raises:
-        UserError: if the image is missing or invalid, naming ``where``.
-    """
+    """Return the encoded image in a column, after checking it."""
     image = record.get(name)
     data = image.get("bytes") if isinstance(image, dict) else image
     if not isinstance(data, bytes):

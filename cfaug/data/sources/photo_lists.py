@@ -34,10 +34,8 @@ class PhotoText:
     """A text about a photo.
 
     Attributes:
-        text: the text, as one line.
         label: the class of the text; ``None`` without one.
         extra: {name: value}, further values of the list, JSON.
-        edited: whether it is an edit of the previous text.
     """
 
     text: str
@@ -111,11 +109,7 @@ class PhotoList:
         return list_records(file, LONGEST_LINE)
 
     def list_of(self, path: Path) -> Path:
-        """Return the list to read.
-
-        Raises:
-            UserError: if the folder has several.
-        """
+        """Return the list to read."""
         files = self.lists(path)
         if len(files) > 1:
             raise UserError(f"{path} has several lists; name one of {', '.join(map(str, files))}")
@@ -144,12 +138,7 @@ class PhotoList:
         return files_identity([self.list_of(path), *self.files(path)])
 
     def photo(self, path: Path, name: str, where: str) -> Path:
-        """Return the file of a photo that the list names.
-
-        Raises:
-            UserError: if the photo is missing, or leads out of the permitted folders, naming
-                ``where``.
-        """
+        """Return the file of a photo that the list names."""
         return find_photo(self.home(path), name, where, self.image_roots)
 
 
@@ -168,9 +157,6 @@ def find_photo(
         where: the place of the name, for messages.
         roots: absolute folders, besides the list's own, in which photos may lie.
         folders: folders below each of these in which the photo may be.
-
-    Raises:
-        UserError: if the photo is missing, or leads out of the permitted folders, naming ``where``.
     """
     file = _locate_photo(home, name, where, roots, folders)
     check_link(file, home, roots)
@@ -198,10 +184,7 @@ def rows_of(
     """Check a photo and yield it with each of its texts.
 
     Args:
-        key: the key of the set.
         group: the photo's name in every source.
-        file: the file of the photo.
-        texts: the texts about the photo.
         digest: the digest of a photo that was checked before; ``None`` checks it.
     """
     digest, length = digest or file_digest(file), file.stat().st_size

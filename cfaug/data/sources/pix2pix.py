@@ -109,11 +109,7 @@ class InstructPix2Pix:
         errors.report()
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the sets with images, scores, seeds, p and cfg.
-
-        Raises:
-            UserError: for an image that is missing or damaged, naming the folder and seed.
-        """
+        """Yield the sets with images, scores, seeds, p and cfg."""
         errors = ErrorCollector()
         for one in self._sets(path, errors):
             with errors.collect():

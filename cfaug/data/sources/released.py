@@ -46,12 +46,7 @@ class Importer(Protocol):
 
 
 def require_image(data: bytes, where: str) -> bytes:
-    """Return an encoded image after checking its size, header and end.
-
-    Raises:
-        UserError: if the image is too large, truncated, or not a PNG, JPEG or WebP, naming
-            ``where``.
-    """
+    """Return an encoded image after checking its size, header and end."""
     if len(data) > MAX_BYTES:
         raise UserError(f"{where}: {len(data)} bytes are too many; at most {MAX_BYTES} are read")
     check_image(lambda at, n: data[at : at + n], len(data), where)
@@ -60,11 +55,7 @@ def require_image(data: bytes, where: str) -> bytes:
 
 
 def text_field(record: dict[str, Any], name: str, where: str) -> str:
-    """Return a text or whole number of a record, as text.
-
-    Raises:
-        UserError: if the field is missing or of another type, naming ``where`` and the columns.
-    """
+    """Return a text or whole number of a record, as text."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         found = ", ".join(map(str, record))

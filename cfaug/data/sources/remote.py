@@ -86,14 +86,7 @@ def is_remote(source: str) -> bool:
 
 
 def check_scheme(source: str) -> None:
-    """Refuse an address of another scheme, which would be taken for a folder.
-
-    Args:
-        source: the source, as the user named it.
-
-    Raises:
-        UserError: naming the supported schemes, and the way for all others.
-    """
+    """Refuse an address of another scheme, which would be taken for a folder."""
     named = re.match(r"[a-z][a-z0-9+.-]*://", source, re.IGNORECASE)
     if named and not is_remote(source):
         raise UserError(
@@ -156,11 +149,6 @@ def fetch_shards(source: str, cache: Path) -> Path:
     Args:
         source: the addresses, in the form for ``expand``.
         cache: ``paths.cache``.
-
-    Raises:
-        UserError: for an address that returns nothing, not a tar or a truncated one, two shards of
-            the same name, more bytes than the limit, or copies of another address that has the same
-            hidden form.
     """
     source = hide(source)
     folder = _folder(source, cache)
@@ -206,9 +194,6 @@ def _keep_request(shards: Sequence[_Shard], limit: int) -> None:
 
     A token that was replaced leads to the same shards, another query may lead to others: the first
     copy tells.
-
-    Raises:
-        UserError: if earlier copies are of other shards.
     """
     folder, source = shards[0].file.parent, shards[0].source
     copied = next((shard for shard in shards if shard.file.is_file()), None)
@@ -232,11 +217,7 @@ def _keep_request(shards: Sequence[_Shard], limit: int) -> None:
 
 
 def _name_all(addresses: list[str]) -> list[str]:
-    """Return the file name of every shard: its own if it has one, otherwise its number.
-
-    Raises:
-        UserError: if two shards would have the same name.
-    """
+    """Return the file name of every shard: its own if it has one, otherwise its number."""
     names = []
     for number, address in enumerate(addresses):
         own = PurePosixPath(address.partition("?")[0]).name
@@ -250,11 +231,7 @@ def _name_all(addresses: list[str]) -> list[str]:
 
 
 def _limit_bytes() -> int:
-    """Return the limit of one source's size in the cache, in bytes.
-
-    Raises:
-        UserError: if the environment variable is not a number.
-    """
+    """Return the limit of one source's size in the cache, in bytes."""
     given = os.environ.get(LIMIT, str(LIMIT_GIB))
     try:
         limit = float(given)
@@ -266,11 +243,7 @@ def _limit_bytes() -> int:
 
 
 def _copy(shard: _Shard, limit: int) -> None:
-    """Copy one shard, completely or not at all.
-
-    Raises:
-        UserError: if it cannot be read, is not a complete tar, or has more bytes than ``limit``.
-    """
+    """Copy one shard, completely or not at all."""
     copied = 0
     stream: Any = None
     file = shard.file
@@ -363,9 +336,6 @@ def _check_whole(fresh: Path, shown: str) -> None:
     """Refuse a tar that is truncated or has members that no reader accepts.
 
     Servers that state no length, and pipes of commands, end early without an error.
-
-    Raises:
-        UserError: naming the shard and the member.
     """
     try:
         for _ in scan(fresh):

@@ -192,11 +192,7 @@ def clean_key(name: str) -> str:
 
 
 def caption(text: object, where: str) -> str:
-    """Return a caption as one line.
-
-    Raises:
-        UserError: if the caption is not text or is empty, naming ``where``.
-    """
+    """Return a caption as one line."""
     if not isinstance(text, str):
         raise UserError(f"{where}: the caption should be a text, not {text!r}")
     line = " ".join(text.split())
@@ -206,11 +202,7 @@ def caption(text: object, where: str) -> str:
 
 
 def captions(found: object, where: str) -> list[str]:
-    """Return the captions in a field: one, or a list of them, possibly printed in a csv.
-
-    Raises:
-        UserError: if ``caption`` raises one; an empty list counts as an empty caption.
-    """
+    """Return the captions in a field: one, or a list of them, possibly printed in a csv."""
     if isinstance(found, str) and LIST_IN_A_CELL.fullmatch(found):
         found = _list_in_a_cell(found, where)
     texts = found if isinstance(found, list) else [found]
@@ -242,9 +234,6 @@ def class_caption(label: str) -> str:
 
 def entailment_label(label: object, where: str) -> str:
     """Return a label of ``cfaug.core.types.ENTAILMENT``.
-
-    Raises:
-        UserError: if the label is not one of them, naming ``where``.
 
     >>> entailment_label(" Neutral", "line 1")
     'neutral'
@@ -308,9 +297,6 @@ def require_names(names: Sequence[str], where: str, remedy: str) -> None:
         names: the names of the classes in prompts or captions.
         where: the source of the classes, for the error.
         remedy: the way to name them, for the error.
-
-    Raises:
-        UserError: if all names are numbers.
     """
     if names and all(is_number(name) for name in names):
         raise UserError(

@@ -91,11 +91,7 @@ class SnliVe(PhotoList):
         return not path.is_dir() and self.recognises(path)
 
     def list_of(self, path: Path) -> Path:
-        """Return the file to read.
-
-        Raises:
-            UserError: if the folder has several.
-        """
+        """Return the file to read."""
         files = self.lists(path)
         if len(files) > 1:
             splits = (f"{path}:{file.stem.rpartition('_')[2]}" for file in files)
@@ -117,12 +113,7 @@ class SnliVe(PhotoList):
         return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the hypotheses of each photo together, photos as the list first names them.
-
-        Raises:
-            UserError: for a missing photo, an unknown label, or a pair that is repeated with
-                another text or label, naming the line.
-        """
+        """Yield the hypotheses of each photo together, photos as the list first names them."""
         errors = ErrorCollector()
         for name, (where, texts) in self._photos(path).items():
             with errors.collect():
@@ -215,19 +206,11 @@ class EntailmentParquet:
         return Description(found.used, found.unused, left)
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the split's files.
-
-        Raises:
-            UserError: if no split is named and there are several, or there is no such split.
-        """
+        """Return names, sizes and times of the split's files."""
         return files_identity(split_files(path))
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the hypotheses of each image together.
-
-        Raises:
-            UserError: if a value is missing or invalid, naming file and row.
-        """
+        """Yield the hypotheses of each image together."""
         files, errors, self._undecided = split_files(path), ErrorCollector(), 0
         classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, LABEL)
         together = groupby(records(files, needed=(IMAGE, HYPOTHESIS, LABEL)), _image)

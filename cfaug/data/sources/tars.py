@@ -241,11 +241,7 @@ class OwnShards(TarReader):
         ]  # fmt: skip
 
     def check(self, tar_file: Path) -> None:
-        """Refuse a shard that differs from its commit.
-
-        Raises:
-            UserError: if the bytes of the shard were changed.
-        """
+        """Refuse a shard that differs from its commit."""
         commit = read_commit(tar_file.parent, int(tar_file.stem))
         with require_regular(tar_file).open("rb") as handle:
             found = hashlib.file_digest(handle, "sha256").hexdigest()
@@ -269,11 +265,7 @@ class ClipBenchmark(TarReader):
         )
 
     def split(self, path: Path) -> Path | None:
-        """Return the split's folder.
-
-        Raises:
-            UserError: if there are several and none of them is named.
-        """
+        """Return the split's folder."""
         if (path / "nshards.txt").is_file():
             return path
         splits = sorted(file.parent for file in path.glob("*/nshards.txt"))
@@ -286,11 +278,7 @@ class ClipBenchmark(TarReader):
         return self.split(path) is not None
 
     def files(self, path: Path) -> list[Path]:
-        """Return the tars that nshards.txt counts.
-
-        Raises:
-            UserError: if one is missing.
-        """
+        """Return the tars that nshards.txt counts."""
         split = self.split(path)
         assert split is not None
         count = require_regular(split / "nshards.txt").read_text(encoding="utf-8").strip()

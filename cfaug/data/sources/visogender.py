@@ -66,8 +66,6 @@ class Annotation:
     Attributes:
         idx: the name of the row, such as ``OP_17``.
         context: the number of people: ``SINGLE`` or ``TWO``.
-        occupation: the occupation of the person.
-        other: the object or participant.
         gender: perceived gender of the person at work; "" if not annotated.
         other_gender: perceived gender of the participant; "" for an object, or if not annotated.
         sector: sector of the occupation; "" if the file lacks it.
@@ -100,9 +98,6 @@ def read_annotations(files: Sequence[Path]) -> list[Annotation]:
 
     Args:
         files: tsv (or csv) files; all rows of a file have one context, determined by its columns.
-
-    Raises:
-        UserError: if something is missing, invalid or duplicated, naming file and line.
     """
     found: dict[str, Annotation] = {}
     errors = ErrorCollector()
@@ -179,11 +174,7 @@ def _gender(value: str, where: str, column: str | None) -> str:
 
 
 def find_photos(folder: Path) -> dict[str, Path]:
-    """Return the images below a folder by their names without extension.
-
-    Raises:
-        UserError: if there is no such folder, or two images have the same name.
-    """
+    """Return the images below a folder by their names without extension."""
     if not folder.is_dir():
         raise UserError(
             f"there is no folder {folder}: name that of the photos with benchmark.images=FOLDER"
@@ -203,7 +194,6 @@ class VisoGenderPhotos:
     """A folder of photos with VisoGender's annotations, which become columns of its index.
 
     Args:
-        files: the files of the annotations.
         without_missing: whether to leave out photos that are missing or cannot be read.
     """
 
@@ -254,11 +244,7 @@ class VisoGenderPhotos:
         return [one for one in self._annotations if one.is_labelled]
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield a row for each annotated photo, its caption with the neutral pronoun.
-
-        Raises:
-            UserError: if photos are missing or cannot be read, unless ``without_missing``.
-        """
+        """Yield a row for each annotated photo, its caption with the neutral pronoun."""
         photos, asked = find_photos(path), self._asked()
         if not asked:
             every = ", ".join(map(str, self.lists))

@@ -84,10 +84,8 @@ class ClareCandidate(NamedTuple):
     """One changed text; a caption has about a thousand of them.
 
     Attributes:
-        text: the text.
         operation: ``replace``, ``insert`` or ``merge``.
         place: the index of the word that was replaced, inserted before, or merged with the next.
-        word: the new word.
         modified: the number of changed words in the text, this one included.
     """
 
@@ -298,7 +296,6 @@ class ClareDraft:
     contains the text that entered the last round: for a short text, the text itself.
 
     Args:
-        original: the text.
         wanted: the number of words to change; 0 leaves the text unchanged.
         salt: the salt of all draws. The text with the smallest hash is drawn, so that an additional
             or missing candidate, which may depend on the batch if probabilities are equal, hardly

@@ -52,11 +52,7 @@ class EasyDataAugmentation:
         check_fields(self, "recipe.editor")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return one proposal for the first text of each example, in order.
-
-        Raises:
-            UserError: if there is no WordNet on this machine.
-        """
+        """Return one proposal for the first text of each example, in order."""
         known = KnownSynonyms(self.synonyms)
 
         def change(words: Words, rng: np.random.Generator) -> Rewriting:
@@ -70,11 +66,7 @@ class EasyDataAugmentation:
 
 
 class KnownSynonyms:
-    """The synonyms of words, looked up once each.
-
-    Args:
-        synonyms: the synonyms from WordNet.
-    """
+    """The synonyms of words, looked up once each."""
 
     def __init__(self, synonyms: Synonyms) -> None:
         self._synonyms = synonyms

@@ -59,7 +59,6 @@ def rewrite(words: Words, share: float, step: Step) -> Rewriting:
     """Change a text until enough of its words are changed, like TextAttack's augmenters.
 
     Args:
-        words: the text.
         share: the share of its words to change; at least one word. Every step counts as one word,
             or as the number of words changed by then if that is larger: an inserted word counts
             together with the word after it, exchanged words count as two.
@@ -101,7 +100,6 @@ def edit_examples(
     """Return one proposal for the first text of each example, in order.
 
     Args:
-        examples: the examples.
         kind: the kind of the edits, which also keys their draws.
         seed: the seed of the draws, together with the example's key.
         change: the function that changes the words of one text.
@@ -152,7 +150,6 @@ class Words:
     """A text, the places of its words, and the changed ones among them.
 
     Attributes:
-        text: the text, with its punctuation and spaces.
         spans: the characters (start, end) of every word.
         modified: the indices of the words that were changed or added: rules do not change them
             again, and are applied until there are enough.

@@ -118,8 +118,6 @@ def exchange(sentence: Sentence, first: Slot, second: Slot) -> str:
     The new first word gets the capital of the old one, if that was the only capital of its word.
 
     Args:
-        sentence: the text.
-        first: the slot that comes first.
         second: the slot after ``first``, without common words.
 
     >>> exchange(split("A dog near the cat."), Slot(0, 1), Slot(3, 4))

@@ -90,7 +90,6 @@ class Pair:
 
     Attributes:
         sides: the pictures before and after the edit.
-        words: the replaced words and their replacement.
         needs: the parts that both captions must mention: ``colours``, ``place``.
         at: the number of the edited thing.
         more: the part that only the second caption mentions, if that is the edit: ``colour`` (of
@@ -333,7 +332,6 @@ class Picture:
 
     Attributes:
         things: one or two things, which differ in shape, colour and cell.
-        background: the background.
         alone: whether the only thing fills the picture, like a scene's subject.
     """
 
@@ -412,7 +410,6 @@ class DescriptionForm:
     Attributes:
         frame: the index of the frame in ``FRAMES``.
         place_first: whether the place comes first: "on the beach there is a red ball".
-        colour_after: whether colours follow: "a ball that is red".
     """
 
     frame: int = 0

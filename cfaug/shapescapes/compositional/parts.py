@@ -61,12 +61,8 @@ class Drawn:
     """A pair with its captions and further details for a part.
 
     Attributes:
-        category: the category of the edit.
-        pair: both pictures.
-        said: the meaning of each caption.
         form: the wording of both captions.
         turned: whether the second picture takes the place of the first.
-        seed: the seed of the scenes.
     """
 
     category: str
@@ -391,7 +387,6 @@ class CaptionReader:
         """Return the natural log of the probability of each text, its end included: float64 (n,).
 
         Args:
-            texts: n texts.
             contexts: ``None``; captions have no context.
         """
         assert contexts is None

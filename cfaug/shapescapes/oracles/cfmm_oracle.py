@@ -96,7 +96,6 @@ class QuestionOracleTable(QuestionTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read, or checkpoints of a model answered other questions.
         """
         asked = self.read(runs)
         self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
@@ -145,11 +144,7 @@ def _measure(one: PromptAnswers, choice: Choice, category: str | None = None) ->
 def _bootstrap(
     one: PromptAnswers, choice: Choice, category: str | None = None
 ) -> tuple[list[float], MeanDifference | None]:
-    """Return the mean of each checkpoint, and the bootstrap of their average by item.
-
-    Raises:
-        UserError: if checkpoints answered other questions.
-    """
+    """Return the mean of each checkpoint, and the bootstrap of their average by item."""
     columns = [_column(own, one.way, choice, category) for own in one.checkpoints]
     names, clusters, _ = columns[0]
     if any(other[0] != names for other in columns):

@@ -71,7 +71,6 @@ class SliceFinding:
         precision: share of edits of the planted factor among the ten that move the classifier
             farthest; ``None`` if no factor was planted.
         chance: share of edits of the planted factor among all edits; ``None`` likewise.
-        edits: number of edits.
     """
 
     strongest: str | None
@@ -87,8 +86,6 @@ def find_factor(
     """Look for the factor that a classifier relies on, by the drop of its class's probability.
 
     Args:
-        answers: the answers of the classifier.
-        part: the set of edits.
         planted: the factor that the classifier was trained to rely on; ``None`` for no factor.
         minimum: least excess over the reconstruction, see
             ``cfaug.lance.stress_drops.discover_factors``.
@@ -249,8 +246,6 @@ class EditQuality:
     """Quality of the pictures of one kind.
 
     Attributes:
-        kind: the kind of the edit.
-        n: number of pictures.
         changed: share of pictures in which the judge sees the wanted value of the factor; ``nan``
             if no factor should change.
         label: share of pictures in which the judge sees the photo's subject.
@@ -307,11 +302,7 @@ def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
     Edits whose captions are not sentences of the world, or change no factor, are left out.
 
     Args:
-        folder: the folder of the shards.
         style: the style of the world, in which the oracle draws.
-
-    Raises:
-        UserError: if a set is not of the embedded world.
     """
     for one in read_sets(folder):
         photo, *others = one.members

@@ -48,8 +48,6 @@ class Alarms:
     """The alarms of a test.
 
     Attributes:
-        count: number of alarms.
-        tests: number of tests.
         expected: share of alarms to expect if nothing was planted; ``nan`` if unknown.
     """
 
@@ -62,7 +60,6 @@ def alarm_part(worlds: WorldRuns, sets: Sequence[str], shuffled: str, k: int | N
     """Return the table of alarms; ``None`` if there is no world without a skew.
 
     Args:
-        worlds: the runs of all worlds.
         sets: names of the sets, in order.
         shuffled: name of the sets with shuffled labels.
         k: number of retrieved images, as for ``SkewItems.choose``.
@@ -187,7 +184,6 @@ class PlantedSkewTable(PaperTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if runs or items cannot be read.
         """
         shuffled = {} if self.shuffled is None else {SHUFFLED: self.shuffled}
         worlds = read_world_runs(runs.root, self.experiments, {**self.sets, **shuffled})

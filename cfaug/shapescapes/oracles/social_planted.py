@@ -57,9 +57,7 @@ class WorldRun:
     """One model, the world it was trained in, and its answers.
 
     Attributes:
-        folder: the folder of the run.
         world: the world in which the model was trained.
-        seed: the seed of the run.
         trained: whether the model took a training step.
         answers: {name of the sets: answers about them}.
     """
@@ -86,7 +84,6 @@ class WorldRun:
         In a world where nothing was planted, the labels are those that would have been planted.
 
         Args:
-            sets: name of the sets.
             kind: ``colour``, ``background`` or ``both``.
             k: number of retrieved images, as for ``SkewItems.choose``.
         """
@@ -116,12 +113,7 @@ def find_labels(answers: SkewItems, question: RankingTask, labels: Mapping[str, 
     """Compare the answers to a question with the planted labels.
 
     Args:
-        answers: the answers of one model.
-        question: the question about these labels.
         labels: {subject: planted label}; other subjects have none.
-
-    Raises:
-        UserError: if the answers have no gaps, or lack a planted label or every planted subject.
     """
     rows, subjects = answers.rows(question), answers.texts("subject")
     gaps, numbers, names = [], [], None
@@ -198,12 +190,8 @@ def read_world_runs(root: Path, experiments: Sequence[str], sets: Mapping[str, s
     """Read the models of experiments, each with its world; those without answers are left out.
 
     Args:
-        root: the folder of all runs.
         experiments: the folders below ``root`` that contain the experiments' arms.
         sets: {name of the sets: the benchmark's name}.
-
-    Raises:
-        UserError: if a run or its items cannot be read, or it has no world.
     """
     found = []
     for folder in (one for name in experiments for one in sorted(root.glob(f"{name}/*/seed=*"))):
@@ -227,11 +215,7 @@ def read_world(folder: Path, data_seed: int) -> WorldSettings:
     """Return the world that a run was trained in.
 
     Args:
-        folder: the folder of the run.
         data_seed: the seed of a world without a seed of its own.
-
-    Raises:
-        UserError: if it was not trained on a world, or its settings cannot be read.
     """
     data = setting_node(read_config(folder), "data", folder)
     node = data.get("world")

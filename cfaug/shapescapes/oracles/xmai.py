@@ -75,7 +75,6 @@ class OracleTable(PairTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items, sets or records cannot be read.
         """
         found = self.read(runs, InsertionItems)
         self.require(found, f"answers to benchmark.name={self.benchmark}")
@@ -216,9 +215,6 @@ def against_reader(
 
     Returns:
         The comparison; ``None`` if there is no such text.
-
-    Raises:
-        UserError: if a photo is not a scene of the world.
     """
     first = checkpoints[0]
     scenes: dict[str, Factors] = {}
@@ -292,7 +288,6 @@ def reader_part(title: str, compared: Mapping[str, ReaderComparison | None]) -> 
     """Return the ranks of a model and of the reader, as a part.
 
     Args:
-        title: the title of the part.
         compared: {printed name of the method: comparison}; ``None`` without a text that stayed
             true.
     """

@@ -140,9 +140,7 @@ class Drawings:
 
     Attributes:
         pixels: the pictures, uint8 (n, 3, 32, 32).
-        factors: the factors of each scene.
         texts: a caption of each scene, which may omit the colour and the background.
-        wordings: the wording of each caption.
     """
 
     pixels: NDArray[np.uint8]

@@ -110,8 +110,6 @@ def describe(picture: Picture, rng: np.random.Generator, otherwise: float) -> st
     """Return a description of a picture with the omissions of captions, possibly in another form.
 
     Args:
-        picture: a picture of one or two things.
-        rng: the generator of the draws.
         otherwise: the probability of another form.
     """
     drop, form, relation = rng.random(3), rng.random(2) < otherwise, None

@@ -70,10 +70,6 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
         kind: a dataclass whose fields are annotated ``str``, ``int`` or ``float``; those without a
             default are among ``NEEDED``.
         argv: the command's arguments.
-
-    Raises:
-        UserError: for a name that is not a setting, a value of the wrong type, or a needed setting
-            that is missing or empty.
     """
     kinds = {field.name: base_of(annotation_of(kind, field.name)) for field in fields(kind)}
     values: dict[str, Any] = {}
@@ -93,11 +89,7 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
 
 
 def fresh_folder(out: str) -> Path:
-    """Return the folder ``out`` after checking that it does not exist.
-
-    Raises:
-        UserError: if it exists.
-    """
+    """Return the folder ``out`` after checking that it does not exist."""
     folder = Path(out)
     if folder.exists():
         raise UserError(f"{folder} exists already: remove it or choose another out=FOLDER")
@@ -171,12 +163,8 @@ def make_model(
         name: the name of the command, as in ``cfaug zoo NAME``.
         settings: the settings of the command; the folder ``out`` must not exist yet.
         train: a function that returns the trained model; the card gives its seconds.
-        save: a function that writes a model to a folder.
         evaluate: a function that returns the metrics of the model in the folder.
         leave_out: settings that do not affect the result.
-
-    Raises:
-        UserError: if the folder exists, before anything is trained.
     """
     folder = fresh_folder(settings.out)
     started = time.perf_counter()
@@ -275,7 +263,6 @@ def fit(
     """Train ``model`` in place with AdamW and gradient norms of at most 1; progress on stderr.
 
     Args:
-        model: the model to train.
         loss: a function that returns the loss of a step, a scalar.
         settings: the number of steps, the learning rate and the weight decay.
         what: the name of the model, shown beside the bar.
@@ -309,11 +296,9 @@ def descend(
     """Train ``model`` in place with gradient norms of at most 1; progress on stderr.
 
     Args:
-        model: the model to train.
         loss: a function that returns the loss of a step, a scalar.
         optimizer: the optimizer of the model's parameters.
         scheduler: the optimizer's scheduler, advanced after every step.
-        steps: the number of steps.
         what: the name of the model, shown beside the bar.
 
     Raises:

@@ -54,7 +54,6 @@ class JudgeSettings:
         seed: the seed of the weights, the scenes and their order.
         processes: the number of processes that draw scenes; affects only the time.
         scenes: the number of distinct training scenes.
-        steps: the number of optimiser steps.
         batch_size: the number of scenes in a step.
         lr: the peak of the learning rate, which falls to 0 by a cosine.
         held_out: the number of scenes of the evaluation.
@@ -129,9 +128,6 @@ class Judge:
 
         Args:
             pixels: the pictures, uint8 (n, 3, 64, 64).
-
-        Raises:
-            UserError: for pixels of another shape or type.
         """
         import torch
 
@@ -157,11 +153,7 @@ class Judge:
 
 
 def load_judge(folder: Path = WEIGHTS) -> Judge:
-    """Load a judge, the shipped one by default.
-
-    Raises:
-        UserError: if the folder has none, or one for other factors.
-    """
+    """Load a judge, the shipped one by default."""
     from safetensors.torch import load_file
 
     path = folder / "judge.safetensors"

@@ -249,10 +249,8 @@ def train(settings: FusionSettings, processor: Any, drawings: Drawings) -> Any:
     """Train a model; progress on stderr.
 
     Args:
-        settings: the settings of the command.
         processor: the processor of the kind of model; training sets its padding, which is saved
             with it.
-        drawings: the training data.
 
     Returns:
         The model of transformers, in evaluation mode.

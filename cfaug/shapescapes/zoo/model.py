@@ -59,7 +59,6 @@ def build_model(
     """Return the model with initial weights, drawn from torch's current generator.
 
     Args:
-        known: the words of the tokenizer.
         max_length: the largest number of tokens of a text.
         text_layers: the number of layers of the text tower.
     """
@@ -184,7 +183,6 @@ def split_words(texts: Sequence[str], *, lines: bool = False) -> Iterator[str]:
     """Yield the lower-cased words of texts, split like in the tokenizers.
 
     Args:
-        texts: the texts to split.
         lines: whether ends of lines, and line numbers with their periods, are tokens.
     """
     from tokenizers import normalizers

@@ -26,7 +26,6 @@ class QuestionSettings:
         part: ``train`` or ``test``, which have no scene in common.
         pairs: the number of pairs of pictures, each with five questions; of every six pairs one is
             of each category.
-        seed: the seed of the world.
         image_size: the side of the pictures in pixels; small shapes are distinguishable from about
             64.
         style: a name of ``cfaug.shapescapes.domains.STYLES``.

@@ -120,9 +120,6 @@ def load(name: str) -> FastVlmForConditionalGeneration:
 
     Args:
         name: a folder or ``zoo:NAME``.
-
-    Raises:
-        UserError: if there is no such model.
     """
     import torch
     from transformers import FastVlmForConditionalGeneration
@@ -149,7 +146,6 @@ def build_image_tokenizer(known: Sequence[str], max_length: int) -> PreTrainedTo
     """Return a tokenizer of whole words, with one token for a cell of the image.
 
     Args:
-        known: the words.
         max_length: the largest number of tokens of a text.
     """
     tokenizer = build_word_tokenizer(VLM_SPECIAL, known, max_length, causal=True)
@@ -169,7 +165,6 @@ def build_fast_vlm(
         tokenizer: a tokenizer of ``build_image_tokenizer``.
         vision: the settings of the ConvNeXt.
         text: the settings of the Llama, except those that depend on the tokenizer.
-        image_tokens: the number of tokens of an image.
     """
     from transformers import (
         ConvNextConfig,

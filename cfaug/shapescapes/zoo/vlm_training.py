@@ -62,7 +62,6 @@ def train_tower(
         tower: a tower with one position of its last map for each cell.
         width: the number of channels of that map.
         pictures: the training data; they are mirrored and shifted by up to two pixels, at random.
-        seed: the seed of their order.
         settings: the number of steps and the learning rate.
     """
     sizes = [*(len(values) + 1 for values in ATTRIBUTES.values()), SIDE, SIDE]
@@ -128,7 +127,6 @@ class Lessons:
         features: the features of each picture, float32 (2 x pairs, 9, width).
         things: the labels of each cell, in the form of ``Pictures``.
         questions: the questions about each picture, the basic one first.
-        seed: the seed of the order.
         basic_steps: the number of first steps with only basic questions.
     """
 
@@ -150,7 +148,6 @@ class Lessons:
         If there are more than basic questions, two of a pair's five are drawn.
 
         Args:
-            step: the number of the step.
             count: the number of questions, a multiple of 4.
         """
         asked = len(self.questions[0])
@@ -169,7 +166,6 @@ class LanguageLoss(nn.Module):
 
     Args:
         model: the model; its projector and language model are trained.
-        alignment: the weight of the alignment.
     """
 
     def __init__(self, model: FastVlmForConditionalGeneration, alignment: float) -> None:
@@ -189,7 +185,6 @@ class LanguageLoss(nn.Module):
         Args:
             features: the features of each question's picture, (n, 9, width).
             things: the labels of its cells, int64 (n, 9, 3).
-            questions: the questions, one for each picture.
         """
         cells = self.projector(features)
         ids, wanted = _pad(questions)
@@ -307,9 +302,7 @@ def draw_images(seed: int, part: str, start: int, stop: int) -> list[AskedImage]
     """Return the images of some pairs, two for each, with their questions, without rendering them.
 
     Args:
-        seed: the seed of the world.
         part: a name that is not one of a world's own parts, so that no scene is in both.
-        start: the first pair.
         stop: the pair after the last one.
     """
     world = world_of(seed)
@@ -378,8 +371,6 @@ def tokenize_questions(
     """Return the tokenized questions of each image, the basic one first.
 
     Args:
-        images: images with questions that have two options each.
-        tokenizer: the tokenizer of the model.
         basic_alone: whether to leave out the counterfactual questions.
     """
     asked = [image.questions[: 1 if basic_alone else None] for image in images]

@@ -66,8 +66,6 @@ class Compared:
     """One model's answers to one question, compared with the first model's.
 
     Attributes:
-        model: the answers of the model.
-        question: the question.
         subject_type: the type of the subjects; ``None`` for all.
         test: the test against the first model; ``None`` for the first model itself, or if the two
             have different test data.
@@ -194,9 +192,6 @@ def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
     """Return notes on ``PAIRED_COLUMNS``; empty for a single model.
 
     Models evaluated before rankings were saved are named, with the command to run.
-
-    Args:
-        models: the models to compare.
     """
     if len(models) < 2:
         return []
@@ -265,7 +260,6 @@ class ModelAnswers:
     """One model's retrieval; values are means over its checkpoints.
 
     Attributes:
-        name: the printed name of the model.
         checkpoints: the answers of the model's checkpoints, at least one.
     """
 
@@ -279,11 +273,7 @@ class ModelAnswers:
 
     @cached_property
     def ranked(self) -> list[tuple[SkewItems, SkewRankings]] | None:
-        """The checkpoints with their rankings; ``None`` if one has no saved rankings.
-
-        Raises:
-            UserError: if rankings cannot be read.
-        """
+        """The checkpoints with their rankings; ``None`` if one has no saved rankings."""
         found = [(one, read_rankings(one)) for one in self.checkpoints]
         kept = [(one, rankings) for one, rankings in found if rankings is not None]
         return kept if len(kept) == len(found) else None
@@ -332,7 +322,6 @@ def mean_over_subjects(values: dict[str, float], *about: str) -> MeanDifference:
     """Return the mean of values by subject and its interval: a bootstrap over subjects.
 
     Args:
-        values: {subject: value}, at least one.
         about: a description of the values, which is the key of the draws.
     """
     rng = generator(0, "social_bias", *about)
@@ -347,11 +336,7 @@ class SkewTable(ModelsTable):
     commands: Sequence[str] = COMMANDS
 
     def read(self, runs: Runs) -> list[ModelAnswers]:
-        """Return the answers of each model.
-
-        Raises:
-            UserError: if items cannot be read or are not those of ``benchmark=skew``.
-        """
+        """Return the answers of each model."""
         return [
             ModelAnswers(name, [answers for _, answers in own])
             for name, own in self.answers(runs, SkewItems).items()
@@ -390,7 +375,6 @@ class GapsFigure(SkewTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         models = self.read(runs)
         found = {

@@ -47,7 +47,6 @@ class StratumCounts:
 
     Attributes:
         stratum: {attribute: value}, the attributes in the images' captions.
-        images: number of images with answers.
         counts: {answer: number of images}; an image with several answers counts once, in equal
             parts.
     """
@@ -85,7 +84,6 @@ class ErrorTable(PaperTable):
 
         Raises:
             MissingError: if there are no answers, unless ``partial``.
-            UserError: if the answers cannot be read.
         """
         digits = 1 if self.shows == "categories" else 0
         theirs = self.printed(
@@ -213,11 +211,7 @@ def _share(
 
 
 def _read(file: Path, read: Callable[[], Any]) -> Any:
-    """Read the part of a record that is specific to a question.
-
-    Raises:
-        UserError: if the part is invalid, naming the file.
-    """
+    """Read the part of a record that is specific to a question."""
     try:
         return read()
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -254,11 +248,7 @@ class SizesTable(PaperTable):
     read_with: ClassVar[ReadWith] = {"partial": (), "commands": ()}  # nothing can be missing
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's sizes, and ours with the lists as printed and without duplicates.
-
-        Raises:
-            UserError: if a grid cannot be read.
-        """
+        """Return the paper's sizes, and ours with the lists as printed and without duplicates."""
         lists = [{name: read_grid(name, keep_duplicates=kept) for name in self.grids}
                  for kept in (True, False)]  # fmt: skip
         removed = sorted({one for grid in lists[1].values() for one in grid.left_out})
@@ -332,7 +322,6 @@ class DetectorTable(ModelsTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         found = self.answers(runs, lambda _, items: items)
         self.require(found, "answers of a model to prompts")

@@ -66,7 +66,6 @@ class DistributionFigure(SkewTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         models = self.read(runs)
         panels = self._panels(models)
@@ -228,7 +227,6 @@ class SkewModelsTable(SkewTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         models = self.read(runs)
         asked = self._asked(models)
@@ -365,7 +363,6 @@ class ProportionsFigure(SkewTable):
 
         Raises:
             MissingError: if no model has answers about the grid, unless ``partial``.
-            UserError: if items cannot be read, or the grid has no such subject.
         """
         models = self.read(runs)
         asked = [
@@ -404,11 +401,7 @@ class ProportionsFigure(SkewTable):
         return found
 
     def _row(self, answers: SkewItems, question: RankingTask) -> int | None:
-        """Return the row of the subject; ``None`` if the question has no answers.
-
-        Raises:
-            UserError: if the question has answers only about other subjects.
-        """
+        """Return the row of the subject; ``None`` if the question has no answers."""
         rows = answers.rows(question)
         subjects = {answers.texts("subject")[row].lower(): row for row in rows}
         if not rows or self.subject.lower() in subjects:

@@ -52,7 +52,6 @@ class VisoGenderTable(ModelsTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         resolved = self.answers(runs, lambda _, items: items)
         retrieved = read_answers(runs.root, self.retrieval, self.models, lambda _, items: items)

@@ -53,9 +53,6 @@ class AnswerCache:
             questions: the questions as JSON values.
             answer: a function that asks the model the questions at some places, and returns a JSON
                 value for each.
-
-        Raises:
-            UserError: if answers cannot be written.
         """
         keys = [sha256_text(json.dumps(one)) for one in questions]
         known = self._known if self._folder is not None else {}
@@ -74,11 +71,7 @@ class AnswerCache:
         return [json.loads(new[key] if key in new else known[key]) for key in keys]
 
     def write(self) -> None:
-        """Write the new answers.
-
-        Raises:
-            UserError: if the disk is full or cannot be written.
-        """
+        """Write the new answers."""
         if self._folder is None or not self._fresh:
             return
         lines = [f"{KEY}{key}{FOUND}{one}}}\n" for key, one in self._fresh.items()]

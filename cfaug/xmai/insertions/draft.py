@@ -76,11 +76,7 @@ class Draft:
 
     @classmethod
     def of(cls, example: Example, mask: str) -> Draft:
-        """Return the draft of an example, with the reason if no word can be inserted.
-
-        Raises:
-            UserError: if the example has no list of detections, or an invalid one.
-        """
+        """Return the draft of an example, with the reason if no word can be inserted."""
         draft = cls(example, normalise(example.text))
         if not draft.text:
             draft.reason = EMPTY
@@ -258,9 +254,6 @@ class ImageTextDistance:
         """Return the unit embedding (dim,) of each image, by digest.
 
         An image that cannot be decoded is named on the terminal and left out.
-
-        Raises:
-            UserError: if a file is missing, or changed since it was indexed.
         """
         found: dict[str, NDArray[np.float64] | None] = {}
         digests = list(images)

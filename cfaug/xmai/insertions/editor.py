@@ -129,12 +129,7 @@ class AttributeInsertion:
         return f"'recipe.editor.weights=[{self._weights[0]:g},{self._weights[1]:g},0]'"
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return one proposal of two texts, or none, for the first text of each example, in order.
-
-        Raises:
-            UserError: if an example has no list of detections, or no image although the distance
-                from it counts; it names the example.
-        """
+        """Return one proposal of two texts, or none, for each example's first text, in order."""
         found = [one for some in self._chunks(examples) for one in self._edit(some)]
         for cache in self._caches:
             cache.write()

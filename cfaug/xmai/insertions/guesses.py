@@ -37,14 +37,8 @@ class Guesser:
     """Returns a language model's guesses for masks, with all masks of a step in batches.
 
     Args:
-        filler: the language model.
         switches: resolved switches, without ``None``.
         count: the number of its guesses; the first k candidates among them are taken.
-        cache: the cache of its answers.
-
-    Raises:
-        UserError: if the switches need the language model's own tokens, and the filler is not a
-            masked language model.
     """
 
     filler: MaskFiller
@@ -158,11 +152,7 @@ class Guesser:
         return cast(MaskedLM, self.filler).tokenizer
 
     def check_word_pieces(self) -> None:
-        """Refuse a language model without BERT's word pieces if its tokens are needed.
-
-        Raises:
-            UserError: for such a model; it names the model and the switches.
-        """
+        """Refuse a language model without BERT's word pieces if its tokens are needed."""
         if self.switches.needing_tokens and not any(
             token.startswith(PIECE) for token in self._tokenizer.get_vocab()
         ):

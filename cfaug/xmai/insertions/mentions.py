@@ -50,7 +50,6 @@ class Mentions:
     """The mentions of a caption, from left to right, and the released code's lookup of attributes.
 
     Attributes:
-        found: the mentions, which do not overlap.
         by_token: {word after a mask: numbers of detections}, for ``attributes=token``.
     """
 

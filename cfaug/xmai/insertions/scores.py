@@ -27,7 +27,6 @@ def normalise_scores(values: Sequence[float], how: Normalise | None) -> list[flo
     """Normalise the scores of a mask's candidates, so that they are comparable to other scores.
 
     Args:
-        values: a score for each candidate.
         how: ``sum`` divides by the sum; negative values count as 0. ``min_max`` maps the least to 0
             and the greatest to 1, and equal scores to 0. ``released`` does the same except for
             equal scores, which it divides by the greatest, or by 1e-12 if that is greater.

@@ -112,11 +112,7 @@ class Switches:
         check_fields(self, "recipe.editor.switches")
 
     def resolve(self, compat: Compat) -> Switches:
-        """Return the switches with the values of ``compat`` in place of ``None``.
-
-        Raises:
-            UserError: if ``compat`` is invalid.
-        """
+        """Return the switches with the values of ``compat`` in place of ``None``."""
         if compat not in PRESETS:
             raise UserError(
                 f"recipe.editor.compat={compat} is invalid: choose from {', '.join(PRESETS)}"

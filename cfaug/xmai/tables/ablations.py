@@ -55,11 +55,7 @@ class Ablation(PairTable):
     held: Mapping[str, float] = field(default_factory=dict)
 
     def variants(self, checkpoints: Checkpoints) -> list[tuple[Setting, str]]:
-        """Return the settings of each method that has them, sorted by settings.
-
-        Raises:
-            UserError: if a folder's record cannot be read.
-        """
+        """Return the settings of each method that has them, sorted by settings."""
         found = []
         for method in self.named(checkpoints).values():
             sources = checkpoints[0].sources(method)
@@ -92,7 +88,6 @@ class AblationTable(Ablation):
 
         Raises:
             MissingError: if no folder with these settings has answers, unless ``partial``.
-            UserError: if items, records or times cannot be read.
         """
         kind, columns = TASKS["insertion"]
         found = self.read(runs, kind)
@@ -189,7 +184,6 @@ class AblationFigure(Ablation):
 
         Raises:
             MissingError: if no folders that differ in one setting have answers, unless ``partial``.
-            UserError: if items or records cannot be read.
         """
         curves: list[Curve] = []
         for title, benchmark in self.tasks.items():
@@ -251,11 +245,7 @@ def _by_checkpoint(
 
 
 def _task(benchmark: str) -> tuple[type[TextPairItems], Sequence[MeasureColumn]]:
-    """Return the items' class and columns of a benchmark, found by the end of its name.
-
-    Raises:
-        UserError: if there is no such benchmark.
-    """
+    """Return the items' class and columns of a benchmark, found by the end of its name."""
     for name, task in TASKS.items():
         if benchmark.endswith(name):
             return task

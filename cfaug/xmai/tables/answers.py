@@ -42,7 +42,6 @@ class MeasureColumn:
     """A column of a table: a measure of a method's texts.
 
     Attributes:
-        title: the header of the column.
         metric: the items' column with the value of the changed text.
         original: the items' column with the value of the original text; empty if a text is compared
             with itself.
@@ -110,7 +109,6 @@ def number_entry(values: Sequence[float], n: int) -> Entry:
 
     Args:
         values: a value per checkpoint, at least one.
-        n: number of texts.
     """
     found = summarise(values)
     known = not math.isnan(found.sd)
@@ -150,11 +148,7 @@ class PairTable(ModelsTable):
         """Return the answers of each model.
 
         Args:
-            runs: all runs.
             wrap: a function that makes items of the right kind from a model's name and its items.
-
-        Raises:
-            UserError: if items cannot be read or are of the wrong kind.
         """
         return {name: [one for _, one in own] for name, own in self.answers(runs, wrap).items()}
 
@@ -186,9 +180,7 @@ class PairTable(ModelsTable):
         """Return our numbers in the paper's layout.
 
         Args:
-            model: the printed name of the model.
             checkpoints: the answers of the model's checkpoints.
-            columns: the measures.
         """
         named = self.named(checkpoints)
         original = tuple(one.measure_original(checkpoints, [*named.values()]) for one in columns)
@@ -241,9 +233,6 @@ def read_settings(folder: str | Path, names: Mapping[str, str]) -> dict[str, flo
 
     Returns:
         {name: number}; ``None`` if the folder has no record, or lacks one of the settings.
-
-    Raises:
-        UserError: if its record cannot be read, or a setting is not a number.
     """
     record = read_record(Path(folder))
     if record is None:
@@ -272,10 +261,7 @@ class Timing:
     """The time that a method takes.
 
     Attributes:
-        method: the name of the method.
         seconds: mean seconds per caption.
-        captions: number of captions.
-        machine: a description of the machine.
         settings: other columns of the row, as text, such as ``k``.
     """
 
@@ -291,9 +277,6 @@ def read_timings(file: str | Path) -> list[Timing]:
 
     Args:
         file: the file ``timing.csv``.
-
-    Raises:
-        UserError: if a row is invalid, naming file and line, or if there are no rows.
     """
     path = require_regular(Path(file)) if Path(file).exists() else None
     if path is None:

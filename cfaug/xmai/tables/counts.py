@@ -54,7 +54,6 @@ class CountTable(PairTable):
 
         Raises:
             MissingError: if there are no answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         found = self.read_all(runs)
         self.require(found, f"answers to benchmark={self.benchmark}")
@@ -181,7 +180,6 @@ class TimingFigure(PaperTable):
 
         Raises:
             MissingError: if no file is given, unless ``partial``.
-            UserError: if a file cannot be read.
         """
         self.require(self.timings, "table.timings={DATA: timing.csv}")
         theirs = self.printed("What", "what", lambda _, value: _seconds(value))
@@ -279,7 +277,6 @@ class PreferenceTable(PaperTable):
 
         Raises:
             MissingError: if there are no answers, unless ``partial``.
-            UserError: if their answers cannot be read.
         """
         record, ratings = (
             runs.root / folder / file

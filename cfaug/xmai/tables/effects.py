@@ -61,9 +61,6 @@ def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[E
     Args:
         checkpoints: the answers of one model's checkpoints.
         keys: {name: key of the folders' ``run.json``}.
-
-    Raises:
-        UserError: if a record or a set cannot be read.
     """
     first, found = checkpoints[0], []
     columns = ("mrr_original", "mrr")
@@ -94,8 +91,6 @@ def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) ->
     """Return a row per setting.
 
     Args:
-        title: the title of the part.
-        names: the names of the settings.
         effects: the effects of the combinations of settings.
     """
     rows = []
@@ -124,8 +119,6 @@ def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -
     there are lines for inserted words and texts, and for all texts and those that stayed true.
 
     Args:
-        title: the beginning of both curves' titles.
-        names: the names of the settings.
         effects: the effects of the combinations of settings.
     """
     truth: dict[str, dict[float, dict[int, float]]] = {}
@@ -166,7 +159,6 @@ def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
 
     Args:
         one: the items of one checkpoint about the texts.
-        methods: {printed name: method}.
     """
     rows = []
     for printed, method in methods.items():
@@ -209,7 +201,6 @@ def bootstrap_photos(
 
     Args:
         values: a value per text.
-        clusters: the photo of each text.
         name: the name of the random stream.
     """
     if not values:

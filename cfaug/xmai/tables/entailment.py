@@ -118,7 +118,6 @@ class EntailmentTable(PairTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read, or several models have similarities.
         """
         found = {
             model: own
@@ -221,7 +220,6 @@ class RetrievalTable(PairTable):
 
         Raises:
             MissingError: if no model has answers, unless ``partial``.
-            UserError: if items cannot be read.
         """
         found = self.read(runs, InsertionItems)
         nothing = self.nothing(found)
@@ -263,9 +261,7 @@ def change_part(
     """Return the tests of each method's texts against the originals.
 
     Args:
-        title: the title of the part.
         checkpoints: the answers of one model's checkpoints.
-        methods: {printed name: method}.
         columns: the items' columns with the values of the original and of the changed text.
     """
     every = _by_method(compare_changes(checkpoints, *columns, [*methods.values()]))
@@ -297,9 +293,7 @@ def methods_part(
     """Return the tests of one method against each other; ``None`` if there is no other.
 
     Args:
-        title: the title of the part.
         checkpoints: the answers of one model's checkpoints.
-        methods: {printed name: method}.
         column: the items' column with the value of the changed text.
         first: the printed name of the method to compare with the others.
     """
@@ -367,7 +361,6 @@ def change_entry(one: PairedTest, sign: int) -> Entry:
     """Return the mean difference with its interval.
 
     Args:
-        one: the test.
         sign: the sign of the difference: 1 for the first value minus the second, or -1.
     """
     mean = one.test.mean

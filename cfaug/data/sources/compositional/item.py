@@ -51,7 +51,6 @@ class Item:
         name: the name of the item, unique in its source.
         where: the place of the item's record, for messages.
         photos: the photos: one for a choice, two for a pair.
-        texts: the captions, each as one line.
         labels: ``true`` or ``false`` for each caption; empty for a pair.
         group: the name of the item's group; if empty, the first photo names it.
         category: the part of the test; empty if the file names none.
@@ -103,7 +102,6 @@ class ItemRecord:
     Attributes:
         name: the name of the entry, unique in its file.
         where: the place of the entry, for messages.
-        fields: {column: value}.
         category: the category in the file's name; empty without one.
     """
 
@@ -113,19 +111,11 @@ class ItemRecord:
     category: str = ""
 
     def text(self, *columns: str) -> str:
-        """Return the caption in the first existing one of some columns.
-
-        Raises:
-            UserError: if no column exists or the value is not text, naming the entry.
-        """
+        """Return the caption in the first existing one of some columns."""
         return caption(self.fields[self.column(*columns)], f"{self.where}: {self.column(*columns)}")
 
     def column(self, *columns: str) -> str:
-        """Return the first of some columns that exists.
-
-        Raises:
-            UserError: if no column exists, naming the entry and its columns.
-        """
+        """Return the first of some columns that exists."""
         found = next((name for name in columns if name in self.fields), None)
         if found is None:
             there = ", ".join(map(repr, self.fields)) or "none"
@@ -136,11 +126,7 @@ class ItemRecord:
         return found
 
     def word(self, column: str) -> str:
-        """Return a text or number as a text, "" if it is null or missing.
-
-        Raises:
-            UserError: if the value is anything else, naming the entry.
-        """
+        """Return a text or number as a text, "" if it is null or missing."""
         value = self.fields.get(column)
         if value is None:
             return ""
@@ -149,11 +135,7 @@ class ItemRecord:
         return " ".join(str(value).split())
 
     def photo(self, *columns: str, box: Box | None = None) -> ItemPhoto:
-        """Return the photo in the first existing one of some columns: a file's name, or bytes.
-
-        Raises:
-            UserError: if no column exists or the value is not an image, naming the entry.
-        """
+        """Return the photo in the first existing one of some columns: a file's name, or bytes."""
         column = self.column(*columns)
         value = self.fields[column]
         if isinstance(value, list) and len(value) == 1:
@@ -165,11 +147,7 @@ class ItemRecord:
         raise UserError(f"{self.where}: {column!r} should be an image, not {value!r:.80}")
 
     def file_names(self, name: str, column: str) -> tuple[str, ...]:
-        """Return the names by which a photo is searched: the record's path, and its file name.
-
-        Raises:
-            UserError: if the name is not a file name, naming the entry.
-        """
+        """Return the names by which a photo is searched: the record's path, and its file name."""
         plain = os.path.normpath(name.strip()) if name.strip() else ""
         if not plain or "\0" in plain:
             raise UserError(f"{self.where}: {column!r} should be the name of a file, not {name!r}")
@@ -177,11 +155,7 @@ class ItemRecord:
         return (plain, *([PurePath(plain).name] if inside and PurePath(plain).parent.name else []))
 
     def whole_number(self, column: str) -> int:
-        """Return a whole number; a float without a fraction counts as one.
-
-        Raises:
-            UserError: if the value is not a whole number, naming the entry.
-        """
+        """Return a whole number; a float without a fraction counts as one."""
         value = self.fields[self.column(column)]
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -220,11 +194,7 @@ class ItemForm:
         return {}
 
     def entries(self, path: Path) -> Iterator[ItemRecord]:
-        """Yield the entries of a folder's lists, in order.
-
-        Raises:
-            UserError: if a file cannot be read, naming it.
-        """
+        """Yield the entries of a folder's lists, in order."""
         for category, file in self.lists(path).items():
             yield from file_entries(file, category)
 
@@ -236,19 +206,11 @@ class ItemForm:
                 yield from ((photo, item.where) for photo in item.photos)
 
     def item(self, entry: ItemRecord) -> Item:
-        """Read an entry.
-
-        Raises:
-            UserError: if a field is missing or invalid, naming the entry.
-        """
+        """Read an entry."""
         raise NotImplementedError
 
     def fits(self, names: Mapping[str, bool]) -> bool:
-        """Return whether a table has the columns.
-
-        Args:
-            names: {name of a column: whether it contains images}.
-        """
+        """Return whether a table has the columns."""
         return bool(self.columns) and all(
             any(one in names for one in column.split("|")) for column in self.columns
         )
@@ -258,9 +220,6 @@ def file_entries(file: Path, category: str = "") -> Iterator[ItemRecord]:
     """Yield the entries of a json file: a list of objects, or an object of them by number.
 
     Numbers may be missing: the released files of SugarCrepe skip some.
-
-    Raises:
-        UserError: if the file is not of this form, or an entry is not an object.
     """
     found = json_file(file)
     if isinstance(found, dict):
@@ -303,7 +262,6 @@ class Released:
     """The expected numbers of items of a test.
 
     Attributes:
-        items: number of items in the released files.
         by_category: number of items of each part; empty if not counted.
         remark: differences of the paper or other copies, "" if there are none.
     """

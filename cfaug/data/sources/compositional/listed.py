@@ -36,7 +36,6 @@ class LeftOut:
     """Items that were left out, and boxes worth mentioning, by name.
 
     Attributes:
-        equal: items with two equal captions.
         boxes: items whose box is outside its photo, or far too large.
         missing: items whose photo is missing or unreadable.
         padded: items whose box reaches beyond its photo; these are kept.
@@ -74,7 +73,6 @@ class ItemList:
     """The reader of one form of items.
 
     Args:
-        form: the form of the lists.
         image_roots: absolute folders, besides the usual ones, in which photos may be.
         without_missing: whether to leave out items whose photo is missing or unreadable.
     """
@@ -135,11 +133,7 @@ class ItemList:
                 yield self.item_form.item(entry)
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield the members of every item.
-
-        Raises:
-            UserError: if entries are invalid or photos are missing, naming them.
-        """
+        """Yield the members of every item."""
         left_out = self._left_out = LeftOut()
         home, errors = split_home(path)[0], ErrorCollector()
         finder = self._finder(path)
@@ -186,9 +180,6 @@ def missing_error(path: Path, missing: Sequence[str], count: int, form: ItemForm
 
     Args:
         path: the folder of the source.
-        missing: a message about each missing photo.
-        count: number of all items.
-        form: the form of the source.
     """
     looked = [
         path,
@@ -277,7 +268,6 @@ class PhotoFinder:
 
         Raises:
             MissingPhotoError: if it is not found.
-            UserError: if its name leads out of the permitted folders.
         """
         if photo.names not in self._files:
             self._files[photo.names] = self._find(photo.names, where)
@@ -299,7 +289,6 @@ class PhotoFinder:
         Raises:
             MissingPhotoError: if it is not found, or is not an image that can be read.
             EmptyBoxError: if its box is outside the photo, or far too large.
-            UserError: if its name leads out of the permitted folders.
         """
         file = self.file(photo, where)
         try:

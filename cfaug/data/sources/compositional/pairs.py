@@ -243,11 +243,7 @@ class MmvpVlm(ItemForm):
         return found if set(self.COLUMNS) <= set(first) else {}
 
     def entries(self, path: Path) -> Iterator[ItemRecord]:
-        """Yield two rows at a time.
-
-        Raises:
-            UserError: if the last row has no partner.
-        """
+        """Yield two rows at a time."""
         file = self.lists(path)[""]
         records = list_records(file)
         while rows := list(islice(records, 2)):

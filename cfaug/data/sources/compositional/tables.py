@@ -38,7 +38,6 @@ class TableImporter:
     """The importer of one form of items.
 
     Args:
-        form: the form of the tables.
         image_roots: absolute folders in which photos named by a table may be.
     """
 
@@ -72,11 +71,7 @@ class TableImporter:
         return files_identity(_files(path))
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the set of every row.
-
-        Raises:
-            UserError: if something is missing or damaged, naming file and row.
-        """
+        """Yield the set of every row."""
         left_out, errors = LeftOut(), ErrorCollector()
         self._left_out = left_out
         home, missing, count = split_home(path)[0], list[str](), 0
@@ -102,7 +97,6 @@ def item_set(kind: str, item: Item, finder: PhotoFinder) -> CounterfactualSet:
 
     Raises:
         MissingPhotoError: if a photo that it names is missing or unreadable.
-        UserError: if an image of the table is missing or damaged, naming the item.
     """
     images = {
         str(number): finder.found(photo, item.where).file.read_bytes()

@@ -37,10 +37,6 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
 
     Returns:
         Every image in the set's order, with unique keys.
-
-    Raises:
-        UserError: if no form has its columns, naming the missing ones; naming file and line, if a
-            field or an image is missing or invalid; if a key is duplicated.
     """
     source = Path(path).expanduser()
     tables = open_table(source, image_roots)

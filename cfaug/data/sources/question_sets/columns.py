@@ -22,12 +22,7 @@ from cfaug.data.sources.released import MAX_BYTES, require_image
 
 @dataclass
 class ParquetColumn:
-    """One column of a parquet file; reading rows in order reads the file once.
-
-    Args:
-        file: the parquet file.
-        name: the name of the column.
-    """
+    """One column of a parquet file; reading rows in order reads the file once."""
 
     file: Path
     name: str
@@ -38,11 +33,7 @@ class ParquetColumn:
     _group: int = field(default=-1, init=False, repr=False)
 
     def __getitem__(self, row: int) -> Any:
-        """Return a value as a Python object.
-
-        Raises:
-            UserError: if the file can no longer be read, naming it.
-        """
+        """Return a value as a Python object."""
         import pyarrow as pa
 
         with self._lock:
@@ -159,12 +150,7 @@ class FileImage:
         return content_digest(self._load()).hex()
 
     def read(self) -> bytes:
-        """Return the file.
-
-        Raises:
-            UserError: if it is missing, too large, not an image, or was replaced since it was first
-                read.
-        """
+        """Return the file."""
         data = self._load()
         found = content_digest(data).hex()
         if self.__dict__.setdefault("digest", found) != found:
@@ -200,11 +186,7 @@ class EmbeddedImage:
         return content_digest(self.read()).hex()
 
     def read(self) -> bytes:
-        """Return the encoded image.
-
-        Raises:
-            UserError: if it is missing, too large or not an image.
-        """
+        """Return the encoded image."""
         return require_image(self.load(), self.name)
 
 
@@ -228,10 +210,6 @@ class PhotoFiles:
         Args:
             name: the name of the image in the list.
             where: the place of the name, for messages.
-
-        Raises:
-            UserError: if the image is missing, or leads out of the permitted folders, naming
-                ``where``.
         """
         folders = (*IMAGE_FOLDERS, *self.folders)
         return FileImage(find_photo(self.home, name, where, self.roots, folders))

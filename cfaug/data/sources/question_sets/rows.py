@@ -45,7 +45,6 @@ class SetRow:
     Attributes:
         where: the place of the row, for messages.
         fields: {column: value}, without columns that hold images.
-        photos: the finder of named files.
         embedded: a function that returns the image in a column; ``None`` if images are named files.
     """
 
@@ -55,22 +54,14 @@ class SetRow:
     embedded: Embedded | None = None
 
     def text(self, name: str) -> str:
-        """Return a text or whole number as one line.
-
-        Raises:
-            UserError: if the value is missing or empty, naming the place.
-        """
+        """Return a text or whole number as one line."""
         line = " ".join(text_field(dict(self.fields), name, self.where).split())
         if not line:
             raise UserError(f"{self.where}: {name!r} is empty")
         return line
 
     def image(self, name: str) -> SourceImage:
-        """Return the image in a column, or the file that it names.
-
-        Raises:
-            UserError: if the file is missing, naming the place.
-        """
+        """Return the image in a column, or the file that it names."""
         if self.embedded is not None:
             return self.embedded(name)
         return self.photos.find(self.text(name), self.where)
@@ -98,9 +89,6 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
         path: a list, a parquet file or an Arrow stream; a folder with any of them; for parquet also
             ``FOLDER:SPLIT``.
         roots: absolute folders, besides the list's own, in which it may name images.
-
-    Raises:
-        UserError: if there is nothing readable.
     """
     if (home := split_home(path)[0]).is_dir():
         check_links(home, roots)
@@ -189,8 +177,6 @@ class QuestionForm:
     """One form of question sets.
 
     Attributes:
-        name: the name of the form in messages.
-        columns: the columns, all of which must exist.
         read: a function that makes the images of all rows; errors of single rows go to the
             collector.
         folders: folders beside the list in which its images may be after unpacking.
@@ -218,11 +204,7 @@ def read_each(
 
 
 def yes_or_no(row: SetRow, name: str) -> int:
-    """Return the number of a column's ``yes`` or ``no`` among ``YES_NO``.
-
-    Raises:
-        UserError: if the value is neither, naming the place.
-    """
+    """Return the number of a column's ``yes`` or ``no`` among ``YES_NO``."""
     said = row.text(name).lower().rstrip(".")
     if said not in YES_NO:
         raise UserError(f"{row.where}: {name}={said!r} is invalid: choose from {', '.join(YES_NO)}")
@@ -236,7 +218,6 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
     ['Open', 'Not open']
 
     Args:
-        text: the text of the options alone.
         letters: the letters of all possible options; the text has the first ones, at least two.
         mark: the format of a letter, with ``{}`` for the letter.
 
@@ -292,13 +273,7 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
     """Read a question of the form.
 
     Args:
-        name: the question's id.
-        kind: the kind of the question.
         record: the question in JSON, ``{q, options, answer, ...}``.
-        where: the place of the question, for messages.
-
-    Raises:
-        UserError: if a field is missing or has another type, naming the place.
     """
     if not isinstance(record, Mapping):
         raise UserError(f"{where}: a question should be {{q, options, answer}}, not {record!r:.80}")

@@ -65,12 +65,9 @@ def draw(
     """Draw ``count`` scenes, the same for any number of processes.
 
     Args:
-        seed: the seed of all scenes.
         part: the name of their purpose; parts have no scene in common.
-        count: the number of scenes.
         style: a name of ``cfaug.shapescapes.domains.STYLES``.
         domains: the domains of the scenes, drawn uniformly.
-        processes: the number of processes that draw.
     """
     starts = range(0, count, CHUNK)
     chunks = [(seed, part, style, domains, start, min(start + CHUNK, count)) for start in starts]

@@ -92,7 +92,6 @@ def generate(
 
     Args:
         pipeline: a pipeline from ``load`` or ``assemble``.
-        prompts: the captions.
         seed: the seed of the noise; a picture depends on it and on its place in the list.
         steps: the number of steps of the sampler.
         guidance: the scale of classifier-free guidance (Ho & Salimans, 2022).

@@ -83,7 +83,6 @@ def build_denoiser(seed: int, known: Sequence[str] | None = None) -> Denoiser:
     """Return modules with initial weights that depend only on ``seed``.
 
     Args:
-        seed: the seed of the weights.
         known: the words that are one token; ``None`` is those of captions of photos.
     """
     import torch
@@ -136,8 +135,6 @@ def train_denoiser(
     Args:
         moments: the posteriors of the scenes from ``vae.encode``, (n, 2 x channels, 16, 16).
         scale: the autoencoder's scaling factor.
-        factors: the factors of the scenes.
-        settings: the settings of the command.
         on_save: a function that is called with the averaged modules and the step, every
             ``save_every`` steps.
         start: the modules to train in place; ``None`` draws initial ones from the settings' seed.

@@ -35,11 +35,7 @@ class Corpus:
 
 
 def read(file: Path, held_out: float, seed: int) -> Corpus:
-    """Read JSON Lines of ``image_id`` and ``caption``, and hold out a share of the images.
-
-    Raises:
-        UserError: if the file cannot be read, naming the line.
-    """
+    """Read JSON Lines of ``image_id`` and ``caption``, and hold out a share of the images."""
     groups: dict[str, list[str]] = {}
     for where, row in json_lines(file):
         try:

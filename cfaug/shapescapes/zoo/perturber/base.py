@@ -144,8 +144,6 @@ def evaluate(folder: Path, captions: Sequence[str], seed: int = 0) -> dict[str, 
     """Return the quality of a tuned model's variations of captions by every prompt.
 
     Args:
-        folder: the folder of the model.
-        captions: captions of the world.
         seed: the seed of the sampling, like an editor's.
 
     Returns:

@@ -67,11 +67,7 @@ def scene_of(text: str) -> Scene | None:
 
 
 def draw_answers(settings: RowSettings) -> list[EditAnswer]:
-    """Draw captions and every prompt's edits of them, without edits into held-out scenes.
-
-    Raises:
-        UserError: if there are too few captions.
-    """
+    """Draw captions and every prompt's edits of them, without edits into held-out scenes."""
     training, _ = split_scenes(settings.held_out, settings.seed)
     allowed = set(training)
     texts = [text for scene in training for text in captions_of(scene)]
