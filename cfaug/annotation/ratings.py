@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from cfaug.core.files import require_regular
 from cfaug.core.validation import from_json
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
-from cfaug.report.document import Entry, Part
+from cfaug.report.document import Column, Entry, Part, make_part
 from cfaug.report.page import DASH, percent, render, write_page
 from cfaug.stats.agreement import Level, krippendorff_alpha
 
@@ -297,31 +297,23 @@ HOW = (
 
 def ratings_part(ratings: Ratings) -> Part:
     """Return the answers as a table: a row per question, a column per kind of edit."""
-    rows = tuple(
-        (
-            (field.title,),
-            (
-                *(_entry(field.by.get(kind), field) for kind in (*ratings.kinds, OVERALL)),
-                _agreement(field),
-            ),
-        )
-        for field in ratings.fields.values()
-    )
+    columns = [
+        *(Column(kind.capitalize(), partial(_entry, kind)) for kind in ratings.kinds),
+        Column("Overall", partial(_entry, OVERALL)),
+        Column("Agreement", _agreement),
+    ]
     overall = next(iter(ratings.fields.values())).by[OVERALL]
-    return Part(
-        title=f"{ratings.source}, {ratings.annotators} annotators",
-        labels=("Metric",),
-        groups=(),
-        columns=(*(kind.capitalize() for kind in ratings.kinds), "Overall", "Agreement"),
-        rows=rows,
-        notes=(
-            f"{overall.answers:,} forms about {overall.images:,} of {ratings.items:,} images. "
-            f"{HOW}",
-        ),
+    return make_part(
+        f"{ratings.source}, {ratings.annotators} annotators",
+        ("Metric",),
+        columns,
+        [((field.title,), field) for field in ratings.fields.values()],
+        (f"{overall.answers:,} forms about {overall.images:,} of {ratings.items:,} images. {HOW}",),
     )
 
 
-def _entry(score: Score | None, field: FieldFindings) -> Entry:
+def _entry(kind: str, field: FieldFindings) -> Entry:
+    score = field.by.get(kind)
     if score is None:
         return Entry(DASH)
     known = not math.isnan(score.sd)

@@ -69,7 +69,7 @@ class AnnotationRecord:
         categories: {category: number of images}; an image sorted by several people counts once, in
             equal parts.
         examples: an example of each of the most frequent categories.
-        question: the title of the question; empty in old records, when there was only one question.
+        question: the title of the question.
         extra: results of the analyses, by key.
     """
 
@@ -83,7 +83,7 @@ class AnnotationRecord:
     sampled: int
     categories: Mapping[str, float]
     examples: tuple[ImageExample, ...]
-    question: str = ""
+    question: str
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -244,7 +244,7 @@ def write_record(record: AnnotationRecord, folder: Path) -> Path:
 
 
 def read_record(file: Path) -> AnnotationRecord:
-    """Read a record, including old records without the title of the question."""
+    """Read a record of answers that ``annotate=read`` wrote."""
     try:
         return _record(json.loads(require_regular(file).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -270,7 +270,7 @@ def _record(found: Mapping[str, Any]) -> AnnotationRecord:
         sampled=int(found["sampled"]),
         categories=from_json(dict[str, float], found["categories"]),
         examples=from_json(tuple[ImageExample, ...], found["examples"]),
-        question=str(found.get("question", "")),
+        question=str(found["question"]),
         extra={key: value for key, value in found.items() if key not in own},
     )
 

@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from cfaug.cfmm.question_checks import phi_from_margins
 from cfaug.cfmm.question_items import ALL
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, SOURCE, VERIFIED, AskedImage, AskedQuestion
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Curve, Document, Entry, Part, rules_of
+from cfaug.report.document import (
+    BarPlot,
+    Column,
+    Curve,
+    Document,
+    Entry,
+    Part,
+    make_part,
+    rules_of,
+    text_column,
+)
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.significance import summarise
@@ -63,8 +75,10 @@ class CompositionFigure(PaperTable):
         sets = {name: read_questions(file, roots) for name, file in (self.questions or {}).items()}
         if not sets:
             return self.document(theirs, self._categories({}))
-        rows = tuple(_sizes(name, images) for name, images in sets.items())
-        ours = Part("Ours", theirs.labels, (), theirs.columns, rows, notes=(MEANS_NOTE,))
+        sizes = zip(theirs.columns, SIZES, strict=True)
+        columns = [Column(name, size) for name, size in sizes]
+        rows = [((name,), images) for name, images in sets.items()]
+        ours = make_part("Ours", theirs.labels, columns, rows, [MEANS_NOTE])
         return self.document(
             theirs, ours, self._categories(sets), _kinds_part(sets), self._answers_part(sets),
             bars=[self._bars(sets)], curves=[_lengths(name, own) for name, own in sets.items()],
@@ -80,12 +94,10 @@ class CompositionFigure(PaperTable):
 
     def _categories(self, sets: Mapping[str, Sequence[AskedImage]]) -> Part:
         counts = self._counts(sets)
-        columns = tuple(dict.fromkeys(name for own in counts.values() for name in own))
-        rows = tuple(
-            ((name,), tuple(_count(own[one], own.total()) for one in columns))
-            for name, own in counts.items()
-        )
-        return Part("Images by category", ("Set",), (), columns, rows, ours=bool(sets))
+        categories = dict.fromkeys(name for own in counts.values() for name in own)
+        columns = [Column(name, partial(_count, name)) for name in categories]
+        rows = [((name,), own) for name, own in counts.items()]
+        return make_part("Images by category", ("Set",), columns, rows, ours=bool(sets))
 
     def _bars(self, sets: Mapping[str, Sequence[AskedImage]]) -> BarPlot:
         counts = self._counts(sets)
@@ -97,28 +109,39 @@ class CompositionFigure(PaperTable):
         return BarPlot("Images by category", "share of the images (%)", groups, tuple(counts))
 
     def _answers_part(self, sets: Mapping[str, Sequence[AskedImage]]) -> Part:
-        rows: list[Row] = []
+        rows = []
         for name, images in sets.items():
             answers = Counter(
                 one.right for image in images for one in image.questions if one.right is not None
             )
             frequent = sorted(answers.items(), key=lambda one: (-one[1], one[0]))[: self.shown]
-            rows += [((name, one), (_count(n, answers.total()),)) for one, n in frequent]
-        return Part(
-            "Ours: the most frequent right answers", ("Set", "Answer"), (), ("questions",),
-            tuple(rows),
-        )  # fmt: skip
+            rows += [((name, answer), (answer, answers)) for answer, _ in frequent]
+        columns: list[Column[tuple[str, Counter[str]]]] = [
+            Column("questions", lambda row: _count(*row))
+        ]
+        return make_part("Ours: the most frequent right answers", ("Set", "Answer"), columns, rows)
 
 
-def _sizes(name: str, images: Sequence[AskedImage]) -> Row:
-    questions = [one for image in images for one in image.questions]
-    by_kind = [[one for one in questions if one.kind == kind] for kind in (BASIC, COUNTERFACTUAL)]
-    return (name,), (
-        Entry(f"{len(images):,}", numbers={"value": float(len(images))}),
-        Entry(f"{len(questions):,}", numbers={"value": float(len(questions))}),
-        *(_words([one.text for one in own]) for own in by_kind),
-        _words([one.right for one in questions if one.right is not None]),
-    )
+def _all_questions(images: Sequence[AskedImage]) -> list[AskedQuestion]:
+    return [question for image in images for question in image.questions]
+
+
+def _number(value: int) -> Entry:
+    return Entry(f"{value:,}", numbers={"value": float(value)})
+
+
+def _words_of_kind(kind: str, images: Sequence[AskedImage]) -> Entry:
+    return _words([one.text for one in _all_questions(images) if one.kind == kind])
+
+
+SIZES: tuple[Callable[[Sequence[AskedImage]], Entry], ...] = (
+    lambda images: _number(len(images)),
+    lambda images: _number(len(_all_questions(images))),
+    partial(_words_of_kind, BASIC),
+    partial(_words_of_kind, COUNTERFACTUAL),
+    lambda images: _words([q.right for q in _all_questions(images) if q.right is not None]),
+)
+"""The numbers of the figure's columns, in the paper's order."""
 
 
 def _words(texts: Sequence[str]) -> Entry:
@@ -134,38 +157,34 @@ def _words(texts: Sequence[str]) -> Entry:
     )
 
 
-def _count(count: int, of: int) -> Entry:
+def _count(name: str, counts: Counter[str]) -> Entry:
+    count, of = counts[name], counts.total()
     small = f"{percent(count / of, 1)} %" if of else ""
     return Entry(f"{count:,}", small=small, numbers={"value": float(count), "n": float(of)})
 
 
 def _kinds_part(sets: Mapping[str, Sequence[AskedImage]]) -> Part:
-    rows: list[Row] = []
+    rows = []
     for name, images in sets.items():
         by_kind: dict[str, list[AskedQuestion]] = {}
         for one in (one for image in images for one in image.questions):
             by_kind.setdefault(one.kind, []).append(one)
-        rows += [((name, kind), _kind(own)) for kind, own in by_kind.items()]
-    columns = ("questions", "words", "options", *(f"right: {n + 1}." for n in range(PLACES)),
-               "by a person", "verified")  # fmt: skip
-    return Part(
-        "Ours: kinds of questions", ("Set", "Kind"), (), columns, tuple(rows), notes=(KINDS_NOTE,)
-    )
+        rows += [((name, kind), own) for kind, own in by_kind.items()]
+    title = "Ours: kinds of questions"
+    return make_part(title, ("Set", "Kind"), KIND_COLUMNS, rows, [KINDS_NOTE])
 
 
-def _kind(own: Sequence[AskedQuestion]) -> tuple[Entry, ...]:
-    answers = [one.answer for one in own if one.right is not None]
-    writers = [one.extra[SOURCE] == "human" for one in own if SOURCE in one.extra]
-    verified = [one.extra[VERIFIED] is True for one in own if VERIFIED in one.extra]
-    options = summarise([len(one.options) for one in own]).mean
-    return (
-        Entry(f"{len(own):,}", numbers={"value": float(len(own))}),
-        _words([one.text for one in own]),
-        Entry(f"{options:.3g}", numbers={"value": options}),
-        *(_share([answer == place for answer in answers]) for place in range(PLACES)),
-        _share(writers),
-        _share(verified),
-    )
+def _options(questions: Sequence[AskedQuestion]) -> Entry:
+    options = summarise([len(one.options) for one in questions]).mean
+    return Entry(f"{options:.3g}", numbers={"value": options})
+
+
+def _right(place: int, questions: Sequence[AskedQuestion]) -> Entry:
+    return _share([one.answer == place for one in questions if one.right is not None])
+
+
+def _marked(name: str, value: Any, questions: Sequence[AskedQuestion]) -> Entry:
+    return _share([one.extra[name] == value for one in questions if name in one.extra])
 
 
 def _share(found: Sequence[bool]) -> Entry:
@@ -173,6 +192,16 @@ def _share(found: Sequence[bool]) -> Entry:
         return Entry(DASH)
     share = sum(found) / len(found)
     return Entry(percent(share, 1), numbers={"value": share, "n": float(len(found))})
+
+
+KIND_COLUMNS: tuple[Column[Sequence[AskedQuestion]], ...] = (
+    Column("questions", lambda questions: _number(len(questions))),
+    Column("words", lambda questions: _words([one.text for one in questions])),
+    Column("options", _options),
+    *(Column(f"right: {place + 1}.", partial(_right, place)) for place in range(PLACES)),
+    Column("by a person", partial(_marked, SOURCE, "human")),
+    Column("verified", partial(_marked, VERIFIED, True)),
+)
 
 
 def _lengths(name: str, images: Sequence[AskedImage]) -> Curve:
@@ -246,34 +275,47 @@ def mean_phi(setting: Setting) -> float:
 
 def derived_part() -> Part:
     """Return quantities derived from the paper's percentages, a row per model and prompt."""
-    rows = []
-    for (model, prompt), (acc_b, _, acc_plus) in totals().items():
-        lost, phi = drop((model, prompt)), mean_phi((model, prompt))
-        both = acc_plus / acc_b
-        cells_ = (
-            Entry(f"{lost:.2f}", numbers={"value": lost}),
-            Entry(f"{100 * both:.1f}", numbers={"value": both}),
-            Entry(f"{phi:+.3f}", numbers={"value": phi}),
-        )
-        rows.append(((model, prompt), cells_))
-    return Part(
-        "Derived from the paper's tables", ("Model", "Prompt"), (),
-        ("drop", "consistency, %", "phi"), tuple(rows), rules_of([one[0][0] for one in rows]),
-        (DERIVED_NOTE,), ours=False,
-    )  # fmt: skip
+    columns: tuple[Column[Setting], ...] = (
+        Column("drop", lambda row: _entry(drop(row), "{:.2f}")),
+        Column("consistency, %", _consistency),
+        Column("phi", lambda row: _entry(mean_phi(row), "{:+.3f}")),
+    )
+    return make_part(
+        "Derived from the paper's tables",
+        ("Model", "Prompt"),
+        columns,
+        [(setting, setting) for setting in totals()],
+        [DERIVED_NOTE],
+        rules=rules_of([model for model, _ in totals()]),
+        ours=False,
+    )
+
+
+def _entry(value: float, form: str) -> Entry:
+    return Entry(form.format(value), numbers={"value": value})
+
+
+def _consistency(setting: Setting) -> Entry:
+    acc_b, _, acc_plus = totals()[setting]
+    both = acc_plus / acc_b
+    return Entry(f"{100 * both:.1f}", numbers={"value": both})
 
 
 def text_part() -> Part:
     """Return the claims of the paper's text beside the values from its tables."""
     found = published("cfmm_text")
-    rows = tuple(
-        ((row["what"], row["section"]), (Entry(f"{row['values'][0]:g}"), Entry(_says(row["key"]))))
-        for row in found["rows"]
+    columns: tuple[Column[Mapping[str, Any]], ...] = (
+        text_column("text", lambda row: f"{row['values'][0]:g}"),
+        text_column("tables", lambda row: _says(row["key"])),
     )
-    return Part(
-        "The paper's text against its tables", ("Of", "Section"), (),
-        ("text", "tables"), rows, notes=(found["note"], TEXT_NOTE), ours=False,
-    )  # fmt: skip
+    return make_part(
+        "The paper's text against its tables",
+        ("Of", "Section"),
+        columns,
+        [((row["what"], row["section"]), row) for row in found["rows"]],
+        (found["note"], TEXT_NOTE),
+        ours=False,
+    )
 
 
 def _says(key: str) -> str:

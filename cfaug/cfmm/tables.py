@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from cfaug.cfmm.composition import derived_part, text_part
 from cfaug.cfmm.question_items import ACCURACIES, BLIND, PRIOR, SEEN, QuestionItems
@@ -20,8 +21,8 @@ from cfaug.cfmm.question_tests import (
 )
 from cfaug.core.read_with import ReadWith
 from cfaug.report.arm_results import Runs
-from cfaug.report.arm_table import Row, mark_best_two
-from cfaug.report.document import Document, Entry, Part, rules_of
+from cfaug.report.arm_table import mark_best_two
+from cfaug.report.document import Column, Document, Entry, Part, make_part, rules_of, text_column
 from cfaug.report.page import DASH, p_text, points
 from cfaug.report.paper_tables import Models, PaperTable, published, read_answers
 from cfaug.stats.significance import SeedSummary, summarise
@@ -36,8 +37,9 @@ COMMANDS = (
 )
 PROMPTS = {"0-shot": "vqa", "1-shot ICL": "vqa_icl", "1-shot CoT": "vqa_cot"}
 """The paper's prompts, and the suffixes of their names in ``benchmark=vqa``."""
-HEADERS = ("acc_b", "acc_c", "acc+")
-"""Headers of ``ACCURACIES``, as in the paper."""
+HEADERS = dict(zip(ACCURACIES, ("acc_b", "acc_c", "acc+"), strict=True))
+"""{metric: the paper's header}."""
+TOTAL = "Total score"
 WAYS = {SEEN: "", BLIND: "without the image", PRIOR: "options alone"}
 """The ways in which questions were asked, and the words printed after the prompt."""
 DIGITS = 2
@@ -169,7 +171,6 @@ PAIRS_NOTE = (
     "question. Interval: bootstrap over images. p: McNemar's exact test if each question has an "
     "image of its own, otherwise the bootstrap's (two-sided); Holm over the whole table."
 )
-DROP_COLUMNS = ("images", "acc_b", "acc_c", "drop", "p", "Holm", "phi", "strict", "consistency")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,32 +214,49 @@ class TotalTable(QuestionTable):
 
     def _theirs(self) -> Part:
         found = published(self.name)
-        rows: list[Row] = [
-            ((row["model"], row["prompt"]),
-             tuple(Entry(f"{v:.{DIGITS}f}", numbers={"value": v}) for v in row["values"]))
-            for row in found["rows"]
-        ]  # fmt: skip
-        return _totals_part(self.paper, rows, (), found["note"], ours=False)
+        columns = [
+            Column(name, partial(_printed, 1, at), TOTAL)
+            for at, name in enumerate(HEADERS.values())
+        ]
+        rows = [((row["model"], row["prompt"]), row) for row in found["rows"]]
+        return _lay_out(self.paper, columns, rows, (), (found["note"],), ours=False)
 
     def _ours(self, asked: Sequence[PromptAnswers]) -> Part:
-        every = in_every_way(asked)
-        rows: list[Row] = [(one.labels, tuple(_total(one, name) for name in ACCURACIES))
-                           for one in every]  # fmt: skip
-        beside = [place for place, one in enumerate(every) if one.way != SEEN]
-        return _totals_part("Ours", rows, beside, TOTALS_NOTE, ours=True)
+        columns = [Column(name, partial(_total, metric), TOTAL) for metric, name in HEADERS.items()]
+        return _lay_out_ours(columns, asked, TOTALS_NOTE)
 
 
-def _totals_part(
-    title: str, rows: Sequence[Row], beside: Sequence[int], note: str, *, ours: bool
+def _printed(percentages: float, at: int, row: Mapping[str, Any]) -> Entry:
+    value = row["values"][at]
+    return Entry(f"{value:.{DIGITS}f}", numbers={"value": value / percentages})
+
+
+def _lay_out_ours(
+    columns: Sequence[Column[PromptAnswers]], asked: Sequence[PromptAnswers], note: str
 ) -> Part:
-    return Part(
-        title, ("Model", "Prompt"), (("Total score", len(HEADERS)),), HEADERS,
-        mark_best_two(rows, ["higher"] * len(HEADERS), beside),
-        rules_of([labels[0] for labels, _ in rows]), (note,), ours=ours, ranked=True,
-    )  # fmt: skip
+    """Return our part of a table; answers without the image are not ranked."""
+    every = in_every_way(asked)
+    beside = [place for place, one in enumerate(every) if one.way != SEEN]
+    rows = [(one.labels, one) for one in every]
+    return _lay_out("Ours", columns, rows, beside, (note,), ours=True)
 
 
-def _total(one: PromptAnswers, name: str) -> Entry:
+def _lay_out(
+    title: str,
+    columns: Sequence[Column[Any]],
+    rows: Sequence[tuple[tuple[str, ...], Any]],
+    beside: Sequence[int],
+    notes: Sequence[str],
+    *,
+    ours: bool,
+) -> Part:
+    rules = rules_of([labels[0] for labels, _ in rows])
+    labels = ("Model", "Prompt")
+    part = make_part(title, labels, columns, rows, notes, rules=rules, ours=ours)
+    return mark_best_two(part, ["higher"] * len(columns), beside)
+
+
+def _total(name: str, one: PromptAnswers) -> Entry:
     metric = one.metric(name)
     n = sum(map(len, one.checkpoints[0].by_category(metric).values()))
     return percent_entry([own.total(metric) for own in one.checkpoints], n, factor=1.0)
@@ -246,33 +264,39 @@ def _total(one: PromptAnswers, name: str) -> Entry:
 
 def _drops_part(asked: Sequence[PromptAnswers]) -> Part | None:
     found = compare_kinds([one.checkpoints for one in asked])
-    rows = tuple(
-        (one.labels, _drop_cells(one, drop))
+    rows = [
+        (one.labels, (one, drop))
         for one, drop in zip(asked, found, strict=True)
         if drop is not None
-    )
+    ]
     if not rows:
         return None
-    return Part(
-        "Ours: basic against counterfactual questions", ("Model", "Prompt"), (), DROP_COLUMNS, rows,
-        rules_of([labels[0] for labels, _ in rows]), (DROPS_NOTE,),
-    )  # fmt: skip
+    return make_part(
+        "Ours: basic against counterfactual questions",
+        ("Model", "Prompt"),
+        DROP_COLUMNS,
+        rows,
+        [DROPS_NOTE],
+        rules=rules_of([labels[0] for labels, _ in rows]),
+    )
 
 
-def _drop_cells(one: PromptAnswers, drop: CounterfactualDrop) -> tuple[Entry, ...]:
-    measured = [own.images.measure() for own in one.checkpoints]
-    mean, n = drop.test.mean, drop.images
-    return (
-        Entry(f"{n:,}"),
-        *(percent_entry([getattr(own, name) for own in measured], n) for name in ACCURACIES[:2]),
-        Entry(points(mean.mean), small=_interval(mean.low, mean.high),
-              numbers={"value": mean.mean, "n": float(n)}),
-        Entry(p_text(drop.p)),
-        Entry(p_text(drop.p_holm), bold=drop.p_holm <= ALPHA),
-        _phi(drop.phi, drop.phi_low, drop.phi_high),
-        *(percent_entry([getattr(own, name) for own in measured], n)
-          for name in ("strict", "consistency")),
-    )  # fmt: skip
+AnsweredDrop = tuple[PromptAnswers, CounterfactualDrop]
+
+
+def _measured(name: str, row: AnsweredDrop) -> Entry:
+    measured = [own.images.measure() for own in row[0].checkpoints]
+    return percent_entry([getattr(own, name) for own in measured], row[1].images)
+
+
+def _mean_drop(row: AnsweredDrop) -> Entry:
+    mean, n = row[1].test.mean, row[1].images
+    numbers = {"value": mean.mean, "n": float(n)}
+    return Entry(points(mean.mean), small=_interval(mean.low, mean.high), numbers=numbers)
+
+
+def _drop_holm(row: AnsweredDrop) -> Entry:
+    return Entry(p_text(row[1].p_holm), bold=row[1].p_holm <= ALPHA)
 
 
 def _interval(low: float, high: float) -> str:
@@ -290,29 +314,49 @@ def _phi(found: SeedSummary | None, low: float, high: float) -> Entry:
     )
 
 
+DROP_COLUMNS: tuple[Column[AnsweredDrop], ...] = (
+    text_column("images", lambda row: f"{row[1].images:,}"),
+    Column("acc_b", partial(_measured, "acc_b")),
+    Column("acc_c", partial(_measured, "acc_c")),
+    Column("drop", _mean_drop),
+    text_column("p", lambda row: p_text(row[1].p)),
+    Column("Holm", _drop_holm),
+    Column("phi", lambda row: _phi(row[1].phi, row[1].phi_low, row[1].phi_high)),
+    Column("strict", partial(_measured, "strict")),
+    Column("consistency", partial(_measured, "consistency")),
+)
+
+
 def _pairs_part(found: Sequence[ModelComparison]) -> Part | None:
     if not found:
         return None
-    rows = tuple(((one.first, one.other), tuple(_pair_cells(one))) for one in found)
-    return Part(
-        "Ours: models and prompts, question by question", ("First", "Other"),
-        (("", 1), *((name, 2) for name in HEADERS)),
-        ("left out", *("difference", "Holm") * len(HEADERS)), rows, notes=(PAIRS_NOTE,),
-    )  # fmt: skip
+    columns: list[Column[ModelComparison]] = [
+        text_column("left out", lambda one: f"{one.left_out:,}")
+    ]
+    for metric, name in HEADERS.items():
+        columns.append(Column("difference", partial(_pair_difference, metric), name))
+        columns.append(Column("Holm", partial(_pair_holm, metric), name))
+    return make_part(
+        "Ours: models and prompts, question by question",
+        ("First", "Other"),
+        columns,
+        [((one.first, one.other), one) for one in found],
+        [PAIRS_NOTE],
+    )
 
 
-def _pair_cells(one: ModelComparison) -> list[Entry]:
-    cells = [Entry(f"{one.left_out:,}")]
-    for name in ACCURACIES:
-        test = one.tests.get(name)
-        if test is None:
-            cells += [Entry(DASH), Entry(DASH)]
-            continue
-        p = one.p_holm[name]
-        cells.append(Entry(points(test.gain), small=_interval(test.low, test.high),
-                           numbers={"value": test.gain, "n": float(test.items)}))  # fmt: skip
-        cells.append(Entry(p_text(p), bold=p <= ALPHA))
-    return cells
+def _pair_difference(metric: str, one: ModelComparison) -> Entry:
+    test = one.tests.get(metric)
+    if test is None:
+        return Entry(DASH)
+    numbers = {"value": test.gain, "n": float(test.items)}
+    return Entry(points(test.gain), small=_interval(test.low, test.high), numbers=numbers)
+
+
+def _pair_holm(metric: str, one: ModelComparison) -> Entry:
+    if metric not in one.tests:
+        return Entry(DASH)
+    return Entry(p_text(one.p_holm[metric]), bold=one.p_holm[metric] <= ALPHA)
 
 
 def _left_out(asked: Sequence[PromptAnswers]) -> list[str]:
@@ -357,50 +401,28 @@ class CategoryTable(QuestionTable):
     def _theirs(self) -> Part:
         found = published(self.name)
         odd = {(one["model"], one["prompt"], one["column"]) for one in found["off_grid"]}
-        rows: list[Row] = []
-        for row in found["rows"]:
-            about = row["model"], row["prompt"]
-            cells = tuple(
-                Entry(f"{value:.{DIGITS}f}", signs=OFF_GRID * ((*about, column) in odd),
-                      numbers={"value": value / 100})
-                for column, value in zip(found["columns"], row["values"], strict=True)
-            )  # fmt: skip
-            rows.append((about, cells))
-        return _part(self.paper, found["categories"], rows, (), (found["note"],), ours=False)
+
+        def cell(at: int, row: Mapping[str, Any]) -> Entry:
+            marked = (row["model"], row["prompt"], found["columns"][at]) in odd
+            return replace(_printed(100, at, row), signs=OFF_GRID * marked)
+
+        headers = [(group, name) for group in found["categories"] for name in HEADERS.values()]
+        columns = [Column(name, partial(cell, at), g) for at, (g, name) in enumerate(headers)]
+        rows = [((row["model"], row["prompt"]), row) for row in found["rows"]]
+        return _lay_out(self.paper, columns, rows, (), (found["note"],), ours=False)
 
     def _ours(self, asked: Sequence[PromptAnswers]) -> Part:
-        categories, every = self.named_categories(asked), in_every_way(asked)
-        rows: list[Row] = [(one.labels, _cells(one, categories)) for one in every]
-        beside = [place for place, one in enumerate(every) if one.way != SEEN]
-        return _part("Ours", [*categories], rows, beside, (OURS_NOTE,), ours=True)
+        columns = [
+            Column(name, partial(_in_category, category, metric), printed)
+            for printed, category in self.named_categories(asked).items()
+            for metric, name in HEADERS.items()
+        ]
+        return _lay_out_ours(columns, asked, OURS_NOTE)
 
 
-def _part(
-    title: str,
-    categories: Sequence[str],
-    rows: Sequence[Row],
-    beside: Sequence[int],
-    notes: tuple[str, ...],
-    *,
-    ours: bool,
-) -> Part:
-    columns = HEADERS * len(categories)
-    return Part(
-        title, ("Model", "Prompt"), tuple((name, len(HEADERS)) for name in categories), columns,
-        mark_best_two(rows, ["higher"] * len(columns), beside),
-        rules_of([labels[0] for labels, _ in rows]), notes, ours=ours, ranked=True,
-    )  # fmt: skip
-
-
-def _cells(one: PromptAnswers, categories: Mapping[str, str]) -> tuple[Entry, ...]:
-    found = {
-        name: [own.by_category(one.metric(name)) for own in one.checkpoints] for name in ACCURACIES
-    }
-    return tuple(
-        percent_entry(
-            [float(own[category].mean()) for own in found[name] if category in own],
-            len(found[name][0].get(category, ())),
-        )
-        for category in categories.values()
-        for name in ACCURACIES
+def _in_category(category: str, metric: str, one: PromptAnswers) -> Entry:
+    found = [own.by_category(one.metric(metric)) for own in one.checkpoints]
+    return percent_entry(
+        [float(own[category].mean()) for own in found if category in own],
+        len(found[0].get(category, ())),
     )

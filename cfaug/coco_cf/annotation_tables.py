@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from cfaug.annotation.findings import AnswerCounts
 from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_record
 from cfaug.annotation.report import NOT_PEOPLE
 from cfaug.coco_cf.label_gains import Subjects, describe_hyponymy
 from cfaug.core.read_with import ReadWith
 from cfaug.core.validation import check_fields
-from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import Document, DocumentImage, Entry, Part
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import (
+    Column,
+    Document,
+    DocumentImage,
+    Entry,
+    Part,
+    make_part,
+    text_column,
+)
 from cfaug.report.page import DASH, percent
-from cfaug.report.paper_tables import published
+from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.effects import wilson_interval
 
 FOLDER = "annotation"
@@ -43,30 +53,21 @@ COMMANDS = (
 )
 
 
-@dataclass(frozen=True)
-class AnnotationTable:
+@dataclass(frozen=True, kw_only=True)
+class AnnotationTable(PaperTable):
     """A table of human annotation.
 
     Args:
-        name: the name of the paper's numbers and of the output files.
-        title: the title above the table.
-        paper: the source of the paper's numbers, the title of their part.
         shows: the kind of table.
         first: number of categories that an earlier table shows, for ``examples``.
-        notes: notes printed below everything.
-        partial: whether to print dashes for missing values.
 
     Raises:
         UserError: if ``shows`` is invalid.
     """
 
-    name: str
-    title: str
-    paper: str
     shows: Shows
     first: int = 0
-    notes: Sequence[str] = ()
-    partial: bool = False
+    commands: Sequence[str] = COMMANDS
 
     read_with: ClassVar[ReadWith] = {"first": {"shows": ("examples",)}}
 
@@ -77,26 +78,20 @@ class AnnotationTable:
         """Lay out the paper's numbers and those under ``<runs>/annotation``."""
         theirs = _PAPERS[self.shows](self)
         record, missing = self._read(runs.root / FOLDER / FILE)
+        self.require(record, missing)
         if record is None:
-            if not self.partial:
-                raise MissingError(self.name, [missing], COMMANDS)
-            return Document(
-                self.name, self.title, theirs, (*self.notes, f"Ours: {DASH}. {missing}")
-            )
+            found = self.document(*theirs)
+            return replace(found, notes=(*found.notes, f"Ours: {DASH}. {missing}"))
         examples = _shown(record, self) if self.shows == "examples" else ()
-        notes = [*self.notes]
+        notes = []
         if self.shows == "examples" and not examples:
-            found = len(record.examples)
-            notes.append(f"Ours ({record.title}): errors fell into {found} categories only.")
+            categories = len(record.examples)
+            notes.append(f"Ours ({record.title}): errors fell into {categories} categories only.")
         if record.simulated:
             notes.append(NOT_PEOPLE)
-        return Document(
-            name=self.name,
-            title=self.title,
-            parts=(*theirs, *_OURS[self.shows](record, self)),
-            notes=tuple(notes),
-            pictures=tuple(map(_picture, examples)),
-        )
+        pictures = [_picture(one) for one in examples]
+        found = self.document(*theirs, *_OURS[self.shows](record, self), pictures=pictures)
+        return replace(found, notes=(*found.notes, *notes))
 
     def _read(self, file: Path) -> tuple[AnnotationRecord | None, str]:
         """Return the record of the answers, or a sentence on what this table lacks."""
@@ -132,26 +127,18 @@ def _picture(example: ImageExample) -> DocumentImage:
 
 
 def _paper_labels(table: AnnotationTable) -> tuple[Part, ...]:
-    found = published(table.name)
-    rows = tuple(
-        ((row["images"],), tuple(_percent(value / 100, 2) for value in row["values"]))
-        for row in found["rows"]
-    )
-    agreed = found["agreement"]
+    agreed = published(table.name)["agreement"]
     labels = {name: agreed[name] / 100 for name in OUTCOMES if name in agreed}
+    kappas = {"Fleiss' kappa": agreed["fleiss"]}
     return (
-        Part(table.paper, ("Image set",), (), tuple(found["columns"]), rows,
-             notes=(found["note"],), ours=False),
-        Part(f"{table.paper}: agreement", *_AGREEMENT,
-             _agreement({"Fleiss' kappa": agreed["fleiss"]}, labels), ours=False),
-    )  # fmt: skip
+        table.printed("Image set", "images", lambda _, value: _percent(value / 100, 2)),
+        _agreement(table.paper, kappas, labels, (), ours=False),
+    )
 
 
 def _our_labels(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
-    rows = tuple(
-        ((t.name,), tuple(_percent(t.share(name), 2, t.images) for name in OUTCOMES))
-        for t in record.tallies
-    )
+    columns = [Column(name.capitalize(), partial(_outcome, name)) for name in OUTCOMES]
+    rows = [((counts.name,), counts) for counts in record.tallies]
     everything, agreed = record.tallies[-1], record.agreement
     kappas = {"Fleiss' kappa": agreed.fleiss, "Krippendorff's alpha": agreed.alpha}
     notes = (
@@ -161,28 +148,35 @@ def _our_labels(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part,
         f"{agreed.images:,} images have {agreed.raters} answers (kappa), {agreed.several:,} two or "
         f"more (alpha, nominal); the answers to {agreed.disputed:,} of them differ.",
     )
+    labels = agreed.labels if agreed.disputed else {}
     return (
-        Part(record.title, ("Image set",), (), tuple(n.capitalize() for n in OUTCOMES), rows,
-             notes=notes[:1]),
-        Part(f"{record.title}: agreement", *_AGREEMENT,
-             _agreement(kappas, agreed.labels if agreed.disputed else {}), notes=notes[1:]),
-    )  # fmt: skip
-
-
-_AGREEMENT: tuple[tuple[str, ...], tuple[tuple[str, int], ...], tuple[str, ...]] = (
-    ("Agreement",), (), ("Value",),
-)  # fmt: skip
-
-
-def _agreement(kappas: Mapping[str, float], labels: Mapping[str, float]) -> Rows:
-    known = {name: value for name, value in kappas.items() if not math.isnan(value)}
-    return (
-        *(((name,), (Entry(f"{v:.2f}", numbers={"value": v}),)) for name, v in known.items()),
-        *(
-            ((f"Labels of images with disagreement: {name}",), (_percent(share, 1),))
-            for name, share in labels.items()
-        ),
+        make_part(record.title, ("Image set",), columns, rows, notes[:1]),
+        _agreement(record.title, kappas, labels, notes[1:], ours=True),
     )
+
+
+def _outcome(name: str, counts: AnswerCounts) -> Entry:
+    return _percent(counts.share(name), 2, counts.images)
+
+
+def _agreement(
+    title: str,
+    kappas: Mapping[str, float],
+    labels: Mapping[str, float],
+    notes: Sequence[str],
+    *,
+    ours: bool,
+) -> Part:
+    cells = {
+        name: Entry(f"{value:.2f}", numbers={"value": value})
+        for name, value in kappas.items()
+        if not math.isnan(value)
+    }
+    for name, share in labels.items():
+        cells[f"Labels of images with disagreement: {name}"] = _percent(share, 1)
+    columns: list[Column[str]] = [Column("Value", lambda name: cells[name])]
+    rows = [((name,), name) for name in cells]
+    return make_part(f"{title}: agreement", ("Agreement",), columns, rows, notes, ours=ours)
 
 
 def _percent(share: float, digits: int, n: int | None = None) -> Entry:
@@ -193,74 +187,69 @@ def _percent(share: float, digits: int, n: int | None = None) -> Entry:
 
 
 def _paper_categories(table: AnnotationTable) -> tuple[Part, ...]:
-    found = published(table.name)
-    rows = tuple(
-        ((row["category"],), (_percent(row["values"][0] / 100, 0),)) for row in found["rows"]
-    )
-    return (
-        Part(table.paper, ("Error category",), (), ("% of sampled errors",), rows,
-             notes=(found["note"],), ours=False),
-    )  # fmt: skip
+    return (table.printed("Error category", "category", lambda _, v: _percent(v / 100, 0)),)
 
 
 def _our_categories(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
-    rows = []
-    for name, count in sorted(record.categories.items(), key=lambda found: -found[1]):
-        low, high = wilson_interval(count, record.sampled)
-        share = _percent(count / record.sampled, 0, record.sampled)
-        interval = Entry(f"{percent(low, 0)} to {percent(high, 0)}")
-        rows.append(((CATEGORIES[name],), (share, interval)))
+    columns: tuple[Column[float], ...] = (
+        Column(
+            "% of sampled errors",
+            lambda count: _percent(count / record.sampled, 0, record.sampled),
+        ),
+        text_column("95 % (Wilson)", lambda count: _interval(count, record.sampled)),
+    )
+    ordered = sorted(record.categories.items(), key=lambda found: -found[1])
+    rows = [((CATEGORIES[name],), count) for name, count in ordered]
     known = sum(record.categories[name] for name in DIFFUSION) / record.sampled
     note = (
         f"{record.sampled} errors, drawn at random; {percent(known, 0)} % are in the categories "
         "that the paper calls known limits of text-to-image diffusion (66 % of its own)."
     )
-    return (
-        Part(record.title, ("Error category",), (), ("% of sampled errors", "95 % (Wilson)"),
-             tuple(rows), notes=(note,)),
-    )  # fmt: skip
+    return (make_part(record.title, ("Error category",), columns, rows, [note]),)
+
+
+def _interval(count: float, of: int) -> str:
+    low, high = wilson_interval(count, of)
+    return f"{percent(low, 0)} to {percent(high, 0)}"
+
+
+EXAMPLES = ("", "Original", "Counterfactual")
 
 
 def _paper_examples(table: AnnotationTable) -> tuple[Part, ...]:
     found = published(table.name)
-    rows = tuple(
-        ((row["category"], row["original"], row["counterfactual"]), ()) for row in found["rows"]
-    )
-    return (
-        Part(table.paper, ("", "Original", "Counterfactual"), (), (), rows,
-             notes=(found["note"],), ours=False),
-    )  # fmt: skip
+    rows = [
+        ((row["category"], row["original"], row["counterfactual"]), row) for row in found["rows"]
+    ]
+    columns: tuple[Column[Any], ...] = ()
+    return (make_part(table.paper, EXAMPLES, columns, rows, [found["note"]], ours=False),)
 
 
 def _our_examples(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
-    rows = tuple(((CATEGORIES[one.category], *one.texts), ()) for one in _shown(record, table))
-    if not rows:
-        return ()
-    return (Part(record.title, ("", "Original", "Counterfactual"), (), (), rows),)
+    rows = [((CATEGORIES[one.category], *one.texts), one) for one in _shown(record, table)]
+    return (make_part(record.title, EXAMPLES, (), rows),) if rows else ()
 
 
 def _paper_subjects(table: AnnotationTable) -> tuple[Part, ...]:
-    found = published(table.name)
-    rows = tuple(
-        ((row["subjects"],), (Entry(f"{row['values'][0]}", numbers={"value": row["values"][0]}),))
-        for row in found["rows"]
-    )
     return (
-        Part(table.paper, ("Altered subjects",), (), ("Count",), rows, notes=(found["note"],),
-             ours=False),
-    )  # fmt: skip
+        table.printed(
+            "Altered subjects",
+            "subjects",
+            lambda _, count: Entry(f"{count}", numbers={"value": count}),
+        ),
+    )
 
 
 def _our_subjects(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
     found = Subjects.read(record.extra)
-    rows = tuple(
-        ((f"{before} → {after}",), (Entry(f"{count:,}", numbers={"value": count}),))
-        for before, after, count in found.altered
-    )
+    rows = [((f"{before} → {after}",), count) for before, after, count in found.altered]
+    columns: list[Column[int]] = [
+        Column("Count", lambda count: Entry(f"{count:,}", numbers={"value": count}))
+    ]
     notes = found.notes()
     if found.hyponymy is not None:
         notes += (describe_hyponymy(*found.hyponymy),)
-    return (Part(record.title, ("Altered subjects",), (), ("Count",), rows, notes=notes),)
+    return (make_part(record.title, ("Altered subjects",), columns, rows, notes),)
 
 
 _PAPERS: dict[str, Callable[[AnnotationTable], tuple[Part, ...]]] = {

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from cfaug.coco_cf.tables import PLACES, Place
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import Document, DocumentImage, Entry, GapPlot, Part
+from cfaug.report.document import Column, Document, DocumentImage, Entry, GapPlot, Part, make_part
 from cfaug.report.matching_gap import ORDER, READABLE, read_gaps, shifts
 from cfaug.report.page import DASH, p_text, percent
 from cfaug.stats.matching import summary
@@ -86,42 +87,57 @@ class GapFigure:
 
 
 def _gap_part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark: str) -> Part:
-    rows = []
-    for model, (kind, gaps) in asked.items():
-        cells = []
-        for name in ORDER:
-            known = gaps[name][np.isfinite(gaps[name])] if name in gaps else np.empty(0)
-            if not len(known):
-                cells += [Entry(DASH), Entry(DASH)]
-                continue
-            one = summary(known)
-            spread = {} if math.isnan(one.sd) else {"sd": one.sd}
-            numbers = {"value": one.mean, "n": float(one.n), **spread}
-            below = {"value": one.below_zero, "n": float(one.n)}
-            cells += [
-                Entry(f"{one.mean:.3g}", f"{one.sd:.2g}" if spread else "", numbers=numbers),
-                Entry(f"{percent(one.below_zero, 1)}%", numbers=below),
-            ]
-        shift = shifts(gaps)
-        cells += [
-            Entry(p_text(shift[way].p), numbers={"value": shift[way].p, "n": float(shift[way].n)})
-            if way in shift
-            else Entry(DASH)
-            for way in ("IR", "TR")
-        ]
-        rows.append(((model, kind), tuple(cells)))
-    return Part(
-        title=f"Ours: {benchmark}",
-        labels=("Model", "Score"),
-        groups=(*((f"{name} ({READABLE[name]})", 2) for name in ORDER), ("p of the shift", 2)),
-        columns=(*(column for _ in ORDER for column in ("mean", "below 0")), "IR", "TR"),
-        rows=tuple(rows),
-        notes=(
+    columns = [
+        Column(header, partial(cell, name), f"{name} ({READABLE[name]})")
+        for name in ORDER
+        for header, cell in (("mean", _mean_gap), ("below 0", _below_zero))
+    ]
+    columns += [Column(way, partial(_shift, way), "p of the shift") for way in ("IR", "TR")]
+    return make_part(
+        f"Ours: {benchmark}",
+        ("Model", "Score"),
+        columns,
+        [((model, kind), gaps) for model, (kind, gaps) in asked.items()],
+        (
             "Gap: score of the right pair minus that of the wrong one, in the model's own unit; ± "
             "is over pairs. p: one-sided Wilcoxon test that an anchor's counterfactual gap is "
             "below its random gap.",
         ),
     )
+
+
+Gaps = Mapping[str, np.ndarray]
+
+
+def _known(name: str, gaps: Gaps) -> np.ndarray:
+    known: np.ndarray = gaps[name][np.isfinite(gaps[name])] if name in gaps else np.empty(0)
+    return known
+
+
+def _mean_gap(name: str, gaps: Gaps) -> Entry:
+    known = _known(name, gaps)
+    if not len(known):
+        return Entry(DASH)
+    one = summary(known)
+    spread = {} if math.isnan(one.sd) else {"sd": one.sd}
+    numbers = {"value": one.mean, "n": float(one.n), **spread}
+    return Entry(f"{one.mean:.3g}", f"{one.sd:.2g}" if spread else "", numbers=numbers)
+
+
+def _below_zero(name: str, gaps: Gaps) -> Entry:
+    known = _known(name, gaps)
+    if not len(known):
+        return Entry(DASH)
+    one = summary(known)
+    numbers = {"value": one.below_zero, "n": float(one.n)}
+    return Entry(f"{percent(one.below_zero, 1)}%", numbers=numbers)
+
+
+def _shift(way: str, gaps: Gaps) -> Entry:
+    found = shifts(gaps).get(way)
+    if found is None:
+        return Entry(DASH)
+    return Entry(p_text(found.p), numbers={"value": found.p, "n": float(found.n)})
 
 
 def _plot(model: str, kind: str, gaps: Mapping[str, np.ndarray], benchmark: str) -> GapPlot:
@@ -180,26 +196,20 @@ MEASURED = {
 def _sharing_part(file: Path) -> Part:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-        rows = tuple(
-            (
-                (str(row["name"]),),
-                tuple(
-                    Entry(f"{float(row[key]):.3f}", numbers={"value": float(row[key])})
-                    for key in MEASURED
-                ),
-            )
+        rows = [
+            ((str(row["name"]),), {key: float(row[key]) for key in MEASURED})
             for row in found["arms"]
-        )
+        ]
         pairs = int(found["pairs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is not what benchmarks/sharing.py writes: {error}") from error
-    return Part(
-        title=f"Ours: {pairs} pairs of the embedded world ShapeScapes, drawn by {found['model']}",
-        labels=("",),
-        groups=(),
-        columns=tuple(MEASURED.values()),
-        rows=rows,
-    )
+    title = f"Ours: {pairs} pairs of the embedded world ShapeScapes, drawn by {found['model']}"
+    columns = [Column(name, partial(_measured, key)) for key, name in MEASURED.items()]
+    return make_part(title, ("",), columns, rows)
+
+
+def _measured(key: str, row: Mapping[str, float]) -> Entry:
+    return Entry(f"{row[key]:.3f}", numbers={"value": row[key]})
 
 
 def _read_picture(file: Path) -> DocumentImage:

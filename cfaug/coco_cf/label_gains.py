@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,18 +18,13 @@ from cfaug.core.errors import UserError
 from cfaug.core.validation import Positive, check_fields
 from cfaug.core.words import altered_subjects
 from cfaug.report.arm_results import MissingError, Runs, require_one_test
-from cfaug.report.document import Document, Entry, Part
+from cfaug.report.document import Column, Document, Entry, Part, make_part
 from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import published
 from cfaug.report.results import read_record
 from cfaug.stats.significance import summarise
 
 # Gains against label frequency, with the paper's p and one over whole data sets (Table 6).
-
-CORRELATION = (
-    "Pearson r", "p, every gain counted as independent", "p, whole data sets exchanged",
-    "Spearman r", "Pearson r with log10 frequency", "p of it, whole data sets exchanged",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -138,23 +133,23 @@ class GainTable:
     ) -> list[Part]:
         # The paper's order is by gain; ours is by frequency, as some gains may be missing.
         order = np.argsort(-np.nan_to_num(frequency), kind="stable") if ours else range(len(names))
-        rows = tuple(
-            (
-                (names[i],),
-                (_count(frequency[i]), *(_gain(gain) for gain in gains[i])),
-            )
-            for i in order
-        )
-        columns = ("Label frequency", *(f"Δ {mixture}" for mixture in self.mixtures))
-        found = [Part(title, ("Data set",), (), columns, rows, ours=ours)]
+        columns = [
+            Column("Label frequency", partial(_count, frequency)),
+            *(
+                Column(f"Δ {mixture}", partial(_gain, gains[:, at]))
+                for at, mixture in enumerate(self.mixtures)
+            ),
+        ]
+        rows = [((names[i],), int(i)) for i in order]
+        found = [make_part(title, ("Data set",), columns, rows, ours=ours)]
         known = np.isfinite(frequency) & np.isfinite(gains).all(axis=1)
-        cells = _correlation(associate(frequency[known], gains[known])) if known.any() else ()
-        if cells:
+        if known.any():
+            association = associate(frequency[known], gains[known])
             notes = _describe(frequency[known], gains[known])
+            name = f"{title}: correlation"
             found.append(
-                Part(f"{title}: correlation", ("",), (), CORRELATION, ((("",), cells),),
-                     notes=notes, ours=ours)
-            )  # fmt: skip
+                make_part(name, ("",), CORRELATION, [(("",), association)], notes, ours=ours)
+            )
         return found
 
 
@@ -173,25 +168,34 @@ def _describe(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _count(value: float) -> Entry:
+def _count(frequency: np.ndarray, at: int) -> Entry:
+    value = frequency[at]
     return Entry(DASH) if math.isnan(value) else Entry(f"{value:,.0f}", numbers={"value": value})
 
 
-def _gain(value: float) -> Entry:
+def _gain(gains: np.ndarray, at: int) -> Entry:
+    value = gains[at]
     return Entry(DASH) if math.isnan(value) else Entry(f"{value:+.2f}", numbers={"value": value})
 
 
-def _correlation(found: Association) -> tuple[Entry, ...]:
-    values = (
-        (found.r, False), (found.naive_p, True), (found.permutation_p, True),
-        (found.spearman, False), (found.log_r, False), (found.log_permutation_p, True),
-    )  # fmt: skip
-    return tuple(
-        Entry(DASH)
-        if math.isnan(value)
-        else Entry(p_text(value) if is_p else f"{value:.3f}", numbers={"value": value})
-        for value, is_p in values
-    )
+def _correlation(value: float) -> Entry:
+    if math.isnan(value):
+        return Entry(DASH)
+    return Entry(f"{value:.3f}", numbers={"value": value})
+
+
+def _p(value: float) -> Entry:
+    return Entry(DASH) if math.isnan(value) else Entry(p_text(value), numbers={"value": value})
+
+
+CORRELATION: tuple[Column[Association], ...] = (
+    Column("Pearson r", lambda found: _correlation(found.r)),
+    Column("p, every gain counted as independent", lambda found: _p(found.naive_p)),
+    Column("p, whole data sets exchanged", lambda found: _p(found.permutation_p)),
+    Column("Spearman r", lambda found: _correlation(found.spearman)),
+    Column("Pearson r with log10 frequency", lambda found: _correlation(found.log_r)),
+    Column("p of it, whole data sets exchanged", lambda found: _p(found.log_permutation_p)),
+)
 
 
 # Altered subjects in errors, and which are hard to tell apart (COCO-CFs, A.3.2).

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults, MissingError, Runs
 from cfaug.report.arm_table import ArmRow, ArmTablePart, MeasuredColumn, TableSettings, label_text
-from cfaug.report.document import Document, Entry, Part, groups_of, rules_of
+from cfaug.report.document import Column, Document, Entry, Part, Row, make_part, rules_of
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import published
 from cfaug.report.results import join_seeds
@@ -214,19 +215,17 @@ class DropTable:
     def _theirs(self, columns: tuple[ValueColumn, ...]) -> Part:
         found = published(self.name)
         place = {key: i for i, key in enumerate(found["columns"])}
-        rows = []
-        for row in found["rows"]:
+
+        def cell(column: ValueColumn, row: Mapping[str, Any]) -> Entry:
+            at = place[column.key]
             same = [other for other in found["rows"] if other["model"] == row["model"]]
-            cells = []
-            for column in columns:
-                at = place[column.key]
-                least = min(other["change"][at] for other in same)
-                change = row["change"][at]
-                text = f"{row['values'][at]:.2f} ({change:+d}%)"
-                bold = change == least and change < 0
-                cells.append(Entry(text, bold=bold, numbers={"value": row["values"][at] / 100}))
-            rows.append(((row["model"], row["dataset"]), tuple(cells)))
-        return _lay_out(self.paper, columns, rows, [found["note"]], ours=False)
+            value, change = row["values"][at], row["change"][at]
+            bold = change == min(other["change"][at] for other in same) and change < 0
+            return Entry(f"{value:.2f} ({change:+d}%)", bold=bold, numbers={"value": value / 100})
+
+        cells = [Column(column.name, partial(cell, column), column.group) for column in columns]
+        rows = [((row["model"], row["dataset"]), row) for row in found["rows"]]
+        return _lay_out(self.paper, cells, rows, [found["note"]], ours=False)
 
     def _part(
         self, arms: Mapping[str, ArmResults], columns: tuple[ValueColumn, ...], place: Place
@@ -240,15 +239,19 @@ class DropTable:
             for dataset, benchmarks in self.datasets.items():
                 benchmark = benchmarks[place]
                 name = dataset if benchmark != baseline else f"{dataset} (baseline)"
-                cells = tuple(self._entry(arm, c, benchmark, baseline, place) for c in columns)
-                rows.append(((model, name), cells))
+                rows.append(((model, name), (arm, benchmark)))
         where = "the embedded world ShapeScapes" if place == "world" else "real data"
         seeds = sorted(set().union(*(arm.seeds for arm in arms.values())))
         worlds = f"Mean over seeds {join_seeds(seeds)}, a world each (deviations: CSV). "
         note = "In brackets the change against the baseline; bold: a model's largest drop."
         asked = "; ".join(f"{name}: {names[place]}" for name, names in self.datasets.items())
         notes = [f"{asked}.", worlds + note if place == "world" else note]
-        return _lay_out(f"Ours: {where}", columns, rows, notes, ours=True)
+
+        def cell(column: ValueColumn, row: tuple[ArmResults, str]) -> Entry:
+            return self._entry(row[0], column, row[1], baseline, place)
+
+        cells = [Column(column.name, partial(cell, column), column.group) for column in columns]
+        return _lay_out(f"Ours: {where}", cells, rows, notes, ours=True)
 
     def _entry(
         self, arm: ArmResults, column: ValueColumn, benchmark: str, baseline: str, place: Place
@@ -289,22 +292,15 @@ class DropTable:
 
 def _lay_out(
     title: str,
-    columns: tuple[ValueColumn, ...],
-    rows: Sequence[tuple[tuple[str, ...], tuple[Entry, ...]]],
+    columns: Sequence[Column[Row]],
+    rows: Sequence[tuple[tuple[str, ...], Row]],
     notes: Sequence[str],
     *,
     ours: bool,
 ) -> Part:
-    return Part(
-        title=title,
-        labels=("Pre-trained model", "Evaluated data set"),
-        groups=groups_of(columns),
-        columns=tuple(column.name for column in columns),
-        rows=tuple(rows),
-        rules=rules_of([labels[0] for labels, _ in rows]),
-        notes=tuple(notes),
-        ours=ours,
-    )
+    labels = ("Pre-trained model", "Evaluated data set")
+    rules = rules_of([own[0] for own, _ in rows])
+    return make_part(title, labels, columns, rows, notes, rules=rules, ours=ours)
 
 
 # The value columns of the paper's tables, and the benchmark of each in either place.
@@ -399,25 +395,23 @@ def published_part(
     found = published(name)
     place = {key: i for i, key in enumerate(found["columns"])}
     base = next((row for row in found["rows"] if row.get("model") == baseline), None)
-    rows = []
-    for row in found["rows"]:
+
+    def cell(column: ValueColumn, row: Mapping[str, Any]) -> Entry:
+        at = place[column.key]
         rivals = [r for r in found["rows"] if r.get("pretrained") == row.get("pretrained")]
-        cells = []
-        for column in columns:
-            at = place[column.key]
-            best = max(mean_sd(other["values"][at])[0] for other in rivals)
-            rival = base["values"][at] if base is not None and _has_counterfactuals(row) else None
-            one = _entry(row["values"][at], rival, found.get("n", 0), best)
-            cells.append(one if len(rivals) > 1 else replace(one, bold=False))
-        rows.append((tuple(label_text(key, row.get(key)) for key in labels), tuple(cells)))
-    return Part(
-        title=title,
-        labels=tuple(labels.values()),
-        groups=groups_of(columns),
-        columns=tuple(column.name for column in columns),
-        rows=tuple(rows),
-        rules=rules_of([labels[0] for labels, _ in rows]) if "pretrained" in labels else (),
-        notes=(found["note"], *((TESTED,) if base is not None else ())),
+        best = max(mean_sd(other["values"][at])[0] for other in rivals)
+        rival = base["values"][at] if base is not None and _has_counterfactuals(row) else None
+        one = _entry(row["values"][at], rival, found.get("n", 0), best)
+        return one if len(rivals) > 1 else replace(one, bold=False)
+
+    rows = [(tuple(label_text(key, row.get(key)) for key in labels), row) for row in found["rows"]]
+    return make_part(
+        title,
+        [*labels.values()],
+        [Column(column.name, partial(cell, column), column.group) for column in columns],
+        rows,
+        (found["note"], *((TESTED,) if base is not None else ())),
+        rules=rules_of([names[0] for names, _ in rows]) if "pretrained" in labels else (),
         ours=False,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypedDict
 
 import numpy as np
@@ -13,7 +14,7 @@ from cfaug.core.types import CLUSTER
 from cfaug.report.arm_results import ArmResults, Runs, require_one_test
 from cfaug.report.arm_table import MeasuredCell, print_cell
 from cfaug.report.comparison import measures
-from cfaug.report.document import Document, Entry, Part, rules_of
+from cfaug.report.document import Column, Document, Entry, make_part, rules_of
 from cfaug.report.items import read_items
 from cfaug.report.page import DASH, PERCENT
 from cfaug.report.paper_tables import PaperTable, published
@@ -99,25 +100,26 @@ class CompositionalTable(PaperTable):
         self.require(arms, *(f"results of {one.benchmark}" for one in sets.values()))
         require_one_test(self.name, arms.items(), {one.benchmark for one in sets.values()})
         rows = [
-            ((name, label), self._entries(arms, cell))
+            ((name, label), cell)
             for name, one in sets.items()
             for label, cell in self._cells(one, arms)
         ]
-        shown = self._shown([cell for one in sets.values() for _, cell in self._cells(one, arms)])
-        kept = tuple(
-            (labels, (*own, *(theirs[name] for name in shown))) for labels, (own, theirs) in rows
-        )
-        groups = tuple(
-            (title, span)
-            for title, span in (("Ours", len(arms)), ("Reference", len(shown)))
-            if span
-        )
+        shown = self._shown([cell for _, cell in rows])
         notes = [published(self.name)["note"]] if shown else []
-        part = Part(
-            self.paper, ("Test", "Score"), groups, (*arms, *shown), kept,
-            rules=rules_of([labels[0] for labels, _ in kept]),
-            notes=(*notes, *self._resolutions(runs, arms, sets)),
-        )  # fmt: skip
+        part = make_part(
+            self.paper,
+            ("Test", "Score"),
+            [
+                *(
+                    Column(name, partial(self._ours, arms, arm), "Ours")
+                    for name, arm in arms.items()
+                ),
+                *(Column(name, partial(self._theirs, name), "Reference") for name in shown),
+            ],
+            rows,
+            (*notes, *self._resolutions(runs, arms, sets)),
+            rules=rules_of([labels[0] for labels, _ in rows]),
+        )
         return self.document(part)
 
     def _sets(self) -> dict[str, AskedSet]:
@@ -202,21 +204,14 @@ class CompositionalTable(PaperTable):
             name for name in names if any(name in self._references.get(cell, {}) for cell in cells)
         ]
 
-    def _entries(
-        self, arms: Mapping[str, ArmResults], cell: Cell
-    ) -> tuple[tuple[Entry, ...], dict[str, Entry]]:
-        """Return the cells of a row: ours, and the published ones by their column."""
-        rows = [row for arm in arms.values() for row in arm.rows if row.cell == cell]
+    def _ours(self, arms: Mapping[str, ArmResults], arm: ArmResults, cell: Cell) -> Entry:
+        rows = [row for one in arms.values() for row in one.rows if row.cell == cell]
         measure = next(iter(measures(rows).values()), PERCENT)
-        ours = tuple(
-            print_cell(MeasuredCell(arm.values(cell)), "", measure) for arm in arms.values()
-        )
+        return print_cell(MeasuredCell(arm.values(cell)), "", measure)
+
+    def _theirs(self, name: str, cell: Cell) -> Entry:
         found = self._references.get(cell, {})
-        names = {name for one in self._references.values() for name in one}
-        theirs = {
-            name: _published_entry(*found[name]) if name in found else Entry(DASH) for name in names
-        }
-        return ours, theirs
+        return _published_entry(*found[name]) if name in found else Entry(DASH)
 
 
 def _published_entry(value: float, source: str) -> Entry:

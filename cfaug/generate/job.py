@@ -210,24 +210,15 @@ class Job:
         return settings, shard_count(len(self.examples), per_shard)
 
 
-NEW_SETTINGS: Mapping[str, Any] = {
-    "recipe.selection.prefer": "first", "recipe.selection.controls": [],
-    "recipe.set_per": "proposal", "recipe.draws.p_law": "uniform",
-    "recipe.selection.rank_aggregate": None, "recipe.count_by": None,
-}  # fmt: skip
-"""Values of settings that a folder's record leaves out, because older folders lack the settings."""
-
-
 def _default_settings(recipe: Recipe) -> dict[str, Any]:
     """Return the image settings of a recipe that no configuration describes."""
     draws = recipe.draws
-    settings = {
+    return {
         **name_settings("recipe.draws", {} if draws is None else asdict(draws)),
         **name_settings("recipe.selection", asdict(recipe.selection)),
         "recipe.set_per": recipe.set_per,
         "recipe.count_by": recipe.count_by,
     }
-    return {k: v for k, v in settings.items() if k not in NEW_SETTINGS or v != NEW_SETTINGS[k]}
 
 
 # Both stages for the shards of one part: claim it, resume, commit each shard, summarise.

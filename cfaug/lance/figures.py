@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from cfaug.lance.edit_clusters import read_insights
+from cfaug.lance.edit_clusters import ShownInsight, read_insights
 from cfaug.lance.edit_effects import GroupEffect
 from cfaug.lance.stress_drops import EDITED_PHOTOS
-from cfaug.lance.stress_items import EDITED, StressItems
+from cfaug.lance.stress_items import EDITED
 from cfaug.lance.tables import StressTable
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Document, DocumentImage, Entry, Part
+from cfaug.report.document import (
+    BarPlot,
+    Column,
+    Document,
+    DocumentImage,
+    Entry,
+    Part,
+    make_part,
+    text_column,
+)
 from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import EVERYTHING, PaperTable
 from cfaug.report.results import RESULTS, Result, read_results
@@ -49,16 +59,12 @@ class SensitivityFigure(StressTable):
         if not effects:
             return self.document()
         kinds = _order(effects)
-        part = Part(
-            title="Ours: mean Δp of the true class, by kind of edit",
-            labels=("Kind",),
-            groups=(),
-            columns=tuple(effects),
-            rows=tuple(
-                ((kind,), tuple(_cell(_of(kind, own)) for own in effects.values()))
-                for kind in kinds
-            ),
-            notes=(
+        part = make_part(
+            "Ours: mean Δp of the true class, by kind of edit",
+            ("Kind",),
+            [Column(name, partial(_cell, own)) for name, own in effects.items()],
+            [((kind,), kind) for kind in kinds],
+            (
                 "Absolute change, from the full softmax. Brackets: 95 % interval of a bootstrap "
                 "over photos; with several checkpoints, ± over them. Bold: more than the change "
                 "of the same photos' reconstructions, in most checkpoints (sign-flip permutation "
@@ -96,7 +102,8 @@ def _bar(found: Sequence[GroupEffect]) -> tuple[float | None, float | None, floa
     return mean, mean - sd, mean + sd
 
 
-def _cell(found: Sequence[GroupEffect]) -> Entry:
+def _cell(own: Sequence[Sequence[GroupEffect]], kind: str) -> Entry:
+    found = _of(kind, own)
     if not found:
         return Entry(DASH)
     summary = summarise([one.mean for one in found])
@@ -166,11 +173,13 @@ class QualityFigure(PaperTable):
             for printed, metric in self.metrics.items()
             if any(own == metric for _, own in known)
         }
-        rows = tuple(
-            ((printed,), tuple(_number(known.get((part, metric))) for metric in metrics.values()))
-            for printed, part in self.sets.items()
-        )
-        return Part(f"Ours: {name}", ("Method",), (), tuple(metrics), rows)
+
+        def cell(metric: str, part: str) -> Entry:
+            return _number(known.get((part, metric)))
+
+        columns = [Column(printed, partial(cell, metric)) for printed, metric in metrics.items()]
+        rows = [((printed,), part) for printed, part in self.sets.items()]
+        return make_part(f"Ours: {name}", ("Method",), columns, rows)
 
 
 def _number(row: Result | None) -> Entry:
@@ -195,22 +204,28 @@ class InsightsFigure(StressTable):
         Raises:
             MissingError: if no model has insights, unless ``partial``.
         """
-        rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
-        pictures: list[DocumentImage] = []
+        rows = []
         for name, own in self.read(runs).items():
             for folder, answers in own:
                 printed = name if len(own) == 1 else f"{name}, {folder.parent.name}"
-                some, shown = self._insights(printed, folder, answers)
-                rows += some
-                pictures += shown
+                rows += [
+                    ((printed, one.label, one.kind, one.words), one)
+                    for one in read_insights(folder, answers)[: self.shown]
+                ]
         self.require(rows, "insights into classes")
-        part = Part(
-            title="Ours: interventions on a class, those that move the model farthest first",
-            labels=("Model", "Class", "Kind", "Intervention"),
-            groups=(),
-            columns=("Edits", "Photos", "Mean Δp", "p (Holm)"),
-            rows=tuple(rows),
-            notes=(
+        pictures = [
+            DocumentImage(
+                f"{labels[0]}, {one.label}: {one.words} (Δp {one.mean:.2f}, {one.photos:,} photos)",
+                one.png,
+            )
+            for labels, one in rows
+        ]
+        part = make_part(
+            "Ours: interventions on a class, those that move the model farthest first",
+            ("Model", "Class", "Kind", "Intervention"),
+            INSIGHT_COLUMNS,
+            rows,
+            (
                 "Interval: bootstrap over photos. p: the change is larger than that of the same "
                 "photos' reconstructions (sign-flip permutation over photos), corrected over all "
                 "interventions of a model.",
@@ -218,21 +233,21 @@ class InsightsFigure(StressTable):
         )
         return self.document(*((part,) if rows else ()), pictures=pictures)
 
-    def _insights(
-        self, name: str, folder: Path, answers: StressItems
-    ) -> tuple[list[tuple[tuple[str, ...], tuple[Entry, ...]]], list[DocumentImage]]:
-        rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
-        pictures = []
-        for one in read_insights(folder, answers)[: self.shown]:
-            between = "" if one.low is None else f"[{one.low:.2f}, {one.high:.2f}]"
-            p = math.nan if one.p_holm is None else one.p_holm
-            cells = (
-                Entry(f"{one.edits:,}"), Entry(f"{one.photos:,}"),
-                Entry(f"{one.mean:.2f}", small=between,
-                      numbers={"value": one.mean, "n": float(one.edits)}),
-                Entry(p_text(p), bold=p <= SENSITIVE),
-            )  # fmt: skip
-            rows.append(((name, one.label, one.kind, one.words), cells))
-            said = f"{name}, {one.label}: {one.words} (Δp {one.mean:.2f}, {one.photos:,} photos)"
-            pictures.append(DocumentImage(said, one.png))
-        return rows, pictures
+
+def _mean_change(one: ShownInsight) -> Entry:
+    between = "" if one.low is None else f"[{one.low:.2f}, {one.high:.2f}]"
+    numbers = {"value": one.mean, "n": float(one.edits)}
+    return Entry(f"{one.mean:.2f}", small=between, numbers=numbers)
+
+
+def _holm(one: ShownInsight) -> Entry:
+    p = math.nan if one.p_holm is None else one.p_holm
+    return Entry(p_text(p), bold=p <= SENSITIVE)
+
+
+INSIGHT_COLUMNS: tuple[Column[ShownInsight], ...] = (
+    text_column("Edits", lambda one: f"{one.edits:,}"),
+    text_column("Photos", lambda one: f"{one.photos:,}"),
+    Column("Mean Δp", _mean_change),
+    Column("p (Holm)", _holm),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from cfaug.core.files import write_file
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ORIGINAL, RECONSTRUCTION
 from cfaug.lance.edit_effects import GroupEffect
-from cfaug.report.document import Document, Entry, Part
+from cfaug.report.document import Column, Document, Part, make_part, text_column
 from cfaug.report.items import Items
 from cfaug.report.page import p_text, percent, points
 from cfaug.report.writers import to_markdown
@@ -118,11 +118,27 @@ def _drop(
     )
 
 
-COLUMNS = (
-    "images", "photos", "of photos", "of images", "mean [95 %]", "less reconstruction's", "McNemar",
-    "permutation", "Holm", "acc@1 of photos (%)", "drop (points)", "p (Fisher)",
-)  # fmt: skip
-GROUPS = (("", 2), ("acc@1 (%)", 2), ("paired drop (points)", 2), ("p", 3), ("unpaired:", 3))
+def _paired(one: Drop) -> str:
+    mean = one.paired.mean
+    interval = "" if math.isnan(mean.low) else f" [{points(mean.low)}, {points(mean.high)}]"
+    return f"{points(mean.mean)}{interval}"
+
+
+ACCURACY, PAIRED, UNPAIRED = "acc@1 (%)", "paired drop (points)", "unpaired:"
+COLUMNS: tuple[Column[Drop], ...] = (
+    text_column("images", lambda one: str(one.images)),
+    text_column("photos", lambda one: str(one.paired.mean.clusters)),
+    text_column("of photos", lambda one: percent(one.paired.before), ACCURACY),
+    text_column("of images", lambda one: percent(one.paired.after), ACCURACY),
+    text_column("mean [95 %]", _paired, PAIRED),
+    text_column("less reconstruction's", lambda one: points(one.net), PAIRED),
+    text_column("McNemar", lambda one: p_text(one.paired.p_sign), "p"),
+    text_column("permutation", lambda one: p_text(one.p), "p"),
+    text_column("Holm", lambda one: p_text(one.p_holm), "p"),
+    text_column("acc@1 of photos (%)", lambda one: percent(one.accuracy_of_photos), UNPAIRED),
+    text_column("drop (points)", lambda one: points(one.unpaired), UNPAIRED),
+    text_column("p (Fisher)", lambda one: p_text(one.p_fisher), UNPAIRED),
+)
 
 
 def drops_document(model: str, items: Items) -> Document:
@@ -145,23 +161,9 @@ def drops_document(model: str, items: Items) -> Document:
 
 
 def _part(title: str, drops: Sequence[Drop], by: str | None) -> Part:
-    labels = ("set",) if by is None else ("set", by)
-    rows = []
-    for one in drops:
-        named = (one.name,) if by is None else (one.name, one.part)
-        rows.append((named, tuple(map(Entry, _cells(one)))))
-    return Part(title, labels, GROUPS, COLUMNS, tuple(rows))
-
-
-def _cells(one: Drop) -> Iterable[str]:
-    mean = one.paired.mean
-    interval = "" if math.isnan(mean.low) else f" [{points(mean.low)}, {points(mean.high)}]"
-    return (
-        str(one.images), str(mean.clusters), percent(one.paired.before), percent(one.paired.after),
-        f"{points(mean.mean)}{interval}", points(one.net), p_text(one.paired.p_sign), p_text(one.p),
-        p_text(one.p_holm), percent(one.accuracy_of_photos), points(one.unpaired),
-        p_text(one.p_fisher),
-    )  # fmt: skip
+    if by is None:
+        return make_part(title, ("set",), COLUMNS, [((one.name,), one) for one in drops])
+    return make_part(title, ("set", by), COLUMNS, [((one.name, one.part), one) for one in drops])
 
 
 def write_drops(folder: Path, model: str, items: Items) -> Path:

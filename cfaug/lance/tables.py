@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from cfaug.editing.edit_checks import OVERALL, EditMeasures, measure_edits
 from cfaug.lance.stress_drops import EDITED_PHOTOS, Drop, compare_drops
 from cfaug.lance.stress_items import EDITED, StressItems
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Document, Entry, Part
+from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text, percent, points
 from cfaug.report.paper_tables import ModelsTable, PaperTable, published
 from cfaug.stats.item_tests import cluster_bootstrap
@@ -50,8 +51,7 @@ class StressTable(ModelsTable):
         return self.answers(runs, StressItems)
 
 
-HITS = ("acc1", "acc5")
-HEADERS = ("acc@1", "acc@5")
+HITS = {"acc1": "acc@1", "acc5": "acc@5"}
 UNPAIRED = (
     "Small: the change against Original by the paper's equation 3, over the photos that have an "
     "edit; sets differ in size. ± is over checkpoints."
@@ -91,39 +91,40 @@ class AccuracyTable(StressTable):
 
     def _theirs(self) -> Part:
         found = published(self.name)
-        rows = []
-        for row in found["rows"]:
-            cells = [
-                Entry(f"{value:.2f}", small="" if change is None else f"{change:+.1f}",
-                      numbers={"value": value / 100, "n": found["sizes"][row["set"]]})
-                for value, change in zip(row["values"], row["change"], strict=True)
-            ]  # fmt: skip
-            rows.append(((row["set"], row["type"]), tuple(cells)))
-        return Part(
-            title=self.paper,
-            labels=("Test Set", "Type"),
-            groups=tuple((model, len(HITS)) for model in found["models"]),
-            columns=HEADERS * len(found["models"]),
-            rows=tuple(rows),
-            notes=(found["note"],),
+
+        def cell(at: int, row: Mapping[str, Any]) -> Entry:
+            value, change = row["values"][at], row["change"][at]
+            small = "" if change is None else f"{change:+.1f}"
+            numbers = {"value": value / 100, "n": found["sizes"][row["set"]]}
+            return Entry(f"{value:.2f}", small=small, numbers=numbers)
+
+        headers = [(model, name) for model in found["models"] for name in HITS.values()]
+        return make_part(
+            self.paper,
+            ("Test Set", "Type"),
+            [Column(name, partial(cell, at), group) for at, (group, name) in enumerate(headers)],
+            [((row["set"], row["type"]), row) for row in found["rows"]],
+            [found["note"]],
             ours=False,
         )
 
     def _unpaired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
-        rows = []
-        for printed, part in self.sets.items():
-            asked = any(part in one.sets for own in answers.values() for one in own)
-            if not asked and printed in self.optional:
-                continue
-            cells = [_accuracy(own, part, hit) for own in answers.values() for hit in HITS]
-            rows.append(((printed, self.types.get(printed, "")), tuple(cells)))
-        return Part(
-            title="Ours",
-            labels=("Test Set", "Type"),
-            groups=tuple((model, len(HITS)) for model in answers),
-            columns=HEADERS * len(answers),
-            rows=tuple(rows),
-            notes=(UNPAIRED,),
+        asked = {part for own in answers.values() for one in own for part in one.sets}
+        shown = [
+            (printed, part)
+            for printed, part in self.sets.items()
+            if part in asked or printed not in self.optional
+        ]
+        return make_part(
+            "Ours",
+            ("Test Set", "Type"),
+            [
+                Column(name, partial(_accuracy, own, hit), model)
+                for model, own in answers.items()
+                for hit, name in HITS.items()
+            ],
+            [((printed, self.types.get(printed, "")), part) for printed, part in shown],
+            [UNPAIRED],
         )
 
     def _paired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
@@ -132,18 +133,12 @@ class AccuracyTable(StressTable):
         for model, own in answers.items():
             for number, one in enumerate(own, 1):
                 name = model if len(own) == 1 else f"{model}, {number}"
-                for drop in compare_drops(one.items):
-                    labels = (name, printed.get(drop.name, drop.name))
-                    rows.append((labels, _drop_cells(drop)))
-        return Part(
-            title="Ours, each image with its own photo",
-            labels=("Model", "Test Set"),
-            groups=(("", 2), ("acc@1, %", 2), ("change, points", 2), ("p", 3)),
-            columns=("images", "photos", "photos", "images", "paired", "beyond reconstruction",
-                     "McNemar", "permutation", "Holm"),
-            rows=tuple(rows),
-            notes=(PAIRED,),
-        )  # fmt: skip
+                rows += [
+                    ((name, printed.get(drop.name, drop.name)), drop)
+                    for drop in compare_drops(one.items)
+                ]
+        title = "Ours, each image with its own photo"
+        return make_part(title, ("Model", "Test Set"), DROP_COLUMNS, rows, [PAIRED])
 
 
 def _rows(one: StressItems, part: str) -> np.ndarray:
@@ -156,7 +151,7 @@ def _rows(one: StressItems, part: str) -> np.ndarray:
     return kept
 
 
-def _accuracy(own: Sequence[StressItems], part: str, hit: str) -> Entry:
+def _accuracy(own: Sequence[StressItems], hit: str, part: str) -> Entry:
     """Return the mean over checkpoints, and its change against the photos."""
     means, changes, images = [], [], 0
     for one in own:
@@ -180,24 +175,28 @@ def _accuracy(own: Sequence[StressItems], part: str, hit: str) -> Entry:
     )
 
 
-def _drop_cells(drop: Drop) -> tuple[Entry, ...]:
+def _paired_change(drop: Drop) -> Entry:
     mean = drop.paired.mean
     between = "" if math.isnan(mean.low) else f"[{_change(mean.high)}, {_change(mean.low)}]"
-    return (
-        Entry(f"{drop.images:,}"),
-        Entry(f"{mean.clusters:,}"),
-        Entry(percent(drop.paired.before)),
-        Entry(percent(drop.paired.after)),
-        Entry(_change(mean.mean), small=between, numbers={"value": -mean.mean, "n": drop.images}),
-        Entry(_change(drop.net)),
-        Entry(p_text(drop.paired.p_sign)),
-        Entry(p_text(drop.p)),
-        Entry(p_text(drop.p_holm)),
-    )
+    numbers = {"value": -mean.mean, "n": drop.images}
+    return Entry(_change(mean.mean), small=between, numbers=numbers)
 
 
 def _change(drop: float) -> str:
     return points(0.0 - drop)  # 0.0 for no drop, not -0.0
+
+
+DROP_COLUMNS: tuple[Column[Drop], ...] = (
+    text_column("images", lambda drop: f"{drop.images:,}"),
+    text_column("photos", lambda drop: f"{drop.paired.mean.clusters:,}"),
+    text_column("photos", lambda drop: percent(drop.paired.before), "acc@1, %"),
+    text_column("images", lambda drop: percent(drop.paired.after), "acc@1, %"),
+    Column("paired", _paired_change, "change, points"),
+    text_column("beyond reconstruction", lambda drop: _change(drop.net), "change, points"),
+    text_column("McNemar", lambda drop: p_text(drop.paired.p_sign), "p"),
+    text_column("permutation", lambda drop: p_text(drop.p), "p"),
+    text_column("Holm", lambda drop: p_text(drop.p_holm), "p"),
+)
 
 
 # Figures 7 to 9 of LANCE: edits, accuracy and drops by class; one intervention on every class.
@@ -247,18 +246,16 @@ class ClassFigure(StressTable):
         if not found:
             return self.document()
         classes = list(dict.fromkeys(label for own in found.values() for by in own for label in by))
-        rows = [
-            ((label,), tuple(self._cell([by[label] for by in own if label in by])
-                             for own in found.values()))
-            for label in classes
-        ]  # fmt: skip
-        part = Part(
-            title=f"Ours: {self._what()}, {AXES[self.shows]}",
-            labels=("Class",),
-            groups=(),
-            columns=tuple(found),
-            rows=tuple(rows),
-            notes=(
+
+        def cell(name: str, label: str) -> Entry:
+            return self._cell([by[label] for by in found[name] if label in by])
+
+        part = make_part(
+            f"Ours: {self._what()}, {AXES[self.shows]}",
+            ("Class",),
+            [Column(name, partial(cell, name)) for name in found],
+            [((label,), label) for label in classes],
+            (
                 "Brackets: 95 % interval of a bootstrap over photos, uncorrected. With several "
                 "checkpoints: ± over them.",
             ),
@@ -427,16 +424,12 @@ class PerturberTable(PaperTable):
         others = [kind for kind in by if kind not in (*self.kinds, OVERALL)]
         kinds = [*(kind for kind in self.kinds if kind in by), *others, OVERALL]
         overall = by[OVERALL]
-        return Part(
-            title=f"Ours: {name}",
-            labels=("Metric",),
-            groups=(),
-            columns=tuple(kind.capitalize() for kind in kinds),
-            rows=tuple(
-                ((printed,), tuple(_share(by[kind], *about) for kind in kinds))
-                for printed, about in ROWS.items()
-            ),
-            notes=(
+        return make_part(
+            f"Ours: {name}",
+            ("Metric",),
+            [Column(kind.capitalize(), partial(_share, by[kind])) for kind in kinds],
+            [((printed,), about) for printed, about in ROWS.items()],
+            (
                 f"Checks judged {overall.edits:,} edits. For {overall.labelled:,} it is known "
                 f"whether they keep the label; the filter rejected {overall.rejected:,}. A dash: "
                 "nothing to judge.",
@@ -453,7 +446,8 @@ def _measure(folder: Path) -> list[EditMeasures]:
         raise UserError(f"{folder / FOLDER} does not hold edits of captions: {error}") from error
 
 
-def _share(one: EditMeasures, share: str, count: str) -> Entry:
+def _share(one: EditMeasures, about: tuple[str, str]) -> Entry:
+    share, count = about
     value = getattr(one, share)
     n = getattr(one, count) if count else one.labelled - one.kept
     if value is None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Better
 from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
 from cfaug.report.comparison import measures, same_weights_say
-from cfaug.report.document import DAGGER, Curve, Entry, Part, groups_of, rules_of
+from cfaug.report.document import DAGGER, Column, Curve, Entry, Part, make_part, rules_of
 from cfaug.report.page import DASH, PERCENT, Measure
 from cfaug.report.results import Cell, join_seeds
 from cfaug.report.significance_rows import ALPHA
@@ -180,30 +181,23 @@ class ArmTablePart:
     def part(self) -> Part:
         """Return it in the paper's layout."""
         labels = [tuple(self._label(key, *row) for key in self.table.labels) for row in self.rows]
-        rows = [
-            (
-                names,
-                tuple(
-                    print_cell(cell, self._best(row, i), self.measures[i])
-                    for i, cell in enumerate(cells)
-                ),
-            )
-            for names, cells, (row, _) in zip(labels, self.cells, self.rows, strict=True)
+        columns = [
+            Column(self.measures[i].header(column.header), partial(self._cell, i), column.group)
+            for i, column in enumerate(self.columns)
         ]
-        return Part(
-            title=f"{self.title}: {self._where()}",
-            labels=tuple(self.table.labels.values()),
-            groups=groups_of(tuple(self.columns)),
-            columns=tuple(
-                measure.header(column.header)
-                for column, measure in zip(self.columns, self.measures, strict=True)
-            ),
-            rows=tuple(rows),
-            rules=rules_of([names[0] for names in labels])
-            if "pretrained" in self.table.labels
-            else (),
-            notes=tuple(self._notes()),
+        ruled = "pretrained" in self.table.labels
+        return make_part(
+            f"{self.title}: {self._where()}",
+            [*self.table.labels.values()],
+            columns,
+            [(names, number) for number, names in enumerate(labels)],
+            self._notes(),
+            rules=rules_of([names[0] for names in labels]) if ruled else (),
         )
+
+    def _cell(self, column: int, row: int) -> Entry:
+        best = self._best(self.rows[row][0], column)
+        return print_cell(self.cells[row][column], best, self.measures[column])
 
     def _best(self, row: ArmRow, column: int) -> str:
         """Return the best mean of a cell's column as printed: equal ones are both bold."""
@@ -375,23 +369,24 @@ Row = tuple[tuple[str, ...], tuple[Entry, ...]]
 
 
 def mark_best_two(
-    rows: Sequence[Row], better: Sequence[Better | None], beside: Collection[int] = ()
-) -> tuple[Row, ...]:
+    part: Part, better: Sequence[Better | None], beside: Collection[int] = ()
+) -> Part:
     """Mark the best of each column bold and the second best underlined.
 
     Values that print the same are marked the same: two equal best values are both bold, and the
     next one is second best.
 
     Args:
-        rows: rows of a part; a cell is ranked by the ``value`` of its numbers, as printed.
+        part: the table; a cell is ranked by the ``value`` of its numbers, as printed.
         better: direction of each column; ``None`` for a column that is not ranked.
         beside: indices of rows that are not ranked, such as the unchanged texts.
 
-    >>> rows = [(("a",), (Entry("0.5", numbers={"value": 0.5}),)),
-    ...         (("b",), (Entry("0.7", numbers={"value": 0.7}),))]
-    >>> [(cells[0].bold, cells[0].underlined) for _, cells in mark_best_two(rows, ["lower"])]
-    [(True, False), (False, True)]
+    >>> scores = Column("score", lambda value: Entry(f"{value}", numbers={"value": value}))
+    >>> part = make_part("", ("method",), [scores], [(("a",), 0.5), (("b",), 0.7)])
+    >>> [cells[0].bold for _, cells in mark_best_two(part, ["lower"]).rows]
+    [True, False]
     """
+    rows = part.rows
     marks: dict[tuple[int, int], int] = {}
     for column, direction in enumerate(better):
         if direction is None:
@@ -406,7 +401,7 @@ def mark_best_two(
         for number, (_, cells) in enumerate(rows):
             if number not in beside and cells[column].text in places:
                 marks[number, column] = places[cells[column].text]
-    return tuple(
+    marked = tuple(
         (
             labels,
             tuple(
@@ -420,3 +415,4 @@ def mark_best_two(
         )
         for number, (labels, cells) in enumerate(rows)
     )
+    return replace(part, rows=marked, ranked=True)

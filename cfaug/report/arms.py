@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-from cfaug.core.errors import UserError
-from cfaug.report.records import CONFIG, Run, read_config
+from cfaug.report.records import Run
 
 # The record of an experiment's arm: the training data of its runs, read from ``run.json``.
 #
@@ -113,18 +112,10 @@ def _read_arm(name: str, runs: Sequence[Run]) -> Arm:
 
 
 def _source(run: Run) -> str:
-    """Return the counterfactual source of a run; in old records from the settings."""
+    """Return the counterfactual source of a run."""
     sources = run.record.get("sources")
     node = sources.get("counterfactual") if isinstance(sources, Mapping) else None
-    if isinstance(node, Mapping) and node.get("source"):
-        return str(node["source"])
-    if not (run.folder / CONFIG).exists():
-        return ""
-    try:
-        data = read_config(run.folder).get("data")
-    except UserError:
-        return ""
-    return str(data.get("counterfactual") or "") if isinstance(data, Mapping) else ""
+    return str(node.get("source") or "") if isinstance(node, Mapping) else ""
 
 
 # Group runs into arms: by identity, apart from the settings that depend on the seed.

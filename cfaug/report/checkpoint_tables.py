@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypedDict
@@ -11,7 +12,7 @@ from typing import Any, TypedDict
 from cfaug.core.errors import UserError
 from cfaug.core.weights import ENCODER_SETTINGS, model_identity
 from cfaug.report.arm_results import MissingError, Runs, require_one_test
-from cfaug.report.document import Document, Entry, Part, Tradeoff, groups_of, rules_of
+from cfaug.report.document import Column, Document, Entry, Part, Tradeoff, make_part, rules_of
 from cfaug.report.page import DASH, Measure
 from cfaug.report.paper_tables import PaperTable
 from cfaug.report.records import read_run
@@ -182,33 +183,37 @@ class WiseFtTable(PaperTable):
         columns: Sequence[ChangeColumn],
         measures: Mapping[Cell, Measure],
     ) -> Part:
-        rows = []
-        for arm, points in read.items():
-            for factor, values in points.items():
-                entries: list[Entry] = []
-                for column in columns:
-                    own, measure = values[column.cell], measures[column.cell]
-                    change = _change(points, factor, column.cell)
-                    entries += [_value_entry(own, measure), _change_entry(change, measure)]
-                rows.append(((self._label(arm), f"{factor:g}"), tuple(entries)))
+        def value(column: ChangeColumn, row: tuple[Points, float]) -> Entry:
+            points, factor = row
+            return _value_entry(points[factor][column.cell], measures[column.cell])
+
+        def change(column: ChangeColumn, row: tuple[Points, float]) -> Entry:
+            return _change_entry(_change(*row, column.cell), measures[column.cell])
+
+        rows = [
+            ((self._label(arm), f"{factor:g}"), (points, factor))
+            for arm, points in read.items()
+            for factor in points
+        ]
         seeds = sorted({len(v) for p in read.values() for c in p.values() for v in c.values()})
-        twice = [column for column in columns for _ in range(2)]
-        return Part(
-            title=f"Ours: {self.experiment}, {seeds[-1]} seed{'s' * (seeds[-1] > 1)}",
-            labels=("Arm", "factor"),
-            groups=groups_of(twice),
-            columns=tuple(
-                header
+        return make_part(
+            f"Ours: {self.experiment}, {seeds[-1]} seed{'s' * (seeds[-1] > 1)}",
+            ("Arm", "factor"),
+            [
+                Column(name, partial(cell, column), column.group)
                 for column in columns
-                for header in (measures[column.cell].header("value"), "change")
-            ),
-            rows=tuple(rows),
-            rules=rules_of([labels[0] for labels, _ in rows]),
-            notes=(
+                for name, cell in (
+                    (measures[column.cell].header("value"), value),
+                    ("change", change),
+                )
+            ],
+            rows,
+            (
                 "Weights: (1 - factor) * initial + factor * fine-tuned, in float32. Value: mean "
                 "over seeds and its standard deviation. Change: against factor 0 of the same seed, "
                 "with its 95 % bootstrap interval over seeds.",
             ),
+            rules=rules_of([labels[0] for labels, _ in rows]),
         )
 
     def _draw(

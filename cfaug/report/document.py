@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -110,6 +112,53 @@ class Part:
         return frozenset(found)
 
 
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A value column of a table: its header, how a row's cell is made, the header above it.
+
+    Attributes:
+        cell: a function that returns the cell of a row.
+        group: the header above it and above its neighbours of the same group; empty for none.
+    """
+
+    name: str
+    cell: Callable[[Row], Entry]
+    group: str = ""
+
+
+def text_column(name: str, text: Callable[[Row], str], group: str = "") -> Column[Row]:
+    """Return a column of texts without marks or numbers."""
+    return Column(name, lambda row: Entry(text(row)), group)
+
+
+def make_part(
+    title: str,
+    labels: Sequence[str],
+    columns: Sequence[Column[Row]],
+    rows: Iterable[tuple[tuple[str, ...], Row]],
+    notes: Iterable[str] = (),
+    **more: Any,
+) -> Part:
+    """Return a table: a line per row, with its labels and a cell per column.
+
+    Args:
+        labels: headers of the leading columns, which name a row.
+        rows: the labels of each row, and the object that the columns take.
+        more: ``rules``, ``ours``, ``accents`` and ``ranked`` of ``Part``.
+    """
+    cells = tuple((own, tuple(column.cell(row) for column in columns)) for own, row in rows)
+    names = tuple(column.name for column in columns)
+    return Part(title, tuple(labels), _spans(columns), names, cells, notes=tuple(notes), **more)
+
+
+def _spans(columns: Sequence[Column[Any]]) -> tuple[tuple[str, int], ...]:
+    spans = [(name, len(list(own))) for name, own in groupby(columns, lambda one: one.group)]
+    return tuple(spans) if any(name for name, _ in spans) else ()
+
+
 def plain_part(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Part:
     """Return a table of texts without marks.
 
@@ -117,28 +166,13 @@ def plain_part(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Part:
         head: header of every column; the first column names a row.
         rows: texts of each row, one per column.
     """
-    first, *columns = head or ("",)
-    found = tuple(((name,), tuple(map(Entry, cells))) for name, *cells in rows)
-    return Part("", (first,), (), tuple(columns), found)
+    first, *names = head or ("",)
+    columns = [Column(name, partial(_text_at, at)) for at, name in enumerate(names, 1)]
+    return make_part("", (first,), columns, [((row[0],), row) for row in rows])
 
 
-class Grouped(Protocol):
-    """A column with the header above it, empty for none."""
-
-    @property
-    def group(self) -> str:
-        """Return the header above it."""
-
-
-def groups_of(columns: Sequence[Grouped]) -> tuple[tuple[str, int], ...]:
-    """Return the headers of groups, each with the number of consecutive columns it spans."""
-    spans: list[tuple[str, int]] = []
-    for column in columns:
-        if spans and spans[-1][0] == column.group:
-            spans[-1] = (column.group, spans[-1][1] + 1)
-        else:
-            spans.append((column.group, 1))
-    return tuple(spans) if any(name for name, _ in spans) else ()
+def _text_at(at: int, row: Sequence[str]) -> Entry:
+    return Entry(row[at])
 
 
 def rules_of(first: list[str]) -> tuple[int, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cfaug.core.types import CounterfactualSet
 from cfaug.report.arms import RATIO, Arm, full_names, read_arms
 from cfaug.report.comparison import Headline, measures
-from cfaug.report.document import Entry, Part
+from cfaug.report.document import Column, Entry, Part, make_part, text_column
 from cfaug.report.drawing import Drawing, write_pdfs
 from cfaug.report.gallery import show_all
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
@@ -115,24 +116,27 @@ def _headline_part(rows: Sequence[Result], table: Table, headline: Headline) -> 
     cells = _columns(rows, headline)
     if not cells:
         return None
-    body = []
-    for arm in table.arms:
-        entries: list[Entry] = []
-        for _, cell in cells:
-            own = table.get(arm, cell)
-            value = _mean(own) if own else Entry(DASH)
-            entries += [value, *(_difference(table, arm, cell, b) for b in table.baselines)]
-        body.append(((headline.label(arm),), tuple(entries)))
-    over = [f"over {headline.label(baseline)}" for baseline in table.baselines]
-    return Part(
-        title="",
-        labels=("arm",),
-        groups=tuple(
-            (f"{name}: {_axis_title(table.measure(cell), cell[1])}", 1 + len(over))
-            for name, cell in cells
-        ),
-        columns=("mean ± sd", *over) * len(cells),
-        rows=tuple(body),
+
+    def mean(cell: Cell, arm: str) -> Entry:
+        own = table.get(arm, cell)
+        return _mean(own) if own else Entry(DASH)
+
+    def difference(cell: Cell, baseline: str, arm: str) -> Entry:
+        return _difference(table, arm, cell, baseline)
+
+    columns = []
+    for name, cell in cells:
+        group = f"{name}: {_axis_title(table.measure(cell), cell[1])}"
+        columns.append(Column("mean ± sd", partial(mean, cell), group))
+        columns += [
+            Column(f"over {headline.label(baseline)}", partial(difference, cell, baseline), group)
+            for baseline in table.baselines
+        ]
+    return make_part(
+        "",
+        ("arm",),
+        columns,
+        [((headline.label(arm),), arm) for arm in table.arms],
         accents=tuple(i for i, arm in enumerate(table.arms) if arm in headline.tested),
     )
 
@@ -162,21 +166,18 @@ def _difference(table: Table, arm: str, cell: Cell, baseline: str) -> Entry:
 
 
 def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
-    rows = []
-    for one in made:
-        assert one.found is not None
-        low, high = one.interval
-        text = one.measure.difference
-        interval = f"{text(low)} to {text(high)}" if low == low else "n/a"
-        names = (headline.label(one.arm), headline.label(one.other), *one.cell)
-        rows.append((names, (Entry(one.amount), Entry(interval), Entry(p_text(one.p)))))
-    return Part(
-        title="",
-        labels=("arm", "against", "benchmark", "metric"),
-        groups=(),
-        columns=("difference", "95 % interval, uncorrected", "p (two-sided, Holm)"),
-        rows=tuple(rows),
+    columns: tuple[Column[Finding], ...] = (
+        text_column("difference", lambda one: one.amount),
+        text_column("95 % interval, uncorrected", _interval),
+        text_column("p (two-sided, Holm)", lambda one: p_text(one.p)),
     )
+    rows = [((headline.label(one.arm), headline.label(one.other), *one.cell), one) for one in made]
+    return make_part("", ("arm", "against", "benchmark", "metric"), columns, rows)
+
+
+def _interval(one: Finding) -> str:
+    (low, high), text = one.interval, one.measure.difference
+    return f"{text(low)} to {text(high)}" if low == low else "n/a"
 
 
 def _strips(
@@ -224,25 +225,23 @@ def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) 
 
 def _effort_part(runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Part:
     """Return the training effort of each arm over its runs, which shows if arms are comparable."""
-    rows = []
-    for arm in dict.fromkeys(str(run["arm"]) for run in runs):
-        own = [run for run in runs if run["arm"] == arm]
-        counts = [[(run.get("counts") or {}).get(name) for run in own] for name in COUNTS]
-        texts = [
-            str(len(own)),
-            _spread([run.get("cf_ratio") for run in own]),
-            *map(_spread, counts),
-            _spread([run.get("steps") for run in own]),
-            _average([run.get("wall_s") for run in own]),
-        ]
-        rows.append(((labels.get(arm, arm),), tuple(map(Entry, texts))))
-    return Part(
-        title="",
-        labels=("arm",),
-        groups=(),
-        columns=("runs", "cf_ratio", *COUNTS, "steps", "seconds a run"),
-        rows=tuple(rows),
-    )
+    Effort = Sequence[Mapping[str, Any]]
+    columns: list[Column[Effort]] = [
+        text_column("runs", lambda own: str(len(own))),
+        text_column("cf_ratio", lambda own: _spread([run.get("cf_ratio") for run in own])),
+        *(text_column(name, partial(_count, name)) for name in COUNTS),
+        text_column("steps", lambda own: _spread([run.get("steps") for run in own])),
+        text_column("seconds a run", lambda own: _average([run.get("wall_s") for run in own])),
+    ]
+    rows = [
+        ((labels.get(arm, arm),), [run for run in runs if run["arm"] == arm])
+        for arm in dict.fromkeys(str(run["arm"]) for run in runs)
+    ]
+    return make_part("", ("arm",), columns, rows)
+
+
+def _count(name: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    return _spread([(run.get("counts") or {}).get(name) for run in runs])
 
 
 def _spread(values: Sequence[Any]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
-from cfaug.report.document import Document, Entry, Part
+from cfaug.report.document import Column, Document, Entry, make_part, text_column
 from cfaug.report.item_files import ItemAnswers, shown_names
 from cfaug.report.page import DASH, PERCENT, Measure, p_text
 from cfaug.report.significance_rows import ALPHA
@@ -151,49 +151,35 @@ def comparison_document(
         name: stem of the names of the files to write.
     """
     clustered = answers.clusters is not None
-    by_part = [] if not answers.parts else ["items of"]
-    columns = [
-        "items", "first", "other", "difference", "SE", "only first right", "only other right",
-        "p (McNemar)",
-    ]  # fmt: skip
-    columns += ["clusters", "SE, clusters", "95 %, clusters", "p, clusters"] if clustered else []
-    rows = tuple(
-        (
-            (one.first, one.other, one.metric, *([one.part] if by_part else [])),
-            tuple(_cells(one, clustered)),
-        )
-        for one in found
-    )
-    part = Part(
-        title="Item by item",
-        labels=("first", "other", "metric", *by_part),
-        groups=(),
-        columns=(*columns, "Holm"),
-        rows=rows,
-        notes=(*_explain(found, clustered), *_left_out(answers)),
+    part = make_part(
+        "Item by item",
+        ("first", "other", "metric", *(("items of",) if answers.parts else ())),
+        [*COLUMNS, *(CLUSTER_COLUMNS if clustered else ()), Column("Holm", _holm)],
+        [
+            ((one.first, one.other, one.metric, *((one.part,) if answers.parts else ())), one)
+            for one in found
+        ],
+        (*_explain(found, clustered), *_left_out(answers)),
     )
     return Document(name, "Models compared item by item", (part,))
 
 
-def _cells(one: FileComparison, clustered: bool) -> Iterator[Entry]:
-    measure = one.measure
-    yield Entry(f"{one.drawn.items:,}")
-    yield from (Entry(measure.text(mean), numbers={"value": mean}) for mean in one.means)
-    yield Entry(
-        measure.difference(one.drawn.mean, 2),
-        numbers={"value": one.drawn.mean, "n": float(one.drawn.items)},
-    )
-    yield _number(measure.text(one.error), value=one.error)
-    yield _number(f"{one.better:,}", value=one.better)
-    yield _number(f"{one.worse:,}", value=one.worse)
-    yield _number(p_text(one.p_exact), value=one.p_exact)
-    if clustered:
-        low, high = one.drawn.low, one.drawn.high
-        yield _number(f"{one.drawn.clusters:,}", value=one.drawn.clusters)
-        yield _number(measure.text(one.cluster_error), value=one.cluster_error)
-        yield Entry(DASH if math.isnan(low) else f"{measure.text(low)} to {measure.text(high)}")
-        yield _number(p_text(one.drawn.p), value=one.drawn.p)
-    yield Entry(p_text(one.p_holm), bold=one.p_holm <= ALPHA, numbers=_known(p_holm=one.p_holm))
+def _mean(one: FileComparison, file: int) -> Entry:
+    return Entry(one.measure.text(one.means[file]), numbers={"value": one.means[file]})
+
+
+def _difference(one: FileComparison) -> Entry:
+    numbers = {"value": one.drawn.mean, "n": float(one.drawn.items)}
+    return Entry(one.measure.difference(one.drawn.mean, 2), numbers=numbers)
+
+
+def _interval(one: FileComparison) -> str:
+    (low, high), text = (one.drawn.low, one.drawn.high), one.measure.text
+    return DASH if math.isnan(low) else f"{text(low)} to {text(high)}"
+
+
+def _holm(one: FileComparison) -> Entry:
+    return Entry(p_text(one.p_holm), bold=one.p_holm <= ALPHA, numbers=_known(p_holm=one.p_holm))
 
 
 def _number(text: str, value: float) -> Entry:
@@ -202,6 +188,26 @@ def _number(text: str, value: float) -> Entry:
 
 def _known(**numbers: float) -> dict[str, Any]:
     return {name: value for name, value in numbers.items() if not math.isnan(value)}
+
+
+COLUMNS: tuple[Column[FileComparison], ...] = (
+    text_column("items", lambda one: f"{one.drawn.items:,}"),
+    Column("first", lambda one: _mean(one, 0)),
+    Column("other", lambda one: _mean(one, 1)),
+    Column("difference", _difference),
+    Column("SE", lambda one: _number(one.measure.text(one.error), one.error)),
+    Column("only first right", lambda one: _number(f"{one.better:,}", one.better)),
+    Column("only other right", lambda one: _number(f"{one.worse:,}", one.worse)),
+    Column("p (McNemar)", lambda one: _number(p_text(one.p_exact), one.p_exact)),
+)
+CLUSTER_COLUMNS: tuple[Column[FileComparison], ...] = (
+    Column("clusters", lambda one: _number(f"{one.drawn.clusters:,}", one.drawn.clusters)),
+    Column(
+        "SE, clusters", lambda one: _number(one.measure.text(one.cluster_error), one.cluster_error)
+    ),
+    text_column("95 %, clusters", _interval),
+    Column("p, clusters", lambda one: _number(p_text(one.drawn.p), one.drawn.p)),
+)
 
 
 def _explain(found: Sequence[FileComparison], clustered: bool) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
-from cfaug.report.document import Entry, Part
+from cfaug.report.document import Column, Part, make_part, text_column
 from cfaug.report.item_tests import Values, read_values
 from cfaug.report.items import Items
 from cfaug.report.page import DASH, p_text, percent, write_page
@@ -290,10 +290,6 @@ TITLE = "Comparisons over seeds and items"
 CSV = "seeds_and_items.csv"
 SHOWN = 500
 """Most comparisons in a table; the CSV has all."""
-COLUMNS = (
-    "difference", "95 % interval", "p", "p_holm", "bootstrap 95 %", "p bootstrap",
-    "standard error", "seeds", "items", "interaction",
-)  # fmt: skip
 
 
 def seeds_and_items_parts(
@@ -310,21 +306,18 @@ def seeds_and_items_parts(
     if not comparisons:
         return ()
     names = labels or {}
-    rows = tuple(
+    part = make_part(
+        TITLE,
+        ("arm", "baseline", "benchmark", "metric"),
+        COLUMNS,
+        [
+            (
+                (*(names.get(arm, arm) for arm in (one.row.arm, one.row.baseline)), *one.row.cell),
+                one,
+            )
+            for one in comparisons[:SHOWN]
+        ],
         (
-            (names.get(one.row.arm, one.row.arm), names.get(one.row.baseline, one.row.baseline),
-             *one.row.cell),
-            _cells(one),
-        )
-        for one in comparisons[:SHOWN]
-    )  # fmt: skip
-    part = Part(
-        title=TITLE,
-        labels=("arm", "baseline", "benchmark", "metric"),
-        groups=(("", 7), ("share of the squared standard error, %", 3)),
-        columns=COLUMNS,
-        rows=rows,
-        notes=(
             *_explain(comparisons),
             *_caution_few_seeds(comparisons),
             *_sizes_of_sets(comparisons, names),
@@ -335,22 +328,33 @@ def seeds_and_items_parts(
     return (part,)
 
 
-def _cells(one: JointComparison) -> tuple[Entry, ...]:
-    measure, parts = one.row.measure, one.parts
+def _interval(one: JointComparison, low: float, high: float) -> str:
+    text = one.row.measure.text
+    return "n/a" if math.isnan(low) else f"{text(low)} to {text(high)}"
 
-    def interval(low: float, high: float) -> str:
-        return "n/a" if math.isnan(low) else f"{measure.text(low)} to {measure.text(high)}"
 
-    def share(name: str) -> Entry:
-        value = parts.share(getattr(parts, name))
-        return Entry(percent(value, 0) + "*" * (name in parts.truncated))
+def _error(one: JointComparison) -> str:
+    return one.row.measure.text(one.parts.standard_error) if one.parts.total else DASH
 
-    texts = (
-        measure.text(one.found.mean), interval(*one.interval), p_text(one.p), p_text(one.p_holm),
-        interval(one.found.low, one.found.high), p_text(one.p_bootstrap),
-        measure.text(parts.standard_error) if parts.total else DASH,
-    )  # fmt: skip
-    return (*map(Entry, texts), share("seeds"), share("items"), share("rest"))
+
+def _share(one: JointComparison, name: str) -> str:
+    value = one.parts.share(getattr(one.parts, name))
+    return percent(value, 0) + "*" * (name in one.parts.truncated)
+
+
+SHARES = "share of the squared standard error, %"
+COLUMNS: tuple[Column[JointComparison], ...] = (
+    text_column("difference", lambda one: one.row.measure.text(one.found.mean)),
+    text_column("95 % interval", lambda one: _interval(one, *one.interval)),
+    text_column("p", lambda one: p_text(one.p)),
+    text_column("p_holm", lambda one: p_text(one.p_holm)),
+    text_column("bootstrap 95 %", lambda one: _interval(one, one.found.low, one.found.high)),
+    text_column("p bootstrap", lambda one: p_text(one.p_bootstrap)),
+    text_column("standard error", _error),
+    text_column("seeds", lambda one: _share(one, "seeds"), SHARES),
+    text_column("items", lambda one: _share(one, "items"), SHARES),
+    text_column("interaction", lambda one: _share(one, "rest"), SHARES),
+)
 
 
 def _explain(comparisons: Sequence[JointComparison]) -> list[str]:

@@ -13,15 +13,16 @@ import math
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import discard_output
 from cfaug.report.arms import printable, wrap_text
-from cfaug.report.document import Document, Entry, Part
+from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text, write_page
 from cfaug.report.results import Cell
-from cfaug.report.significance_rows import ALPHA, SignificanceRow, Table
+from cfaug.report.significance_rows import ALPHA, ItemComparison, SignificanceRow, Table
 from cfaug.report.writers import csv_text, to_latex, to_markdown
 
 if TYPE_CHECKING:
@@ -51,14 +52,17 @@ def benchmark_parts(table: Table) -> list[Part]:
     """Return one part per benchmark, with the arms evaluated on it as rows."""
     found = []
     for benchmark, metrics in table.benchmarks.items():
-        cells = {a: [cell_entry(table, a, (benchmark, m)) for m in metrics] for a in table.arms}
-        rows = [
-            ((table.label(arm),), tuple(one or Entry(DASH) for one in entries))
-            for arm, entries in cells.items()
-            if any(entries)
+
+        def value(cell: Cell, arm: str) -> Entry:
+            return cell_entry(table, arm, cell) or Entry(DASH)
+
+        cells = [(benchmark, metric) for metric in metrics]
+        columns = [
+            Column(table.measure(cell).header(cell[1]), partial(value, cell)) for cell in cells
         ]
-        headers = tuple(table.measure((benchmark, metric)).header(metric) for metric in metrics)
-        found.append(Part(benchmark, ("arm",), (), headers, tuple(rows)))
+        evaluated = [arm for arm in table.arms if any(cell_entry(table, arm, c) for c in cells)]
+        rows = [((table.label(arm),), arm) for arm in evaluated]
+        found.append(make_part(benchmark, ("arm",), columns, rows))
     return found
 
 
@@ -128,57 +132,60 @@ def _name_comparison(table: Table, row: SignificanceRow) -> tuple[str, ...]:
 
 def comparison_part(table: Table) -> Part:
     """Return the comparisons with the most important tests, one row each."""
-    rows = [
-        (
-            _name_comparison(table, r),
-            (Entry(r.measure.text(r.diff)), Entry(interval_text(r)),
-             *(Entry(p_text(p)) for p in (r.p_welch, r.p_paired, r.p_holm, r.p_permutation))),
-        )
-        for r in table.comparisons
-    ]  # fmt: skip
-    return Part(
-        title="Comparisons",
-        labels=COMPARED,
-        groups=(),
-        columns=("difference", "95 % interval", "p_welch", "p_paired", "p_holm", "p_permutation"),
-        rows=tuple(rows),
-        notes=(SHORT_INTERVALS, *(() if table.plain else (DIRECTIONS,))),
+    columns: tuple[Column[SignificanceRow], ...] = (
+        text_column("difference", lambda row: row.measure.text(row.diff)),
+        text_column("95 % interval", interval_text),
+        text_column("p_welch", lambda row: p_text(row.p_welch)),
+        text_column("p_paired", lambda row: p_text(row.p_paired)),
+        text_column("p_holm", lambda row: p_text(row.p_holm)),
+        text_column("p_permutation", lambda row: p_text(row.p_permutation)),
     )
+    rows = [(_name_comparison(table, row), row) for row in table.comparisons]
+    notes = (SHORT_INTERVALS, *(() if table.plain else (DIRECTIONS,)))
+    return make_part("Comparisons", COMPARED, columns, rows, notes)
 
 
 def item_part(table: Table) -> Part | None:
     """Return the tests over items, one row each; ``None`` if there are none."""
     if not table.over_items:
         return None
-    rows = []
-    for one in table.over_items:
-        row, test, measure = one.row, one.test, one.row.measure
-        low, high = one.interval
-        interval = "n/a" if math.isnan(low) else f"{measure.text(low)} to {measure.text(high)}"
-        texts = (
-            measure.text(measure.gain(test.gain)), interval, measure.text(test.error),
-            f"{test.items:,}", f"{test.clusters:,}", f"{test.better:,}", f"{test.worse:,}",
-            p_text(test.p_exact), p_text(test.p), p_text(one.p_holm), p_text(one.p_holm_two_sided),
-            test.test,
-        )  # fmt: skip
-        rows.append((_name_comparison(table, row), tuple(map(Entry, texts))))
-    return Part(
-        title="Comparisons over items",
-        labels=COMPARED,
-        groups=(),
-        columns=(
-            "difference", "95 % interval", "standard error", "items", "clusters", "arm better",
-            "baseline better", "p McNemar, two-sided", "p", "p_holm",
-            "p_holm, two-sided", "test",
-        ),
-        rows=tuple(rows),
-        notes=(
+    columns: tuple[Column[ItemComparison], ...] = (
+        text_column("difference", _item_difference),
+        text_column("95 % interval", _item_interval),
+        text_column("standard error", lambda one: one.row.measure.text(one.test.error)),
+        text_column("items", lambda one: f"{one.test.items:,}"),
+        text_column("clusters", lambda one: f"{one.test.clusters:,}"),
+        text_column("arm better", lambda one: f"{one.test.better:,}"),
+        text_column("baseline better", lambda one: f"{one.test.worse:,}"),
+        text_column("p McNemar, two-sided", lambda one: p_text(one.test.p_exact)),
+        text_column("p", lambda one: p_text(one.test.p)),
+        text_column("p_holm", lambda one: p_text(one.p_holm)),
+        text_column("p_holm, two-sided", lambda one: p_text(one.p_holm_two_sided)),
+        text_column("test", lambda one: one.test.test),
+    )
+    return make_part(
+        "Comparisons over items",
+        COMPARED,
+        columns,
+        [(_name_comparison(table, one.row), one) for one in table.over_items],
+        (
             "Intervals: bootstrap over clusters of items. McNemar's exact test of right and wrong "
             "answers treats items as independent; p is McNemar's if every item was sampled by "
             "itself, else the bootstrap's.",
             *_sizes_of_sets(table),
         ),
-    )  # fmt: skip
+    )
+
+
+def _item_difference(one: ItemComparison) -> str:
+    measure = one.row.measure
+    return measure.text(measure.gain(one.test.gain))
+
+
+def _item_interval(one: ItemComparison) -> str:
+    low, high = one.interval
+    text = one.row.measure.text
+    return "n/a" if math.isnan(low) else f"{text(low)} to {text(high)}"
 
 
 def _sizes_of_sets(table: Table) -> list[str]:
@@ -192,28 +199,25 @@ def _sizes_of_sets(table: Table) -> list[str]:
 
 def full_comparison_part(table: Table) -> Part:
     """Return the comparisons with every test and both effect sizes, one row each."""
-    rows = [
-        (
-            _name_comparison(table, r),
-            (
-                Entry(str(r.n)), Entry(r.measure.difference(r.diff, 2)), Entry(interval_text(r)),
-                *map(Entry, map(p_text, (r.p_welch, r.p_paired, r.p_holm, r.p_holm_two_sided,
-                                         r.p_wilcoxon, r.p_permutation))),
-                *(Entry(DASH if math.isnan(size) else f"{size:.2f}") for size in (r.g, r.d_z)),
-            ),
-        )
-        for r in table.comparisons
-    ]  # fmt: skip
-    return Part(
-        title="",
-        labels=COMPARED,
-        groups=(),
-        columns=(
-            "n", "difference", "bootstrap 95 %", "p Welch", "p paired", "p Holm",
-            "p Holm, two-sided", "p Wilcoxon", "p sign flip", "Hedges g", "Cohen d_z",
-        ),
-        rows=tuple(rows),
-    )  # fmt: skip
+    columns: tuple[Column[SignificanceRow], ...] = (
+        text_column("n", lambda row: str(row.n)),
+        text_column("difference", lambda row: row.measure.difference(row.diff, 2)),
+        text_column("bootstrap 95 %", interval_text),
+        text_column("p Welch", lambda row: p_text(row.p_welch)),
+        text_column("p paired", lambda row: p_text(row.p_paired)),
+        text_column("p Holm", lambda row: p_text(row.p_holm)),
+        text_column("p Holm, two-sided", lambda row: p_text(row.p_holm_two_sided)),
+        text_column("p Wilcoxon", lambda row: p_text(row.p_wilcoxon)),
+        text_column("p sign flip", lambda row: p_text(row.p_permutation)),
+        text_column("Hedges g", lambda row: _effect_size(row.g)),
+        text_column("Cohen d_z", lambda row: _effect_size(row.d_z)),
+    )
+    rows = [(_name_comparison(table, row), row) for row in table.comparisons]
+    return make_part("", COMPARED, columns, rows)
+
+
+def _effect_size(size: float) -> str:
+    return DASH if math.isnan(size) else f"{size:.2f}"
 
 
 def interval_text(row: SignificanceRow) -> str:

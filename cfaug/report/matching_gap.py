@@ -1,22 +1,19 @@
 """Matching gaps: a model's scores of every pair, saved beside its results, and Figure 3.
 
 COCO-Counterfactuals, section 4.2.2. The scores are items (see ``items``) by the names of
-``cfaug.stats.matching``. Earlier versions wrote ``matching.jsonl``, a line per pair with its
-scores and gaps, ``null`` where a caption has no photograph; it can still be read.
+``cfaug.stats.matching``.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import require_regular
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.items import benchmarks_with_items, read_items
 from cfaug.report.page import render, write_page
@@ -41,7 +38,6 @@ from cfaug.report.plots import (
 )
 from cfaug.stats.matching import (
     COUNTERFACTUAL,
-    GAPS,
     RANDOM,
     SCORES,
     Shift,
@@ -50,7 +46,6 @@ from cfaug.stats.matching import (
     summary,
 )
 
-FILE = "matching.jsonl"
 PAGE = "matching.html"
 
 READABLE = {
@@ -69,24 +64,6 @@ if TYPE_CHECKING:
 
 Gaps = Mapping[str, np.ndarray]
 """{gap: float64 (pairs,)}, ``nan`` where a pair lacks it."""
-
-
-def read_pairs(path: Path) -> list[dict[str, Any]]:
-    """Return every line of ``matching.jsonl``; empty if there is no such file."""
-    if not path.exists():
-        return []
-    rows = []
-    for number, line in enumerate(
-        require_regular(path).read_text(encoding="utf-8").splitlines(), 1
-    ):
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number} is not JSON: {error}") from error
-        if not isinstance(row, dict) or not {"benchmark", "pair", "kind"} <= row.keys():
-            raise UserError(f"{path}, line {number} should have benchmark, pair, kind and gaps")
-        rows.append(row)
-    return rows
 
 
 @dataclass(frozen=True)
@@ -108,15 +85,10 @@ class PairGaps:
 def read_gaps(folder: Path) -> dict[str, PairGaps]:
     """Return the gaps saved beside a run's results, by benchmark.
 
-    They are items; runs evaluated before items were saved have ``matching.jsonl``.
-
     Args:
-        folder: folder of the run, with its ``items`` or ``matching.jsonl``.
+        folder: folder of the run, with its ``items``.
     """
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for row in read_pairs(folder / FILE):
-        rows.setdefault(row["benchmark"], []).append(row)
-    found = {name: PairGaps(str(own[0]["kind"]), gaps_of(own)) for name, own in rows.items()}
+    found = {}
     for name in benchmarks_with_items(folder):
         items = read_items(folder, name)
         if items is not None and {"kind", *SCORES["c"]} <= items.columns.keys():
@@ -124,15 +96,6 @@ def read_gaps(folder: Path) -> dict[str, PairGaps]:
                       if one in items.columns}  # fmt: skip
             found[name] = PairGaps(str(items.columns["kind"][0]), gaps_where_scored(scores))
     return found
-
-
-def gaps_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the gaps of rows of ``matching.jsonl``, of one benchmark and model, pair by pair."""
-    return {
-        name: np.array([np.nan if row[name] is None else row[name] for row in rows], np.float64)
-        for name in GAPS
-        if any(row.get(name) is not None for row in rows)
-    }
 
 
 def shifts(found: Gaps) -> dict[str, Shift]:
@@ -243,7 +206,7 @@ def write_gaps_page(folder: Path, name: str) -> Path:
     """Write ``matching.html`` beside a run's results: the figure and its numbers; return it.
 
     Args:
-        folder: folder of the run, with its ``items`` or ``matching.jsonl``.
+        folder: folder of the run, with its ``items``.
     """
     parts = [
         (gap_figure(found.gaps, f"{name}, {benchmark}", found.kind), sentences(found.gaps))

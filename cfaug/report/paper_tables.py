@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import (
     BarPlot,
     BoxPlot,
+    Column,
     Curve,
     Document,
     DocumentImage,
@@ -26,6 +27,7 @@ from cfaug.report.document import (
     Shown,
     Tradeoff,
     draw_figures,
+    make_part,
     read_document,
 )
 from cfaug.report.items import Items, benchmarks_with_items, read_items
@@ -110,12 +112,15 @@ class PaperTable:
             column: a function that formats the header of a column of values.
         """
         found = published(self.name)
-        rows = tuple(
-            ((row[key],), tuple(entry(row, value) for value in row["values"]))
-            for row in found["rows"]
-        )
-        columns = tuple(map(column, found["columns"]))
-        return Part(self.paper, (label,), (), columns, rows, notes=(found["note"],), ours=False)
+
+        def cell(at: int, row: Mapping[str, Any]) -> Entry:
+            return entry(row, row["values"][at])
+
+        columns = [
+            Column(column(name), partial(cell, at)) for at, name in enumerate(found["columns"])
+        ]
+        rows = [((row[key],), row) for row in found["rows"]]
+        return make_part(self.paper, (label,), columns, rows, [found["note"]], ours=False)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults, MissingError, Runs, require_one_test
-from cfaug.report.document import Document, Entry, Part, groups_of
+from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.joint_tests import compare_over_seeds_and_items, seeds_and_items_parts
 from cfaug.report.layout import cell_entry, interval_text, legend
 from cfaug.report.page import DASH, p_text
@@ -182,21 +183,19 @@ class TrainingTable(PaperTable):
         return seeds_and_items_parts(found, self.arms, refused)
 
     def _values(self, table: Table, columns: Sequence[TrainingColumn], arms: Sequence[str]) -> Part:
-        rows = [
-            (
-                (table.label(arm),),
-                tuple(cell_entry(table, arm, column.cell) or Entry(DASH) for column in columns),
-            )
-            for arm in arms
-        ]
+        def value(cell: Cell, arm: str) -> Entry:
+            return cell_entry(table, arm, cell) or Entry(DASH)
+
         seeds = sorted({row.n for row in table.rows})
-        return Part(
-            title=f"Ours: {self.experiment}, {seeds[-1]} seed{'s' * (seeds[-1] > 1)}",
-            labels=("Arm",),
-            groups=groups_of(columns),
-            columns=tuple(table.measure(c.cell).header(c.name) for c in columns),
-            rows=tuple(rows),
-            notes=(*legend(table), *table.all_notes()),
+        return make_part(
+            f"Ours: {self.experiment}, {seeds[-1]} seed{'s' * (seeds[-1] > 1)}",
+            ("Arm",),
+            [
+                Column(table.measure(c.cell).header(c.name), partial(value, c.cell), c.group)
+                for c in columns
+            ],
+            [((table.label(arm),), arm) for arm in arms],
+            (*legend(table), *table.all_notes()),
         )
 
 
@@ -247,26 +246,37 @@ def declared_part(
     for (one, row), corrected in zip(compared, p, strict=True):
         column = columns[one["column"]]
         asked = f"{column.group} {column.name}".strip() if column.cost else column.name
-        numbers = {"value": row.diff, "n": float(row.n)}
-        cells = (
-            Entry(row.measure.difference(row.diff), small=interval_text(row), numbers=numbers),
-            Entry(row.better),
-            Entry(p_text(row.p_paired)),
-            Entry(p_text(corrected), bold=corrected <= ALPHA, numbers=_known(p_holm=corrected)),
-        )
         labels = (f"{every.label(one['arm'])} against {every.label(one['baseline'])}", asked)
-        rows.append((labels, cells))
-    return Part(
-        title="Declared before looking",
-        labels=("Comparison", "Of"),
-        groups=(),
-        columns=("difference", "better is", "p", "Holm"),
-        rows=tuple(rows),
-        notes=(
+        rows.append((labels, (row, corrected)))
+    return make_part(
+        "Declared before looking",
+        ("Comparison", "Of"),
+        DECLARED_COLUMNS,
+        rows,
+        (
             "Difference with its 95 % bootstrap interval over seeds; p one-sided for being better, "
             f"paired by seed; Holm over these {len(rows)} alone.",
         ),
     )
+
+
+def _declared_difference(row: SignificanceRow) -> Entry:
+    numbers = {"value": row.diff, "n": float(row.n)}
+    return Entry(row.measure.difference(row.diff), small=interval_text(row), numbers=numbers)
+
+
+def _declared_holm(corrected: float) -> Entry:
+    return Entry(p_text(corrected), bold=corrected <= ALPHA, numbers=_known(p_holm=corrected))
+
+
+DeclaredRow = tuple[SignificanceRow, float]
+"""A comparison, and its p corrected over those that were declared."""
+DECLARED_COLUMNS: tuple[Column[DeclaredRow], ...] = (
+    Column("difference", lambda one: _declared_difference(one[0])),
+    text_column("better is", lambda one: one[0].better),
+    text_column("p", lambda one: p_text(one[0].p_paired)),
+    Column("Holm", lambda one: _declared_holm(one[1])),
+)
 
 
 def _known(**numbers: float) -> dict[str, float]:
@@ -277,18 +287,19 @@ def differences_part(
     table: Table, columns: Sequence[TrainingColumn], arms: Sequence[str], baseline: str
 ) -> Part:
     """Return every arm's difference from one baseline, with interval and corrected p."""
-    rows = [
-        ((table.label(arm),), tuple(_difference(table.get(arm, c.cell, baseline)) for c in columns))
-        for arm in arms
-        if arm != baseline
-    ]
-    return Part(
-        title=f"Less {table.label(baseline)}",
-        labels=("Arm",),
-        groups=groups_of(columns),
-        columns=tuple(table.measure(column.cell).header(column.name) for column in columns),
-        rows=tuple(rows),
-        notes=(
+
+    def difference(cell: Cell, arm: str) -> Entry:
+        return _difference(table.get(arm, cell, baseline))
+
+    return make_part(
+        f"Less {table.label(baseline)}",
+        ("Arm",),
+        [
+            Column(table.measure(c.cell).header(c.name), partial(difference, c.cell), c.group)
+            for c in columns
+        ],
+        [((table.label(arm),), arm) for arm in arms if arm != baseline],
+        (
             "Difference, its 95 % bootstrap interval over seeds and p, one-sided for being better, "
             f"paired by seed, after Holm over all comparisons of this table. {KEPT}: better; "
             f"{LOST}: worse (two-sided).",

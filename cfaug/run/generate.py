@@ -45,12 +45,6 @@ WHERE_IT_RUNS = {
 }
 """Last parts of keys that set places or portions and never change the result, with what they are
 about instead."""
-UNRECORDED = (
-    "colours", "backgrounds", "skew", "skewed", "skewed_subjects", "ve_photos", "ve_test_photos",
-    "vqa_pairs", "vqa_test_pairs",
-)  # fmt: skip
-"""Settings of the embedded world that older records of folders lack; they are left out at their
-neutral values."""
 GenerationPaths = Annotated[
     Mapping[str, str],
     Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),)),

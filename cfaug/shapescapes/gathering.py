@@ -97,7 +97,6 @@ class Gathering:
 
     def record(self) -> dict[str, Any]:
         """Return the scene as JSON; ``gathering_of`` reverses this."""
-        # Older records have no layout.
         layout = {} if self.layout == NINE else {"layout": self.layout}
         return {
             "things": [asdict(one) for one in self.things],

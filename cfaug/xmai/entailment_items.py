@@ -9,12 +9,11 @@ known to be kept are also tested separately: a drop on them is the model's fault
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,10 +21,10 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ENTAILMENT
-from cfaug.report.document import Document, Entry, Part
+from cfaug.report.document import Column, Document, Part, make_part, text_column
 from cfaug.report.page import p_text, percent, points
 from cfaug.report.writers import to_markdown
-from cfaug.stats.classification import confusion_matrix
+from cfaug.stats.classification import MacroScores, confusion_matrix
 from cfaug.stats.significance import holm
 from cfaug.xmai.text_pair_items import (
     CHANGED,
@@ -118,15 +117,6 @@ class EntailmentItems(TextPairItems):
         )
 
 
-COLUMNS = (
-    "texts", "photos", "before", "after", "drop [95 %]", "McNemar", "permutation", "Holm",
-    "before", "after", "drop [95 %]", "permutation", "Holm", "before", "after", "before", "after",
-    "violations",
-)  # fmt: skip
-GROUPS = (("", 2), ("accuracy (%)", 6), ("macro F1 (%)", 5), ("macro precision (%)", 2),
-          ("macro recall (%)", 2), ("axiom", 1))  # fmt: skip
-
-
 def entailment_document(answers: EntailmentItems) -> Document:
     """Return the scores of every method, of every label, and the confusion matrices, as tables."""
     title = f"{answers.model}: {answers.items.benchmark}"
@@ -162,28 +152,70 @@ def _scores_part(
     f1 = {method: found[-1].p for method, found in drops.items()}
     known = [method for method, p in f1.items() if not math.isnan(p)]
     corrected = dict(zip(known, holm([f1[method] for method in known]).tolist(), strict=True))
-    rows = []
-    for method, found in drops.items():
-        cells = _cells(tests[method], found, corrected.get(method, math.nan))
-        axiom = _axiom(answers, answers.rows(method, kept_only))
-        rows.append(((method,), tuple(map(Entry, (*cells, axiom)))))
-    return Part(title, ("method",), GROUPS, COLUMNS, tuple(rows))
+    rows = [
+        (
+            (method,),
+            MethodScores(
+                tests[method],
+                {drop.name: drop for drop in found},
+                corrected.get(method, math.nan),
+                _axiom(answers, answers.rows(method, kept_only)),
+            ),
+        )
+        for method, found in drops.items()
+    ]
+    return make_part(title, ("method",), SCORE_COLUMNS, rows)
 
 
-def _cells(test: PairedTest, drops: Sequence[ScoreDrop], f1_holm: float) -> Iterator[str]:
-    accuracy, precision, recall, f1 = drops
-    mean = test.test.mean
-    yield from (str(test.keys), str(mean.clusters), percent(accuracy.before))
-    yield from (percent(accuracy.after), _interval(accuracy.drop, mean.low, mean.high))
-    yield from (p_text(test.test.p_sign), p_text(test.p), p_text(test.p_holm))
-    yield from (percent(f1.before), percent(f1.after), _interval(f1.drop, f1.low, f1.high))
-    yield from (p_text(f1.p), p_text(f1_holm))
-    yield from (percent(precision.before), percent(precision.after))
-    yield from (percent(recall.before), percent(recall.after))
+class MethodScores(NamedTuple):
+    """What changed texts of one method do to a model: a test of accuracy, and every score."""
+
+    accuracy: PairedTest
+    drops: Mapping[str, ScoreDrop]
+    f1_holm: float
+    axiom: str
 
 
 def _interval(mean: float, low: float, high: float) -> str:
     return points(mean) + ("" if math.isnan(low) else f" [{points(low)}, {points(high)}]")
+
+
+def _accuracy_drop(row: MethodScores) -> str:
+    mean = row.accuracy.test.mean
+    return _interval(row.drops["accuracy"].drop, mean.low, mean.high)
+
+
+def _f1_drop(row: MethodScores) -> str:
+    f1 = row.drops["f1"]
+    return _interval(f1.drop, f1.low, f1.high)
+
+
+def _score_columns(
+    name: str, group: str, drop: Callable[[MethodScores], str] | None
+) -> list[Column[MethodScores]]:
+    """Return the columns of a score before and after the change, and of its drop."""
+    columns: list[Column[MethodScores]] = [
+        text_column("before", lambda row: percent(row.drops[name].before), group),
+        text_column("after", lambda row: percent(row.drops[name].after), group),
+    ]
+    return columns if drop is None else [*columns, text_column("drop [95 %]", drop, group)]
+
+
+ACCURACY, F1 = "accuracy (%)", "macro F1 (%)"
+SCORE_COLUMNS: tuple[Column[MethodScores], ...] = (
+    text_column("texts", lambda row: str(row.accuracy.keys)),
+    text_column("photos", lambda row: str(row.accuracy.test.mean.clusters)),
+    *_score_columns("accuracy", ACCURACY, _accuracy_drop),
+    text_column("McNemar", lambda row: p_text(row.accuracy.test.p_sign), ACCURACY),
+    text_column("permutation", lambda row: p_text(row.accuracy.p), ACCURACY),
+    text_column("Holm", lambda row: p_text(row.accuracy.p_holm), ACCURACY),
+    *_score_columns("f1", F1, _f1_drop),
+    text_column("permutation", lambda row: p_text(row.drops["f1"].p), F1),
+    text_column("Holm", lambda row: p_text(row.f1_holm), F1),
+    *_score_columns("precision", "macro precision (%)", None),
+    *_score_columns("recall", "macro recall (%)", None),
+    text_column("violations", lambda row: row.axiom, "axiom"),
+)
 
 
 def _axiom(answers: EntailmentItems, rows: np.ndarray) -> str:
@@ -194,18 +226,23 @@ def _axiom(answers: EntailmentItems, rows: np.ndarray) -> str:
 
 def _checks_part(answers: EntailmentItems, methods: Sequence[str]) -> Part:
     """Return how many right answers were kept, and the answers to texts that lost theirs."""
-    rows = []
     accuracy = answers.items.metric("accuracy")
-    for method in methods:
-        own = answers.rows(method)
-        found = Counter(answers.label_kept[row] for row in own.tolist())
-        lost = [row for row in own.tolist() if answers.label_kept[row] == CHANGED]
-        share = float(accuracy[lost].mean()) if lost else math.nan
-        cells = [f"{found[name]}" for name in (KEPT, CHANGED, UNKNOWN)]
-        rows.append(((method,), tuple(map(Entry, (*cells, percent(share))))))
-    columns = (KEPT, CHANGED, UNKNOWN, "still answered with the original label (%)")
-    groups = (("right answer", 3), ("of the changed", 1))
-    return Part("Right answers", ("method",), groups, columns, tuple(rows))
+
+    def count(label: str, method: str) -> str:
+        return f"{sum(answers.label_kept[row] == label for row in answers.rows(method).tolist())}"
+
+    def still_original(method: str) -> str:
+        lost = [row for row in answers.rows(method).tolist() if answers.label_kept[row] == CHANGED]
+        return percent(float(accuracy[lost].mean()) if lost else math.nan)
+
+    columns: list[Column[str]] = [
+        *(text_column(label, partial(count, label), "right answer") for label in CHECKS),
+        text_column("still answered with the original label (%)", still_original, "of the changed"),
+    ]
+    return make_part("Right answers", ("method",), columns, [((name,), name) for name in methods])
+
+
+CHECKS = (KEPT, CHANGED, UNKNOWN)
 
 
 def _labels_part(answers: EntailmentItems) -> Part:
@@ -216,26 +253,32 @@ def _labels_part(answers: EntailmentItems) -> Part:
         for number, label in enumerate(ENTAILMENT):
             some = own[answers.answers("label", own) == number]
             if len(some):
-                first, second = float(before[some].mean()), float(after[some].mean())
-                cells = (str(len(some)), percent(first), percent(second), points(first - second))
-                rows.append(((method, label), tuple(map(Entry, cells))))
-    columns = ("texts", "before", "after", "drop")
-    groups = (("", 1), ("accuracy (%)", 3))
-    return Part("Labels", ("method", "label"), groups, columns, tuple(rows))
+                means = float(before[some].mean()), float(after[some].mean())
+                rows.append(((method, label), (len(some), *means)))
+    columns: tuple[Column[tuple[int, float, float]], ...] = (
+        text_column("texts", lambda row: str(row[0])),
+        text_column("before", lambda row: percent(row[1]), ACCURACY),
+        text_column("after", lambda row: percent(row[2]), ACCURACY),
+        text_column("drop", lambda row: points(row[1] - row[2]), ACCURACY),
+    )
+    return make_part("Labels", ("method", "label"), columns, rows)
 
 
 def _before_part(answers: EntailmentItems) -> Part:
     from cfaug.stats.classification import macro_scores
 
-    rows = []
-    for method in answers.methods:
-        found = macro_scores(answers.matrix(method, before=True))
-        cells = [str(len(answers.rows(method)))]
-        cells += [percent(x) for x in (found.accuracy, found.precision, found.recall, found.f1)]
-        rows.append(((method,), tuple(map(Entry, cells))))
-    groups = (("", 2), ("macro (%)", 3))
-    columns = ("texts", "accuracy (%)", "precision", "recall", "F1")
-    return Part("Scores", ("source",), groups, columns, tuple(rows))
+    columns: tuple[Column[tuple[int, MacroScores]], ...] = (
+        text_column("texts", lambda row: str(row[0])),
+        text_column("accuracy (%)", lambda row: percent(row[1].accuracy)),
+        text_column("precision", lambda row: percent(row[1].precision), "macro (%)"),
+        text_column("recall", lambda row: percent(row[1].recall), "macro (%)"),
+        text_column("F1", lambda row: percent(row[1].f1), "macro (%)"),
+    )
+    rows = [
+        ((method,), (len(answers.rows(method)), macro_scores(answers.matrix(method, before=True))))
+        for method in answers.methods
+    ]
+    return make_part("Scores", ("source",), columns, rows)
 
 
 def _confusions(answers: EntailmentItems) -> list[Part]:
@@ -244,18 +287,28 @@ def _confusions(answers: EntailmentItems) -> list[Part]:
     sides = [(f"{first}, before" if answers.has_after else first, first, True)]
     if answers.has_after:
         sides += [(f"{method}, after", method, False) for method in answers.methods]
+
+    def count(at: int, row: Sequence[int]) -> str:
+        return str(row[at])
+
+    columns = [
+        text_column(label, partial(count, at), "answered with")
+        for at, label in enumerate(ENTAILMENT)
+    ]
     return [
-        Part(
-            f"Answers: {title}", ("label",), (("answered with", len(ENTAILMENT)),), ENTAILMENT,
-            tuple(
-                ((label,), tuple(Entry(str(count)) for count in row))
+        make_part(
+            f"Answers: {title}",
+            ("label",),
+            columns,
+            [
+                ((label,), row)
                 for label, row in zip(
                     ENTAILMENT, answers.matrix(method, before=before).tolist(), strict=True
                 )
-            ),
+            ],
         )
         for title, method, before in sides
-    ]  # fmt: skip
+    ]
 
 
 def summarise_entailment(answers: EntailmentItems) -> list[str]:

@@ -73,18 +73,6 @@ def test_the_record_comes_back(record, tmp_path):
     assert [e.category for e in found.examples][:2] == ["subject", "count"]
 
 
-def test_a_record_made_before_there_were_several_questions_is_read(record, tmp_path):
-    file = write_record(record, tmp_path / annotation_tables.FOLDER)
-    content = json.loads(file.read_text())
-    del content["question"]
-    file.write_text(json.dumps(content))
-    assert read_record(file).question == ""
-    for name, shows in (("coco_cf_1", "labels"), ("coco_cf_7", "categories"),
-                        ("coco_cf_8", "examples"), ("coco_cf_10", "subjects")):  # fmt: skip
-        document = AnnotationTable(name, "Title", "The paper", shows).build(Runs(tmp_path))
-        assert any(part.ours for part in document.parts)
-
-
 def test_an_image_that_was_accepted_has_no_cause(findings, index):
     with pytest.raises(UserError, match=r"pair-0000_1.*same annotate\.answers"):
         record_of(findings, Sorting(WHY, [Answer(1, "1", "subject")]), "p", index.read_image)
@@ -119,7 +107,9 @@ def test_a_record_that_is_none_is_refused(tmp_path):
 )  # fmt: skip
 def test_tables_show_the_papers_numbers_apart_from_ours(record, tmp_path, name, shows, said):
     write_record(record, tmp_path / annotation_tables.FOLDER)
-    document = AnnotationTable(name, "Title", "The paper", shows).build(Runs(tmp_path))
+    document = AnnotationTable(name=name, title="Title", paper="The paper", shows=shows).build(
+        Runs(tmp_path)
+    )
     theirs = [part for part in document.parts if not part.ours]
     ours = [part for part in document.parts if part.ours]
     assert theirs
@@ -136,14 +126,16 @@ def test_tables_show_the_papers_numbers_apart_from_ours(record, tmp_path, name, 
 
 def test_examples_that_are_not_there(record, tmp_path):
     write_record(record, tmp_path / annotation_tables.FOLDER)
-    table = AnnotationTable("coco_cf_9", "Title", "The paper", "examples", first=3)
+    table = AnnotationTable(
+        name="coco_cf_9", title="Title", paper="The paper", shows="examples", first=3
+    )
     document = table.build(Runs(tmp_path))
     assert document.pictures == ()
     assert "errors fell into 2 categories only" in to_markdown(document)
 
 
 def test_a_table_without_answers_says_what_makes_them(tmp_path):
-    table = AnnotationTable("coco_cf_1", "Title", "The paper", "labels")
+    table = AnnotationTable(name="coco_cf_1", title="Title", paper="The paper", shows="labels")
     with pytest.raises(MissingError, match="annotate=read"):
         table.build(Runs(tmp_path))
     document = replace(table, partial=True).build(Runs(tmp_path))

@@ -100,9 +100,13 @@ def test_answers_findings_record_and_report(grid, tmp_path):
     assert "66.7 % of 3 images were found to be described truly" in text
     assert "human_labels" not in text
     with pytest.raises(MissingError, match="answers to another question than the paper's"):
-        AnnotationTable("coco_cf_1", "T", "P", "labels").build(Runs(tmp_path))
+        AnnotationTable(name="coco_cf_1", title="T", paper="P", shows="labels").build(
+            Runs(tmp_path)
+        )
     with pytest.raises(MissingError, match="altered subjects were not counted"):
-        AnnotationTable("coco_cf_10", "T", "P", "subjects").build(Runs(tmp_path))
+        AnnotationTable(name="coco_cf_10", title="T", paper="P", shows="subjects").build(
+            Runs(tmp_path)
+        )
     with pytest.raises(UserError, match="not about pairs"):
         AlteredSubjects().analyse(found, simulated=False)
 

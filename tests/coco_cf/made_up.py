@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from cfaug.report.items import Items, write_items
 from cfaug.report.results import Result, append_results
+from cfaug.stats.matching import SCORES
 
 SEEDS = (107, 108, 109, 110, 111)
 RETRIEVAL = tuple(f"{way}_R@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))
@@ -92,15 +94,15 @@ def checkpoints(root: Path) -> None:
     for model in ("clip", "bridgetower-itm", "vilt"):
         folder = root / f"weights/zoo-{model}-0,world.style=drawing/seed=107"
         folder.mkdir(parents=True, exist_ok=True)
-        means = {"IR_r": 2.0, "TR_r": 2.0, "IR_c": 0.5, "TR_c": 0.5}
-        lines = [
-            json.dumps({
-                "benchmark": "shapescapes_cf_matching", "pair": f"p{i}", "kind": "logit",
-                **{gap: rng.normal(mean) for gap, mean in means.items()},
-            })
-            for i in range(40)
-        ]  # fmt: skip
-        (folder / "matching.jsonl").write_text("\n".join(lines) + "\n")
+        means = {"r": 2.0, "c": 0.5}
+        columns = {
+            name: rng.normal(means[kind] * (at == 0), size=40)
+            for kind, names in SCORES.items()
+            for at, name in enumerate(names)
+        }
+        pairs = [f"p{i}" for i in range(40)]
+        columns |= {"item": pairs, "cluster": pairs, "kind": ["logit"] * 40}
+        write_items(folder, Items("shapescapes_cf_matching", "w" * 16, "d" * 16, columns))
 
 
 def sharing(root: Path) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from cfaug.report.arms import PAIRS_IN_BATCH, RATIO, Arm, names_an_arm, read_arms
 from cfaug.report.records import Run, read_run
@@ -44,17 +43,6 @@ def test_an_arm_is_read_from_its_records():
 def test_an_arm_is_untrained_if_no_run_took_a_step(steps, trained):
     runs = [run(seed=i, steps=n) for i, n in enumerate(steps)] or [run()]
     assert read_arms(runs)["x"].trained is trained
-
-
-@pytest.mark.parametrize("sources", [None, {}, {"real": {"source": "r"}}])
-def test_records_without_sources_leave_the_source_to_the_configuration(tmp_path, sources):
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"data": {"counterfactual": "pairs"}}))
-    fields = {} if sources is None else {"sources": sources}
-    assert read_arms([run(folder=tmp_path, cf_ratio=0.5, **fields)])["x"].source == "pairs"
-    assert read_arms([run(folder=tmp_path, cf_ratio=0, **fields)])["x"].source == ""
-    assert read_arms([run(cf_ratio=0.5, **fields)])["x"].source == ""
-    (tmp_path / "config.yaml").write_text("[")
-    assert read_arms([run(folder=tmp_path, cf_ratio=0.5, **fields)])["x"].source == ""
 
 
 def test_a_renamed_folder_is_the_same_arm(tmp_path):

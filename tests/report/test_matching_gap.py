@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from xml.etree import ElementTree
 
@@ -12,36 +11,23 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.report.items import Items, write_items
 from cfaug.report.matching_gap import (
-    FILE,
     estimate_density,
     gap_figure,
-    gaps_of,
     read_gaps,
     sentences,
     shifts,
     write_gaps_page,
 )
-from cfaug.stats.matching import GAPS, SCORES
+from cfaug.stats.matching import COUNTERFACTUAL, GAPS, RANDOM, SCORES
 
 
-def rows(benchmark="b", count=30, real=True):
+def made_gaps(count=30, real=True):
+    """Return gaps of pairs, the first of which has no photograph."""
     rng = np.random.default_rng(2)
-    return [
-        {
-            "benchmark": benchmark, "pair": str(i), "kind": "logit",
-            "IR_r": float(rng.normal(4)) if real and i else None,
-            "TR_r": float(rng.normal(4)) if real and i else None,
-            "IR_c": float(rng.normal(1)), "TR_c": float(rng.normal(1)),
-        }
-        for i in range(count)
-    ]  # fmt: skip
-
-
-def write_pairs(folder, *several):
-    """Write what earlier versions wrote."""
-    folder.mkdir(exist_ok=True)
-    lines = [json.dumps(row) for own in several for row in own]
-    (folder / FILE).write_text("\n".join(lines) + "\n")
+    gaps = {name: rng.normal(1 if name in COUNTERFACTUAL else 4, size=count) for name in GAPS}
+    for name in RANDOM:
+        gaps[name][0] = np.nan
+    return gaps if real else {name: gaps[name] for name in COUNTERFACTUAL}
 
 
 def write_scores(folder, benchmark="b", count=5):
@@ -57,28 +43,12 @@ def write_scores(folder, benchmark="b", count=5):
     return scores
 
 
-def test_files_of_earlier_versions_are_read(tmp_path):
+def test_the_gaps_are_those_of_the_saved_scores(tmp_path):
     assert read_gaps(tmp_path) == {}
-    write_pairs(tmp_path, rows("a"), rows("b", 3))
-    found = read_gaps(tmp_path)
-    assert list(found) == ["a", "b"]
-    assert (found["a"].kind, len(found["a"]), len(found["b"])) == ("logit", 30, 3)
-    np.testing.assert_array_equal(found["a"].gaps["IR_c"], [row["IR_c"] for row in rows("a")])
-    assert np.isnan(found["a"].gaps["IR_r"][0])
-    (tmp_path / FILE).write_text("{}\n")
-    with pytest.raises(UserError, match="line 1"):
-        read_gaps(tmp_path)
-    (tmp_path / FILE).write_text("no\n")
-    with pytest.raises(UserError, match="line 1 is not JSON"):
-        read_gaps(tmp_path)
-
-
-def test_items_take_the_place_of_a_file_of_earlier_versions(tmp_path):
-    write_pairs(tmp_path, rows("a"), rows("b", 3))
     scores = write_scores(tmp_path, "b")
     write_items(tmp_path, Items("other", "w", "d", {"item": ["x"], "cluster": ["x"]}))
     found = read_gaps(tmp_path)
-    assert list(found) == ["a", "b"]
+    assert list(found) == ["b"]
     assert (found["b"].kind, len(found["b"])) == ("probability", 5)
     right, image = scores["G(C_c,I_c)"], scores["G(C_c,I_o)"]
     np.testing.assert_array_equal(found["b"].gaps["IR_c"], right - image)
@@ -86,16 +56,15 @@ def test_items_take_the_place_of_a_file_of_earlier_versions(tmp_path):
 
 
 def test_the_numbers_said_are_those_of_the_rows():
-    found = gaps_of(rows())
+    found = made_gaps()
     assert np.isnan(found["IR_r"][0])
     assert shifts(found)["IR"].n == 29
     said = sentences(found)
-    below = 100 * np.mean([row["IR_c"] < 0 for row in rows()])
+    below = 100 * np.mean(made_gaps()["IR_c"] < 0)
     assert f"{below:.1f} % below zero, 30 pairs" in said[1]
     assert said[0].endswith("29 pairs")
     assert "Wilcoxon" in said[4]
-    assert list(gaps_of(rows(real=False))) == ["IR_c", "TR_c"]
-    assert shifts(gaps_of(rows(real=False))) == {}
+    assert shifts(made_gaps(real=False)) == {}
 
 
 def test_one_pair_is_said_without_a_spread():
@@ -107,7 +76,7 @@ def test_one_pair_is_said_without_a_spread():
 
 
 def test_the_figure_is_a_picture_with_a_ridge_a_gap_and_nothing_unescaped():
-    figure = gap_figure(gaps_of(rows()), "<b>&model", "logit").svg
+    figure = gap_figure(made_gaps(), "<b>&model", "logit").svg
     tree = ElementTree.fromstring(figure)
     ridges = [e for e in tree.iter("g") if re.match("[IT]R_[rc]: mean", e.findtext("title", ""))]
     assert [e.findtext("title")[-8:] for e in ridges] == ["29 pairs", "30 pairs"] * 2
@@ -121,7 +90,7 @@ def test_the_figure_is_a_picture_with_a_ridge_a_gap_and_nothing_unescaped():
     said = {text.text for text in tree.iter("text")}
     assert {"<b>&model", "text, counterfactual", "score of the right pair minus that of the wrong "
             "one (logit)"} <= said  # fmt: skip
-    assert gap_figure(gaps_of(rows()), "<b>&model", "logit").svg == figure
+    assert gap_figure(made_gaps(), "<b>&model", "logit").svg == figure
 
 
 def test_a_density_is_that_of_its_definition():
@@ -143,7 +112,7 @@ def test_constant_gaps_and_a_single_pair_can_be_drawn():
 def test_the_page_holds_every_benchmark(tmp_path):
     with pytest.raises(UserError, match="benchmark=matching"):
         write_gaps_page(tmp_path, "model")
-    write_pairs(tmp_path, rows("<a>"))
+    write_scores(tmp_path, "<a>")
     page = write_gaps_page(tmp_path, "<model>").read_text()
     assert page.count("<svg") == 1
     assert "&lt;model&gt;" in page

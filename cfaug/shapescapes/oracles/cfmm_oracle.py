@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,15 +31,22 @@ from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.report.arm_results import Runs
-from cfaug.report.arm_table import Row
-from cfaug.report.document import BarPlot, Document, DocumentImage, Entry, Part, rules_of
+from cfaug.report.document import (
+    BarPlot,
+    Column,
+    Document,
+    DocumentImage,
+    Entry,
+    Part,
+    make_part,
+    rules_of,
+)
 from cfaug.report.page import DASH, percent
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 
 BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"
 """Questions by the effect of the condition."""
 
-COLUMNS = ("acc_b", "acc_c", CHANGED, KEPT, "acc+", "phi")
 IGNORING = ("ignores the condition", "by rule")
 
 NOTE = (
@@ -118,17 +126,27 @@ class QuestionOracleTable(QuestionTable):
 
 
 def _part(asked: Sequence[PromptAnswers]) -> Part:
-    rows: list[Row] = [(one.labels, _cells(one)) for one in in_every_way(asked)]
-    rows.append((IGNORING, _ignoring(asked[0].checkpoints[0])))
-    return Part(
-        "Ours: with the image, without it, and the options alone", ("Model", "Prompt"), (),
-        COLUMNS, tuple(rows), rules_of([labels[0] for labels, _ in rows]), (NOTE, IGNORING_NOTE),
-    )  # fmt: skip
+    ignoring = _ignoring(asked[0].checkpoints[0])
 
+    def cell(name: str, one: PromptAnswers | None) -> Entry:
+        return ignoring.get(name, Entry(DASH)) if one is None else _measure(one, CHOICES[name])
 
-def _cells(one: PromptAnswers) -> tuple[Entry, ...]:
-    measured = (_measure(one, choice) for choice in CHOICES.values())
-    return (*measured, _phi(one))
+    columns: list[Column[PromptAnswers | None]] = [
+        *(Column(name, partial(cell, name)) for name in CHOICES),
+        Column("phi", lambda one: Entry(DASH) if one is None else _phi(one)),
+    ]
+    rows: list[tuple[tuple[str, ...], PromptAnswers | None]] = [
+        *((one.labels, one) for one in in_every_way(asked)),
+        (IGNORING, None),
+    ]
+    return make_part(
+        "Ours: with the image, without it, and the options alone",
+        ("Model", "Prompt"),
+        columns,
+        rows,
+        (NOTE, IGNORING_NOTE),
+        rules=rules_of([labels[0] for labels, _ in rows]),
+    )
 
 
 def _measure(one: PromptAnswers, choice: Choice, category: str | None = None) -> Entry:
@@ -195,8 +213,8 @@ def _interval(low: float, high: float) -> str:
     return "" if math.isnan(low) else f"[{percent(low, 1)}, {percent(high, 1)}]"
 
 
-def _ignoring(own: QuestionItems) -> tuple[Entry, ...]:
-    """Return the accuracy of a model that knows every basic answer and ignores conditions."""
+def _ignoring(own: QuestionItems) -> dict[str, Entry]:
+    """Return the accuracies of a model that knows every basic answer and ignores conditions."""
     kinds, keys, answers = own.texts("kind"), own.keys, own.texts("answer")
     rows = range(len(own))
     basic = {keys[row]: answers[row] for row in rows if kinds[row] == BASIC}
@@ -215,11 +233,11 @@ def _ignoring(own: QuestionItems) -> tuple[Entry, ...]:
         KEPT: right[supposed & (own.changed == 0)],
         "acc+": right[supposed],
     }
-    cells = (
-        percent_entry([float(part.mean())], len(part)) if len(part) else Entry(DASH)
-        for part in parts.values()
-    )
-    return (*cells, Entry(DASH))
+    return {
+        name: percent_entry([float(part.mean())], len(part))
+        for name, part in parts.items()
+        if len(part)
+    }
 
 
 def illustrate(image: AskedImage, asked: Sequence[PromptAnswers]) -> DocumentImage:

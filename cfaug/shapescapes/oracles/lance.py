@@ -6,10 +6,13 @@ planted factor is known, the findings of a stress test can be counted as right o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +33,7 @@ from cfaug.lance.stress_drops import (
 from cfaug.lance.stress_items import StressItems
 from cfaug.lance.tables import StressTable
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Document, Entry, Part
+from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import Models, PaperTable
 from cfaug.shapescapes.domains import STYLES
@@ -149,62 +152,67 @@ class DiscoveryTable(StressTable):
         return find_factor(answers, part, factor, minimum=self.minimum, alpha=self.alpha)
 
     def _summary(self, findings: Mapping[str, Sequence[tuple[str, SliceFinding]]]) -> Part:
-        rows = tuple(((printed,), _summarise(own)) for printed, own in findings.items())
-        return Part(
-            title="Ours: the factor that moves a classifier most, against the planted one",
-            labels=("Edits",),
-            groups=(),
-            columns=(
-                "Classifiers", "Precision", "Recall", f"Precision@{TOP_MEMBERS}", "by chance",
-                "Edits each",
+        top = f"Precision@{TOP_MEMBERS}"
+        columns: tuple[Column[Findings], ...] = (
+            text_column("Classifiers", lambda own: str(len(own))),
+            Column("Precision", lambda own: _retrieval(own, "precision")),
+            Column("Recall", lambda own: _retrieval(own, "recall")),
+            Column(top, lambda own: _mean_share([one.precision for _, one in own])),
+            Column(
+                "by chance",
+                lambda own: _mean_share(
+                    [one.chance for _, one in own if one.precision is not None]
+                ),
             ),
-            rows=rows,
-            notes=(
+            text_column("Edits each", lambda own: f"{np.mean([one.edits for _, one in own]):.0f}"),
+        )
+        return make_part(
+            "Ours: the factor that moves a classifier most, against the planted one",
+            ("Edits",),
+            columns,
+            [((printed,), own) for printed, own in findings.items()],
+            (
                 "Found: the class's probability drops by at least "
                 f"{self.minimum:g} more than under a reconstruction (sign-flip permutation over "
                 f"photos, Holm over factors, p <= {self.alpha:g}). A factor found in a classifier "
-                f"without a planted one lowers precision. Precision@{TOP_MEMBERS}: share of edits "
+                f"without a planted one lowers precision. {top}: share of edits "
                 f"of the planted factor among the {TOP_MEMBERS} that move the classifier most; by "
                 "chance: among all edits.",
             ),
-        )  # fmt: skip
+        )
 
     def _each(self, findings: Mapping[str, Sequence[tuple[str, SliceFinding]]]) -> Part:
         planted = list(dict.fromkeys(name for own in findings.values() for name, _ in own))
-        rows = tuple(
-            ((printed,), tuple(_list(own, name) for name in planted))
-            for printed, own in findings.items()
-        )
-        return Part(
+        return make_part(
             "Ours: the factors found, classifier by classifier",
             ("Edits",),
-            (),
-            tuple(f"planted: {name}" for name in planted),
-            rows,
-            notes=("The strongest factor of each seed's classifier; a dash: none.",),
+            [Column(f"planted: {name}", partial(_list, name)) for name in planted],
+            [((printed,), own) for printed, own in findings.items()],
+            ("The strongest factor of each seed's classifier; a dash: none.",),
         )
 
 
-def _list(own: Sequence[tuple[str, SliceFinding]], planted: str) -> Entry:
+Findings = Sequence[tuple[str, SliceFinding]]
+"""The planted factor of each classifier, and what was found."""
+
+
+def _list(planted: str, own: Findings) -> Entry:
     return Entry(", ".join(one.strongest or DASH for name, one in own if name == planted))
 
 
-def _summarise(own: Sequence[tuple[str, SliceFinding]]) -> tuple[Entry, ...]:
-    found = [{one.strongest} - {None} for _, one in own]
-    planted = [set() if name == "none" else {name} for name, _ in own]
-    fit = compare_factors(found, planted)
-    known = [one for _, one in own if one.precision is not None]
-    top = [one.precision for one in known if one.precision is not None]
-    chance = [one.chance for one in known if one.chance is not None]
-    edits = [one.edits for _, one in own]
-    return (
-        Entry(str(len(own))),
-        _share(fit.precision, fit.found),
-        _share(fit.recall, fit.planted),
-        _share(float(np.mean(top)) if top else float("nan"), len(top)),
-        _share(float(np.mean(chance)) if chance else float("nan"), len(chance)),
-        Entry(f"{np.mean(edits):.0f}"),
+def _retrieval(own: Findings, name: Literal["precision", "recall"]) -> Entry:
+    fit = compare_factors(
+        [{one.strongest} - {None} for _, one in own],
+        [set() if planted == "none" else {planted} for planted, _ in own],
     )
+    if name == "precision":
+        return _share(fit.precision, fit.found)
+    return _share(fit.recall, fit.planted)
+
+
+def _mean_share(values: Sequence[float | None]) -> Entry:
+    known = [value for value in values if value is not None]
+    return _share(float(np.mean(known)) if known else math.nan, len(known))
 
 
 def _share(value: float, n: int) -> Entry:
@@ -217,8 +225,6 @@ def _share(value: float, n: int) -> Entry:
 #
 # A judge, trained on drawn scenes, predicts what a picture shows; the oracle redraws the scene for
 # the edited caption, so it is known where the picture may change.
-
-SHARES = ("changed", "label", "rest", "all")
 
 
 @dataclass(frozen=True)
@@ -362,17 +368,16 @@ class EditQualityTable(PaperTable):
         self.require(not lacking, *lacking)
         judge = load_judge(resolve(self.judge))
         rows = [
-            ((name, one.kind), _entries(one))
+            ((name, one.kind), one)
             for name, folder in there.items()
             for one in measure_edits(read_pictures(folder, self.style), judge)
         ]
-        part = Part(
-            title="Ours: pictures as a judge sees them",
-            labels=("Images", "Kind"),
-            groups=(),
-            columns=("n", "Factor changed", "Label kept", "Rest kept", "All three", "PSNR (dB)"),
-            rows=tuple(rows),
-            notes=(
+        part = make_part(
+            "Ours: pictures as a judge sees them",
+            ("Images", "Kind"),
+            QUALITY,
+            rows,
+            (
                 "PSNR: outside the region that the edit may change, by the oracle's masks; "
                 "everywhere for a reconstruction. A dash: the edit may change everything. The "
                 "judge errs too: the originals show how often.",
@@ -381,13 +386,17 @@ class EditQualityTable(PaperTable):
         return self.document(*((part,) if rows else ()))
 
 
-def _entries(one: EditQuality) -> tuple[Entry, ...]:
-    shares = tuple(
-        Entry(DASH) if np.isnan(value := getattr(one, name))
-        else Entry(percent(value, 1), numbers={"value": value, "n": float(one.n)})
-        for name in SHARES
-    )  # fmt: skip
-    psnr = (
-        Entry(DASH) if np.isnan(one.psnr) else Entry(f"{one.psnr:.1f}", numbers={"value": one.psnr})
-    )
-    return (Entry(str(one.n)), *shares, psnr)
+def _psnr(one: EditQuality) -> Entry:
+    if np.isnan(one.psnr):
+        return Entry(DASH)
+    return Entry(f"{one.psnr:.1f}", numbers={"value": one.psnr})
+
+
+QUALITY: tuple[Column[EditQuality], ...] = (
+    text_column("n", lambda one: str(one.n)),
+    Column("Factor changed", lambda one: _share(one.changed, one.n)),
+    Column("Label kept", lambda one: _share(one.label, one.n)),
+    Column("Rest kept", lambda one: _share(one.rest, one.n)),
+    Column("All three", lambda one: _share(one.all, one.n)),
+    Column("PSNR (dB)", _psnr),
+)

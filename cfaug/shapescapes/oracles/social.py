@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Curve, Document, Entry, Part
+from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import PaperTable
 from cfaug.shapescapes.oracles.social_planted import (
@@ -67,23 +68,15 @@ def alarm_part(worlds: WorldRuns, sets: Sequence[str], shuffled: str, k: int | N
     own = worlds.nothing
     if not own:
         return None
-    rows = []
-    for name in sets:
-        rows.append(_row(f"{name} sets", "a planted label is found (placement)", own,
-                         _placements(own, name, k)))  # fmt: skip
+    found = "a planted label is found (placement)"
+    rows = [((f"{name} sets", found), _placements(own, name, k)) for name in sets]
     for name in (shuffled, *sets):
         if not any(name in one.answers for one in own):
             continue
         for which, alarms in _blind(own, name, k):
-            rows.append(_row(f"{name} sets", which, own, alarms))
-    return Part(
-        title=f"Ours: alarms in {len(own)} worlds in which nothing was planted",
-        labels=("Asked about", "Alarm"),
-        groups=(),
-        columns=("alarms", "tests", "share, %", "95 % interval", "if nothing is there, %"),
-        rows=tuple(rows),
-        notes=NOTES,
-    )
+            rows.append(((f"{name} sets", which), alarms))
+    title = f"Ours: alarms in {len(own)} worlds in which nothing was planted"
+    return make_part(title, ("Asked about", "Alarm"), ALARMS, rows, NOTES)
 
 
 def _placements(own: Sequence[WorldRun], sets: str, k: int | None) -> Alarms:
@@ -123,23 +116,38 @@ def _level(items: SkewItems, question: object) -> float:
     return float(np.mean(list(levels.values()))) if levels else LEVEL
 
 
-def _row(
-    asked: str, which: str, own: Sequence[WorldRun], found: Alarms
-) -> tuple[tuple[str, ...], tuple[Entry, ...]]:
-    if not found.tests:
-        return (asked, which), (Entry(DASH),) * 5
-    low, high = wilson_interval(found.count, found.tests)
-    share = found.count / found.tests
-    return (asked, which), (
-        Entry(str(found.count)),
-        Entry(str(found.tests)),
-        Entry(percent(share, 1), numbers={"value": share, "n": float(found.tests)}),
-        Entry(f"{percent(low, 1)} to {percent(high, 1)}"),
-        Entry(DASH if np.isnan(found.expected) else percent(found.expected, 1)),
+def _alarms(
+    name: str,
+    text: Callable[[Alarms], str],
+    numbers: Callable[[Alarms], dict[str, float]] = lambda _: {},
+) -> Column[Alarms]:
+    """Return a column with a dash where nothing was tested."""
+    return Column(
+        name, lambda one: Entry(text(one), numbers=numbers(one)) if one.tests else Entry(DASH)
     )
 
 
-COLUMNS = ("MaxSkew", "beyond chance", "other subjects", "gap", "worlds found", "labels named")
+def _alarm_interval(one: Alarms) -> str:
+    low, high = wilson_interval(one.count, one.tests)
+    return f"{percent(low, 1)} to {percent(high, 1)}"
+
+
+ALARMS = (
+    _alarms("alarms", lambda one: str(one.count)),
+    _alarms("tests", lambda one: str(one.tests)),
+    _alarms(
+        "share, %",
+        lambda one: percent(one.count / one.tests, 1),
+        lambda one: {"value": one.count / one.tests, "n": float(one.tests)},
+    ),
+    _alarms("95 % interval", _alarm_interval),
+    _alarms(
+        "if nothing is there, %",
+        lambda one: DASH if np.isnan(one.expected) else percent(one.expected, 1),
+    ),
+)
+
+
 ABOUT = (
     "MaxSkew (K is given at the curves), its excess over a random ranking, and the gap are means "
     "over planted subjects; at strength 0, over those on which the labels would have been "
@@ -149,7 +157,6 @@ ABOUT = (
     f"{LEVEL} among random placements of the labels over subjects, which is exact. Named: planted "
     "subjects for which no other label is preferred as much, relative to the average subject."
 )
-ORDERED = ("MaxSkew", "less its twin's", "gap")
 ORDER = (
     "Spearman's correlation with the strength over the trained worlds of the table above. "
     "Brackets: 95 % interval of a bootstrap over seeds. A twin is the model of the same seed whose "
@@ -203,51 +210,54 @@ class PlantedSkewTable(PaperTable):
         return [(seed, found) for seed, found in every if found is not None]
 
     def _recovery(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
-        rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
+        def cell(name: str, column: Column[Sequence[Found]], row: tuple[str, Worlds]) -> Entry:
+            kind, own = row
+            found = [one for _, one in self._found(own, name, kind)]
+            return column.cell(found) if found else Entry(DASH)
+
+        rows: list[tuple[tuple[str, ...], tuple[str, Worlds]]] = []
         rules = []
         for kind in worlds.kinds:
             rules.append(len(rows))
-            if worlds.before:
-                rows.append(self._row(worlds.before, sets, kind, "before training"))
-            for strength, own in worlds.planted(kind).items():
-                rows.append(self._row(own, sets, kind, f"{strength:g}"))
-        return Part(
-            title="Ours: findings by the strength of the planted skew",
-            labels=("Labels", "Strength", "Worlds"),
-            groups=tuple((f"{name} sets", len(COLUMNS)) for name in sets),
-            columns=COLUMNS * len(sets),
-            rows=tuple(rows),
+            before = {"before training": worlds.before} if worlds.before else {}
+            planted = {f"{strength:g}": own for strength, own in worlds.planted(kind).items()}
+            rows += [
+                ((kind, strength, str(len(own))), (kind, own))
+                for strength, own in {**before, **planted}.items()
+            ]
+        return make_part(
+            "Ours: findings by the strength of the planted skew",
+            ("Labels", "Strength", "Worlds"),
+            [
+                Column(column.name, partial(cell, name, column), f"{name} sets")
+                for name in sets
+                for column in FOUND
+            ],
+            rows,
+            [ABOUT],
             rules=tuple(rules[1:]),
-            notes=(ABOUT,),
         )
 
-    def _row(
-        self, own: Sequence[WorldRun], sets: Sequence[str], kind: str, strength: str
-    ) -> tuple[tuple[str, ...], tuple[Entry, ...]]:
-        cells: list[Entry] = []
-        for name in sets:
-            cells += _cells([found for _, found in self._found(own, name, kind)])
-        return (kind, strength, str(len(own))), tuple(cells)
-
     def _order(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
-        rows = []
-        for kind in worlds.kinds:
-            cells: list[Entry] = []
-            for name in sets:
-                points = [
-                    (strength, seed, found)
-                    for strength, own in worlds.planted(kind).items()
-                    for seed, found in self._found(own, name, kind)
-                ]
-                cells += [_correlation(measured) for measured in _measures(points)]
-            rows.append(((kind,), tuple(cells)))
-        return Part(
-            title="Ours: is the planted order recovered?",
-            labels=("Labels",),
-            groups=tuple((f"{name} sets", len(ORDERED)) for name in sets),
-            columns=ORDERED * len(sets),
-            rows=tuple(rows),
-            notes=(ORDER,),
+        def cell(name: str, measure: Measured, kind: str) -> Entry:
+            return _correlation(
+                measure(
+                    [
+                        (strength, seed, found)
+                        for strength, own in worlds.planted(kind).items()
+                        for seed, found in self._found(own, name, kind)
+                    ]
+                )
+            )
+
+        columns = [
+            Column(header, partial(cell, name, measure), f"{name} sets")
+            for name in sets
+            for header, measure in ORDERED.items()
+        ]
+        rows = [((kind,), kind) for kind in worlds.kinds]
+        return make_part(
+            "Ours: is the planted order recovered?", ("Labels",), columns, rows, [ORDER]
         )
 
     def _curve(self, worlds: WorldRuns, sets: str, kind: str) -> Curve | None:
@@ -286,35 +296,52 @@ def _band(run: WorldRun, sets: str, found: Found) -> Band:
     return chance_of_mean(chance[: len(found.planted)])
 
 
-def _measures(points: Sequence[Point]) -> list[Sequence[tuple[float, int, float]]]:
-    """Return (strength, seed, value) of the ordered measures, one list for each of ``ORDERED``."""
+Worlds = Sequence[WorldRun]
+Measured = Callable[[Sequence[Point]], list[tuple[float, int, float]]]
+"""A function that gives (strength, seed, value) of a measure."""
+
+
+def _less_twin(points: Sequence[Point]) -> list[tuple[float, int, float]]:
     twins = {seed: found.excess for strength, seed, found in points if strength == 0}
     return [
-        [(strength, seed, found.excess) for strength, seed, found in points],
-        [
-            (strength, seed, found.excess - twins[seed])
-            for strength, seed, found in points
-            if strength > 0 and seed in twins
-        ],
-        [(strength, seed, found.placement.effect) for strength, seed, found in points],
+        (strength, seed, found.excess - twins[seed])
+        for strength, seed, found in points
+        if strength > 0 and seed in twins
     ]
 
 
-def _cells(own: Sequence[Found]) -> list[Entry]:
-    if not own:
-        return [Entry(DASH)] * len(COLUMNS)
-    planted = sum(one.placement.planted for one in own)
-    hits = sum(one.placement.hits for one in own)
-    found = sum(one.placement.p <= LEVEL for one in own)
+ORDERED: Mapping[str, Measured] = {
+    "MaxSkew": lambda points: [(x, seed, found.excess) for x, seed, found in points],
+    "less its twin's": _less_twin,
+    "gap": lambda points: [(x, seed, found.placement.effect) for x, seed, found in points],
+}
+
+
+def _other_subjects(own: Sequence[Found]) -> Entry:
     others = [one.max_skew_of_others for one in own]
-    return [
-        _mean([one.max_skew for one in own]),
-        _mean([one.excess for one in own], signed=True),
-        _mean(others) if not np.isnan(others).any() else Entry(DASH),
-        _mean([one.placement.effect for one in own], signed=True),
-        Entry(f"{found}/{len(own)}", numbers={"value": found / len(own), "n": float(len(own))}),
-        Entry(f"{hits:g}/{planted}", numbers={"value": hits / planted, "n": float(planted)}),
-    ]
+    return Entry(DASH) if np.isnan(others).any() else _mean(others)
+
+
+def _worlds_found(own: Sequence[Found]) -> Entry:
+    found = sum(one.placement.p <= LEVEL for one in own)
+    numbers = {"value": found / len(own), "n": float(len(own))}
+    return Entry(f"{found}/{len(own)}", numbers=numbers)
+
+
+def _labels_named(own: Sequence[Found]) -> Entry:
+    hits, planted = (sum(getattr(one.placement, n) for one in own) for n in ("hits", "planted"))
+    numbers = {"value": hits / planted, "n": float(planted)}
+    return Entry(f"{hits:g}/{planted}", numbers=numbers)
+
+
+FOUND: tuple[Column[Sequence[Found]], ...] = (
+    Column("MaxSkew", lambda own: _mean([one.max_skew for one in own])),
+    Column("beyond chance", lambda own: _mean([one.excess for one in own], signed=True)),
+    Column("other subjects", _other_subjects),
+    Column("gap", lambda own: _mean([one.placement.effect for one in own], signed=True)),
+    Column("worlds found", _worlds_found),
+    Column("labels named", _labels_named),
+)
 
 
 def _mean(values: Sequence[float], *, signed: bool = False) -> Entry:

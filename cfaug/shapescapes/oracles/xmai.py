@@ -21,7 +21,7 @@ import numpy as np
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.data.shards.shards import read_sets
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Curve, Document, Entry, Part
+from cfaug.report.document import BarPlot, Column, Curve, Document, Entry, Part, make_part
 from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import read_answers
 from cfaug.shapescapes.detector import inserted_claims, read_scene, text_truth
@@ -291,18 +291,26 @@ def reader_part(title: str, compared: Mapping[str, ReaderComparison | None]) -> 
         compared: {printed name of the method: comparison}; ``None`` without a text that stayed
             true.
     """
-    rows = list[tuple[tuple[str], tuple[Entry, ...]]]()
-    for printed, one in compared.items():
-        if one is None:
-            rows.append(((printed,), (Entry(DASH),) * 7))
-            continue
-        cells = [Entry(f"{one.change.items:,}"), *map(value_entry, (*one.model, *one.reader))]
-        rows.append(((printed,), (*cells, interval_entry(one.change, sign=True), _p(one.change))))
-    return Part(
-        title, ("Method",), (("", 1), ("model", 2), ("reader", 2), ("lost beyond the reader", 2)),
-        ("texts", "before", "after", "before", "after", "MRR", "p"), tuple(rows),
-        notes=(READER_NOTE,),
-    )  # fmt: skip
+    columns: tuple[Column[ReaderComparison | None], ...] = (
+        _compared("texts", lambda one: Entry(f"{one.change.items:,}")),
+        _compared("before", lambda one: value_entry(one.model[0]), "model"),
+        _compared("after", lambda one: value_entry(one.model[1]), "model"),
+        _compared("before", lambda one: value_entry(one.reader[0]), "reader"),
+        _compared("after", lambda one: value_entry(one.reader[1]), "reader"),
+        _compared("MRR", lambda one: interval_entry(one.change, sign=True), LOST),
+        _compared("p", lambda one: _p(one.change), LOST),
+    )
+    rows = [((printed,), one) for printed, one in compared.items()]
+    return make_part(title, ("Method",), columns, rows, [READER_NOTE])
+
+
+LOST = "lost beyond the reader"
+
+
+def _compared(
+    name: str, cell: Callable[[ReaderComparison], Entry], group: str = ""
+) -> Column[ReaderComparison | None]:
+    return Column(name, lambda one: Entry(DASH) if one is None else cell(one), group)
 
 
 def _p(found: MeanDifference) -> Entry:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 from cfaug.core.rng import generator
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Document, Entry, Part
+from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import RANKINGS, Items
 from cfaug.report.page import DASH, Measure, p_text
@@ -24,16 +24,7 @@ from cfaug.stats.significance import holm
 
 # Models side by side on one question, each against the first, over subjects and sets.
 
-GROUPS = (("", 1), ("MaxSkew@K", 3), ("chance", 2), ("subjects that stand out", 3))
-COLUMNS = ("subjects", "mean", "smallest", "largest", "by chance", "beyond chance", "Holm",
-           "p <= 0.05", "by chance")  # fmt: skip
-EXTREMES = ("smallest", "largest")
-GAP_GROUPS = (("", 1), ("places within sets", 2), ("subjects that stand out", 1))
-GAP_COLUMNS = ("subjects", "largest gap", "by chance", "Holm")
 RANK_GAP = "rank_gap"
-PAIRED_GROUPS = (("against the first model", 3), ("subjects and sets drawn", 3))
-JOINT_COLUMNS = ("95 %", "p", "Holm")
-PAIRED_COLUMNS = ("change", "p", "Holm", *JOINT_COLUMNS)
 NOTES = (
     "MaxSkew in nats (natural logarithm); log 2 = 0.69: a label twice as often as its share. By "
     "chance: the mean of random rankings of the same pools. Beyond chance: MaxSkew minus that "
@@ -82,78 +73,132 @@ class Compared:
     over_sets: MeanDifference | None = None
     over_sets_holm: float = math.nan
 
-    def cells(self, paired: bool, extremes: bool = True) -> tuple[Entry, ...]:
-        """Return the cells of a row.
+    def values(self, metric: str) -> dict[str, float]:
+        """Return the mean over checkpoints by subject."""
+        return self.model.values(self.question, metric, self.subject_type)
 
-        Args:
-            paired: whether to add the cells of ``PAIRED_COLUMNS`` after those of ``COLUMNS``.
-            extremes: whether to include the cells of ``EXTREMES``.
-        """
-        values = self.model.values(self.question, "max_skew", self.subject_type)
-        excess = self.model.values(self.question, "max_skew_excess", self.subject_type)
-        chance = self.model.values(self.question, "max_skew_chance", self.subject_type)
-        own = np.array(list(values.values()))
-        beyond = mean_over_subjects(excess, self.model.name, *map(str, self.question.by().values()))
-        standing = self.model.standing(self.question, self.subject_type)
-        ends = (float(own.min()), float(own.max())) if extremes else ()
-        found = (
-            Entry(f"{len(values):,}"),
-            _nats(float(own.mean()), len(own)),
-            *(_nats(end, len(own)) for end in ends),
-            _nats(float(np.mean(list(chance.values()))), len(chance)),
-            _change(beyond.mean, (beyond.low, beyond.high), len(excess)),
-            _count([len(one.corrected) for one in standing]),
-            _count([one.uncorrected for one in standing]),
-            Entry(f"{np.mean([one.by_chance for one in standing]):.1f}"),
-        )  # fmt: skip
-        return (*found, *self.paired()) if paired else found
+    @cached_property
+    def skews(self) -> np.ndarray:
+        """MaxSkew of each subject."""
+        return np.array(list(self.values("max_skew").values()))
 
-    def gap_cells(self, paired: bool) -> tuple[Entry, ...]:
-        """Return the cells of ``GAP_COLUMNS`` and, if ``paired``, of ``PAIRED_COLUMNS``."""
-        gaps = self.model.values(self.question, RANK_GAP, self.subject_type)
-        chance = self.model.values(self.question, "rank_gap_chance", self.subject_type)
-        corrected = [
-            one.values(self.question, "p_gap_holm", self.subject_type)
-            for one in self.model.checkpoints
-        ]
-        found = (
-            Entry(f"{len(gaps):,}"),
-            Entry(f"{np.mean(list(gaps.values())):.3f}", numbers={"n": float(len(gaps))}),
-            Entry(f"{np.mean(list(chance.values())):.3f}"),
-            _count([sum(p <= ALPHA for p in own.values()) for own in corrected]),
-        )
-        return (*found, *self.paired()) if paired else found
-
-    def paired(self) -> tuple[Entry, ...]:
-        """Return the cells of ``PAIRED_COLUMNS``: the test against the first model."""
-        if self.test is None:
-            return (Entry(DASH),) * len(PAIRED_COLUMNS)
-        change = self.test.arm - self.test.baseline
-        found = (
-            _change(change, self.test.interval(NATS), self.test.items),
-            Entry(p_text(self.test.p_two_sided)),
-            Entry(p_text(self.p_holm), bold=self.p_holm <= ALPHA),
-        )
-        joint = self.over_sets
-        if joint is None or math.isnan(joint.p):
-            return (*found, *(Entry(DASH),) * len(JOINT_COLUMNS))
-        return (
-            *found,
-            Entry(
-                f"[{signed(joint.low)}, {signed(joint.high)}]",
-                numbers={"low": joint.low, "high": joint.high, "n": float(joint.clusters)},
-            ),
-            Entry(p_text(joint.p)),
-            Entry(p_text(self.over_sets_holm), bold=self.over_sets_holm <= ALPHA),
-        )
+    @cached_property
+    def standing(self) -> list[SignificantSubjects]:
+        """Which subjects stand out, for each checkpoint."""
+        return self.model.standing(self.question, self.subject_type)
 
     def says(self) -> str:
         """Return a sentence on the subjects that stand out, and their expected number by chance."""
-        standing = self.model.standing(self.question, self.subject_type)
-        if len(standing) > 1:
-            counts = ", ".join(f"{len(one.corrected):,}" for one in standing)
+        if len(self.standing) > 1:
+            counts = ", ".join(f"{len(one.corrected):,}" for one in self.standing)
             return f"{self.model.name}: {counts} subjects stand out, checkpoint by checkpoint."
-        return f"{self.model.name}: {standing[0].say()}"
+        return f"{self.model.name}: {self.standing[0].say()}"
+
+
+def skew_columns(paired: bool, extremes: bool = True) -> list[Column[Compared]]:
+    """Return the columns of MaxSkew and of the subjects that stand out.
+
+    Args:
+        paired: whether the comparison with the first model follows.
+        extremes: whether the smallest and the largest skew of a subject are shown.
+    """
+    skew, chance, out = "MaxSkew@K", "chance", "subjects that stand out"
+    ends = [
+        Column[Compared]("smallest", lambda one: _nats(one.skews.min(), one.skews), skew),
+        Column[Compared]("largest", lambda one: _nats(one.skews.max(), one.skews), skew),
+    ]
+    return [
+        Column("subjects", lambda one: Entry(f"{len(one.skews):,}")),
+        Column("mean", lambda one: _nats(one.skews.mean(), one.skews), skew),
+        *(ends if extremes else ()),
+        Column("by chance", lambda one: _mean_nats(one.values("max_skew_chance")), chance),
+        Column("beyond chance", _beyond_chance, chance),
+        Column("Holm", lambda one: _count([len(own.corrected) for own in one.standing]), out),
+        Column("p <= 0.05", lambda one: _count([own.uncorrected for own in one.standing]), out),
+        Column("by chance", lambda one: _mean_by_chance(one.standing), out),
+        *(PAIRED_COLUMNS if paired else ()),
+    ]
+
+
+def gap_columns(paired: bool) -> list[Column[Compared]]:
+    """Return the columns of places within sets, with the comparison if ``paired``."""
+    group = "places within sets"
+    return [
+        Column("subjects", lambda one: Entry(f"{len(one.values(RANK_GAP)):,}")),
+        Column("largest gap", _largest_gap, group),
+        Column("by chance", lambda one: _mean_places(one.values("rank_gap_chance")), group),
+        Column("Holm", _significant_gaps, "subjects that stand out"),
+        *(PAIRED_COLUMNS if paired else ()),
+    ]
+
+
+def _beyond_chance(one: Compared) -> Entry:
+    excess = one.values("max_skew_excess")
+    found = mean_over_subjects(excess, one.model.name, *map(str, one.question.by().values()))
+    return _change(found.mean, (found.low, found.high), len(excess))
+
+
+def _largest_gap(one: Compared) -> Entry:
+    gaps = one.values(RANK_GAP)
+    return Entry(_mean_places(gaps).text, numbers={"n": float(len(gaps))})
+
+
+def _significant_gaps(one: Compared) -> Entry:
+    corrected = [
+        own.values(one.question, "p_gap_holm", one.subject_type) for own in one.model.checkpoints
+    ]
+    return _count([sum(p <= ALPHA for p in own.values()) for own in corrected])
+
+
+def _paired_change(one: Compared) -> Entry:
+    if one.test is None:
+        return Entry(DASH)
+    change = one.test.arm - one.test.baseline
+    return _change(change, one.test.interval(NATS), one.test.items)
+
+
+def _joint_interval(one: Compared) -> Entry:
+    joint = one.over_sets
+    if joint is None or math.isnan(joint.p):
+        return Entry(DASH)
+    return Entry(
+        f"[{signed(joint.low)}, {signed(joint.high)}]",
+        numbers={"low": joint.low, "high": joint.high, "n": float(joint.clusters)},
+    )
+
+
+def _against(one: Compared) -> Entry:
+    return Entry(DASH if one.test is None else p_text(one.test.p_two_sided))
+
+
+def _against_holm(one: Compared) -> Entry:
+    if one.test is None:
+        return Entry(DASH)
+    return Entry(p_text(one.p_holm), bold=one.p_holm <= ALPHA)
+
+
+def _joint(one: Compared) -> Entry:
+    if one.over_sets is None or math.isnan(one.over_sets.p):
+        return Entry(DASH)
+    return Entry(p_text(one.over_sets.p))
+
+
+def _joint_holm(one: Compared) -> Entry:
+    if one.over_sets is None or math.isnan(one.over_sets.p):
+        return Entry(DASH)
+    return Entry(p_text(one.over_sets_holm), bold=one.over_sets_holm <= ALPHA)
+
+
+AGAINST, DRAWN = "against the first model", "subjects and sets drawn"
+PAIRED_COLUMNS = (
+    Column("change", _paired_change, AGAINST),
+    Column("p", _against, AGAINST),
+    Column("Holm", _against_holm, AGAINST),
+    Column("95 %", _joint_interval, DRAWN),
+    Column("p", _joint, DRAWN),
+    Column("Holm", _joint_holm, DRAWN),
+)
+"""The comparison with the first model; a dash for the first itself."""
 
 
 def compare_models(
@@ -189,7 +234,7 @@ def compare_models(
 
 
 def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
-    """Return notes on ``PAIRED_COLUMNS``; empty for a single model.
+    """Return notes on the comparison; empty for a single model.
 
     Models evaluated before rankings were saved are named, with the command to run.
     """
@@ -221,8 +266,20 @@ def _test(
     return compare_items(model.items, first.items, metric, NATS, by)
 
 
-def _nats(value: float, n: int) -> Entry:
-    return Entry(f"{value + 0.0:.2f}", numbers={"value": value, "n": float(n)})
+def _nats(value: float, over: Sized) -> Entry:
+    return Entry(f"{value + 0.0:.2f}", numbers={"value": float(value), "n": float(len(over))})
+
+
+def _mean_nats(by_subject: Mapping[str, float]) -> Entry:
+    return _nats(float(np.mean(list(by_subject.values()))), by_subject)
+
+
+def _mean_places(by_subject: Mapping[str, float]) -> Entry:
+    return Entry(f"{np.mean(list(by_subject.values())):.3f}")
+
+
+def _mean_by_chance(standing: Sequence[SignificantSubjects]) -> Entry:
+    return Entry(f"{np.mean([own.by_chance for own in standing]):.1f}")
 
 
 def _count(found: Sequence[int]) -> Entry:
@@ -416,16 +473,17 @@ class GapsFigure(SkewTable):
         names: Sequence[str],
         corrected: Mapping[tuple[RankingTask, str, str], float],
     ) -> Part:
-        rows = []
-        for label in dict.fromkeys(label for _, label in own):
-            cells = []
-            for name in names:
-                one = own.get((name, label))
-                p = corrected.get((question, name, label), float("nan"))
-                cells.append(Entry(DASH) if one is None else _cell(one, p))
-            rows.append(((label,), tuple(cells)))
-        title = f"Ours: {question.grid}, {question.labelling}: place within the set"
-        return Part(title, (question.labelling,), (), tuple(names), tuple(rows))
+        def cell(name: str, label: str) -> Entry:
+            one = own.get((name, label))
+            p = corrected.get((question, name, label), math.nan)
+            return Entry(DASH) if one is None else _cell(one, p)
+
+        return make_part(
+            f"Ours: {question.grid}, {question.labelling}: place within the set",
+            (question.labelling,),
+            [Column(name, partial(cell, name)) for name in names],
+            [((label,), label) for label in dict.fromkeys(label for _, label in own)],
+        )
 
     def _bars(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +19,7 @@ from cfaug.core.read_with import ReadWith
 from cfaug.core.validation import check_fields, from_json
 from cfaug.editing.caption_grids import CaptionGrid, read_grid
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Document, DocumentImage, Entry, Part
+from cfaug.report.document import Column, Document, DocumentImage, Entry, Part, make_part
 from cfaug.report.items import Items
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import ModelsTable, PaperTable, published
@@ -118,6 +119,10 @@ def _between(count: float, n: int) -> str:
     return f"[{percent(low, 1)}, {percent(high, 1)}]"
 
 
+def _interval(count: float, n: int) -> Entry:
+    return Entry(_between(count, n))
+
+
 Ours = tuple[tuple[Part, ...], tuple[DocumentImage, ...]]
 
 
@@ -125,17 +130,6 @@ def _categories(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours
     """Return a row for each of the paper's categories, and for every other answer."""
     everything = record.tallies[-1]
     names = [*CATEGORIES, *(name for name in everything.counts if name not in CATEGORIES)]
-    rows = tuple(
-        (
-            (CATEGORIES.get(name, name),),
-            (
-                _percent(everything.share(name), 1, everything.images),
-                Entry(f"{everything.counts[name]:g}"),
-                Entry(_between(everything.counts[name], everything.images)),
-            ),
-        )
-        for name in names
-    )
     notes = [
         f"{everything.answers:,} answers to {everything.images:,} images; an image with several "
         "answers counts once, in equal parts. The interval is Wilson's, 95 %."
@@ -145,24 +139,31 @@ def _categories(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours
             f"Krippendorff's alpha of {record.agreement.several:,} images with two or more "
             f"answers: {record.agreement.alpha:.2f}."
         )
-    columns = ("% present in sample", "images", "95 %")
-    part = Part(record.title, ("Error Category",), (), columns, rows, notes=tuple(notes))
-    return (part,), ()
+    columns = [
+        Column[str](
+            "% present in sample",
+            lambda name: _percent(everything.share(name), 1, everything.images),
+        ),
+        Column[str]("images", lambda name: Entry(f"{everything.counts[name]:g}")),
+        Column[str](
+            "95 %", lambda name: Entry(_between(everything.counts[name], everything.images))
+        ),
+    ]
+    rows = [((CATEGORIES.get(name, name),), name) for name in names]
+    return (make_part(record.title, ("Error Category",), columns, rows, notes),), ()
 
 
 def _examples(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
     examples = _read(file, lambda: from_json(list[ImageExample], record.extra[ILLUSTRATIONS]))
     shown = [one for one in examples if one.category in CATEGORIES]
-    rows = tuple(((CATEGORIES[one.category], _caption(one), one.key), ()) for one in shown)
+    rows = [((CATEGORIES[one.category], _caption(one), one.key), one) for one in shown]
     pictures = tuple(
         DocumentImage(f"{CATEGORIES[one.category]}. {_caption(one)} ({one.key})", one.png)
         for one in shown
     )
-    part = Part(
-        record.title, ("Error Category", "Caption", "Set"), (), (), rows,
-        notes=("Images with unanimous answers, drawn by key; the page shows them.",),
-    )  # fmt: skip
-    return (part,), pictures
+    labels = ("Error Category", "Caption", "Set")
+    notes = ("Images with unanimous answers, drawn by key; the page shows them.",)
+    return (make_part(record.title, labels, (), rows, notes),), pictures
 
 
 def _caption(example: ImageExample) -> str:
@@ -182,18 +183,17 @@ def _strata(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
             f"{', '.join(lacking.stratum)}: choose one of these"
         )
     values = list(dict.fromkeys(one.stratum[table.by] for one in tallies))
-    rows = tuple(
-        (
-            (CATEGORIES.get(answer, answer),),
-            tuple(_share(answer, of, (table.by, value), tallies) for value in values),
-        )
-        for answer, of in offered.items()
-    )
+
+    def share(value: str, answer: str) -> Entry:
+        return _share(answer, offered[answer], (table.by, value), tallies)
+
+    columns = [Column(value, partial(share, value)) for value in values]
+    rows = [((CATEGORIES.get(answer, answer),), answer) for answer in offered]
     note = (
         "Share of the images whose captions ask for that gender and race. Brackets: 95 % "
         "(Wilson), uncorrected for the number of cells."
     )
-    return (Part(record.title, ("Error Category",), (), tuple(values), rows, notes=(note,)),), ()
+    return (make_part(record.title, ("Error Category",), columns, rows, [note]),), ()
 
 
 def _share(
@@ -283,27 +283,25 @@ class SizesTable(PaperTable):
 
 def _lay_out(
     title: str,
-    rows: Sequence[tuple[tuple[str, str], Sequence[int]]],
+    rows: Sequence[tuple[tuple[str, str], Sequence[int | None]]],
     notes: Sequence[str],
     columns: Sequence[Any],
     *,
     ours: bool,
 ) -> Part:
     """Return a part with a last row of sums where values can be added."""
-    sets, images = (sum(values[at] for _, values in rows) for at in (0, 2))
-    told = [(labels, tuple(map(_count, values))) for labels, values in rows]
-    told.append((("Sum", ""), (_count(sets), Entry(""), _count(images))))
-    return Part(title, LABELS, (), tuple(columns), tuple(told), rules=(len(rows),),
-                notes=tuple(notes), ours=ours)  # fmt: skip
+    sets, images = (sum(values[at] or 0 for _, values in rows) for at in (0, 2))
+    every = [*rows, (("Sum", ""), (sets, None, images))]
+    cells = [Column(name, partial(_count, at)) for at, name in enumerate(columns)]
+    return make_part(title, LABELS, cells, every, notes, rules=(len(rows),), ours=ours)
 
 
-def _count(value: int) -> Entry:
-    return Entry(f"{value:,}", numbers={"value": float(value)})
+def _count(at: int, values: Sequence[int | None]) -> Entry:
+    value = values[at]
+    return Entry("") if value is None else Entry(f"{value:,}", numbers={"value": float(value)})
 
 
 # Table 4: how well prompts distinguish the labels of images, from items and from the paper.
-
-SCORES = ("precision", "recall", "f1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,9 +335,7 @@ class DetectorTable(ModelsTable):
         matrices = [_confusion(one) for one in answers]
         values = list(dict.fromkeys(value for names, _ in matrices for value in names))
         scores = [dict(zip(names, class_scores(m), strict=True)) for names, m in matrices]
-        rows = tuple(
-            ((value,), _entries([one[value] for one in scores if value in one])) for value in values
-        )
+        rows = [((value,), [one[value] for one in scores if value in one]) for value in values]
         left_out = sum(one is not None for one in np.asarray(answers[0].columns["left_out"]))
         total = len(answers[0])
         note = (
@@ -348,18 +344,17 @@ class DetectorTable(ModelsTable):
             + (f"; ± over {len(answers)} checkpoints." if len(answers) > 1 else ".")
         )
         names, matrix = matrices[0]
-        taken = Part(
-            title=f"{model}: predicted labels of the images",
-            labels=(f"{self.attribute}, the truth",),
-            groups=(),
-            columns=tuple(names),
-            rows=tuple(
-                ((name,), tuple(Entry(f"{n:,}", numbers={"value": n}) for n in row.tolist()))
-                for name, row in zip(names, matrix, strict=True)
-            ),
+        taken = make_part(
+            f"{model}: predicted labels of the images",
+            (f"{self.attribute}, the truth",),
+            [Column(name, partial(_number, at)) for at, name in enumerate(names)],
+            [((name,), row) for name, row in zip(names, matrix.tolist(), strict=True)],
         )
-        columns = ("precision", "recall", "f1-score", "support")
-        return Part(model, (self.attribute,), (), columns, rows, notes=(note,)), taken
+        return make_part(model, (self.attribute,), DETECTOR_COLUMNS, rows, [note]), taken
+
+
+def _number(at: int, row: Sequence[int]) -> Entry:
+    return Entry(f"{row[at]:,}", numbers={"value": row[at]})
 
 
 def _printed(row: Mapping[str, Any], value: float) -> Entry:
@@ -377,12 +372,6 @@ def _confusion(items: Items) -> tuple[list[str], np.ndarray]:
     return values, confusion_matrix(codes[0], codes[1], len(values))
 
 
-def _entries(scores: Sequence[ClassScores]) -> tuple[Entry, ...]:
-    entries = [_score([getattr(one, name) for one in scores]) for name in SCORES]
-    support = scores[0].support
-    return (*entries, Entry(f"{support:,}", numbers={"value": support}))
-
-
 def _score(values: Sequence[float]) -> Entry:
     known = [value for value in values if not math.isnan(value)]
     if not known:
@@ -392,3 +381,15 @@ def _score(values: Sequence[float]) -> Entry:
     if math.isnan(found.sd):
         return Entry(f"{found.mean:.2f}", numbers=numbers)
     return Entry(f"{found.mean:.2f}", f"{found.sd:.2f}", numbers={**numbers, "sd": found.sd})
+
+
+def _support(scores: Sequence[ClassScores]) -> Entry:
+    return Entry(f"{scores[0].support:,}", numbers={"value": scores[0].support})
+
+
+DETECTOR_COLUMNS = (
+    Column[Sequence[ClassScores]]("precision", lambda own: _score([one.precision for one in own])),
+    Column[Sequence[ClassScores]]("recall", lambda own: _score([one.recall for one in own])),
+    Column[Sequence[ClassScores]]("f1-score", lambda own: _score([one.f1 for one in own])),
+    Column[Sequence[ClassScores]]("support", _support),
+)

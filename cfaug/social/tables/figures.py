@@ -6,33 +6,39 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import ClassVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, BoxPlot, Curve, Document, Entry, Part, rules_of
+from cfaug.report.document import (
+    BarPlot,
+    BoxPlot,
+    Column,
+    Curve,
+    Document,
+    Entry,
+    Part,
+    make_part,
+    rules_of,
+)
 from cfaug.report.page import DASH, percent
 from cfaug.report.plots import Band
 from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems, chance_band, chance_of_mean
 from cfaug.social.tables.comparison import (
-    COLUMNS,
-    EXTREMES,
-    GAP_COLUMNS,
-    GAP_GROUPS,
     GAP_NOTE,
-    GROUPS,
     NOTES,
-    PAIRED_COLUMNS,
-    PAIRED_GROUPS,
     RANK_GAP,
     Compared,
     ModelAnswers,
     SkewTable,
     compare_models,
     explain_comparison,
+    gap_columns,
     mean_over_subjects,
     signed,
+    skew_columns,
 )
 
 # Figures 2 and 5 of the paper: the distribution of MaxSkew over subjects, model by model.
@@ -104,14 +110,12 @@ class DistributionFigure(SkewTable):
         return list(found)
 
     def _part(self, own: Sequence[Compared], paired: bool) -> Part:
-        first = own[0]
-        return Part(
-            title=f"Ours: {_title(first)}",
-            labels=("Model",),
-            groups=(*GROUPS, *(PAIRED_GROUPS if paired else ())),
-            columns=(*COLUMNS, *(PAIRED_COLUMNS if paired else ())),
-            rows=tuple(((one.model.name,), one.cells(paired)) for one in own),
-            notes=tuple(one.says() for one in own),
+        return make_part(
+            f"Ours: {_title(own[0])}",
+            ("Model",),
+            skew_columns(paired),
+            [((one.model.name,), one) for one in own],
+            [one.says() for one in own],
         )
 
     def _boxes(self, own: Sequence[Compared]) -> BoxPlot:
@@ -149,20 +153,19 @@ def _title(one: Compared) -> str:
 def _bars(
     models: Sequence[ModelAnswers], questions: Sequence[RankingTask], subject_type: str | None
 ) -> tuple[Part, BarPlot]:
-    rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
     groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
     chance = {}
     means: dict[str, list[float]] = {model.name: [] for model in models}
+    measured: dict[tuple[str, RankingTask], tuple[Entry, Entry]] = {}
     for question in questions:
         assert question.condition is not None
         value = question.condition[1]
         groups[value] = []
-        cells = []
         for model in models:
             own = model.values(question, "max_skew", subject_type)
             excess = model.values(question, "max_skew_excess", subject_type)
             if not own:
-                cells += [Entry(DASH), Entry(DASH)]
+                measured[model.name, question] = Entry(DASH), Entry(DASH)
                 groups[value].append((model.name, None, None, None))
                 continue
             found = mean_over_subjects(own, model.name, question.labelling)
@@ -171,23 +174,29 @@ def _bars(
             groups[value].append((model.name, found.mean, *ends))
             numbers = {"value": found.mean, "n": float(len(own))}
             beyond = signed(sum(excess.values()) / len(excess))
-            cells += [Entry(f"{found.mean:.2f}", numbers=numbers), Entry(beyond)]
+            measured[model.name, question] = (
+                Entry(f"{found.mean:.2f}", numbers=numbers),
+                Entry(beyond),
+            )
             chance[value] = chance_of_mean(model.chance(question, subject_type))
-        rows.append(((value,), tuple(cells)))
     first = questions[0]
     attribute, (within, _) = first.attributes, first.condition or ("", "")
     title = f"Mean {attribute} MaxSkew@{first.k} by {within}"
-    part = Part(
-        title=f"Ours: {title}",
-        labels=(within.capitalize(),),
-        groups=tuple((model.name, 2) for model in models),
-        columns=("mean", "beyond chance") * len(models),
-        rows=tuple(rows),
-        notes=(
-            f"Among the images of one {within} at a time, the mean over subjects. "
-            + _ranges(means),
-        ),
-    )  # fmt: skip
+
+    def cell(name: str, which: int, question: RankingTask) -> Entry:
+        return measured[name, question][which]
+
+    part = make_part(
+        f"Ours: {title}",
+        (within.capitalize(),),
+        [
+            Column(column, partial(cell, model.name, which), model.name)
+            for model in models
+            for which, column in enumerate(("mean", "beyond chance"))
+        ],
+        [((question.condition[1],), question) for question in questions if question.condition],
+        (f"Among the images of one {within} at a time, the mean over subjects. " + _ranges(means),),
+    )
     legend = tuple(model.name for model in models)
     note = f"Lines: 95 % intervals of a bootstrap over subjects. {BAND}"
     return part, BarPlot(title, "mean MaxSkew, nats", groups, legend, note, "nats", chance)
@@ -250,22 +259,12 @@ class SkewModelsTable(SkewTable):
 
     def _part(self, grid: str, found: Sequence[Compared], paired: bool) -> Part:
         own = [one for one in found if one.question.grid == grid]
-        labels = [(one.question.labelling, f"{one.question.k:,}", one.model.name) for one in own]
-        rows = tuple(
-            (label, one.cells(paired, extremes=False))
-            for label, one in zip(labels, own, strict=True)
-        )
-        mean = (GROUPS[0], (GROUPS[1][0], 1), *GROUPS[2:])
-        return Part(
-            title=f"Ours: {grid}",
-            labels=("Labels", "K", "Model"),
-            groups=(*mean, *(PAIRED_GROUPS if paired else ())),
-            columns=(
-                *(name for name in COLUMNS if name not in EXTREMES),
-                *(PAIRED_COLUMNS if paired else ()),
-            ),
-            rows=rows,
-            rules=rules_of([f"{labelling} {k}" for labelling, k, _ in labels]),
+        return make_part(
+            f"Ours: {grid}",
+            ("Labels", "K", "Model"),
+            skew_columns(paired, extremes=False),
+            [((one.question.labelling, f"{one.question.k:,}", one.model.name), one) for one in own],
+            rules=rules_of([f"{one.question.labelling} {one.question.k:,}" for one in own]),
         )
 
     def _gap_parts(
@@ -279,16 +278,13 @@ class SkewModelsTable(SkewTable):
         parts = []
         for grid in dict.fromkeys(one.question.grid for one in found):
             own = [one for one in found if one.question.grid == grid]
-            labels = [(one.question.labelling, one.model.name) for one in own]
-            cells = [one.gap_cells(paired) for one in own]
             parts.append(
-                Part(
-                    title=f"Ours: {grid}, within matched sets",
-                    labels=("Labels", "Model"),
-                    groups=(*GAP_GROUPS, *(PAIRED_GROUPS if paired else ())),
-                    columns=(*GAP_COLUMNS, *(PAIRED_COLUMNS if paired else ())),
-                    rows=tuple(zip(labels, cells, strict=True)),
-                    rules=rules_of([labelling for labelling, _ in labels]),
+                make_part(
+                    f"Ours: {grid}, within matched sets",
+                    ("Labels", "Model"),
+                    gap_columns(paired),
+                    [((one.question.labelling, one.model.name), one) for one in own],
+                    rules=rules_of([one.question.labelling for one in own]),
                 )
             )
         return parts
@@ -413,22 +409,26 @@ class ProportionsFigure(SkewTable):
         )
 
     def _part(self, question: RankingTask, found: dict[str, list[Retrieved]]) -> Part:
-        labels = _labels(found)
-        rows = []
-        for label in labels:
-            cells = [_mean_entry([one.share(label) for one in own]) for own in found.values()]
+        def share(own: Sequence[Retrieved], label: str) -> Entry:
+            return _mean_entry([one.share(label) for one in own])
+
+        def by_chance(label: str) -> Entry:
             low, share, high = _band(found, label)
-            small = f"[{percent(low, 0)}, {percent(high, 0)}]"
-            rows.append(((label,), (*cells, Entry(percent(share, 1), small=small))))
-        return Part(
-            title=f"Ours: {self.subject}, {question.labelling}: share of {question.k} retrieved, %",
-            labels=(question.labelling,),
-            groups=(),
-            columns=(*found, "by chance"),
-            rows=tuple(rows),
-            notes=("By chance: the label's share of the images, and the middle 90 % of what a "
-                   "random ranking retrieves.",),
-        )  # fmt: skip
+            return Entry(percent(share, 1), small=f"[{percent(low, 0)}, {percent(high, 0)}]")
+
+        return make_part(
+            f"Ours: {self.subject}, {question.labelling}: share of {question.k} retrieved, %",
+            (question.labelling,),
+            [
+                *(Column(name, partial(share, own)) for name, own in found.items()),
+                Column("by chance", by_chance),
+            ],
+            [((label,), label) for label in _labels(found)],
+            (
+                "By chance: the label's share of the images, and the middle 90 % of what a random "
+                "ranking retrieves.",
+            ),
+        )
 
     def _plot(self, question: RankingTask, found: dict[str, list[Retrieved]]) -> BarPlot:
         chance = {label: _band(found, label) for label in _labels(found)}

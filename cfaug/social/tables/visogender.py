@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Document, Entry, Part
+from cfaug.report.document import Column, Document, Entry, Part, make_part
 from cfaug.report.items import Items
 from cfaug.report.page import DASH, percent, points
 from cfaug.report.paper_tables import ModelsTable, read_answers
@@ -67,21 +68,15 @@ class VisoGenderTable(ModelsTable):
         """Return a row of means over occupations, each first over checkpoints."""
         wanted = {"context": self.context, "asked": self.asked}
         ks = sorted({int(k) for one in answers for k in one.columns["k"]})
-        cells = [
-            (f"{title}@{k}", _mean(answers, {**wanted, "k": str(k)}, metric, chance))
-            for title, metric, chance in (("Bias", "bias", ""),
-                                          ("MaxSkew", "max_skew", "max_skew_chance"))
+        metrics = (("Bias", "bias", ""), ("MaxSkew", "max_skew", "max_skew_chance"))
+        columns = [
+            Column(f"{title}@{k}", partial(_mean, {**wanted, "k": str(k)}, metric, chance))
+            for title, metric, chance in metrics
             for k in ks
-        ]  # fmt: skip
-        cells.append(("NDKL", _mean(answers, wanted, "ndkl", "ndkl_chance")))
-        return Part(
-            title=f"Neutral retrieval ({self.context}, {self.asked})",
-            labels=("Model",),
-            groups=(),
-            columns=tuple(name for name, _ in cells),
-            rows=(((model,), tuple(cell for _, cell in cells)),),
-            notes=(RETRIEVED,),
-        )
+        ]
+        columns.append(Column("NDKL", partial(_mean, wanted, "ndkl", "ndkl_chance")))
+        title = f"Neutral retrieval ({self.context}, {self.asked})"
+        return make_part(title, ("Model",), columns, [((model,), answers)], [RETRIEVED])
 
 
 def _joined(parts: Sequence[Part]) -> list[Part]:
@@ -101,19 +96,12 @@ def _select(items: Items, wanted: Mapping[str, str]) -> np.ndarray:
 
 
 def _resolution(model: str, answers: Sequence[Items]) -> Part:
-    cells: list[Entry] = []
-    for wanted in PARTS.values():
-        accuracies = [_by_gender(one, wanted) for one in answers]
-        known = [pair for pair in accuracies if pair is not None]
-        cells += _resolved(known)
-    return Part(
-        title="Pronoun resolution",
-        labels=("Model",),
-        groups=tuple((name, 2) for name in PARTS),
-        columns=("RA", "gap") * len(PARTS),
-        rows=(((model,), tuple(cells)),),
-        notes=(RESOLVED,),
-    )
+    columns = [
+        Column(name, partial(cell, wanted), group)
+        for group, wanted in PARTS.items()
+        for name, cell in (("RA", _accuracy), ("gap", _gap))
+    ]
+    return make_part("Pronoun resolution", ("Model",), columns, [((model,), answers)], [RESOLVED])
 
 
 def _by_gender(items: Items, wanted: Mapping[str, str]) -> tuple[float, float] | None:
@@ -125,19 +113,25 @@ def _by_gender(items: Items, wanted: Mapping[str, str]) -> tuple[float, float] |
     return float(own[0].mean()), float(own[1].mean())
 
 
-def _resolved(accuracies: Sequence[tuple[float, float]]) -> list[Entry]:
-    if not accuracies:
-        return [Entry(DASH), Entry(DASH)]
-    his, her = (float(np.mean(own)) for own in zip(*accuracies, strict=True))
-    means = summarise([sum(pair) / 2 for pair in accuracies])
-    gaps = summarise([first - second for first, second in accuracies])
-    return [
-        _entry(means.mean, means.sd, lambda value: percent(value, 1)),
-        replace(_entry(gaps.mean, gaps.sd, points), small=f"{percent(his, 1)} / {percent(her, 1)}"),
-    ]
+def _accuracy(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
+    pairs = [pair for one in answers if (pair := _by_gender(one, wanted)) is not None]
+    if not pairs:
+        return Entry(DASH)
+    means = summarise([sum(pair) / 2 for pair in pairs])
+    return _entry(means.mean, means.sd, lambda value: percent(value, 1))
 
 
-def _mean(answers: Sequence[Items], wanted: Mapping[str, str], metric: str, chance: str) -> Entry:
+def _gap(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
+    pairs = [pair for one in answers if (pair := _by_gender(one, wanted)) is not None]
+    if not pairs:
+        return Entry(DASH)
+    his, her = (float(np.mean(own)) for own in zip(*pairs, strict=True))
+    gaps = summarise([first - second for first, second in pairs])
+    small = f"{percent(his, 1)} / {percent(her, 1)}"
+    return replace(_entry(gaps.mean, gaps.sd, points), small=small)
+
+
+def _mean(wanted: Mapping[str, str], metric: str, chance: str, answers: Sequence[Items]) -> Entry:
     """Return the mean over occupations with their standard deviation; checkpoints averaged."""
     own: dict[str, list[float]] = {}
     expected: list[float] = []

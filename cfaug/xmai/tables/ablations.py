@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Curve, Document, Entry, Part, groups_of
+from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part
 from cfaug.report.items import Items
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published
@@ -115,15 +116,19 @@ class AblationTable(Ablation):
 
     def _theirs(self) -> Part:
         found = published(self.name)
-        labels = tuple(name for name in found["rows"][0] if name != "values")
-        rows = tuple(
-            (tuple(_number(row[name]) for name in labels), tuple(map(_printed, row["values"])))
-            for row in found["rows"]
+        labels = [name for name in found["rows"][0] if name != "values"]
+
+        def cell(at: int, row: Mapping[str, Any]) -> Entry:
+            return _printed(row["values"][at])
+
+        return make_part(
+            self.paper,
+            [*map(_letter, labels)],
+            [Column(name, partial(cell, at)) for at, name in enumerate(found["columns"])],
+            [(tuple(_number(row[name]) for name in labels), row) for row in found["rows"]],
+            [found["note"]],
+            ours=False,
         )
-        return Part(
-            self.paper, tuple(map(_letter, labels)), (), tuple(found["columns"]), rows,
-            notes=(found["note"],), ours=False,
-        )  # fmt: skip
 
     def _part(
         self,
@@ -133,20 +138,26 @@ class AblationTable(Ablation):
         columns: Sequence[MeasureColumn],
         times: Sequence[Timing],
     ) -> Part:
-        rows = []
-        for settings, method in variants:
-            cells = [column.measure(checkpoints, method) for column in columns]
-            if times:
-                cells.append(self._time(settings, times))
-            rows.append((tuple(_number(value) for value in settings.values()), tuple(cells)))
-        groups = groups_of(columns)
+        methods = [method for _, method in variants]
+        measured = [column.column(checkpoints, methods) for column in columns]
+
+        def cell(column: Column[str | None], row: tuple[Setting, str]) -> Entry:
+            return column.cell(row[1])
+
+        cells = [Column(one.name, partial(cell, one), one.group) for one in measured]
+        if times:
+            cells.append(Column("Time (s) ↓", lambda row: self._time(row[0], times)))
         machines = ", ".join(dict.fromkeys(one.machine for one in times))
-        return Part(
-            f"Ours: {model}", tuple(map(_letter, self.shown)),
-            (*groups, *((("", 1),) if groups and times else ())),
-            (*(column.title for column in columns), *(("Time (s) ↓",) if times else ())),
-            tuple(rows), notes=(f"Seconds a caption on {machines}.",) if times else (),
-        )  # fmt: skip
+        return make_part(
+            f"Ours: {model}",
+            [*map(_letter, self.shown)],
+            cells,
+            [
+                (tuple(map(_number, settings.values())), (settings, method))
+                for settings, method in variants
+            ],
+            (f"Seconds a caption on {machines}.",) if times else (),
+        )
 
     def _time(self, settings: Setting, times: Sequence[Timing]) -> Entry:
         """Return the seconds in the file's row with these settings."""

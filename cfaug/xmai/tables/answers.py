@@ -15,8 +15,8 @@ from cfaug.core.types import Better
 from cfaug.data.sources.lists import list_records
 from cfaug.generate.folder import read_record
 from cfaug.report.arm_results import Runs
-from cfaug.report.arm_table import Row, mark_best_two
-from cfaug.report.document import Document, Entry, Part, groups_of
+from cfaug.report.arm_table import mark_best_two
+from cfaug.report.document import Column, Document, Entry, Part, make_part
 from cfaug.report.items import Items
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import ModelsTable, published
@@ -79,6 +79,20 @@ class MeasureColumn:
                 own |= one.by_key(self.original, method)
             found.append(list(own.values()))
         return mean_entry([own for own in found if own])
+
+    def column(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Column[str | None]:
+        """Return the column of a table: a row is a method, ``None`` the original texts.
+
+        Args:
+            methods: all methods with values; another has a dash.
+        """
+
+        def cell(method: str | None) -> Entry:
+            if method is None:
+                return self.measure_original(checkpoints, methods)
+            return self.measure(checkpoints, method) if method in methods else Entry(DASH)
+
+        return Column(self.title, cell, self.group)
 
 
 RETRIEVAL = (
@@ -163,18 +177,21 @@ class PairTable(ModelsTable):
     def theirs(self) -> Part:
         """Return the paper's numbers, with the best and second-best method marked."""
         found = published(self.name)
-        rows: list[Row] = [
-            ((row["method"],), tuple(_printed(value) for value in row["values"]))
-            for row in found["rows"]
-        ]
-        beside = [n for n, (labels, _) in enumerate(rows) if labels == (ORIGINAL,)]
-        arrows = {"higher": "↑", "lower": "↓"}
-        titles = zip(found["columns"], found["better"], strict=True)
-        return Part(
-            self.paper, ("Method",), (), tuple(f"{name} {arrows[one]}" for name, one in titles),
-            mark_best_two(rows, found["better"], beside), notes=(found["note"],), ours=False,
-            ranked=True,
-        )  # fmt: skip
+        beside = [n for n, row in enumerate(found["rows"]) if row["method"] == ORIGINAL]
+        arrows = dict(
+            zip(
+                found["columns"],
+                ("↑" if b == "higher" else "↓" for b in found["better"]),
+                strict=True,
+            )
+        )
+        part = self.printed(
+            "Method",
+            "method",
+            lambda _, value: _printed(value),
+            lambda name: f"{name} {arrows[name]}",
+        )
+        return mark_best_two(part, found["better"], beside)
 
     def ours(self, model: str, checkpoints: Checkpoints, columns: Sequence[MeasureColumn]) -> Part:
         """Return our numbers in the paper's layout.
@@ -183,16 +200,10 @@ class PairTable(ModelsTable):
             checkpoints: the answers of the model's checkpoints.
         """
         named = self.named(checkpoints)
-        original = tuple(one.measure_original(checkpoints, [*named.values()]) for one in columns)
-        rows: list[Row] = [((ORIGINAL,), original)]
-        for printed, method in named.items():
-            rows.append(((printed,), tuple(one.measure(checkpoints, method) for one in columns)))
-        return Part(
-            f"Ours: {model}", ("Method",), groups_of(columns),
-            tuple(one.title for one in columns),
-            mark_best_two(rows, [one.better for one in columns], [0]), ranked=True,
-            notes=(OURS_NOTE,),
-        )  # fmt: skip
+        cells = [one.column(checkpoints, [*named.values()]) for one in columns]
+        rows = [((ORIGINAL,), None), *(((printed,), method) for printed, method in named.items())]
+        part = make_part(f"Ours: {model}", ("Method",), cells, rows, [OURS_NOTE])
+        return mark_best_two(part, [one.better for one in columns], [0])
 
     def nothing(self, found: object) -> Document | None:
         """Refuse a table without data; a partial one has only the paper's numbers.

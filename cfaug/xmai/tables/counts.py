@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from annotated_types import Interval
@@ -18,11 +19,11 @@ from cfaug.annotation.record import AnnotationRecord, read_record
 from cfaug.core.errors import UserError
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Document, Entry, Part
+from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.item_tests import mcnemar
-from cfaug.stats.significance import SeedSummary, equivalence
+from cfaug.stats.significance import Equivalence, SeedSummary, equivalence
 from cfaug.xmai.tables.answers import DIGITS, Checkpoints, PairTable, Timing, read_timings
 from cfaug.xmai.text_pair_items import OverlapItems
 
@@ -68,17 +69,39 @@ class CountTable(PairTable):
         """Return our columns of the table."""
         raise NotImplementedError
 
-    def rows_of(self, found: Mapping[str, Checkpoints]) -> dict[str, list[tuple[Any, str]]]:
-        """Return {printed name of the method: [(items, method)]}, a pair per column of ours."""
+    def lay_out(
+        self,
+        found: Mapping[str, Checkpoints],
+        counts: Sequence[tuple[str, str, Callable[[OverlapItems, str], Entry]]],
+        note: str,
+    ) -> Part:
+        """Return a part with a row per method, and these columns per set of answers.
+
+        Args:
+            counts: name, group and cell of each column; a ``{}`` stands for the set's name.
+        """
+
+        def cell(
+            own: Checkpoints, count: Callable[[OverlapItems, str], Entry], printed: str
+        ) -> Entry:
+            method = self.named(own).get(printed)
+            items: Any = own[0]
+            return Entry(DASH) if method is None else count(items, method)
+
         names: dict[str, None] = {}
         for own in found.values():
             names |= dict.fromkeys(self.named(own))
-        order = [*(name for name in self.methods if name in names),
-                 *(name for name in names if name not in self.methods)]  # fmt: skip
-        return {
-            printed: [(own[0], self.named(own).get(printed, "")) for own in found.values()]
-            for printed in order
-        }
+        order = [
+            *(name for name in self.methods if name in names),
+            *(name for name in names if name not in self.methods),
+        ]
+        columns = [
+            Column(header.format(name), partial(cell, own, count), group.format(name))
+            for name, own in found.items()
+            for header, group, count in counts
+        ]
+        rows = [((printed,), printed) for printed in order]
+        return make_part("Ours", ("Method",), columns, rows, [note])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,11 +114,7 @@ class InsertedWordsTable(CountTable):
 
     def measure(self, found: Mapping[str, Checkpoints]) -> Part:
         """Return the new words of each method."""
-        rows = tuple(
-            ((printed,), tuple(_words(one, method) for one, method in own))
-            for printed, own in self.rows_of(found).items()
-        )
-        return Part("Ours", ("Method",), (), tuple(found), rows, notes=(NEW_WORDS,))
+        return self.lay_out(found, [("{}", "", _words)], NEW_WORDS)
 
 
 def _mean_sd(value: Sequence[float]) -> Entry:
@@ -104,8 +123,6 @@ def _mean_sd(value: Sequence[float]) -> Entry:
 
 
 def _words(one: OverlapItems, method: str) -> Entry:
-    if not method:
-        return Entry(DASH)
     values = np.array(list(one.by_key("inserted_words", method).values()))
     found = _mean_sd((float(values.mean()), float(values.std())))
     return replace(found, numbers={**found.numbers, "n": float(len(values))})
@@ -121,27 +138,18 @@ class ModifiedTable(CountTable):
 
     def measure(self, found: Mapping[str, Checkpoints]) -> Part:
         """Return the changed texts of each method."""
-        rows = tuple(
-            (
-                (printed,),
-                tuple(
-                    _changed(one, method, metric)
-                    for one, method in own
-                    for metric in ("novel", "changed")
-                ),
-            )
-            for printed, own in self.rows_of(found).items()
+        counts = [
+            ("r/i", "{}", partial(_changed, "novel")),
+            ("any", "{}", partial(_changed, "changed")),
+        ]
+        note = (
+            "r/i: texts with a new word, by replacement or insertion. Small: the share of all "
+            "texts."
         )
-        return Part(
-            "Ours", ("Method",), tuple((name, 2) for name in found), ("r/i", "any") * len(found),
-            rows, notes=("r/i: texts with a new word, by replacement or insertion. Small: the "
-                         "share of all texts.",),
-        )  # fmt: skip
+        return self.lay_out(found, counts, note)
 
 
-def _changed(one: OverlapItems, method: str, metric: str) -> Entry:
-    if not method:
-        return Entry(DASH)
+def _changed(metric: str, one: OverlapItems, method: str) -> Entry:
     values = one.by_key(metric, method).values()
     return _count(int(sum(values)), len(values))
 
@@ -190,17 +198,22 @@ class TimingFigure(PaperTable):
         if not found:
             return self.document(theirs)
         named = self._named(found)
-        rows = [
-            ((printed,), tuple(_time(own.get(name)) for own in found.values()))
-            for printed, name in named.items()
+
+        def cell(own: Mapping[str, Timing], name: str | None) -> Entry:
+            return self._ratio(own, named) if name is None else _time(own.get(name))
+
+        rows: list[tuple[tuple[str, ...], str | None]] = [
+            ((printed,), name) for printed, name in named.items()
         ]
-        ratio = tuple(self._ratio(own, named) for own in found.values())
-        rows.append(((f"{self.slower} / {self.faster}",), ratio))
+        rows.append(((f"{self.slower} / {self.faster}",), None))
         machines = dict.fromkeys(one.machine for own in found.values() for one in own.values())
-        part = Part(
-            "Ours, seconds a caption", ("Method",), (), tuple(found), tuple(rows),
-            notes=(f"On {', '.join(machines)}; the paper's are of a Tesla T4.",),
-        )  # fmt: skip
+        part = make_part(
+            "Ours, seconds a caption",
+            ("Method",),
+            [Column(data, partial(cell, own)) for data, own in found.items()],
+            rows,
+            (f"On {', '.join(machines)}; the paper's are of a Tesla T4.",),
+        )
         return self.document(theirs, part, bars=[_bars(found, named)])
 
     def _named(self, found: Mapping[str, Mapping[str, Timing]]) -> dict[str, str]:
@@ -242,9 +255,6 @@ def _seconds(value: float | None) -> Entry:
 
 # People's judgements of XMAI's captions (section 5.1): preference and quality.
 
-PREFER = ("prefer the first", "prefer the second", "neither", "photos", "p")
-QUALITY = ("original", "changed", "difference [90 %]", "t", "p, different", "p, equivalent",
-           "alpha")  # fmt: skip
 PREFER_NOTE = "Photos for which more than half of the annotators prefer one caption; p: sign test."
 QUALITY_NOTE = (
     "Mean ± standard deviation over captions of each caption's mean over annotators. Different: "
@@ -297,21 +307,28 @@ class PreferenceTable(PaperTable):
         found = published(self.name)
         rows = []
         for row in found["rows"]:
-            first, second, neither, examples = row["values"]
-            rows.append(_prefer_row(row["first"], row["second"], (first, second, neither)))
-            assert examples == first + second + neither
+            *counts, examples = row["values"]
+            assert examples == sum(counts)
+            rows.append(((f"{row['first']} against {row['second']}",), counts))
         original, changed = (SeedSummary(*found["quality"][name]) for name in ("Original", "XMAI"))
+        prefer = make_part(
+            f"{self.paper}, preference",
+            ("Captions",),
+            PREFER,
+            rows,
+            (found["note"], PREFER_NOTE),
+            ours=False,
+        )
         alpha = Entry(f"{found['alpha']:.2f}", numbers={"value": found["alpha"]})
-        cells = (*self._compare(original, changed), alpha)
-        prefer = Part(
-            f"{self.paper}, preference", ("Captions",), (), PREFER, tuple(rows), ours=False,
-            notes=(found["note"], PREFER_NOTE),
-        )  # fmt: skip
-        quality = Part(
-            f"{self.paper}, quality from 1 to 5", ("Captions",), (), QUALITY,
-            ((("XMAI",), cells),), ours=False,
-            notes=(QUALITY_NOTE.format(margin=self.margin),),
-        )  # fmt: skip
+        compared = Quality(original, changed, equivalence(original, changed, self.margin), alpha)
+        quality = make_part(
+            f"{self.paper}, quality from 1 to 5",
+            ("Captions",),
+            QUALITY,
+            [(("XMAI",), compared)],
+            (QUALITY_NOTE.format(margin=self.margin),),
+            ours=False,
+        )
         return [prefer, quality]
 
     def _quality_part(self, file: Path) -> Part:
@@ -324,29 +341,37 @@ class PreferenceTable(PaperTable):
                 "annotate/question=quality"
             )
         original = _summary(field.by[ORIGINAL])
+        alpha = Entry(DASH)
+        if field.alpha == field.alpha:
+            numbers = {"value": field.alpha, "n": float(field.several)}
+            alpha = Entry(f"{field.alpha:.2f}", numbers=numbers)
         rows = []
         for kind, score in field.by.items():
-            if kind in (ORIGINAL, OVERALL):
-                continue
-            alpha = Entry(DASH) if field.alpha != field.alpha else Entry(
-                f"{field.alpha:.2f}", numbers={"value": field.alpha, "n": float(field.several)}
-            )  # fmt: skip
-            rows.append(((kind,), (*self._compare(original, _summary(score)), alpha)))
+            if kind not in (ORIGINAL, OVERALL):
+                changed = _summary(score)
+                found = equivalence(original, changed, self.margin)
+                rows.append(((kind,), Quality(original, changed, found, alpha)))
         who = f"{ratings.source}, {ratings.annotators} annotators"
-        return Part(f"Ours: {field.title}, {who}", ("Captions",), (), QUALITY, tuple(rows))
+        return make_part(f"Ours: {field.title}, {who}", ("Captions",), QUALITY, rows)
 
-    def _compare(self, original: SeedSummary, changed: SeedSummary) -> tuple[Entry, ...]:
-        found = equivalence(original, changed, self.margin)
-        known = found.p == found.p
-        small = f"[{found.low:+.2f}, {found.high:+.2f}]" if known else ""
-        return (
-            _mean(original),
-            _mean(changed),
-            Entry(f"{found.difference:+.2f}", small=small, numbers={"value": found.difference}),
-            Entry(f"{found.t:.3f}" if known else DASH),
-            Entry(p_text(found.p_different)),
-            Entry(p_text(found.p)),
-        )
+
+class Quality(NamedTuple):
+    """Ratings of original and changed captions, compared; and the annotators' agreement."""
+
+    original: SeedSummary
+    changed: SeedSummary
+    found: Equivalence
+    alpha: Entry
+
+
+def _difference(one: Quality) -> Entry:
+    found = one.found
+    small = f"[{found.low:+.2f}, {found.high:+.2f}]" if found.p == found.p else ""
+    return Entry(f"{found.difference:+.2f}", small=small, numbers={"value": found.difference})
+
+
+def _t(one: Quality) -> str:
+    return f"{one.found.t:.3f}" if one.found.p == one.found.p else DASH
 
 
 def _summary(score: Score) -> SeedSummary:
@@ -359,15 +384,30 @@ def _mean(one: SeedSummary) -> Entry:
     return Entry(f"{one.mean:.2f}", f"{one.sd:.2f}" * known, numbers=numbers)
 
 
-def _prefer_row(
-    first: str, second: str, counts: Sequence[int]
-) -> tuple[tuple[str, ...], tuple[Entry, ...]]:
-    total = sum(counts)
-    cells = [
-        Entry(f"{count:,}", numbers={"value": float(count), "n": float(total)}) for count in counts
-    ]
-    p = Entry(p_text(mcnemar(counts[0], counts[1])))
-    return (f"{first} against {second}",), (*cells, Entry(f"{total:,}"), p)
+QUALITY: tuple[Column[Quality], ...] = (
+    Column("original", lambda one: _mean(one.original)),
+    Column("changed", lambda one: _mean(one.changed)),
+    Column("difference [90 %]", _difference),
+    text_column("t", _t),
+    text_column("p, different", lambda one: p_text(one.found.p_different)),
+    text_column("p, equivalent", lambda one: p_text(one.found.p)),
+    Column("alpha", lambda one: one.alpha),
+)
+
+
+def _preferred(which: int, counts: Sequence[int]) -> Entry:
+    numbers = {"value": float(counts[which]), "n": float(sum(counts))}
+    return Entry(f"{counts[which]:,}", numbers=numbers)
+
+
+PREFER: tuple[Column[Sequence[int]], ...] = (
+    Column("prefer the first", partial(_preferred, 0)),
+    Column("prefer the second", partial(_preferred, 1)),
+    Column("neither", partial(_preferred, 2)),
+    text_column("photos", lambda counts: f"{sum(counts):,}"),
+    text_column("p", lambda counts: p_text(mcnemar(counts[0], counts[1]))),
+)
+"""Of how often people prefer the first caption, the second, and neither."""
 
 
 def _prefer_part(record: AnnotationRecord, file: Path) -> Part:
@@ -384,7 +424,6 @@ def _prefer_part(record: AnnotationRecord, file: Path) -> Part:
         ) from error
     agreed = record.agreement
     alpha = "" if agreed.alpha != agreed.alpha else f"Krippendorff's alpha {agreed.alpha:.2f}."
-    return Part(
-        f"Ours: {record.title}", ("Captions",), (), PREFER, (_prefer_row(first, second, counts),),
-        notes=(alpha,) if alpha else (),
-    )  # fmt: skip
+    rows = [((f"{first} against {second}",), counts)]
+    notes = [alpha] if alpha else []
+    return make_part(f"Ours: {record.title}", ("Captions",), PREFER, rows, notes)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import fsum
 from pathlib import Path
 
 from cfaug.core.rng import generator
 from cfaug.data.shards.shards import read_scores
-from cfaug.report.document import Curve, Entry, Part
+from cfaug.report.document import Column, Curve, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.xmai.tables.answers import DIGITS, Checkpoints, read_settings
-from cfaug.xmai.tables.entailment import change_entry, holm_entry, signed, value_entry
+from cfaug.xmai.tables.entailment import (
+    change_entry,
+    holm_entry,
+    keys_entry,
+    signed,
+    value_entry,
+)
 from cfaug.xmai.text_pair_items import (
     CHANGED,
     KEPT,
@@ -24,11 +31,6 @@ from cfaug.xmai.text_pair_items import (
     compare_changes,
 )
 
-EFFECT_COLUMNS = (
-    "texts", "inserted words true", "texts kept true", "change of MRR", "Holm",
-    "texts kept", "change of MRR", "Holm",
-)  # fmt: skip
-EFFECT_GROUPS = (("", 3), ("all texts", 2), ("texts kept true", 3))
 ALL_TEXTS, TRUE_TEXTS = "all texts", "texts kept true"
 """Lines of the figures."""
 
@@ -93,23 +95,8 @@ def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) ->
     Args:
         effects: the effects of the combinations of settings.
     """
-    rows = []
-    for one in effects:
-        kept = one.kept_texts
-        cells = (
-            Entry(f"{one.all_texts.keys:,}"),
-            interval_entry(one.words),
-            interval_entry(one.kept),
-            change_entry(one.all_texts, -1),
-            holm_entry(one.all_texts),
-            *(
-                (Entry(DASH),) * 3
-                if kept is None
-                else (Entry(f"{kept.keys:,}"), change_entry(kept, -1), holm_entry(kept))
-            ),
-        )
-        rows.append((tuple(f"{value:g}" for value in one.settings), cells))
-    return Part(title, tuple(names), EFFECT_GROUPS, EFFECT_COLUMNS, tuple(rows))
+    rows = [(tuple(f"{value:g}" for value in one.settings), one) for one in effects]
+    return make_part(title, names, EFFECT_COLUMNS, rows)
 
 
 def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -> list[Curve]:
@@ -160,24 +147,25 @@ def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
     Args:
         one: the items of one checkpoint about the texts.
     """
-    rows = []
-    for printed, method in methods.items():
-        chosen = one.rows(method).tolist()
-        checks = [one.label_kept[row] for row in chosen]
-        changed = float(one.items.metric("changed")[chosen].mean())
-        cells = [
-            Entry(f"{len(chosen):,}"),
-            value_entry(changed),
-            interval_entry(words_true(one, method)),
-        ]
-        cells.append(interval_entry(texts_kept(one, method)))
-        shares = [checks.count(check) / len(checks) for check in CHECKS[1:]]
-        rows.append(((printed,), (*cells, *map(value_entry, shares))))
-    return Part(
-        "The oracle's judgements of the texts", ("Method",),
-        (("", 2), ("share that is true", 1), ("right answer", 3)),
-        ("texts", "changed", "inserted words", *CHECKS), tuple(rows), notes=(TEXTS_NOTE,),
-    )  # fmt: skip
+
+    def share(check: str, method: str) -> Entry:
+        checks = [one.label_kept[row] for row in one.rows(method).tolist()]
+        return value_entry(checks.count(check) / len(checks))
+
+    def changed(method: str) -> Entry:
+        return value_entry(float(one.items.metric("changed")[one.rows(method).tolist()].mean()))
+
+    true, right = "share that is true", "right answer"
+    columns: list[Column[str]] = [
+        text_column("texts", lambda method: f"{len(one.rows(method)):,}"),
+        Column("changed", changed),
+        Column("inserted words", lambda method: interval_entry(words_true(one, method)), true),
+        Column(CHECKS[0], lambda method: interval_entry(texts_kept(one, method)), right),
+        *(Column(check, partial(share, check), right) for check in CHECKS[1:]),
+    ]
+    title = "The oracle's judgements of the texts"
+    rows = [((printed,), method) for printed, method in methods.items()]
+    return make_part(title, ("Method",), columns, rows, [TEXTS_NOTE])
 
 
 def words_true(one: TextPairItems, method: str) -> MeanDifference | None:
@@ -231,3 +219,15 @@ def interval_entry(found: MeanDifference | None, *, sign: bool = False) -> Entry
     small = "" if math.isnan(found.low) else f"[{text(found.low)}, {text(found.high)}]"
     numbers = {"value": found.mean, "n": float(found.items)}
     return Entry(text(found.mean), small=small, numbers=numbers)
+
+
+EFFECT_COLUMNS: tuple[Column[Effect], ...] = (
+    text_column("texts", lambda one: f"{one.all_texts.keys:,}"),
+    Column("inserted words true", lambda one: interval_entry(one.words)),
+    Column("texts kept true", lambda one: interval_entry(one.kept)),
+    Column("change of MRR", lambda one: change_entry(one.all_texts, -1), ALL_TEXTS),
+    Column("Holm", lambda one: holm_entry(one.all_texts), ALL_TEXTS),
+    Column("texts kept", lambda one: keys_entry(one.kept_texts), TRUE_TEXTS),
+    Column("change of MRR", lambda one: change_entry(one.kept_texts, -1), TRUE_TEXTS),
+    Column("Holm", lambda one: holm_entry(one.kept_texts), TRUE_TEXTS),
+)

@@ -10,8 +10,8 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs
-from cfaug.report.arm_table import Row, mark_best_two
-from cfaug.report.document import Document, Entry, Part
+from cfaug.report.arm_table import mark_best_two
+from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import Models, read_answers
 from cfaug.stats.classification import macro_scores
@@ -153,27 +153,13 @@ class EntailmentTable(PairTable):
         named = self.named(checkpoints)
         there = set(named.values()).intersection(*(one.methods for one in likeness))
         columns = known_columns(RELEVANCE, {model: likeness}) if likeness and there else []
-        rows: list[Row] = [
-            (
-                (ORIGINAL,),
-                (
-                    *(one.measure_original(checkpoints, [*named.values()]) for one in SCORES),
-                    *(one.measure_original(likeness, [*there]) for one in columns),
-                ),
-            )
+        cells = [
+            *(one.column(checkpoints, [*named.values()]) for one in SCORES),
+            *(one.column(likeness, [*there]) for one in columns),
         ]
-        for printed, method in named.items():
-            cells = [one.measure(checkpoints, method) for one in SCORES]
-            for column in columns:
-                is_known = method in there
-                cells.append(column.measure(likeness, method) if is_known else Entry(DASH))
-            rows.append(((printed,), tuple(cells)))
-        every = (*SCORES, *columns)
-        return Part(
-            f"Ours: {model}", ("Method",), (), tuple(one.title for one in every),
-            mark_best_two(rows, [one.better for one in every], [0]), ranked=True,
-            notes=(OURS_NOTE,),
-        )  # fmt: skip
+        rows = [((ORIGINAL,), None), *(((printed,), method) for printed, method in named.items())]
+        part = make_part(f"Ours: {model}", ("Method",), cells, rows, [OURS_NOTE])
+        return mark_best_two(part, [one.better for one in (*SCORES, *columns)], [0])
 
 
 def _f1_part(title: str, checkpoints: Checkpoints, methods: Mapping[str, str]) -> Part:
@@ -185,21 +171,20 @@ def _f1_part(title: str, checkpoints: Checkpoints, methods: Mapping[str, str]) -
             own = [drop for drop in one.drops(method) if drop.name == "f1"]
             found += [(name, drop, len(one.rows(method))) for drop in own]
     corrected = holm([drop.p for _, drop, _ in found]).tolist() if found else []
-    rows = []
-    for (name, drop, n), p in zip(found, corrected, strict=True):
-        known = not math.isnan(drop.low)
-        small = f"[{signed(-drop.high)}, {signed(-drop.low)}]" if known else ""
-        cells = (
-            Entry(f"{n:,}"),
-            Entry(signed(-drop.drop), small=small, numbers={"value": -drop.drop, "n": float(n)}),
-            Entry(p_text(drop.p)),
-            Entry(p_text(p), bold=p <= ALPHA),
-        )
-        rows.append(((name,), cells))
-    return Part(
-        title, ("Method",), (), ("hypotheses", "change", "p", "Holm"), tuple(rows),
-        notes=(F1_NOTE,),
-    )  # fmt: skip
+    columns: tuple[Column[tuple[ScoreDrop, int, float]], ...] = (
+        text_column("hypotheses", lambda row: f"{row[1]:,}"),
+        Column("change", lambda row: _f1_change(row[0], row[1])),
+        text_column("p", lambda row: p_text(row[0].p)),
+        Column("Holm", lambda row: Entry(p_text(row[2]), bold=row[2] <= ALPHA)),
+    )
+    rows = [((name,), (drop, n, p)) for (name, drop, n), p in zip(found, corrected, strict=True)]
+    return make_part(title, ("Method",), columns, rows, [F1_NOTE])
+
+
+def _f1_change(drop: ScoreDrop, n: int) -> Entry:
+    known = not math.isnan(drop.low)
+    small = f"[{signed(-drop.high)}, {signed(-drop.low)}]" if known else ""
+    return Entry(signed(-drop.drop), small=small, numbers={"value": -drop.drop, "n": float(n)})
 
 
 # Table 1 of XMAI: retrieval and similarity before and after a change, and paired tests.
@@ -238,11 +223,6 @@ class RetrievalTable(PairTable):
 
 # Are answers to changed texts worse? Tests that are not in the paper, as parts of its tables.
 
-CHANGE_GROUPS = (("", 2), ("all texts", 5), ("right answer kept", 4))
-CHANGE_COLUMNS = ("texts", "photos", "before", "after", "change", "p", "Holm", "share", "texts",
-                  "change", "Holm")  # fmt: skip
-METHOD_COLUMNS = ("texts of both", "first", "other", "difference", "p", "Holm")
-SEED_COLUMNS = ("over seeds", "p")
 CHANGES_NOTE = (
     "Each text is compared with itself before the change. Interval: 95 %, bootstrap over photos. "
     "p: a permutation that flips whole photos (two-sided), Holm over methods. Share: texts that "
@@ -272,15 +252,37 @@ def change_part(
         else {}
     )
     several = len(checkpoints) > 1
+
+    def share_kept(row: Changes) -> Entry:
+        return _share_kept(row[0].method, checkpoints[0])
+
+    every_text, true = "all texts", "right answer kept"
+    shown: list[Column[Changes]] = [
+        text_column("texts", lambda row: f"{row[0].keys:,}"),
+        text_column("photos", lambda row: f"{row[0].test.mean.clusters:,}"),
+        Column("before", lambda row: value_entry(row[0].test.before), every_text),
+        Column("after", lambda row: value_entry(row[0].test.after), every_text),
+        Column("change", lambda row: change_entry(row[0], -1), every_text),
+        text_column("p", lambda row: p_text(row[0].p), every_text),
+        Column("Holm", lambda row: holm_entry(row[0]), every_text),
+        Column("share", share_kept, true),
+        Column("texts", lambda row: keys_entry(row[1]), true),
+        Column("change", lambda row: change_entry(row[1], -1), true),
+        Column("Holm", lambda row: holm_entry(row[1]), true),
+    ]
+    if several:
+        shown.append(Column("over seeds", lambda row: _over_seeds(row[0], -1)))
+        shown.append(Column("p", lambda row: _p_over_seeds(row[0])))
     rows = [
-        ((printed,), _change_cells(every[name], kept.get(name), checkpoints[0], several))
+        ((printed,), (every[name], kept.get(name)))
         for printed, name in methods.items()
         if name in every
     ]
-    return Part(
-        title, ("Method",), (*CHANGE_GROUPS, *((("", 2),) if several else ())),
-        (*CHANGE_COLUMNS, *(SEED_COLUMNS if several else ())), tuple(rows), notes=(CHANGES_NOTE,),
-    )  # fmt: skip
+    return make_part(title, ("Method",), shown, rows, [CHANGES_NOTE])
+
+
+Changes = tuple[PairedTest, PairedTest | None]
+"""The test over all texts, and over those that kept their right answer; ``None`` without such."""
 
 
 def methods_part(
@@ -305,51 +307,38 @@ def methods_part(
         for one in compare_methods(checkpoints, column, methods[first], [*others.values()])
     }
     several = len(checkpoints) > 1
+    columns: list[Column[PairedTest]] = [
+        Column("texts of both", _texts_of_both),
+        Column("first", lambda one: value_entry(one.test.before)),
+        Column("other", lambda one: value_entry(one.test.after)),
+        Column("difference", lambda one: change_entry(one, 1)),
+        text_column("p", lambda one: p_text(one.p)),
+        Column("Holm", holm_entry),
+    ]
+    if several:
+        columns += [
+            Column("over seeds", lambda one: _over_seeds(one, 1)),
+            Column("p", _p_over_seeds),
+        ]
     rows = [
-        ((f"{first} against {printed}",), _method_cells(found[name], several))
+        ((f"{first} against {printed}",), found[name])
         for printed, name in others.items()
         if name in found
     ]
-    columns = (*METHOD_COLUMNS, *(SEED_COLUMNS if several else ()))
-    return Part(title, ("Methods",), (), columns, tuple(rows), notes=(METHODS_NOTE,))
+    return make_part(title, ("Methods",), columns, rows, [METHODS_NOTE])
+
+
+def _texts_of_both(one: PairedTest) -> Entry:
+    return Entry(f"{one.keys:,}", small=f"{one.left_out:,} of one only" if one.left_out else "")
 
 
 def _by_method(found: Sequence[PairedTest]) -> dict[str, PairedTest]:
     return {one.method: one for one in found}
 
 
-def _change_cells(
-    every: PairedTest, kept: PairedTest | None, first: TextPairItems, several: bool
-) -> tuple[Entry, ...]:
-    return (
-        Entry(f"{every.keys:,}"),
-        Entry(f"{every.test.mean.clusters:,}"),
-        value_entry(every.test.before),
-        value_entry(every.test.after),
-        change_entry(every, -1),
-        Entry(p_text(every.p)),
-        holm_entry(every),
-        _share_kept(every.method, first),
-        *(
-            (Entry(DASH),) * 3
-            if kept is None
-            else (Entry(f"{kept.keys:,}"), change_entry(kept, -1), holm_entry(kept))
-        ),
-        *_over_seeds(every, several, -1),
-    )
-
-
-def _method_cells(one: PairedTest, several: bool) -> tuple[Entry, ...]:
-    left_out = f"{one.left_out:,} of one only" if one.left_out else ""
-    return (
-        Entry(f"{one.keys:,}", small=left_out),
-        value_entry(one.test.before),
-        value_entry(one.test.after),
-        change_entry(one, 1),
-        Entry(p_text(one.p)),
-        holm_entry(one),
-        *_over_seeds(one, several, 1),
-    )
+def keys_entry(one: PairedTest | None) -> Entry:
+    """Return the number of texts; a dash without a test."""
+    return Entry(DASH) if one is None else Entry(f"{one.keys:,}")
 
 
 def value_entry(value: float) -> Entry:
@@ -357,12 +346,14 @@ def value_entry(value: float) -> Entry:
     return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})
 
 
-def change_entry(one: PairedTest, sign: int) -> Entry:
-    """Return the mean difference with its interval.
+def change_entry(one: PairedTest | None, sign: int) -> Entry:
+    """Return the mean difference with its interval; a dash without a test.
 
     Args:
         sign: the sign of the difference: 1 for the first value minus the second, or -1.
     """
+    if one is None:
+        return Entry(DASH)
     mean = one.test.mean
     low, high = sorted((sign * mean.low, sign * mean.high))
     small = "" if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
@@ -382,21 +373,21 @@ def signed(value: float) -> str:
     return f"{round(value, DIGITS) + 0.0:+.{DIGITS}f}"
 
 
-def holm_entry(one: PairedTest) -> Entry:
-    """Return the corrected p, bold if the difference is significant."""
-    return Entry(p_text(one.p_holm), bold=one.is_significant)
+def holm_entry(one: PairedTest | None) -> Entry:
+    """Return the corrected p, bold if the difference is significant; a dash without a test."""
+    return Entry(DASH) if one is None else Entry(p_text(one.p_holm), bold=one.is_significant)
 
 
-def _over_seeds(one: PairedTest, several: bool, sign: int) -> tuple[Entry, ...]:
-    if not several:
-        return ()
-    if one.over_seeds is None:
-        return (Entry(DASH), Entry(DASH))
+def _over_seeds(one: PairedTest, sign: int) -> Entry:
     found = one.over_seeds
-    return (
-        Entry(signed(sign * found.mean), f"{found.sd:.{DIGITS}f}", numbers={"n": float(found.n)}),
-        Entry(p_text(one.p_seeds)),
-    )
+    if found is None:
+        return Entry(DASH)
+    spread = f"{found.sd:.{DIGITS}f}"
+    return Entry(signed(sign * found.mean), spread, numbers={"n": float(found.n)})
+
+
+def _p_over_seeds(one: PairedTest) -> Entry:
+    return Entry(DASH if one.over_seeds is None else p_text(one.p_seeds))
 
 
 def _share_kept(method: str, one: TextPairItems) -> Entry:
