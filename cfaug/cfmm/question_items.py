@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,6 +12,7 @@ import numpy as np
 
 from cfaug.cfmm.question_checks import Accuracies, accuracies, group_accuracies, total, whole_groups
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemColumn, ItemSchema, to_json
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, GROUPS, Answered, AskedImage, AskedQuestion
 from cfaug.core.types import CLUSTER, ITEM, Better, Outcome
 from cfaug.report.items import ModelItems
@@ -20,10 +20,74 @@ from cfaug.stats.choices import Reduction, choose, reduce_scores
 
 ACCURACIES = ("acc_b", "acc_c", "acc_plus")
 """Columns of the items: for basic questions, counterfactual ones, and pairs of both."""
-SEEN = ""
+SEEN, BLIND, PRIOR = "", "blind_", "prior_"
 """Prefixes of these columns: with the image, without it, with the options alone."""
 ALL = "all questions"
 """The category of questions without one."""
+
+
+ACCURACY_COLUMNS = (
+    ItemColumn("acc_b", "1 if a basic question is answered right, else 0; null for others"),
+    ItemColumn("acc_c", "the same for a counterfactual question"),
+    ItemColumn("acc_plus", "1 if a counterfactual question and its image's basic one are right"),
+)
+ANSWER_ITEMS = ItemSchema(
+    "a question about an image",
+    (
+        ItemColumn("item", "``<image>/<question>``", "text", always=True),
+        ItemColumn("cluster", "the image's group", "text", always=True),
+        ItemColumn("image", "digest of its bytes", "text"),
+        ItemColumn("category", "the category of the question", "text", always=True),
+        ItemColumn("kind", "``basic``, ``counterfactual`` or another kind", "text", always=True),
+        ItemColumn("question", "the question", "text"),
+        ItemColumn("options", "the options", "JSON"),
+        ItemColumn("answer", "the right option", "text"),
+        ItemColumn(
+            "chosen",
+            "the model's option; null on a tie, or if its answer was not understood",
+            "text",
+        ),
+        ItemColumn("right", "1 if that is the answer, else 0; null if left out", always=True),
+        ItemColumn(
+            "left_out",
+            "why a question does not count: ``demonstration`` (its image is in a solved example), "
+            "``no_answer``, ``one_option``, ``equal_options``, ``context`` (too long), "
+            "``special_token`` (a text holds one), ``no_token`` (an option has none), "
+            "``rationale`` (none was written), ``blind_left_out``; else empty",
+            "text",
+        ),
+        ItemColumn("nll", "negative log-likelihood of each option", "JSON"),
+        ItemColumn("tokens", "number of tokens of each option", "JSON"),
+        ItemColumn(
+            "chosen_<reduction>",
+            "the option by another reduction: ``token_mean``, ``sum``, ``char_norm``, ``pmi``",
+            "text",
+        ),
+        ItemColumn("flips", "1 if these differ"),
+        ItemColumn("ties", "1 if several options are the most likely, which counts as wrong"),
+        *ACCURACY_COLUMNS,
+        ItemColumn("strict", "1 if all questions about the image are right"),
+        ItemColumn("q_acc", "for groups of questions: all about several images are right"),
+        ItemColumn("f_acc", "for groups of questions: all about a figure are right"),
+        ItemColumn("written", "the answer, if it was written", "text"),
+        ItemColumn("unparsed", "1 if no option was understood in it, which counts as wrong"),
+        ItemColumn("rationale", "the model's chain of thought", "text"),
+        *(
+            replace(one, name=f"{way}{one.name}", meaning=f"{one.meaning}; {how}")
+            for way, how in ((BLIND, "asked without the image"), (PRIOR, "the options alone"))
+            for one in (
+                ItemColumn("chosen", "the model's option", "text"),
+                ItemColumn("right", "1 if that is the answer, else 0"),
+                ItemColumn("nll", "negative log-likelihood of each option", "JSON"),
+                ItemColumn("q_acc", "``q_acc``"),
+                ItemColumn("f_acc", "``f_acc``"),
+                ItemColumn("written", "the answer, if it was written", "text"),
+                *ACCURACY_COLUMNS,
+            )
+        ),
+    ),
+)
+"""The items of ``benchmark=vqa``."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +116,7 @@ class ImageAnswers:
 class QuestionAnswers(ModelItems):
     """The answers of one model to one question set of any kind, asked in one way."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = (ITEM, CLUSTER, "category", "kind", "right")
+    schema: ClassVar[ItemSchema] = ANSWER_ITEMS
     ASKED_BY = "vqa"
 
     @cached_property
@@ -112,7 +176,9 @@ class QuestionAnswers(ModelItems):
 class QuestionItems(QuestionAnswers):
     """Answers to basic and counterfactual questions about each image."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = (*QuestionAnswers.NEEDED, *ACCURACIES)
+    schema: ClassVar[ItemSchema] = ANSWER_ITEMS.extend(
+        ANSWER_ITEMS.row, *(replace(one, always=True) for one in ACCURACY_COLUMNS)
+    )
 
     def __post_init__(self) -> None:
         columns = self.items.columns
@@ -163,8 +229,6 @@ class QuestionItems(QuestionAnswers):
 
 # Answers of a model checked against the right ones: columns of items, and outcomes.
 
-BLIND, PRIOR = "blind_", "prior_"
-"""Prefixes of columns and metrics about answers without the image, and without the question."""
 UNDEFINED = {"consistency": 0.0, "phi": 0.0}
 """Values of metrics if all basic answers are wrong, or all answers of a kind are equal, so that the
 numbers of all models can be compared; as in scikit-learn's ``matthews_corrcoef``, which is phi."""
@@ -233,7 +297,7 @@ def question_columns(rows: Sequence[QuestionRow]) -> dict[str, Any]:
         "category": [row.image.category for row in rows],
         "kind": [row.question.kind for row in rows],
         "question": [row.question.text for row in rows],
-        "options": [_json(row.question.options) for row in rows],
+        "options": [to_json(row.question.options) for row in rows],
         "answer": [row.question.right for row in rows],
     }
 
@@ -258,9 +322,9 @@ def reply_columns(
     found = {f"{prefix}chosen": chosen, f"{prefix}right": right}
     if any(one.answered is not None for one in replies):
         scores = [None if one.answered is None else _scores(one.answered) for one in replies]
-        found[f"{prefix}nll"] = [None if one is None else _json(one[0]) for one in scores]
+        found[f"{prefix}nll"] = [None if one is None else to_json(one[0]) for one in scores]
         if not prefix:
-            found["tokens"] = [None if one is None else _json(one[1]) for one in scores]
+            found["tokens"] = [None if one is None else to_json(one[1]) for one in scores]
     if holds_pairs(rows):
         paired = _paired_columns(rows, right)
         names = paired if not prefix else PAIRED
@@ -409,10 +473,6 @@ def _pair_accuracies(
 def _counted(values: Any) -> np.ndarray:
     numbers = np.asarray(values, np.float64)
     return np.asarray(numbers[~np.isnan(numbers)])
-
-
-def _json(values: Sequence[Any]) -> str:
-    return json.dumps(list(values), ensure_ascii=False)
 
 
 # Groups of questions: the share of groups that are answered without a mistake.

@@ -8,10 +8,9 @@ opens offline.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ import numpy as np
 from cfaug.cfmm.question_checks import find_condition, phi_interval
 from cfaug.cfmm.question_items import (
     ACCURACIES,
+    ANSWER_ITEMS,
     BLIND,
     PRIOR,
     SEEN,
@@ -28,6 +28,7 @@ from cfaug.cfmm.question_items import (
 )
 from cfaug.cfmm.question_tests import compare_kinds
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemSchema
 from cfaug.core.questions import COUNTERFACTUAL
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import CLUSTER, ITEM
@@ -52,12 +53,19 @@ HEADS = {"right": "right", "acc_b": "basic (acc_b)", "acc_c": "counterfactual (a
          "q_acc": "whole questions (q_acc)", "f_acc": "whole figures (f_acc)"}  # fmt: skip
 
 
+SHOWN = ("image", "question", "options", "answer", "chosen", "left_out")
+"""The columns that the page shows."""
+
+
 class ShownAnswers(QuestionAnswers):
     """Answers with their questions."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = (
-        *QuestionAnswers.NEEDED, "image", "question", "options", "answer", "chosen", "left_out",
-    )  # fmt: skip
+    schema: ClassVar[ItemSchema] = replace(
+        ANSWER_ITEMS,
+        columns=tuple(
+            replace(one, always=one.always or one.name in SHOWN) for one in ANSWER_ITEMS.columns
+        ),
+    )
 
     @cached_property
     def pairs(self) -> QuestionItems | None:
@@ -70,11 +78,8 @@ class ShownAnswers(QuestionAnswers):
     def options(self) -> list[list[str]]:
         """The options of each question."""
         found = []
-        for name, text in zip(self.texts(ITEM), self.texts("options"), strict=True):
-            try:
-                listed = json.loads(text)
-            except (ValueError, RecursionError):
-                listed = None
+        for row, name in enumerate(self.texts(ITEM)):
+            listed = self.parse("options", row)
             if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
                 raise UserError(
                     f"the items of {self.items.benchmark}: the options of {name} should be a list "

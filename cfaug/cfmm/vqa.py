@@ -1,29 +1,6 @@
 """Does a model answer questions about images, and counterfactual ones too? ``benchmark=vqa``.
 
-CFMM (section 3.4): options are ranked by their likelihood after image and question. The items, one
-row per question:
-
-* ``item``: ``<image>/<question>``; ``cluster``: the image's group; ``image``: digest of its bytes;
-* ``category``, ``kind``, ``question``; ``options``: JSON; ``answer``: the right option;
-* ``chosen``: the model's option, null on a tie or if the answer was not understood; ``right``: 1 if
-  that is the answer, else 0; null where the question was left out;
-* ``left_out``: why a question was left out: ``demonstration`` (its image is in a solved example),
-  ``no_answer``, ``one_option``, ``equal_options``, ``context`` (longer than the model reads),
-  ``special_token`` (a text holds one of the model's, such as ``<image>``), ``no_token`` (an option
-  has no token after the prompt), ``rationale`` (the model wrote no rationale), ``blind_left_out``
-  (only with ``pmi``); otherwise empty;
-* ``nll``, ``tokens``: numbers for each option, JSON; ``chosen_token_mean``, ``chosen_sum``,
-  ``chosen_char_norm``, ``chosen_pmi``; ``flips``: 1 if these differ; ``ties``: 1 if several options
-  are the most likely, which counts as wrong;
-* ``blind_*``: the same model asked without the image; ``prior_*``: options alone, after a prompt
-  without the question;
-* ``acc_b``, ``acc_c``, ``acc_plus``, ``strict``: see ``cfaug.cfmm.question_checks``, where there
-  are basic and counterfactual questions; null in rows that do not count;
-* ``q_acc``, ``f_acc``: for sets with such groups, whether all answers to a question about several
-  images, or about a figure, are right, in the row of the first question: see
-  ``cfaug.core.questions.GROUPS``;
-* for written answers (``protocol: write``), ``written``, and ``unparsed``: 1 if no option was
-  understood, which counts as wrong; ``rationale``: the model's chain of thought.
+CFMM (section 3.4): options are ranked by their likelihood after image and question.
 """
 
 from __future__ import annotations
@@ -41,6 +18,7 @@ import numpy as np
 
 from cfaug.cfmm.question_checks import QuestionProblem, validate
 from cfaug.cfmm.question_items import (
+    ANSWER_ITEMS,
     BLIND,
     PRIOR,
     QuestionRow,
@@ -59,6 +37,7 @@ from cfaug.cfmm.vqa_prompting import (
     read_demonstrations,
 )
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import Answerer
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
 from cfaug.core.read_with import LEARNT, TRAINED, ReadWith
@@ -134,6 +113,7 @@ class VisualQuestions(WritesModelPage):
     _images: Sequence[AskedImage] = field(default=(), init=False, repr=False)
 
     kind: ClassVar[str] = "vqa"
+    item_schema: ClassVar[ItemSchema] = ANSWER_ITEMS
     needs: ClassVar[type] = Answerer
     read_with: ClassVar[ReadWith] = {
         "reduction": {"protocol": ("rank",)},

@@ -1,21 +1,7 @@
 """Which captions are true of an image? SugarCrepe, SugarCrepe++, ARO, hard positives.
 
 ``benchmark=choice``. A source has a set for each item, whose members share one image and are
-labelled "true" or "false". The items, one row each:
-
-* ``item``; ``cluster``: its group, the photo; ``category`` and further tags of the source;
-* ``accuracy``: 1 if every true caption scores above every false one (the image-to-text test, ITT,
-  of SugarCrepe++; augmented accuracy of hard positives); the value of a tie is a setting, and
-  ``ties`` is 1 where it decides;
-* for items with several true captions, ``original_accuracy`` (only the first of them counts),
-  ``brittleness`` and, for a dual encoder, ``text_only`` (TOT of SugarCrepe++): see
-  ``cfaug.stats.choices``;
-* ``blind_language_sum``, ``blind_language_mean``: 1 if a language model that sees no image finds
-  the true captions likelier, by log-likelihood summed or per token; ``blind_model``: the same by
-  the model itself without the image: a dual encoder's mean cosine with the other items' images, an
-  answerer's likelihood without an image. If these are above chance, the test can be answered
-  without looking;
-* ``text 0``, ``text 1``, ...: the score of each caption, null where there is none.
+labelled "true" or "false".
 
 ``METRIC_macro`` is the mean over categories, either all or those of one ``group``, and
 ``METRIC_macro_groups`` the mean over groups.
@@ -40,9 +26,10 @@ from cfaug.compositional.caption_scores import (
 )
 from cfaug.compositional.items import CATEGORY, ItemSource, check_tags, only, parts_by, read_tags
 from cfaug.core.errors import UserError, say
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Answerer, Matcher
 from cfaug.core.read_with import MODEL, ReadWith
-from cfaug.core.types import CLUSTER, ITEM, Better, Column, Evaluation, Outcome
+from cfaug.core.types import CLUSTER, ITEM, Better, ColumnValues, Evaluation, Outcome
 from cfaug.core.validation import Positive
 from cfaug.data.index import Index
 from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_rows
@@ -113,6 +100,33 @@ class CaptionChoice(ItemSource):
     read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
     also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "an image with its captions",
+        (
+            ItemColumn("item", "the set", "text", always=True),
+            ItemColumn("cluster", "its group, the photo", "text", always=True),
+            ItemColumn(
+                "accuracy",
+                "1 if every true caption scores above every false one (image to text of "
+                "SugarCrepe++, augmented accuracy of hard positives); a tie counts as ``ties`` "
+                "says",
+                always=True,
+            ),
+            ItemColumn("ties", "1 where a tie decides", always=True),
+            ItemColumn("original_accuracy", "the same where only the first true caption counts"),
+            ItemColumn("brittleness", "1 if the first true caption is right and another is not"),
+            ItemColumn("text_only", "text to text of SugarCrepe++, for a dual encoder"),
+            ItemColumn(
+                "blind_language_sum",
+                "1 if a language model that sees no image finds the true captions likelier",
+            ),
+            ItemColumn("blind_language_mean", "the same per token"),
+            ItemColumn("blind_model", "1 if the model itself does without the image"),
+            ItemColumn("group", "the groups of its category", "text"),
+            ItemColumn("text <k>", "score of this caption; null without one"),
+        ),
+        tags="``category`` and further tags of the source",
+    )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Store the data that ``run`` evaluates."""
@@ -170,7 +184,7 @@ class CaptionChoice(ItemSource):
         scores = scorer.score()[..., 0]
         hits = self._hits(scorer, items, scores)
         ties = choice_hits(scores, truth, "hit") - choice_hits(scores, truth, "miss")
-        columns: dict[str, Column] = {
+        columns: dict[str, ColumnValues] = {
             ITEM: name_rows(self._index, first),
             CLUSTER: cluster_rows(self._index, first),
         }

@@ -1,14 +1,6 @@
 """Two images, two captions that differ by one edit: which belongs to which (Winoground).
 
-``benchmark=pairs``. The items, one row per pair:
-
-* ``item``; ``cluster``: the pair's group, such as its photo;
-* ``text_score``, ``image_score``, ``group_score``: 1 if the pair is right by this score, else 0;
-* ``text 0 image 0``, ...: the score of each caption with each image.
-
-With ``details`` also ``group_matching`` and the four single directions, named as in
-``cfaug.stats.choices.pair_hits``, the ``category`` and further tags of the source, and where its
-members have an ``image_kind``, such as "real" or "synthetic", those of both images.
+``benchmark=pairs``.
 """
 
 from __future__ import annotations
@@ -30,9 +22,10 @@ from cfaug.compositional.items import (
     read_tags,
 )
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Answerer, Matcher
 from cfaug.core.read_with import MODEL, ReadWith
-from cfaug.core.types import CLUSTER, ITEM, Column, Evaluation, Outcome
+from cfaug.core.types import CLUSTER, ITEM, ColumnValues, Evaluation, Outcome
 from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_pairs, paired_rows
 from cfaug.stats.choices import pair_hits, winoground_hits
 
@@ -84,6 +77,21 @@ class PairMatching(ItemSource):
     read_with: ClassVar[ReadWith] = {"question": {MODEL: ("Answerer",)}}
     also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
     primary_metrics: ClassVar[tuple[str, ...]] = WINOGROUND
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "a pair",
+        (
+            ItemColumn("item", "the pair", "text", always=True),
+            ItemColumn("cluster", "its group, such as its photo", "text", always=True),
+            *(ItemColumn(name, "1 if the pair is right by this score, else 0", always=True)
+              for name in WINOGROUND),
+            ItemColumn("text <i> image <j>", "score of this caption with this image", always=False),
+            ItemColumn("group_matching", "with ``details``: 1 if the right assignment scores more"),
+            *(ItemColumn(name, "with ``details``: this direction of the score alone")
+              for name in DIRECTIONS),
+            ItemColumn("image <i>", "with ``details``: its kind, such as real", "text"),
+        ),
+        tags="with ``details`` or ``tags``: tags of the source, such as ``category``",
+    )  # fmt: skip
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Store the data that ``run`` evaluates."""
@@ -136,7 +144,7 @@ class PairMatching(ItemSource):
         scores = (pair_hits if self.details else winoground_hits)(sim_N22)
         hits = {name: own.astype(np.float64) for name, own in scores.items()}
         first = self._rows_N2[:, 0]
-        columns: dict[str, Column] = {
+        columns: dict[str, ColumnValues] = {
             ITEM: name_pairs(self._index, self._rows_N2),
             CLUSTER: cluster_rows(self._index, first),
             **{name: own for name, own in hits.items() if name in WINOGROUND},

@@ -495,6 +495,9 @@ class EmbeddingScorer(Scorer, Protocol):
 class Benchmark(Protocol):
     """A test of a model, which receives the model as an object and never depends on its name.
 
+    A class should declare the columns of its items, ``item_schema: ClassVar[ItemSchema]``, and of
+    its rankings, if it has any, ``ranking_schema``; other columns are then refused.
+
     Attributes:
         name: the benchmark's name in results and tables.
     """

@@ -402,7 +402,7 @@ which the others are compared. A name is missing if an early exit made the score
 
 Better = Literal["higher", "lower"]
 
-Column: TypeAlias = "Sequence[Any] | np.ndarray"
+ColumnValues: TypeAlias = "Sequence[Any] | np.ndarray"
 """Values of test items."""
 
 ITEM, CLUSTER = "item", "cluster"
@@ -487,8 +487,8 @@ class Evaluation:
     """
 
     outcomes: Sequence[Outcome]
-    items: Mapping[str, Column]
-    rankings: Mapping[str, Column] = field(default_factory=dict)
+    items: Mapping[str, ColumnValues]
+    rankings: Mapping[str, ColumnValues] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outcomes", tuple(self.outcomes))
@@ -502,7 +502,7 @@ class Evaluation:
                 _check_columns(columns, f"{name}: the {what}")
 
 
-def _check_columns(columns: Mapping[str, Column], what: str) -> None:
+def _check_columns(columns: Mapping[str, ColumnValues], what: str) -> None:
     """Refuse columns of different lengths, and columns without the names of items or clusters."""
     missing = [column for column in (ITEM, CLUSTER) if column not in columns]
     if missing:

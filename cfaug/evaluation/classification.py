@@ -12,6 +12,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError, name_some, say_once
 from cfaug.core.files import is_hidden, read_lines
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.data.sources import split_folder
 from cfaug.data.sources.row import (
@@ -70,6 +71,17 @@ class ZeroShot(SourceBenchmark):
     """
 
     kind: ClassVar[str] = "classification"
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "an image",
+        (
+            ItemColumn("item", "the image", "text", always=True),
+            ItemColumn("cluster", "its group, such as its photo", "text", always=True),
+            ItemColumn("acc1", "1 if its class is the most similar; a share where classes tie"),
+            ItemColumn("acc5", "the same for the five most similar, if there are five classes"),
+            ItemColumn("label", "the name of its class", "text"),
+            ItemColumn("predicted", "the name of the most similar class", "text"),
+        ),
+    )
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Choose among the labels of the source, as words, with the paper's template."""
@@ -124,8 +136,7 @@ class ZeroShot(SourceBenchmark):
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return acc1, acc5 (where there are five classes) and mean per-class recall.
 
-        The items are the images, with ``label`` and ``predicted``. Mean per-class recall is not a
-        mean over items but the mean of ``acc1`` over labels.
+        Mean per-class recall is not a mean over items but the mean of ``acc1`` over labels.
         """
         prompts = embed_texts(
             encoder, fill_templates(self._templates, self.class_names), self.batch_size

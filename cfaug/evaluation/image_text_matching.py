@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Matcher
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import derive
-from cfaug.core.types import CLUSTER, ITEM, Column, Evaluation
+from cfaug.core.types import CLUSTER, ITEM, ColumnValues, Evaluation
 from cfaug.core.validation import Positive, Seed
 from cfaug.data.mixture.pool import normalise
 from cfaug.evaluation.benchmark import (
@@ -27,7 +28,7 @@ from cfaug.evaluation.benchmark import (
     paired_rows,
 )
 from cfaug.evaluation.inference import PairsToScore, match_pairs
-from cfaug.stats.matching import SCORES, gaps_where_scored
+from cfaug.stats.matching import GAPS, SCORES, gaps_where_scored
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -62,6 +63,20 @@ class Matching(SourceBenchmark):
     needs: ClassVar[type] = Matcher
     whole_sets: ClassVar[bool] = True
     read_with: ClassVar[ReadWith] = {"seed": {"real": GIVEN}}
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "a pair",
+        (
+            ItemColumn("item", "the pair", "text", always=True),
+            ItemColumn("cluster", "its group, such as its photo", "text", always=True),
+            *(ItemColumn(name, "1 if this gap is above 0; null without a photograph")
+              for name in GAPS),
+            ItemColumn("anchor", "the photograph of the original caption", "text"),
+            ItemColumn("random", "the random photograph", "text"),
+            *(ItemColumn(name, "score of this text with this image")
+              for names in SCORES.values() for name in names),
+            ItemColumn("kind", "the kind of the scores, such as ``logit``", "text"),
+        ),
+    )  # fmt: skip
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Store the data that ``run`` evaluates."""
@@ -100,14 +115,10 @@ class Matching(SourceBenchmark):
         return fingerprint(self._pairs.hash, real, self.seed, *asked)
 
     def run(self, matcher: Matcher | CachedMatcher) -> Evaluation:
-        """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ...
-
-        The items are the pairs, with the keys of the photograph and of the random pair, every score
-        by the names of ``cfaug.stats.matching.SCORES``, and their kind.
-        """
+        """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ..."""
         scores = self.score(matcher)
         self._check_finite(scores)
-        items: dict[str, Column] = {
+        items: dict[str, ColumnValues] = {
             ITEM: name_pairs(self._pairs, np.stack([self._first, self._second], axis=1)),
             CLUSTER: cluster_rows(self._pairs, self._first),
         }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.core.validation import Positive
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
@@ -58,6 +59,18 @@ class Retrieval(SourceBenchmark):
 
     kind: ClassVar[str] = "retrieval"
 
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "query: the images, then the captions",
+        (
+            ItemColumn("item", "``image <name>`` or ``text <name>``", "text", always=True),
+            ItemColumn("cluster", "the group of the image, such as its photo", "text", always=True),
+            ItemColumn("image_to_text_R@<k>", "1 if a caption of the image is among the first k"),
+            ItemColumn("text_to_image_R@<k>", "1 if the caption's image is among the first k"),
+            ItemColumn("above", "wrong candidates that score above the right one", "whole number"),
+            ItemColumn("tied", "wrong candidates that score the same as it", "whole number"),
+        ),
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         names = ("counterfactual_holdout", "human_labels", "edited_by")
@@ -105,11 +118,7 @@ class Retrieval(SourceBenchmark):
         return fingerprint(self._index.hash, self._rows)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
-        """Return six recalls; ``n`` counts images for image to text, captions for text to image.
-
-        The items are the images, then the captions; ``above`` and ``tied`` count the wrong
-        candidates that score higher than the right answer, or the same.
-        """
+        """Return six recalls; ``n`` counts images for image to text, captions for text to image."""
         texts = [self._index.text(int(row)) for row in self._rows]
         found = standings(
             embed_texts(encoder, texts, self.batch_size),

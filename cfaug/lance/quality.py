@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from cfaug.core.errors import UserError, say
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.progress import watch
 from cfaug.core.protocols import FeatureExtractor, LanguageModel
 from cfaug.core.read_with import ReadWith
@@ -22,6 +23,7 @@ from cfaug.core.validation import Seed
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, check_outputs, compute_distinct
 from cfaug.lance.stress import JoinedBenchmark
+from cfaug.lance.stress_items import JOINED_ITEMS
 from cfaug.lance.stress_sets import JoinedSets
 from cfaug.stats.fidelity import frechet_distance, kernel_distance
 
@@ -48,6 +50,7 @@ class ImageQuality(JoinedBenchmark):
     seed: Seed = 0
 
     kind: ClassVar[str] = "quality"
+    item_schema: ClassVar[ItemSchema] = ItemSchema("an image", JOINED_ITEMS)
     needs: ClassVar[type] = FeatureExtractor
 
     def ask(self, *sets: JoinedSets) -> Self:
@@ -157,6 +160,9 @@ class CaptionPerplexity(JoinedBenchmark):
     """
 
     kind: ClassVar[str] = "perplexity"
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "the caption of an image", (*JOINED_ITEMS, ItemColumn("perplexity", "per token"))
+    )
     needs: ClassVar[type] = LanguageModel
     read_with: ClassVar[ReadWith] = {"batch_size": ()}
 

@@ -1,33 +1,7 @@
 """How much worse is a classifier on edits of its test photos? ``benchmark=stress``.
 
 LANCE (Prabhu et al., 2023), section 4. A photo, its reconstruction and its edits are one set of the
-shards. The items, one row per image, contain all that pages and insights need:
-
-* ``item``: ``<set>/<key>_<member>``; ``cluster``: the photo;
-* ``set``: ``original`` (the photos), ``reconstruction``, ``edited`` (of ``benchmark.data``),
-  ``random`` (of ``benchmark.random``) or a name of ``benchmark.more``;
-* ``photo``: item of the photo that it was made from; ``photos``: ``edited`` if its shards have an
-  edit of that photo (the paper's 576 photos), else ``unedited``, also for photos with edits only in
-  ``benchmark.random`` and ``more``;
-* ``kind``: kind of the edit: ``original``, ``reconstruction``, ``subject``, ``background``, ...;
-* ``class``: the label; ``class_name``: the model's name of it, in words; ``class_number``: its
-  index in the logits;
-* ``before``, ``after``: words of the edit; ``text_before``, ``text``: captions of the photo and of
-  the image;
-* ``acc1``, ``acc5``: hits, 0 or 1 (a share where classes tie); ``rank``: 1 + the number of classes
-  above its own;
-* ``p``: probability of its class; ``p_photo``, ``p_reconstruction``: the same for its photo and for
-  that photo's reconstruction; ``delta_p``: |p_photo - p|; ``p_drop``: p_photo - p;
-* ``photo_acc1``, ``photo_acc5``: hits of its photo; ``paired_drop1``, ``paired_drop5``: those minus
-  its own hits; ``net_drop1``, ``net_drop5``: hits of the photo's reconstruction minus its own;
-* ``top1`` to ``top5``, ``top1_p`` to ``top5_p``: the most probable classes, as many as there are;
-* ``source``: the folder, as it was given; ``key``, ``member``: set and number of the image there;
-  ``image``: digest of its bytes; ``prompt``, ``f``: from the edit's ``extra``, where it has them;
-* ``edit_group``, ``edit_centre``: where edits were clustered by their texts, the number of each
-  edit's cluster, -1 for other images, and whether it is the edit that names the cluster.
-
-Columns that do not apply are null: ``p_photo`` and those computed from it for a photo itself,
-``net_drop1`` for a reconstruction as well.
+shards.
 """
 
 from __future__ import annotations
@@ -42,6 +16,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_lines
+from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import Classifier
 from cfaug.core.read_with import GIVEN, MODEL, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION, Better, Evaluation, Outcome
@@ -51,6 +26,7 @@ from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.classification import PAPER_TEMPLATE, Classes, prompt_templates
 from cfaug.evaluation.inference import Pixels, classify_images
 from cfaug.lance.class_mapping import Answers, judge, match_classes
+from cfaug.lance.stress_items import STRESS_ITEMS
 from cfaug.lance.stress_sets import (
     EDITED,
     RANDOM,
@@ -216,6 +192,8 @@ class Stress(JoinedBenchmark):
     clusters: EditClusters | None = None
     page: int = 2000
     apply: Sequence[str] = ()
+
+    item_schema: ClassVar[ItemSchema] = STRESS_ITEMS
 
     page_files: ClassVar[tuple[str, ...]] = ("stress.html", "stress.md", "insights.json")
     read_with: ClassVar[ReadWith] = {

@@ -15,7 +15,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
+from cfaug.core.item_schema import ItemColumn, ItemSchema
+from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION
 from cfaug.lance.edit_effects import GroupEffect, group_effects
 from cfaug.report.items import ModelItems
 from cfaug.stats.ranking import as_array, finite, unit
@@ -24,13 +25,76 @@ EDITED = "edited"
 """A stress test's name of its edits, besides ``original`` photos and their ``reconstruction``."""
 TOP = 5
 """Number of most probable classes that an item names."""
-NUMBERS = ("acc1", "p", "p_photo", "p_reconstruction", "delta_p", "p_drop")
-NEEDED = (ITEM, CLUSTER, "set", "photo", "photos", "kind", "class", "before", "after",
-          "text_before", "text", *NUMBERS)  # fmt: skip
-"""The columns of every stress test; the former are numbers."""
 GROUP, CENTRE = "edit_group", "edit_centre"
 """Columns of items whose edits were clustered by their texts: the number of each edit's cluster, -1
 without one, and whether the edit names the cluster."""
+JOINED_ITEMS = (
+    ItemColumn("item", "``<set>/<key>_<member>``", "text", always=True),
+    ItemColumn("cluster", "the photo", "text", always=True),
+    ItemColumn(
+        "set",
+        "``original`` (photos), ``reconstruction``, ``edited``, ``random`` or a name of ``more``",
+        "text",
+        always=True,
+    ),
+    ItemColumn(
+        "photos",
+        "``edited`` if ``data`` has an edit of the photo (the paper's 576), else ``unedited``",
+        "text",
+        always=True,
+    ),
+    ItemColumn(
+        "kind",
+        "the kind of the edit: ``original``, ``reconstruction``, ``subject``, ...",
+        "text",
+        always=True,
+    ),
+    ItemColumn("class", "the label", "text", always=True),
+    ItemColumn("text", "the caption of the image", "text", always=True),
+)
+"""Columns of every test of photos and their edits."""
+STRESS_ITEMS = ItemSchema(
+    "an image: a photo, its reconstruction or an edit of it",
+    (
+        *JOINED_ITEMS,
+        ItemColumn("photo", "the item of the photo that it was made from", "text", always=True),
+        ItemColumn("before", "the words that the edit replaces", "text", always=True),
+        ItemColumn("after", "the words that replace them", "text", always=True),
+        ItemColumn("text_before", "the caption of the photo", "text", always=True),
+        ItemColumn("source", "the folder, as it was given", "text"),
+        ItemColumn("key", "its set there", "text"),
+        ItemColumn("member", "its number in the set", "whole number"),
+        ItemColumn("image", "digest of its bytes", "text"),
+        ItemColumn("class_name", "the model's name of the label, in words", "text"),
+        ItemColumn("class_number", "its index in the logits", "whole number"),
+        ItemColumn(
+            "acc1", "1 if its class is the most probable; a share where classes tie", always=True
+        ),
+        ItemColumn("acc5", "the same for the five most probable, if there are five classes"),
+        ItemColumn("rank", "1 + the number of classes above its own", "whole number"),
+        ItemColumn("p", "the probability of its class", always=True),
+        ItemColumn("p_photo", "the same for its photo; null for a photo", always=True),
+        ItemColumn(
+            "p_reconstruction",
+            "the same for the photo's reconstruction; null for a photo",
+            always=True,
+        ),
+        ItemColumn("p_drop", "p_photo - p; null for a photo", always=True),
+        ItemColumn("delta_p", "its absolute value", always=True),
+        ItemColumn("photo_acc<k>", "the hits of its photo; null for a photo"),
+        ItemColumn("paired_drop<k>", "these minus its own hits"),
+        ItemColumn(
+            "net_drop<k>", "hits of the reconstruction minus its own; null for a reconstruction"
+        ),
+        ItemColumn("top<n>_p", "the probability of the n-th most probable class, to 5"),
+        ItemColumn("top<n>", "its name", "text"),
+        ItemColumn("prompt", "the prompt of the edit, where it has one", "text"),
+        ItemColumn("f", "the edit's ``f``, where it has one"),
+        ItemColumn(GROUP, "the number of the edit's cluster; -1 without one", "whole number"),
+        ItemColumn(CENTRE, "whether the edit names the cluster", "yes or no"),
+    ),
+)
+"""The items of ``benchmark=stress``."""
 Delta = Literal["absolute", "drop"]
 """How far an edit moves the probability of the true class: absolute as in LANCE, section 4.1, or
 signed, positive if it falls."""
@@ -63,7 +127,7 @@ class Insight:
 class StressItems(ModelItems):
     """The answers of one classifier."""
 
-    NEEDED = NEEDED
+    schema = STRESS_ITEMS
     ASKED_BY = "stress"
 
     def __post_init__(self) -> None:
@@ -72,8 +136,9 @@ class StressItems(ModelItems):
 
     def _check(self) -> None:
         """Refuse items that no stress test writes, as they may have been changed by hand."""
-        for name in NUMBERS:
-            self.items.metric(name)
+        for column in STRESS_ITEMS.columns:
+            if column.always and column.kind == "number":
+                self.items.metric(column.name)
         hits = self.items.metric("acc1")
         if not ((hits >= 0) & (hits <= 1)).all():
             raise self._damaged("acc1 of an item is not between 0 and 1")

@@ -13,6 +13,7 @@ read a folder of parquet pass over it, and no part of the parquet, whose bytes d
 from __future__ import annotations
 
 import io
+import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,8 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import checksum, require_regular, write_file
-from cfaug.core.types import CLUSTER, ITEM, Column
+from cfaug.core.item_schema import ItemSchema
+from cfaug.core.types import CLUSTER, ITEM, ColumnValues
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +61,7 @@ class Items:
     benchmark: str
     weights: str
     data: str
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ColumnValues]
     folder: Path | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
@@ -163,7 +165,7 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
     return file
 
 
-def _column(values: Column, what: str) -> pa.Array:
+def _column(values: ColumnValues, what: str) -> pa.Array:
     """Return a column as an Arrow array: NaN in an array of floats becomes null.
 
     ``pyarrow.array`` imports pandas if it is installed, which takes as long as everything else in
@@ -305,23 +307,23 @@ class ModelItems:
     """The answers of one model; a benchmark has a subclass that reads its own columns.
 
     Attributes:
-        NEEDED: the columns of every run of the benchmark.
+        schema: the columns of the items; those of every evaluation have to be there.
         ASKED_BY: value of ``benchmark=`` with which ``evaluate.py`` writes them.
         model: the model's name on pages and in tables.
     """
 
-    NEEDED: ClassVar[tuple[str, ...]] = ()
+    schema: ClassVar[ItemSchema]
     ASKED_BY: ClassVar[str] = ""
 
     model: str
     items: Items
 
     def __post_init__(self) -> None:
-        lacking = [name for name in self.NEEDED if name not in self.items.columns]
+        lacking = self.schema.find_lacking(self.items.columns)
         if lacking:
             raise UserError(
                 f"the items of {self.items.benchmark} lack {', '.join(lacking[:NAMED])}: they are "
-                f"not those of benchmark={self.ASKED_BY}, or of an older version; {self.renew}"
+                f"not those of benchmark={self.ASKED_BY}; {self.renew}"
             )
 
     def __len__(self) -> int:
@@ -342,3 +344,14 @@ class ModelItems:
             values = np.asarray(self.items.columns[name]).tolist()
             self._texts[name] = ["" if value is None else str(value) for value in values]
         return self._texts[name]
+
+    def parse(self, name: str, row: int) -> Any:
+        """Return the value of a column of JSON in a row; ``None`` where an item has none."""
+        text = self.texts(name)[row]
+        try:
+            return json.loads(text) if text else None
+        except (ValueError, RecursionError) as error:
+            raise UserError(
+                f"the items of {self.items.benchmark}: {name} of {self.texts(ITEM)[row]!r} is "
+                f"invalid ({error}); {self.renew}"
+            ) from error

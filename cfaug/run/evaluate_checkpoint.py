@@ -185,6 +185,10 @@ def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
                 f"{benchmark.name}: the outcome {one.metric!r} is of another benchmark, "
                 f"{one.benchmark!r}"
             )
+    for name, columns in (("item", found.items), ("ranking", found.rankings)):
+        schema = getattr(benchmark, f"{name}_schema", None)
+        if schema is not None and columns:
+            schema.check(columns, f"{benchmark.name}: the {name}s")
     return found
 
 

@@ -2,16 +2,7 @@
 
 SocialCounterfactuals, A.4: an image shows whichever of "A male person" and "A female person" is
 more similar to it. This tests the images if the model is trusted, and the model if people have
-labelled the images. The items, one row per image:
-
-* ``item``: ``<set>_<member>``; ``cluster``: its set; ``image``: digest of its bytes;
-* ``subject``, ``subject_type``, ``grid``; ``label``: all values of its attributes, separated by
-  spaces; ``asked``: the value its caption asked for;
-* ``truth``: what it shows: ``asked``, or people's answer where ``labels`` are given; null if it is
-  left out, with the reason in ``left_out``;
-* ``predicted``: the value whose prompt is most similar; null on a tie, which is left out;
-  ``accuracy``: whether that is the truth, 0 or 1; ``margin``: cosine of the truth's prompt minus
-  the largest other; ``scores``: cosines by value, as JSON.
+labelled the images.
 """
 
 from __future__ import annotations
@@ -25,6 +16,7 @@ import numpy as np
 
 from cfaug.annotation.record import HumanAnswers, read_human_answers
 from cfaug.core.errors import UserError, say
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.editing.caption_grids import right_articles
@@ -83,6 +75,25 @@ class AttributeDetector(SourceBenchmark):
         "template": {"prompts": (None,)},
         "answers": {"labels": GIVEN},
     }
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "an image",
+        (
+            ItemColumn("item", "``<set>_<member>``", "text", always=True),
+            ItemColumn("cluster", "its set", "text", always=True),
+            ItemColumn("image", "digest of its bytes", "text"),
+            ItemColumn("subject", "its subject", "text"),
+            ItemColumn("subject_type", "the kind of the subject", "text"),
+            ItemColumn("grid", "its grid", "text"),
+            ItemColumn("label", "all values of its attributes, separated by spaces", "text"),
+            ItemColumn("asked", "the value that its caption asked for", "text"),
+            ItemColumn("truth", "what it shows, by caption or people; null if left out", "text"),
+            ItemColumn("left_out", "why it does not count; else null", "text"),
+            ItemColumn("predicted", "the value of the most similar prompt; null on a tie", "text"),
+            ItemColumn("accuracy", "1 if that is the truth, else 0; null if left out"),
+            ItemColumn("margin", "cosine of the truth's prompt minus the largest other"),
+            ItemColumn("scores", "cosines by value", "JSON"),
+        ),
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

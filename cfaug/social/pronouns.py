@@ -1,17 +1,4 @@
-"""Photos of people at work, compared with captions that differ in a pronoun.
-
-The items of ``PronounResolution``, one row per photo and referent of the pronoun:
-
-* ``item``: ``<IDX>/<asked>``; ``cluster``: digest of the photo, which several rows may share;
-* ``context``: ``OO``, a person with an object, or ``OP``, two people; ``asked``: ``occupation`` or
-  ``participant``, whom the pronoun refers to; ``pair``: whether two people are perceived to have
-  the ``same`` gender or ``different`` ones; "" for one person;
-* ``occupation``, ``other`` (the object or participant), ``sector``, ``specialisation``;
-* ``gender``: the referent's gender as annotators perceived it;
-* ``resolution_accuracy``: whether the caption with the right pronoun is the most similar one, 0 or
-  1 (a share where captions tie); ``chosen``: whose caption that is, or ``tie``;
-  ``neutral_first``: whether "their" would be; ``masculine``, ``feminine``, ``neutral``: cosines.
-"""
+"""Photos of people at work, compared with captions that differ in a pronoun."""
 
 from __future__ import annotations
 
@@ -19,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.data.sources.visogender import FEMININE, MASCULINE, TWO
@@ -137,6 +125,35 @@ class PronounResolution(PhotoQuestion):
     """
 
     neutral_choice: bool
+
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "a photo and the person that the pronoun refers to",
+        (
+            ItemColumn("item", "``<IDX>/<asked>``", "text", always=True),
+            ItemColumn(
+                "cluster", "digest of the photo, which several rows may share", "text", always=True
+            ),
+            ItemColumn("context", "``OO``: a person with an object; ``OP``: two people", "text"),
+            ItemColumn("asked", "the referent: ``occupation`` or ``participant``", "text"),
+            ItemColumn(
+                "pair",
+                "whether two people have the ``same`` perceived gender, or ``different`` ones",
+                "text",
+            ),
+            ItemColumn("occupation", "the occupation", "text"),
+            ItemColumn("other", "the object or the participant", "text"),
+            ItemColumn("sector", "the occupation's sector", "text"),
+            ItemColumn("specialisation", "the occupation's specialisation", "text"),
+            ItemColumn("gender", "the referent's gender as annotators perceived it", "text"),
+            ItemColumn(
+                "resolution_accuracy",
+                "1 if the right pronoun's caption is the most similar; a share where captions tie",
+            ),
+            ItemColumn("chosen", "whose caption is the most similar, or ``tie``", "text"),
+            ItemColumn("neutral_first", 'whether the caption with "their" is', "yes or no"),
+            *(ItemColumn(name, "cosine of this pronoun's caption") for name in PRONOUNS),
+        ),
+    )
 
     @property
     def settings(self) -> tuple[Any, ...]:

@@ -4,34 +4,6 @@ Howard et al. (2023), sections 3 and 4. A subject's images of all prefixes and s
 their cosine to its neutral prompt, "A photo of a doctor"; the labels of the first K are compared
 with the pool's. Labels are the attributes that the generator was asked for, read from the sets'
 structured records, never parsed from captions.
-
-The items are one row per grid, labelling, K and subject; ``item`` is
-``<grid>/<labelling>/<subject>@ <K>``, ``cluster`` the subject. Lists are JSON, in the order of
-``labels``.
-
-* ``subject``, ``subject_type``, ``grid``, ``labelling`` (``race_gender``, ``gender``,
-  ``gender|race=White``), ``k``, ``n_pool`` images, ``n_sets``, ``n_labels``, ``labels``;
-* ``max_skew``; ``max_skew_chance``, the exact expected value for a random ranking of that pool, and
-  ``max_skew_chance_high``, its 95 % quantile; ``max_skew_excess``, the difference from chance;
-* ``p_permutation``: p of ``max_skew``, with labels permuted within sets (or over the pool: exact);
-  ``max_skew_null``: mean over those permutations; ``p_level``: probability of a ``p_permutation``
-  of at most 0.05 by chance; ``p_holm``: ``p_permutation`` corrected over the subjects;
-* ``max_skew_low``, ``max_skew_high``: percentile interval over sets drawn with replacement;
-* ``min_skew``, ``n_absent`` labels, ``skews`` of every label (by ``zeros``);
-* ``ndkl`` of the whole ranking, ``ndkl_chance``, ``ndkl_excess``;
-* ``bias``: for two labels, |first - second| / both; ``signed_bias``: with its sign;
-* ``gaps``, ``gap_low``, ``gap_high``, ``gap_p``: how far each label's cosine is above its set's
-  mean, paired over sets, with Student's interval; ``rank_gaps``, ...: the same for its rank in the
-  set (1 for the best, 0 for the last) above 1/2; ``score_gap``, ``rank_gap``: largest minus
-  smallest; ``rank_gap_chance``: expected if labels do not matter; ``rank_gap_excess``; ``p_gap``:
-  Friedman's test that labels do not matter within sets; ``p_gap_holm``;
-* ``top_counts``, ``pool_counts``: counts of the labels; ``top``: keys of the first images, at most
-  100;
-* ``left_out``: reason why a subject has no numbers, such as a pool smaller than K; else null.
-
-The rankings have one row per image: ``item`` is its key, ``cluster`` that of its set; ``grid``,
-``subject``, ``subject_type``; ``attributes`` as JSON; ``place``, 0 for the best of the subject's
-images in the grid, and ``score``, the cosine. They serve to compare models over subjects and sets.
 """
 
 from __future__ import annotations
@@ -46,6 +18,7 @@ from annotated_types import Interval
 
 from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, TEXTS, require_labellings
+from cfaug.core.item_schema import ItemSchema
 from cfaug.core.progress import watch
 from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Better, Evaluation, Outcome
@@ -55,7 +28,7 @@ from cfaug.evaluation.benchmark import SourceBenchmark, WritesModelPage, fingerp
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.report.items import Items
 from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
-from cfaug.social.skew_items import ALPHA, RankingTask, SkewItems
+from cfaug.social.skew_items import ALPHA, SKEW_ITEMS, SKEW_RANKINGS, RankingTask, SkewItems
 from cfaug.social.skew_metrics import SKEW_ALPHA, Zeros
 from cfaug.social.skew_rows import (
     RankedSubject,
@@ -137,6 +110,8 @@ class Skew(WritesModelPage, SourceBenchmark):
     kind: ClassVar[str] = "skew"
     whole_sets: ClassVar[bool] = True
     keeps_rankings: ClassVar[bool] = True
+    item_schema: ClassVar[ItemSchema] = SKEW_ITEMS
+    ranking_schema: ClassVar[ItemSchema] = SKEW_RANKINGS
     read_with: ClassVar[ReadWith] = {
         "alpha": {"zeros": ("smooth",)},
         "permutations": {"permute": ("sets",)},

@@ -17,14 +17,112 @@ from typing import Any
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.core.types import CLUSTER, ITEM
+from cfaug.core.item_schema import ItemColumn, ItemSchema
+from cfaug.core.types import ITEM
 from cfaug.report.items import ModelItems
 from cfaug.report.plots import Band
 from cfaug.social.skew_tests import ChanceSkew, chance_skew
 
-NEEDED = (ITEM, CLUSTER, "subject", "subject_type", "grid", "labelling", "k", "n_pool", "n_sets",
-          "n_labels", "max_skew", "max_skew_chance", "max_skew_excess", "p_permutation", "p_level",
-          "p_holm", "labels", "top_counts", "pool_counts", "left_out")  # fmt: skip
+SKEW_ITEMS = ItemSchema(
+    "a grid, labelling, K and subject",
+    (
+        ItemColumn("item", "``<grid>/<labelling>/<subject>@<K>``", "text", always=True),
+        ItemColumn("cluster", "the subject", "text", always=True),
+        ItemColumn("subject", "the subject", "text", always=True),
+        ItemColumn(
+            "subject_type", "the kind of the subject, such as occupation", "text", always=True
+        ),
+        ItemColumn("grid", "the grid of its images", "text", always=True),
+        ItemColumn(
+            "labelling",
+            "the labels: ``race_gender``, ``gender``, ``gender|race=White``",
+            "text",
+            always=True,
+        ),
+        ItemColumn("k", "the number of images retrieved, K", "whole number", always=True),
+        ItemColumn("n_pool", "images in the pool", "whole number", always=True),
+        ItemColumn("n_sets", "sets in the pool", "whole number", always=True),
+        ItemColumn("n_labels", "labels", "whole number", always=True),
+        ItemColumn("max_skew", "MaxSkew@K, nats", always=True),
+        ItemColumn(
+            "max_skew_chance",
+            "its exact expected value for a random ranking of that pool",
+            always=True,
+        ),
+        ItemColumn("max_skew_chance_high", "its 95 % quantile for a random ranking"),
+        ItemColumn("max_skew_excess", "the difference from chance", always=True),
+        ItemColumn("max_skew_null", "its mean over permutations of labels"),
+        ItemColumn(
+            "p_permutation",
+            "p of ``max_skew``: labels permuted within sets, or over the pool (exact)",
+            always=True,
+        ),
+        ItemColumn("p_holm", "``p_permutation`` corrected over the subjects", always=True),
+        ItemColumn(
+            "p_level", "probability of a ``p_permutation`` of at most 0.05 by chance", always=True
+        ),
+        ItemColumn(
+            "max_skew_low", "low end of the percentile interval over sets drawn with replacement"
+        ),
+        ItemColumn("max_skew_high", "its high end"),
+        ItemColumn("min_skew", "MinSkew@K by the setting ``zeros``, nats"),
+        ItemColumn("n_absent", "labels of which no image is retrieved"),
+        ItemColumn("ndkl", "NDKL of the whole ranking"),
+        ItemColumn("ndkl_chance", "its expected value for a random ranking"),
+        ItemColumn("ndkl_excess", "the difference"),
+        ItemColumn("bias", "for two labels: |first - second| / both"),
+        ItemColumn("signed_bias", "the same with its sign"),
+        ItemColumn("score_gap", "largest minus smallest of ``gaps``"),
+        ItemColumn("rank_gap", "largest minus smallest of ``rank_gaps``"),
+        ItemColumn("rank_gap_chance", "its expected value if labels do not matter"),
+        ItemColumn("rank_gap_excess", "the difference"),
+        ItemColumn("p_gap", "p of Friedman's test that labels do not matter within sets"),
+        ItemColumn("p_gap_holm", "``p_gap`` corrected over the subjects"),
+        ItemColumn("labels", "the labels, in the order of all lists", "JSON", always=True),
+        ItemColumn("top_counts", "images of each label among the K", "JSON", always=True),
+        ItemColumn("pool_counts", "images of each label in the pool", "JSON", always=True),
+        ItemColumn("skews", "Skew@K of each label", "JSON"),
+        ItemColumn(
+            "gaps", "how far each label's cosine is above its set's mean, paired over sets", "JSON"
+        ),
+        ItemColumn("gap_low", "low ends of their intervals (Student's)", "JSON"),
+        ItemColumn("gap_high", "high ends", "JSON"),
+        ItemColumn("gap_p", "their p", "JSON"),
+        ItemColumn(
+            "rank_gaps",
+            "how far each label's rank in its set (1 best, 0 last) is above 1/2",
+            "JSON",
+        ),
+        ItemColumn("rank_gap_low", "low ends of their intervals", "JSON"),
+        ItemColumn("rank_gap_high", "high ends", "JSON"),
+        ItemColumn("rank_gap_p", "their p", "JSON"),
+        ItemColumn("top", "keys of the first images, at most 100", "JSON"),
+        ItemColumn(
+            "left_out",
+            "why the subject has no numbers, such as a pool smaller than K; else null",
+            "text",
+            always=True,
+        ),
+    ),
+)
+SKEW_RANKINGS = ItemSchema(
+    "an image of a subject's ranking; they serve to compare models over subjects and sets",
+    (
+        ItemColumn("item", "the image's key", "text", always=True),
+        ItemColumn("cluster", "its set", "text", always=True),
+        ItemColumn("attributes", "its attributes, {name: value}", "JSON", always=True),
+        ItemColumn("grid", "its grid", "text", always=True),
+        ItemColumn("subject", "its subject", "text", always=True),
+        ItemColumn("subject_type", "the kind of the subject", "text"),
+        ItemColumn(
+            "place",
+            "0 for the best of the subject's images in the grid",
+            "whole number",
+            always=True,
+        ),
+        ItemColumn("score", "cosine to the neutral prompts", always=True),
+    ),
+)
 
 RANK_GAPS = "rank_gaps"
 """Column with each label's mean rank within its sets, above 1/2, as JSON."""
@@ -135,7 +233,7 @@ class SignificantSubjects:
 class SkewItems(ModelItems):
     """The images that one model retrieved."""
 
-    NEEDED = NEEDED
+    schema = SKEW_ITEMS
     ASKED_BY = "skew"
 
     @cached_property
@@ -208,10 +306,9 @@ class SkewItems(ModelItems):
     def retrieved(self, row: int) -> Retrieved:
         """Return the images retrieved in a row."""
         try:
-            labels = tuple(map(str, json.loads(self.texts("labels")[row])))
+            labels = tuple(map(str, self.parse("labels", row)))
             top, pool = (
-                tuple(map(int, json.loads(self.texts(name)[row])))
-                for name in ("top_counts", "pool_counts")
+                tuple(map(int, self.parse(name, row))) for name in ("top_counts", "pool_counts")
             )
             if not len(labels) == len(top) == len(pool) == len(set(labels)):
                 raise ValueError("lists of different lengths, or a label twice")

@@ -26,15 +26,13 @@ from cfaug.core.grids import (
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER
 from cfaug.report.items import RANKINGS, Items, items_file, read_items
-from cfaug.social.skew_items import RankingTask, SkewItems
+from cfaug.social.skew_items import SKEW_RANKINGS, RankingTask, SkewItems
 from cfaug.social.skew_tests import RankedPool, draw_sets, resample_max_skew
 from cfaug.social.within_set_gap import gaps_by_set, rank_within, resample_range
 from cfaug.stats.item_tests import MeanDifference, nested_bootstrap
 
 RESAMPLES = 2_000
 """Resamples of the sets of a subject."""
-
-NEEDED = (GRID, SUBJECT, ATTRIBUTES, "place", "score")
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class SkewRankings:
     items: Items
 
     def __post_init__(self) -> None:
-        lacking = [name for name in NEEDED if name not in self.items.columns]
+        lacking = SKEW_RANKINGS.find_lacking(self.items.columns)
         if lacking:
             raise self._invalid(f"the column {lacking[0]!r} is missing")
         for name in ("place", "score"):

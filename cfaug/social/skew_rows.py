@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -17,9 +17,11 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, GRID, SUBJECT, SUBJECT_TYPE, Labelling, find_labellings
+from cfaug.core.item_schema import to_json
 from cfaug.core.rng import generator
-from cfaug.core.types import CLUSTER, ITEM, Column
+from cfaug.core.types import CLUSTER, ITEM, ColumnValues
 from cfaug.social.grid_sets import GridImages, GridSets
+from cfaug.social.skew_items import SKEW_ITEMS
 from cfaug.social.skew_metrics import (
     bias,
     max_skew,
@@ -109,7 +111,7 @@ def measure(subject: RankedSubject, by: GridLabels, how: Skew) -> list[dict[str,
         "n_pool": len(places),
         "n_sets": len(np.unique(subject.sets[own])),
         "n_labels": len(there),
-        "labels": _json([by.labels[code] for code in there.tolist()]),
+        "labels": to_json([by.labels[code] for code in there.tolist()]),
     }
     pool = _Pool(subject, by, how, own, np.searchsorted(there, codes)) if len(there) > 1 else None
     rows = []
@@ -189,12 +191,12 @@ class _Pool:
             "rank_gap_chance": self.chance_gap,
             "rank_gap_excess": self.rank_gaps.range - self.chance_gap,
             "p_gap": self.p_gap,
-            "top_counts": _json(top.tolist()),
-            "pool_counts": _json(pool.tolist()),
-            "skews": _json(skew(top, pool, how.zeros, how.alpha).tolist()),
+            "top_counts": to_json(top.tolist()),
+            "pool_counts": to_json(pool.tolist()),
+            "skews": to_json(skew(top, pool, how.zeros, how.alpha).tolist()),
             **_lists("gaps", self.gaps),
             **_lists("rank_gaps", self.rank_gaps),
-            "top": _json(self.names[: min(k, TOP_SHOWN)]),
+            "top": to_json(self.names[: min(k, TOP_SHOWN)]),
         }
 
     def _test(self, k: int, value: float) -> PermutationTest:
@@ -224,34 +226,17 @@ def _lists(name: str, gaps: LabelGaps) -> dict[str, str]:
     """Return a column for each part of the gaps, by label."""
     stem = name.removesuffix("s")
     return {
-        name: _json(gaps.mean.tolist()),
-        f"{stem}_low": _json(gaps.low.tolist()),
-        f"{stem}_high": _json(gaps.high.tolist()),
-        f"{stem}_p": _json(gaps.p.tolist()),
+        name: to_json(gaps.mean.tolist()),
+        f"{stem}_low": to_json(gaps.low.tolist()),
+        f"{stem}_high": to_json(gaps.high.tolist()),
+        f"{stem}_p": to_json(gaps.p.tolist()),
     }
 
 
-def _json(values: Iterable[Any]) -> str:
-    """Return a JSON list, with null for NaN."""
-    plain = [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
-    return json.dumps(plain, ensure_ascii=False)
-
-
-NUMBERS = (
-    "max_skew", "max_skew_chance", "max_skew_chance_high", "max_skew_excess", "max_skew_null",
-    "p_permutation", "p_holm", "p_level", "max_skew_low", "max_skew_high", "min_skew", "n_absent",
-    "ndkl", "ndkl_chance", "ndkl_excess", "bias", "signed_bias", "score_gap", "rank_gap",
-    "rank_gap_chance", "rank_gap_excess", "p_gap", "p_gap_holm",
-)  # fmt: skip
+NUMBERS = SKEW_ITEMS.names("number")
 """Columns of numbers, null where a row has none."""
-LISTS = (
-    "top_counts", "pool_counts", "skews", "gaps", "gap_low", "gap_high", "gap_p", "rank_gaps",
-    "rank_gap_low", "rank_gap_high", "rank_gap_p", "top",
-)  # fmt: skip
+LISTS = tuple(name for name in SKEW_ITEMS.names("JSON") if name != "labels")
 """Columns of JSON lists, empty where a row has none."""
-ABOUT = ("item", "cluster", "subject", "subject_type", "grid", "labelling", "k", "n_pool",
-         "n_sets", "n_labels")  # fmt: skip
-"""Columns that every row has."""
 CORRECTED = {"p_holm": "p_permutation", "p_gap_holm": "p_gap"}
 """{column of p corrected over subjects: the column that it corrects}."""
 
@@ -262,19 +247,18 @@ def item_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Args:
         rows: the rows that ``measure`` returns.
     """
-    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ABOUT}
-    columns |= {
-        name: np.array([row.get(name, math.nan) for row in rows], np.float64) for name in NUMBERS
-    }
+    columns: dict[str, Any] = {}
+    for name in (one.name for one in SKEW_ITEMS.columns):
+        if name in NUMBERS:
+            columns[name] = np.array([row.get(name, math.nan) for row in rows], np.float64)
+        else:
+            columns[name] = [row.get(name, "[]") if name in LISTS else row[name] for row in rows]
     asked: dict[tuple[Any, ...], list[int]] = {}
     for at, row in enumerate(rows):
         asked.setdefault((row["grid"], row["labelling"], row["k"]), []).append(at)
     for corrected, name in CORRECTED.items():
         for places in asked.values():
             columns[corrected][places] = holm(columns[name][places])
-    columns["labels"] = [row["labels"] for row in rows]
-    columns |= {name: [row.get(name, "[]") for row in rows] for name in LISTS}
-    columns["left_out"] = [row["left_out"] for row in rows]
     return columns
 
 
@@ -332,7 +316,7 @@ def label_grid(grid: GridImages, asked: Sequence[str] | None) -> list[GridLabels
     return found
 
 
-def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str, Column]:
+def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str, ColumnValues]:
     """Return the rankings of a skew benchmark, one row per image; see ``cfaug.social.skew``.
 
     Args:

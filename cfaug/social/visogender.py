@@ -19,6 +19,7 @@ import numpy as np
 from annotated_types import MinLen
 
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.read_with import TRAINED, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
@@ -147,16 +148,6 @@ class VisoGender:
 
 
 # Whose photos does a caption without gender retrieve? Bias@K, MaxSkew@K, NDKL by occupation.
-#
-# The items, one row per occupation and K:
-#
-# * ``item``: ``<context>/<asked>/<occupation>, <other>@<K>``; ``cluster``: the occupation;
-# * ``k``, ``n_pool``, ``masculine``, ``feminine``: photos of each in the pool; ``top_masculine``,
-#   ``top_feminine``: among the K;
-# * ``bias``: Bias@K, (masculine - feminine) / both; ``abs_bias``: its absolute value; ``max_skew``,
-#   ``min_skew``, ``max_skew_chance``: of a random ranking; ``max_skew_excess``; ``ndkl``: of the
-#   whole ranking, ``ndkl_chance``;
-# * ``left_out``: why a row has no numbers; null where it has.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +163,38 @@ class NeutralRetrieval(PhotoQuestion):
 
     ks: tuple[int, ...]
     zeros: Zeros
+
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "an occupation and K",
+        (
+            ItemColumn(
+                "item", "``<context>/<asked>/<occupation>, <other>@<K>``", "text", always=True
+            ),
+            ItemColumn("cluster", "the occupation", "text", always=True),
+            ItemColumn("context", "``OO``: a person with an object; ``OP``: two people", "text"),
+            ItemColumn("asked", "the referent: ``occupation`` or ``participant``", "text"),
+            ItemColumn("occupation", "the occupation", "text"),
+            ItemColumn("other", "the object or the participant", "text"),
+            ItemColumn("sector", "the occupation's sector", "text"),
+            ItemColumn("specialisation", "the occupation's specialisation", "text"),
+            ItemColumn("k", "the number of photos retrieved", "whole number"),
+            ItemColumn("n_pool", "photos in the pool", "whole number"),
+            *(
+                ItemColumn(name, "photos of this gender in the pool", "whole number")
+                for name in GENDERS
+            ),
+            *(ItemColumn(f"top_{name}", "photos of this gender among the K") for name in GENDERS),
+            ItemColumn("bias", "Bias@K: (masculine - feminine) / both"),
+            ItemColumn("abs_bias", "its absolute value"),
+            ItemColumn("max_skew", "MaxSkew@K, nats"),
+            ItemColumn("min_skew", "MinSkew@K, nats"),
+            ItemColumn("max_skew_chance", "MaxSkew@K expected of a random ranking"),
+            ItemColumn("max_skew_excess", "the difference from it"),
+            ItemColumn("ndkl", "NDKL of the whole ranking"),
+            ItemColumn("ndkl_chance", "NDKL expected of a random ranking"),
+            ItemColumn("left_out", "why the row has no numbers; else null", "text"),
+        ),
+    )
 
     @property
     def settings(self) -> tuple[Any, ...]:

@@ -1,17 +1,6 @@
 """Does a model still judge whether a text follows from a photo after the text was changed?
 
-``benchmark=entailment``: XMAI (Ramshetty et al., 2023), section 4.2 and Table 2. The items, one row
-per method and set, are those of :class:`cfaug.xmai.text_pair_benchmark.TextPairBenchmark` and:
-
-* ``label``: the right answer to the original text, by which both texts are scored, as in the paper;
-* ``image``: digest of the photo's bytes; ``changed``: 1 if the texts differ;
-* ``predicted_original``, ``predicted``: the model's answers to the text before and after;
-* ``accuracy_original``, ``accuracy``: 1 where that is the label; ``accuracy_drop``: the first minus
-  the second;
-* ``p_entailment_original``, ``p_entailment``, ...: probabilities of the three;
-* ``axiom_violations``: for texts that follow and for which the model says so: 1 if its answer to
-  the changed text is contradiction, else 0 (section 4.2: an entailed text that is enriched with
-  what the photo shows should not become a contradiction); null for all others.
+``benchmark=entailment``: XMAI (Ramshetty et al., 2023), section 4.2 and Table 2.
 
 For a source of unchanged hypotheses, such as SNLI-VE itself, the columns and outcomes of changed
 texts are left out.
@@ -28,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemSchema
 from cfaug.core.pixels import content_digest
 from cfaug.core.progress import watch
 from cfaug.core.protocols import EncodesImages, Entailer
@@ -42,6 +32,7 @@ from cfaug.report.items import Items, read_items
 from cfaug.stats.classification import MacroScores, confusion_matrix, macro_scores
 from cfaug.xmai.entailment_items import (
     BEFORE,
+    ENTAILMENT_ITEMS,
     EntailmentItems,
     summarise_entailment,
     write_entailment,
@@ -99,6 +90,7 @@ class Entailment(TextPairBenchmark):
     photos: str | None = None
 
     kind: ClassVar[str] = "entailment"
+    item_schema: ClassVar[ItemSchema] = ENTAILMENT_ITEMS
     needs: ClassVar[type] = Entailer
     question: ClassVar[Question] = "entailment"
     page_files: ClassVar[tuple[str, ...]] = ("entailment.md",)

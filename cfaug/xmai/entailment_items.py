@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
+from cfaug.core.item_schema import ItemColumn
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ENTAILMENT
 from cfaug.report.document import Column, Document, Part, make_part, text_column
@@ -29,7 +30,7 @@ from cfaug.stats.significance import holm
 from cfaug.xmai.text_pair_items import (
     CHANGED,
     KEPT,
-    PAIRS,
+    PAIR_ITEMS,
     UNKNOWN,
     PairedTest,
     TextPairItems,
@@ -42,12 +43,47 @@ FILE = "entailment.md"
 AXIOM = "axiom_violations"
 
 
+ENTAILMENT_ITEMS = PAIR_ITEMS.extend(
+    "a set of a method; without changed texts, a hypothesis",
+    ItemColumn(
+        "label",
+        "the right answer to the original text, by which both are scored",
+        "text",
+        always=True,
+    ),
+    ItemColumn(
+        "label_kept",
+        "whether the right answer is ``kept``, ``changed`` or ``unknown``",
+        "text",
+        always=True,
+    ),
+    ItemColumn("image", "digest of the photo's bytes", "text"),
+    ItemColumn("predicted_original", "the answer to the original text", "text", always=True),
+    ItemColumn("predicted", "the answer to the changed text", "text"),
+    ItemColumn("accuracy_original", "1 if the first is the label, else 0", always=True),
+    ItemColumn("accuracy", "1 if the second is the label, else 0"),
+    ItemColumn("accuracy_drop", "the first minus the second"),
+    *(
+        ItemColumn(f"p_{answer}_original", "probability of this answer to the original text")
+        for answer in ENTAILMENT
+    ),
+    *(
+        ItemColumn(f"p_{answer}", "probability of this answer to the changed text")
+        for answer in ENTAILMENT
+    ),
+    ItemColumn(
+        AXIOM,
+        "for texts that follow, and for which the model says so: 1 if its answer to the changed "
+        "text is contradiction, else 0 (section 4.2); null for others",
+    ),
+)
+"""The items of ``benchmark=entailment``."""
+
+
 class EntailmentItems(TextPairItems):
     """One model's answers to texts before and after methods changed them, and the right answers."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = (
-        *PAIRS, "label", "label_kept", f"predicted{BEFORE}", f"accuracy{BEFORE}",
-    )  # fmt: skip
+    schema = ENTAILMENT_ITEMS
     ASKED_BY = "entailment"
 
     @property

@@ -1,17 +1,7 @@
 """Do texts that a method changed retrieve their photos less well? ``benchmark=insertion``.
 
 XMAI (Ramshetty et al., 2023), section 4.1 and Tables 1, 3 to 6. Each text, before and after, ranks
-the photos by its cosine to them. The items, one row per method and set, have the columns of
-``cfaug.xmai.text_overlap`` and:
-
-* ``image``: digest of the photo's bytes;
-* ``mrr_original``, ``mrr``: reciprocal rank of the photo for the text before and after, among all
-  photos, each counted once, averaged over ties; ``mrr_drop``: the first minus the second;
-  ``rank_original``, ``rank``: 1 + the photos that score higher;
-* ``mrr_original_batches``, ``mrr_batches``, ``mrr_drop_batches``: the same in shuffled batches, see
-  ``cfaug.xmai.insertion``; null for sets in no batch;
-* ``similarity_text``: cosine of the two texts; ``similarity_image_original``,
-  ``similarity_image``: cosine of each with the photo.
+the photos by its cosine to them.
 
 Where it is known which texts are still as true of their photo, ``label_kept`` reports outcomes for
 these alone. If such a text says more than the original, a drop is the model's fault (section 4.1,
@@ -28,6 +18,7 @@ import numpy as np
 from annotated_types import Ge
 
 from cfaug.core.errors import UserError, say
+from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.rng import generator
 from cfaug.core.types import Evaluation
@@ -39,6 +30,7 @@ from cfaug.report.items import Items
 from cfaug.stats.ranking import text_standing
 from cfaug.xmai.text_overlap import OVERLAP, WORDNET, overlap_columns
 from cfaug.xmai.text_pair_benchmark import Metric, TextPairBenchmark
+from cfaug.xmai.text_pair_items import INSERTION_ITEMS
 from cfaug.xmai.text_pairs import TextPairs
 
 if TYPE_CHECKING:
@@ -103,6 +95,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
     page: Positive | None = 60
 
     kind: ClassVar[str] = "insertion"
+    item_schema: ClassVar[ItemSchema] = INSERTION_ITEMS
     needs: ClassVar[type] = DualEncoder
     primary_metrics: ClassVar[tuple[str, ...]] = ("mrr_original", "mrr", "mrr_drop")
 

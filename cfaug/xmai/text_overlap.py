@@ -1,14 +1,6 @@
 """How much of a text do methods preserve? ``benchmark=text_overlap``, which needs no model.
 
-XMAI (Ramshetty et al., 2023), Tables 1, 2, 4 and 5: BLEU-4, METEOR and inserted words. The items,
-one row per method and set:
-
-* ``item``: ``<method>/<set>``; ``cluster``: its photo; ``method``; ``key``: the set's key, by which
-  methods are compared; ``source``: the folder or file, as given;
-* ``kind``: kind of the edit, null if nothing was changed; ``label``: the class, if there is one;
-* ``text_before``, ``text``; ``label_kept``: see ``cfaug.xmai.entailment_sources``;
-* ``bleu``, ``meteor``; ``inserted_words``: their number; ``novel``: 1 if there are any (Table 5,
-  "r/i"); ``changed``: 1 if the texts differ at all ("any").
+XMAI (Ramshetty et al., 2023), Tables 1, 2, 4 and 5: BLEU-4, METEOR and inserted words.
 """
 
 from __future__ import annotations
@@ -26,12 +18,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import NoModel
 from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Evaluation
 from cfaug.data.sources.lists import LISTS
 from cfaug.editing.wordnet import Synonyms
 from cfaug.xmai.text_pair_benchmark import Metric, TextPairBenchmark
+from cfaug.xmai.text_pair_items import OVERLAP_ITEMS
 from cfaug.xmai.text_pairs import (
     TextPairs,
     holds_edited_captions,
@@ -89,6 +83,7 @@ class TextOverlap(TextPairBenchmark):
     synonyms: str | None = WORDNET
 
     kind: ClassVar[str] = "text_overlap"
+    item_schema: ClassVar[ItemSchema] = OVERLAP_ITEMS
     needs: ClassVar[type] = NoModel
     read_with: ClassVar[ReadWith] = {"batch_size": ()}
 

@@ -16,22 +16,83 @@ from typing import ClassVar
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.rng import generator
-from cfaug.core.types import CLUSTER, ITEM
+from cfaug.core.types import CLUSTER
 from cfaug.report.items import ModelItems
 from cfaug.stats.significance import SeedSummary, holm, paired_t, summarise
 from cfaug.stats.stress import DropTest, paired_drop
 
 KEPT, CHANGED, UNKNOWN = "kept", "changed", "unknown"
 """Values of the column ``label_kept``: is the right answer still that of the original text?"""
-PAIRS = (ITEM, CLUSTER, "method", "key", "source", "changed")
-"""Columns of every benchmark of text pairs."""
+ROW = "a set of a method"
+PAIR_ITEMS = ItemSchema(
+    ROW,
+    (
+        ItemColumn("item", "``<method>/<set>``", "text", always=True),
+        ItemColumn("cluster", "the photo of the set", "text", always=True),
+        ItemColumn("method", "the method that changed the text", "text", always=True),
+        ItemColumn("key", "the set's key, by which methods are compared", "text", always=True),
+        ItemColumn("source", "the folder or file, as given", "text", always=True),
+        ItemColumn("kind", "the kind of the edit; null if nothing was changed", "text"),
+        ItemColumn("label", "the label, if there is one: the right answer to the original", "text"),
+        ItemColumn("text_before", "the original text", "text"),
+        ItemColumn("text", "the changed text", "text"),
+        ItemColumn(
+            "label_kept", "whether the right answer is ``kept``, ``changed`` or ``unknown``", "text"
+        ),
+        ItemColumn("changed", "1 if the texts differ at all (Table 5, any)", always=True),
+    ),
+)
+"""The items of every benchmark of texts before and after methods changed them."""
+OVERLAP_ITEMS = PAIR_ITEMS.extend(
+    ROW,
+    ItemColumn("inserted_words", "the number of new words", always=True),
+    ItemColumn("novel", "1 if there are any (Table 5, r/i)", always=True),
+    ItemColumn("bleu", "BLEU-4 against the original", always=True),
+    ItemColumn("meteor", "METEOR against the original"),
+)
+"""The items of ``benchmark=text_overlap``."""
+INSERTION_ITEMS = OVERLAP_ITEMS.extend(
+    ROW,
+    ItemColumn("text_before", "the original text", "text", always=True),
+    ItemColumn("text", "the changed text", "text", always=True),
+    ItemColumn(
+        "label_kept",
+        "whether the right answer is ``kept``, ``changed`` or ``unknown``",
+        "text",
+        always=True,
+    ),
+    ItemColumn("image", "digest of the photo's bytes", "text", always=True),
+    ItemColumn(
+        "mrr_original",
+        "reciprocal rank of its photo for the original text, among all, averaged over ties",
+        always=True,
+    ),
+    ItemColumn("mrr", "the same for the changed text", always=True),
+    ItemColumn("mrr_drop", "the first minus the second", always=True),
+    ItemColumn(
+        "rank_original", "1 + the photos that score higher for the original text", always=True
+    ),
+    ItemColumn("rank", "the same for the changed text", always=True),
+    ItemColumn(
+        "mrr_original_batches", "``mrr_original`` in shuffled batches; null for sets in no batch"
+    ),
+    ItemColumn("mrr_batches", "``mrr`` in these batches"),
+    ItemColumn("mrr_drop_batches", "the first minus the second"),
+    ItemColumn("similarity_text", "cosine of the two texts"),
+    ItemColumn(
+        "similarity_image_original", "cosine of the original text with the photo", always=True
+    ),
+    ItemColumn("similarity_image", "cosine of the changed text with the photo", always=True),
+)
+"""The items of ``benchmark=insertion``."""
 
 
 class TextPairItems(ModelItems):
     """One model's answers to texts before and after methods changed them."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = PAIRS
+    schema: ClassVar[ItemSchema] = PAIR_ITEMS
     ASKED_BY = "insertion"
 
     @cached_property
@@ -116,15 +177,13 @@ class TextPairItems(ModelItems):
 class InsertionItems(TextPairItems):
     """A model's retrieval of the photos of texts before and after, and the texts' similarity."""
 
-    NEEDED = (*PAIRS, "label_kept", "inserted_words", "novel", "mrr_original", "mrr", "mrr_drop",
-              "similarity_image_original", "similarity_image", "bleu", "text_before", "text",
-              "image", "rank_original", "rank")  # fmt: skip
+    schema = INSERTION_ITEMS
 
 
 class OverlapItems(TextPairItems):
     """The similarity of texts before and after, without a model."""
 
-    NEEDED = (*PAIRS, "inserted_words", "novel", "bleu")
+    schema = OVERLAP_ITEMS
     ASKED_BY = "text_overlap"
 
 

@@ -13,7 +13,7 @@ from cfaug.core.rng import generator
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.shards.shards import write_shards
 from cfaug.lance.stress_drops import compare_factors
-from cfaug.lance.stress_items import NEEDED, StressItems
+from cfaug.lance.stress_items import STRESS_ITEMS, StressItems
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items
 from cfaug.shapescapes.domains import STYLES
@@ -53,7 +53,7 @@ def answers(drops: dict[str, float], photos: int = 12) -> StressItems:
         "colour": "a blue ball on the beach", "background": "a red ball at night",
         "domain": "a sketch of a red ball on the beach",
     }  # fmt: skip
-    columns: dict[str, list] = {name: [] for name in NEEDED}
+    columns: dict[str, list] = {one.name: [] for one in STRESS_ITEMS.columns if one.always}
     for photo in range(photos):
         noise = rng.uniform(-0.02, 0.02, 2 + len(drops))
         base = 0.9 + noise[0]

@@ -113,7 +113,7 @@ def test_sets_are_told_apart():
 
 def test_items_of_another_benchmark_are_refused(answers):
     few = {name: answers.items.columns[name] for name in ("item", "cluster", "acc1")}
-    with pytest.raises(UserError, match="own lack set, photo, photos, kind, class"):
+    with pytest.raises(UserError, match="own lack set, photos, kind, class, text"):
         StressItems("m", Items("own", "w", "d", few))
     with pytest.raises(UserError, match="delta=l1 is invalid: choose from absolute, drop"):
         answers.effects_by(delta="l1")

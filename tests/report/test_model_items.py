@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.report.items import Items, ModelItems, write_items
 from cfaug.report.model_pages import read_own, require_same_items
 
@@ -13,7 +14,15 @@ from cfaug.report.model_pages import read_own, require_same_items
 class Own(ModelItems):
     """Answers of a made-up benchmark."""
 
-    NEEDED = ("item", "cluster", "said", "score")
+    schema = ItemSchema(
+        "thing",
+        (
+            ItemColumn("item", "the thing", "text", always=True),
+            ItemColumn("cluster", "its group", "text", always=True),
+            ItemColumn("said", "what was said", "text", always=True),
+            ItemColumn("score", "how well", always=True),
+        ),
+    )
     ASKED_BY = "made_up"
 
 

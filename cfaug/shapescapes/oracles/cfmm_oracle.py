@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -218,7 +217,7 @@ def _ignoring(own: QuestionItems) -> dict[str, Entry]:
     kinds, keys, answers = own.texts("kind"), own.keys, own.texts("answer")
     rows = range(len(own))
     basic = {keys[row]: answers[row] for row in rows if kinds[row] == BASIC}
-    options = [json.loads(text) for text in own.texts("options")]
+    options = [own.parse("options", row) for row in range(len(own))]
     right = np.full(len(own), np.nan)
     for row in rows:
         told = basic.get(keys[row])

@@ -1,0 +1,78 @@
+"""Write docs/items.md: the columns of every benchmark's items, from their schemas.
+
+python tools/item_columns.py        # after a schema changed; a test compares
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from cfaug.core.item_schema import ItemSchema
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "items.md"
+HEAD = """# Items: a model's answer to every test item
+
+`evaluate.py` writes `items/<benchmark>.parquet` beside a run's results, one row for each test item:
+for your own analysis (`pandas.read_parquet`), and for the tests over items
+([statistics](statistics.md)). The mean of a metric's column is the number in `results.jsonl`; a
+value is null where the item does not count. This page is made from the benchmarks themselves
+(`tools/item_columns.py`).
+"""
+
+
+def schemas() -> Iterator[tuple[str, ItemSchema]]:
+    """Yield the value of ``benchmark=``, and the columns of its items."""
+    from cfaug.cfmm.question_items import ANSWER_ITEMS
+    from cfaug.compositional.caption_choice import CaptionChoice
+    from cfaug.compositional.pairs import PairMatching
+    from cfaug.evaluation.classification import Classification
+    from cfaug.evaluation.image_text_matching import Matching
+    from cfaug.evaluation.retrieval import Retrieval
+    from cfaug.lance.quality import CaptionPerplexity, ImageQuality
+    from cfaug.lance.stress_items import STRESS_ITEMS
+    from cfaug.social.attribute_detector import AttributeDetector
+    from cfaug.social.pronouns import PronounResolution
+    from cfaug.social.skew_items import SKEW_ITEMS, SKEW_RANKINGS
+    from cfaug.social.visogender import NeutralRetrieval
+    from cfaug.xmai.entailment_items import ENTAILMENT_ITEMS
+    from cfaug.xmai.text_pair_items import INSERTION_ITEMS, OVERLAP_ITEMS
+
+    yield "`benchmark=retrieval`", Retrieval.item_schema
+    yield "`benchmark=classification`", Classification.item_schema
+    yield "`benchmark=matching`", Matching.item_schema
+    yield "`benchmark=pairs`", PairMatching.item_schema
+    yield "`benchmark=choice`", CaptionChoice.item_schema
+    yield "`benchmark=stress`", STRESS_ITEMS
+    yield "`benchmark=image_quality`", ImageQuality.item_schema
+    yield "`benchmark=caption_perplexity`", CaptionPerplexity.item_schema
+    yield "`benchmark=skew`", SKEW_ITEMS
+    yield "`benchmark=skew`: `rankings/`", SKEW_RANKINGS
+    yield "`benchmark=attribute_detector`", AttributeDetector.item_schema
+    yield "`benchmark=visogender`: resolution", PronounResolution.item_schema
+    yield "`benchmark=visogender`: retrieval", NeutralRetrieval.item_schema
+    yield "`benchmark=insertion`", INSERTION_ITEMS
+    yield "`benchmark=text_overlap`", OVERLAP_ITEMS
+    yield "`benchmark=entailment`", ENTAILMENT_ITEMS
+    yield "`benchmark=vqa`", ANSWER_ITEMS
+
+
+def table(schema: ItemSchema) -> str:
+    """Return the columns of a schema as Markdown."""
+    lines = ["| column | kind | meaning |", "|---|---|---|"]
+    for column in schema.columns:
+        meaning = column.meaning.replace("``", "`").replace("|", "\\|")
+        lines.append(f"| `{column.name}` | {column.kind} | {meaning} |")
+    row = schema.row.removeprefix("a ").removeprefix("an ")
+    if schema.tags:
+        lines += ["", f"Further columns: {schema.tags.replace('``', '`')}."]
+    return "\n".join([f"One row per {row}.", "", *lines, ""])
+
+
+def render() -> str:
+    """Return the page."""
+    return HEAD + "".join(f"\n## {name}\n\n{table(schema)}" for name, schema in schemas())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(), encoding="utf-8")
