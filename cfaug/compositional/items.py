@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError, say, say_once
 from cfaug.core.read_with import FOLDER, ReadWith
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.core.world_source import is_world
-from cfaug.data.sources import detect, importer_of, item_list
+from cfaug.data.sources import find_reader, item_list
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
 from cfaug.data.sources.compositional.item import CATEGORY, RELEASED
 from cfaug.data.sources.row import split_home
@@ -105,10 +105,10 @@ class ItemSource(SourceBenchmark):
 
     def _check_known(self, folder: Path) -> None:
         """Refuse a folder that no reader recognises, saying what it should contain."""
-        if not self.layout or ":" in folder.name or importer_of(folder.resolve()) is not None:
+        if not self.layout or ":" in folder.name:
             return
         try:
-            detect(folder.resolve())
+            find_reader(folder.resolve())
         except UserError as error:
             form = next(one.form for one in FORMS if one.kind == self.form)
             raise UserError(f"{folder} does not hold {form}: {self.layout}") from error

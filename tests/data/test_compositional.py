@@ -157,7 +157,7 @@ def test_winoground_as_parquet(tmp_path: Path) -> None:
 def test_winoground_is_what_it_was_when_it_was_read_as_any_pairs(tmp_path: Path) -> None:
     folder = winoground_parquet(tmp_path / "winoground")
     as_pairs = next(one for one in HUB_SETS if one.kind == "pairs")
-    write_shards(as_pairs.sets(folder), tmp_path / "before")
+    write_shards(as_pairs.open(folder), tmp_path / "before")
     before = open_index(tmp_path / "before", tmp_path / "cache")
     assert open_index(folder, tmp_path / "cache").hash == before.hash
 

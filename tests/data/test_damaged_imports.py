@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
-from cfaug.data.sources import importer_of
+from cfaug.data.sources import find_reader
 from tests.data.making import noise_image, pair
 from tests.data.released import coco_counterfactuals, edit_lines, image, refused
 from tests.properties import examples
@@ -235,5 +235,5 @@ def test_any_json_in_a_shard_of_ours(name: str, value: Any) -> None:
 def test_a_parquet_without_the_columns_of_its_first_file(tmp_path: Path) -> None:
     folder = laid_out(tmp_path / "set", members({}))
     pq.write_table(pa.table({"id": ["b"]}), folder / "more.parquet")
-    assert importer_of(folder) is not None
+    assert find_reader(folder).imported
     refused(folder, "more.parquet", "no column")

@@ -12,7 +12,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
-from cfaug.data.sources import importer_of
+from cfaug.data.sources import find_reader
 from tests.data.making import noise_image
 
 
@@ -193,5 +193,5 @@ def test_an_import_of_classes_alone_is_not_taken_for_one_of_captions(tmp_path, m
 
 def test_which_columns_are_read_is_said(tmp_path):
     hub_with_text(tmp_path / "set/test.parquet", ["a bee flies", "an ant", "two bees"])
-    found = importer_of(tmp_path / "set").describe(tmp_path / "set")
+    found = find_reader(tmp_path / "set").describe(tmp_path / "set")
     assert (found.used, found.unused) == (("image", "label", "text"), ("width",))

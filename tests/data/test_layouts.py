@@ -381,13 +381,13 @@ def test_a_layout_that_cannot_be_read_is_refused_by_a_sentence(
 
 
 def test_what_is_used_of_a_list_is_said(tmp_path: Path) -> None:
-    from cfaug.data.sources import detect, importer_of
+    from cfaug.data.sources import find_reader
 
     listed("image,caption,split,url", "a.png,a dog,train,http")(tmp_path / "x")
-    about = detect(tmp_path / "x").describe(tmp_path / "x")
+    about = find_reader(tmp_path / "x").describe(tmp_path / "x")
     assert (about.used, about.unused) == (("image", "caption"), ("split", "url"))
     hub_parquet_rows(tmp_path / "y")
-    importer = importer_of(tmp_path / "y")
+    importer = find_reader(tmp_path / "y")
     assert importer is not None
     about = importer.describe(tmp_path / "y")
     assert (about.used, about.unused) == (("image", "caption"), ("width",))

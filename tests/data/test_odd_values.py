@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.data.sources import importer_of
+from cfaug.data.sources import find_reader
 from cfaug.data.sources.importing import import_sets
 from tests.data.making import noise_image, pair, write_tar
 from tests.data.test_coco import lay_out_coco, lay_out_karpathy
@@ -171,7 +171,7 @@ def test_what_is_changed_here_is_read_as_it_is(tmp_path: Path) -> None:
     for form, columns in COLUMNS.items():
         (tmp_path / form).mkdir()
         pq.write_table(pa.table(columns), tmp_path / form / "all.parquet")
-        assert importer_of(tmp_path / form) is not None
+        assert find_reader(tmp_path / form).imported
         assert len(open_index(tmp_path / form, tmp_path / "cache")) >= 2
     for name, (lay_out, _, named) in LAYOUTS.items():
         (tmp_path / name / "x").mkdir(parents=True)

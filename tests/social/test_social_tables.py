@@ -339,7 +339,9 @@ def test_other_items_are_refused(runs, tmp_path):
         ("pool_counts", "[0, 0, 0]", "do not add up"), ("top_counts", "null", "not iterable"),
     ):  # fmt: skip
         broken = dict(one.columns) | {name: np.array([text] * len(one), object)}
-        with pytest.raises(UserError, match=f"'race_gender/race/doctor@3' (is|are) invalid.*{said}"):
+        with pytest.raises(
+            UserError, match=f"'race_gender/race/doctor@3' (is|are) invalid.*{said}"
+        ):
             SkewItems("clip", replace(one, columns=broken)).retrieved(0)
 
 

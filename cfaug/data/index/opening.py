@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,12 +28,10 @@ from cfaug.data.sources import (
     Reader,
     Row,
     check_source,
-    detect,
-    importer_of,
+    find_reader,
     split_folder,
     unreadable_error,
 )
-from cfaug.data.sources.compositional import TableImporter
 from cfaug.data.sources.folders import hidden_below
 from cfaug.data.sources.importing import import_folder
 from cfaug.data.sources.row import Description, split_home
@@ -61,19 +60,21 @@ def open_index(
     if reader is not None:
         return _read(path, source, cache, reader)
     path = split_folder(path)
-    importer = importer_of(path)
-    if (path / ABOUT).is_file():
+    try:
+        is_index = path.is_dir() and ABOUT in os.listdir(path)
+    except OSError as error:
+        raise unreadable_error(path, error) from error
+    if is_index:
         return _open_named(path, source)
-    if importer is not None:
-        if isinstance(importer, TableImporter):
-            importer = importer.with_roots(image_roots)
-        folder = import_folder(importer, path, cache)
-        shards = _read(folder, source, cache, detect(folder), (path, importer.form))
-        reading = shards.reading
-        if reading is not None:
-            reading = replace(reading, kind=importer.kind, form=importer.form)
-        return replace(shards, kind=importer.kind, reading=reading)
-    return _read(path, source, cache, detect(path, image_roots))
+    reader = find_reader(path, image_roots)
+    if not reader.imported:
+        return _read(path, source, cache, reader)
+    folder = import_folder(reader, path, cache)
+    shards = _read(folder, source, cache, find_reader(folder), (path, reader.form))
+    reading = shards.reading
+    if reading is not None:
+        reading = replace(reading, kind=reader.kind, form=reader.form)
+    return replace(shards, kind=reader.kind, reading=reading)
 
 
 def _read(
@@ -127,7 +128,7 @@ def _open_named(folder: Path, source: str | Path) -> Index:
 
 def _scan_rows(reader: Reader, path: Path) -> Iterator[Row]:
     try:
-        yield from show_progress(reader.rows(path), reader.files(path), str(path))
+        yield from show_progress(reader.open(path), reader.files(path), str(path))
     except OSError as error:
         raise unreadable_error(path, error) from error
 

@@ -21,25 +21,12 @@ from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.modified_captions import ModifiedPhotos
 from cfaug.data.sources.photo_lists import PhotoList
 from cfaug.data.sources.pix2pix import InstructPix2Pix
-from cfaug.data.sources.released import Importer
 from cfaug.data.sources.row import Reader, Row, split_home
 from cfaug.data.sources.snli_ve import EntailmentParquet, SnliVe
 from cfaug.data.sources.social_counterfactuals import SOCIAL_COUNTERFACTUALS
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
 
-__all__ = [
-    "IMPORTERS",
-    "PAIRED",
-    "READERS",
-    "Importer",
-    "InstructPix2Pix",
-    "Reader",
-    "Row",
-    "detect",
-    "importer_of",
-    "is_photo_list",
-    "split_folder",
-]
+__all__ = ["PAIRED", "READERS", "Reader", "Row", "find_reader", "is_photo_list", "split_folder"]
 
 OWN_SHARDS = OwnShards()
 KARPATHY = Karpathy()
@@ -53,7 +40,16 @@ PHOTO_LISTS: tuple[PhotoList, ...] = (SnliVe(), ModifiedPhotos(), DetectedCaptio
 
 READERS: tuple[Reader, ...] = (
     OWN_SHARDS,
-    *ITEM_LISTS,
+    *ITEM_LISTS,  # Winoground's lines are also COCO-Counterfactuals'
+    *ITEM_TABLES,
+    CocoCounterfactuals(),
+    *HUB_SETS,
+    SOCIAL_COUNTERFACTUALS,
+    ENTAILMENT_PARQUET,
+    LABELLED_PARQUET,
+    CAPTIONED_PARQUET,
+    CifarBinary(),
+    ENCODED_CAPTIONS,
     ClipBenchmark(),
     TarReader(
         "webdataset",
@@ -72,23 +68,9 @@ READERS: tuple[Reader, ...] = (
     SidecarText(),
     ImageFolder(),
 )
-"""In the order in which they are tried; the first that recognises a folder reads it."""
+"""In the order in which they are tried; the first that recognises a folder opens it."""
 
-IMPORTERS: tuple[Importer, ...] = (
-    *ITEM_TABLES,
-    CocoCounterfactuals(),
-    *HUB_SETS,
-    SOCIAL_COUNTERFACTUALS,
-    ENTAILMENT_PARQUET,
-    LABELLED_PARQUET,
-    CAPTIONED_PARQUET,
-    CifarBinary(),
-    ENCODED_CAPTIONS,
-)
-"""Forms that are imported into shards on first use; tried before the readers."""
-
-
-PAIRED: tuple[Reader | Importer, ...] = (
+PAIRED: tuple[Reader, ...] = (
     OWN_SHARDS,
     ModifiedPhotos(),
     PairedFolders(),
@@ -100,20 +82,6 @@ PAIRED: tuple[Reader | Importer, ...] = (
     InstructPix2Pix(),
 )
 """Forms of counterfactual sets, for the error that lists them."""
-
-
-def importer_of(path: Path) -> Importer | None:
-    """Return the importer of a folder, or ``None`` if the folder is read in place."""
-    try:
-        if path.is_dir():
-            os.listdir(path)  # otherwise an unreadable folder would look like a missing file
-            if OWN_SHARDS.recognises(path):
-                return None
-            if any(one.recognises(path) for one in ITEM_LISTS):
-                return None  # Winoground's lines are also COCO-Counterfactuals'
-        return next((one for one in IMPORTERS if one.recognises(path)), None)
-    except OSError as error:
-        raise unreadable_error(path, error) from error
 
 
 def check_source(path: Path, image_roots: Sequence[Path] = ()) -> None:
@@ -137,16 +105,9 @@ def split_folder(path: Path) -> Path:
     unchanged.
     """
     home, split = split_home(path)
-    if split is None or not home.is_dir() or KARPATHY.selects(path):
+    if split is None or not home.is_dir() or KARPATHY.recognises(path):
         return path
-    selected = (
-        any(one.selects(path) for one in PHOTO_LISTS)
-        or LABELLED_PARQUET.selects(path)
-        or CAPTIONED_PARQUET.selects(path)
-        or ENTAILMENT_PARQUET.selects(path)
-        or any(one.selects(path) for one in ITEM_TABLES)
-        or any(one.selects(path) for one in ITEM_LISTS)
-    )
+    selected = not path.exists() and any(one.reads(path) for one in READERS)
     if selected and not (home / split).is_dir():
         return path
     if not split or not (home / split).is_dir():
@@ -159,43 +120,32 @@ def split_folder(path: Path) -> Path:
 
 def is_photo_list(path: Path) -> bool:
     """Return whether a file is a list about photos that is a source itself, such as SNLI-VE's."""
-    selected = any(one.selects(path) for one in PHOTO_LISTS) or ENCODED_CAPTIONS.selects(path)
-    return path.is_file() and selected
+    return path.is_file() and any(one.recognises(path) for one in (*PHOTO_LISTS, ENCODED_CAPTIONS))
 
 
-def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
+def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     """Return the reader of a folder.
 
     Args:
-        path: the folder, or a list that can be named as a source.
+        path: the folder, ``FOLDER:SPLIT``, or a list that can be named as a source.
         image_roots: absolute folders, besides the list's own, in which a list may name images.
     """
     try:
-        if path.is_dir() and OWN_SHARDS.recognises(path):
-            return OWN_SHARDS
-        if KARPATHY.selects(path):
-            return KARPATHY
-        for photo_list in PHOTO_LISTS:
-            if photo_list.selects(path):
-                return type(photo_list)(image_roots)
-        if (items := item_list(path)) is not None:
-            return items.with_roots(image_roots)
-        if path.is_file():
-            for reader in READERS:
-                if isinstance(reader, CaptionList) and reader.recognises(path):
-                    return type(reader)(image_roots)
+        if path.is_dir():
+            os.listdir(path)  # otherwise an unreadable folder would look like a missing file
+        found = next((one for one in READERS if one.reads(path)), None)
+        if isinstance(found, ItemList):
+            found = item_list(path)
+        if found is None and path.is_file():
             raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
-        if not path.is_dir():
+        if found is None and not path.is_dir():
             raise UserError(f"there is no folder {path}")
-        os.listdir(path)  # otherwise an unreadable folder would look like a missing file
-        _refuse_saved(path)
-        for reader in READERS:
-            if isinstance(reader, SidecarText):  # neither it nor the next one reads a list
-                check_one_list(path, unnamed_lists(path))
-            if reader.recognises(path):
-                if isinstance(reader, CaptionList | PhotoList):
-                    return type(reader)(image_roots)
-                return reader
+        if found is None or not (found.imported or isinstance(found, OwnShards | ItemList)):
+            _refuse_saved(path)
+        if found is None or isinstance(found, SidecarText | ImageFolder):  # they read no list
+            check_one_list(path, unnamed_lists(path))
+        if found is not None:
+            return found.with_roots(image_roots)
     except OSError as error:
         raise unreadable_error(path, error) from error
     if images := len(images_below(path)):
@@ -207,10 +157,7 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
             ".txt beside each image, or lay the images of each class in a folder of their own. "
             "docs/data.md lists every form that is read"
         )
-    every = dict.fromkeys(
-        [one.description for one in READERS] + [one.description for one in IMPORTERS]
-    )
-    forms = "\n".join(f"  {one}" for one in every)
+    forms = "\n".join(f"  {one}" for one in dict.fromkeys(one.description for one in READERS))
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
 

@@ -15,6 +15,7 @@ from cfaug.data.sources.folders import file_digest, images_below, locate, sideca
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     Row,
     caption,
     captions,
@@ -63,7 +64,7 @@ class ListedSet:
                 )
 
 
-class CaptionList:
+class CaptionList(Reader):
     """A csv, tsv, jsonl, json or parquet with a column for the image and one for its caption.
 
     Lines that name the same image are captions of one photo. A line that also has a
@@ -77,6 +78,7 @@ class CaptionList:
         image_roots: absolute folders, besides the list's own, in which it may name images.
     """
 
+    has_parts = True
     kind = "caption_list"
     form = "a list of images and captions"
     description = (
@@ -86,6 +88,10 @@ class CaptionList:
 
     def __init__(self, image_roots: Sequence[Path] = ()) -> None:
         self.image_roots = tuple(image_roots)
+
+    def with_roots(self, image_roots: Sequence[Path]) -> CaptionList:
+        """Return a reader of lists that may name images in these folders."""
+        return type(self)(image_roots)
 
     def recognises(self, path: Path) -> bool:
         """Return whether the path is a list, or a folder with one."""
@@ -107,7 +113,7 @@ class CaptionList:
         """Return the list's and every image's name, size and time."""
         return files_identity([self._list(path), *self.files(path)])
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the rows, with the captions of an image and the members of a set adjacent.
 
         Photos and sets are in the order in which the list first names them.
@@ -272,7 +278,7 @@ Texts = dict[str, tuple[str, str]]
 """(caption, place) by the name of an image without its extension."""
 
 
-class PairedFolders:
+class PairedFolders(Reader):
     """``original/a.jpg`` and ``counterfactual/a.jpg`` are a pair; also real/ and cf/ and the like.
 
     The captions are beside the images, in a ``.txt`` each or a list in either folder; or in a list
@@ -309,7 +315,7 @@ class PairedFolders:
         texts = [text for image in images if (text := image.with_suffix(".txt")).is_file()]
         return files_identity([*(one for one in lists if one is not None), *texts, *images])
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the original and the counterfactual of every pair, by name."""
         sides = self._known(path)
         images = [_by_name(side, images_below(side)) for side in sides]

@@ -22,7 +22,7 @@ from cfaug.data.sources.caption_list import with_negatives
 from cfaug.data.sources.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
 from cfaug.data.sources.lists import parse_json
 from cfaug.data.sources.parquet import (
-    ParquetImporter,
+    ParquetSets,
     Record,
     column_names,
     holds_images,
@@ -36,6 +36,7 @@ from cfaug.data.sources.row import (
     NEGATIVES,
     Description,
     ErrorCollector,
+    Reader,
     caption,
     captions,
     clean_key,
@@ -49,9 +50,11 @@ SPLIT = re.compile(
 )
 
 
-class CaptionedParquet:
+class CaptionedParquet(Reader):
     """Reads images with captions, and sets of them, by the names of the columns."""
 
+    imported = True
+    has_parts = True
     kind = "captioned_parquet"
     form = "parquet of images and captions"
     description = (
@@ -67,10 +70,6 @@ class CaptionedParquet:
         plain = {name.lower() for name in column_names(files[0])}
         return bool(names) and _is_captioned(plain)
 
-    def selects(self, path: Path) -> bool:
-        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and not itself a folder."""
-        return ":" in path.name and not path.exists() and self.recognises(path)
-
     def describe(self, path: Path) -> Description:
         """Return which columns are read."""
         columns = self._columns(split_files(path)[0])
@@ -82,7 +81,7 @@ class CaptionedParquet:
         self._columns(files[0])
         return files_identity(files)
 
-    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the sets: the captions of each photo, and the members of each set."""
         files, errors = split_files(path), ErrorCollector()
         columns = self._columns(files[0])
@@ -304,7 +303,7 @@ def rebuild_set(
 
 PAIR_COLUMNS = ("id", "image_0", "image_1", "caption_0", "caption_1")
 HUB_SETS = (
-    ParquetImporter(
+    ParquetSets(
         "pairs",
         "parquet of pairs",
         "*.parquet with id, image_0, image_1, caption_0, caption_1 (pairs on the Hub)",
@@ -313,7 +312,7 @@ HUB_SETS = (
         build_pair,
         also=("about",),
     ),
-    ParquetImporter(
+    ParquetSets(
         "members",
         "parquet of counterfactual sets",
         "*.parquet with id, member, image, caption, about (sets of any size, ours)",

@@ -33,6 +33,7 @@ from cfaug.data.sources.row import (
     NAMED_AT_ONCE,
     Description,
     ErrorCollector,
+    Reader,
     Row,
     caption,
     class_caption,
@@ -65,7 +66,7 @@ SAMPLE = 20
 """Number of images whose names are searched in a list."""
 
 
-class ImageFolder:
+class ImageFolder(Reader):
     """A folder per class; the class name is the label, and "a photo of a {c}" the caption.
 
     If all of them are in one more folder, such as Caltech-101's ``101_ObjectCategories/``, its name
@@ -97,7 +98,7 @@ class ImageFolder:
         captions = sorted({class_caption(_top(image, home)) for image in images})
         return [captions, *files_identity([*_lists(path, home), *images])]
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield every image with its class."""
         errors, images = ErrorCollector(), images_below(path)
         home = _class_home(path, images)
@@ -173,7 +174,7 @@ def _class_home(path: Path, images: list[Path]) -> Path:
     return path
 
 
-class Food101:
+class Food101(Reader):
     """Food-101 as released: the images listed in ``meta/test.txt``, a folder per class.
 
     The source is the archive's folder ``food-101``, or the folder into which it was unpacked.
@@ -199,7 +200,7 @@ class Food101:
         """Return name, size and time of the list and of every image."""
         return files_identity([self._known(path) / FOOD_TEST, *self.files(path)])
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the images of the test split with their classes, in the list's order."""
         home, errors = self._known(path), ErrorCollector()
         lines = (home / FOOD_TEST).read_text(encoding="utf-8").splitlines()
@@ -264,7 +265,7 @@ class LabelList(CaptionList):
             used.update(dict.fromkeys(_columns(record, where)))
         return replace(Description.of_columns(used, there), left_out=tuple(other_lists(path)))
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield every image with its class."""
         errors, sets = ErrorCollector(), self._sets(path)
         labels = {one.members[0][1] for one in sets}

@@ -19,6 +19,7 @@ from cfaug.data.sources.released import text_field
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     Row,
     caption,
     clean_key,
@@ -30,7 +31,7 @@ COCO_NAME = re.compile(r"(?:COCO_(?:train|val|test)\d{4}_)?(\d{12})")
 """Names of photo files without extension; the number is the photo's id."""
 
 
-class Coco:
+class Coco(Reader):
     """Captions and images of one split; a set is a photo with its captions, in the file's order.
 
     The group is the photo's id, as in COCO-Counterfactuals, so that no split separates them. Photos
@@ -58,7 +59,7 @@ class Coco:
         annotations, images = self._known(path)
         return files_identity([annotations, *images_below(images)])
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the captions of each photo together, photos in the order of ``images``."""
         annotations, folder = self._known(path)
         errors = ErrorCollector()
@@ -171,13 +172,14 @@ IMAGES = ("images", "flickr30k-images", "flickr30k_images", "train2014", "val201
 """Folders of images; if none of them exists, images may be anywhere below."""
 
 
-class Karpathy:
+class Karpathy(Reader):
     """Captions and images of one split, or several joined by ``+``; a set is a photo.
 
     The group is the COCO id if there is one, as in other sources of COCO, otherwise the file's name
     with its extension: Flickr30k's names are numbers too, some of them equal to COCO ids.
     """
 
+    has_parts = True
     kind = "karpathy"
     form = "a split of Karpathy's"
     description = "dataset_NAME.json beside its images (Karpathy's splits; name it FOLDER:test)"
@@ -185,10 +187,6 @@ class Karpathy:
     def recognises(self, path: Path) -> bool:
         """Return whether there is a list, with or without a named split."""
         return self._list(_home(path)[0]) is not None
-
-    def selects(self, path: Path) -> bool:
-        """Return whether this is ``FOLDER:SPLIT`` of a folder with a list, not itself a folder."""
-        return ":" in path.name and not path.exists() and self.recognises(path)
 
     def files(self, path: Path) -> list[Path]:
         """Return every image, of any split."""
@@ -207,7 +205,7 @@ class Karpathy:
         assert file is not None
         return [split, *files_identity([file, *self.files(path)])]
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the rows with the captions of each photo adjacent, in the list's order."""
         home, named = _home(path)
         file = self._list(home)

@@ -28,7 +28,14 @@ from cfaug.data.sources.released import (
     require_image,
     text_field,
 )
-from cfaug.data.sources.row import Description, ErrorCollector, caption, clean_key, files_identity
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Reader,
+    caption,
+    clean_key,
+    files_identity,
+)
 
 LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
 COLUMNS = ("id", "caption_0", "caption_1", "image_0", "image_1")
@@ -41,9 +48,10 @@ DAMAGE = (
 PHOTO = re.compile(r"(\d+)_\d+(?:_img_\d+)?")
 
 
-class CocoCounterfactuals:
+class CocoCounterfactuals(Reader):
     """The released list and zip, in the folder itself or in its ``data/``."""
 
+    imported = True
     kind = "coco_counterfactuals"
     form = "COCO-Counterfactuals"
     description = "examples.jsonl and images.zip (COCO-Counterfactuals)"
@@ -66,7 +74,7 @@ class CocoCounterfactuals:
         files = [images] if images.is_file() else visible_files((home / UNPACKED).iterdir())
         return files_identity([home / LIST, *files])
 
-    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield a set of two members for each line.
 
         The group is the COCO photo, so that no split separates a pair from its photo.

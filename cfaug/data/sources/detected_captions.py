@@ -38,6 +38,7 @@ from cfaug.data.sources.released import MAX_BYTES, require_image
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     Row,
     caption,
     clean_key,
@@ -155,7 +156,7 @@ class DetectedCaptions(PhotoList):
         count = self._duplicates
         return (f"{count:,} duplicated caption{'s' * (count != 1)}",) if count else ()
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the captions of each photo together, photos as the list first names them."""
         errors = ErrorCollector()
         photos: dict[str, tuple[str, DetectedCaption, list[PhotoText]]] = {}
@@ -190,12 +191,14 @@ def _key(group: str) -> str:
     return photo_key(group) if group.isdigit() else clean_key(str(PurePath(group).with_suffix("")))
 
 
-class EncodedCaptions:
+class EncodedCaptions(Reader):
     """Captions with detections, the photo as base64 in each line: imported into shards.
 
     Adjacent lines with the same photo are a set.
     """
 
+    imported = True
+    has_parts = True
     kind = "encoded_captions"
     form = "captions with objects and attributes, photos in the list"
     description = (
@@ -209,10 +212,6 @@ class EncodedCaptions:
         """Return whether the path is such a list, or a folder with one or several."""
         return self._list.recognises(path)
 
-    def selects(self, path: Path) -> bool:
-        """Return whether the path is such a list itself."""
-        return self._list.selects(path)
-
     def describe(self, path: Path) -> Description:
         """Return which columns are read."""
         return self._list.describe(path)
@@ -221,7 +220,7 @@ class EncodedCaptions:
         """Return the list's name, size and time."""
         return files_identity([self._list.list_of(path)])
 
-    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the captions of each photo together."""
         errors = ErrorCollector()
         together = groupby(self._list.records(self._list.list_of(path)), lambda r: _photo(r[1]))

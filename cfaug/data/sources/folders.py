@@ -15,6 +15,7 @@ from cfaug.core.safety.addresses import ADDRESS, without_secrets
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     Row,
     caption,
     clean_key,
@@ -168,7 +169,7 @@ def locate(
     )
 
 
-class SidecarText:
+class SidecarText(Reader):
     """A ``.txt`` beside each image with a caption on each line; each image is a group."""
 
     kind = "sidecar_text"
@@ -196,7 +197,7 @@ class SidecarText:
             [folder / name for folder, images, texts in walk(path) for name in (*images, *texts)]
         )
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the lines beside each image."""
         errors = ErrorCollector()
         for image in images_below(path):

@@ -24,7 +24,7 @@ from cfaug.data.shards.shards import (
     summarise,
     write_shards,
 )
-from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable_error
+from cfaug.data.sources import READERS, InstructPix2Pix, Reader, unreadable_error
 from cfaug.data.sources.tars import IMPORTED
 
 FORMAT = 2
@@ -40,27 +40,28 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
     path = Path(folder).expanduser().resolve()
     if not path.is_dir():
         raise UserError(f"there is no folder {path}")
-    importer, in_place = importer_of(path), InstructPix2Pix()
     try:
-        if importer is not None:
-            return importer.sets(path)
-        if in_place.recognises(path):
-            return in_place.sets(path)
+        reader = next((one for one in READERS if one.reads(path)), None)
+        if isinstance(reader, InstructPix2Pix):
+            return reader.sets(path)
+        if reader is not None and reader.imported:
+            return reader.open(path)
         if list_complete(path):
             return read_sets(path)
     except OSError as error:
         raise unreadable_error(path, error) from error
-    forms = "\n".join(f"  {one.description}" for one in (*IMPORTERS, in_place))
+    known = (one for one in READERS if one.imported or isinstance(one, InstructPix2Pix))
+    forms = "\n".join(f"  {one.description}" for one in known)
     raise UserError(f"{path} has no sets in a known form; it should hold one of\n{forms}")
 
 
-def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
+def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
     """Return the shards of a released folder, writing them unless they exist for this content."""
     try:
-        identity = importer.identity(path)
+        identity = reader.identity(path)
     except OSError as error:
         raise unreadable_error(path, error) from error
-    about = json.dumps([FORMAT, importer.kind, str(path), identity], sort_keys=True)
+    about = json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True)
     folder = (
         cache.expanduser().resolve() / f"imported-{hashlib.sha256(about.encode()).hexdigest()[:32]}"
     )
@@ -70,11 +71,11 @@ def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
         say(f"the shards of {path} in {folder} are damaged: they are made again")
     try:
         with whole_folder(folder, _whole) as temporary:
-            sets = watch(importer.sets(path), f"importing {path}", None, "sets")
+            sets = watch(reader.open(path), f"importing {path}", None, "sets")
             if not write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)["sets"]:
                 raise UserError(f"{path} holds no set: its files have no rows; fetch them again")
             # Called last, after all content has been read.
-            write_json(temporary / IMPORTED, asdict(importer.describe(path)))
+            write_json(temporary / IMPORTED, asdict(reader.describe(path)))
     except OSError as error:
         raise UserError(
             f"the shards of {path} cannot be kept in {folder.parent}: {error}; free some space "

@@ -26,6 +26,7 @@ from cfaug.data.sources.parquet import column_names, image_of, open_parquet, par
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     captions,
     class_caption,
     files_identity,
@@ -73,7 +74,7 @@ class _Columns:
         return [name for name in (self.image, self.label, self.text) if name is not None]
 
 
-class LabelledParquet:
+class LabelledParquet(Reader):
     """Parquet of an image and a class a row, in the folder, its ``data/`` or its only folder.
 
     A column of captions (texts or lists of texts) gives the captions, and the class becomes the
@@ -81,6 +82,8 @@ class LabelledParquet:
     for ImageNet, whose names there are lists of synonyms, by WordNet ids.
     """
 
+    imported = True
+    has_parts = True
     kind = "labelled_parquet"
     form = "parquet of images with class labels"
     description = "*.parquet with image (or img) and label (or fine_label): classes on the Hub"
@@ -97,10 +100,6 @@ class LabelledParquet:
         names = column_names(parquet_files(homes[0])[0])
         found = bool(_first(IMAGE_COLUMNS, names) and _first(LABEL_COLUMNS, names))
         return found and (split is None or _first(CAPTION_COLUMNS, names) is None)
-
-    def selects(self, path: Path) -> bool:
-        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and not itself a folder."""
-        return ":" in path.name and not path.exists() and self.recognises(path)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the split's files, and the column of captions."""
@@ -122,7 +121,7 @@ class LabelledParquet:
             columns, left_out=tuple(f"its split {name}, {path}:{name}" for name in names)
         )
 
-    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the image of each row."""
         files, errors = _test_files(path), ErrorCollector()
         columns = _columns(files[0])
@@ -246,13 +245,14 @@ CIFAR_FOLDERS = ("", "cifar-10-batches-bin", "cifar-100-binary")
 """Folders of the files: the folder itself, or those in the archives."""
 
 
-class CifarBinary:
+class CifarBinary(Reader):
     """The test split of CIFAR-10 or CIFAR-100 in their binary version.
 
     https://www.cs.toronto.edu/~kriz/cifar.html: a record is the label (CIFAR-100: the coarse, then
     the fine one) and 3,072 bytes of red, green and blue, row by row.
     """
 
+    imported = True
     kind = "cifar_binary"
     form = "CIFAR's binary files"
     description = (
@@ -272,7 +272,7 @@ class CifarBinary:
         home, layout = self._known(path)
         return files_identity([home / layout.test, home / layout.names])
 
-    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield every test image as PNG."""
         home, layout = self._known(path)
         file = home / layout.test

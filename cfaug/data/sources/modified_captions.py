@@ -125,7 +125,7 @@ class ModifiedPhotos(PhotoList):
         """Return phrases with the numbers of duplicated rows and of rows without a text."""
         return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the text and the modified text of each row of the list, in its order."""
         found, errors, empty = read_modified_captions(self.list_of(path)), ErrorCollector(), 0
         digests: dict[Path, Digest] = {}

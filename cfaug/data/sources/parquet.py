@@ -15,7 +15,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, visible_files
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.sources.released import require_image
-from cfaug.data.sources.row import Description, ErrorCollector, files_identity
+from cfaug.data.sources.row import Description, ErrorCollector, Reader, files_identity
 
 ROWS_AT_ONCE = 16
 PENDING_BYTES = 2 * 2**30
@@ -30,8 +30,8 @@ DAMAGE = (OSError, ValueError, KeyError, OverflowError)
 Record = tuple[str, dict[str, Any]]
 
 
-class ParquetImporter:
-    """An importer of parquet files with certain columns, in the folder itself or its ``data/``.
+class ParquetSets(Reader):
+    """A reader of parquet files with certain columns, in the folder itself or its ``data/``.
 
     Args:
         kind: the kind of the source, in its index.
@@ -42,6 +42,8 @@ class ParquetImporter:
         path_name: a function that returns a part of a set's name from the path of a row's image, or
             ""; ``None`` for no such part.
     """
+
+    imported = True
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class ParquetImporter:
         """Return names, sizes and times of the files."""
         return files_identity(parquet_files(path))
 
-    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield every set as soon as its last row is read."""
         errors = ErrorCollector()
         for rows in self._group_rows(path) if self._set_columns else self._single(path):

@@ -20,7 +20,7 @@ from cfaug.core.files import check_link, visible_files
 from cfaug.core.pixels import Digest
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, images_below, locate
 from cfaug.data.sources.lists import LONGEST_LINE, Record, list_records
-from cfaug.data.sources.row import Description, Row, files_identity
+from cfaug.data.sources.row import Description, Reader, Row, files_identity
 
 ENDINGS = (".csv", ".jsonl", ".tsv")
 """Extensions of such lists, which are all read line by line."""
@@ -44,13 +44,14 @@ class PhotoText:
     edited: bool = False
 
 
-class PhotoList:
+class PhotoList(Reader):
     """A reader of one form of such lists; a subclass recognises the form and yields the rows.
 
     Args:
         image_roots: absolute folders, besides the list's own, in which photos may lie.
     """
 
+    has_parts = True
     kind: str
     form: str
     description: str
@@ -58,16 +59,20 @@ class PhotoList:
     def __init__(self, image_roots: Sequence[Path] = ()) -> None:
         self.image_roots = tuple(image_roots)
 
+    def with_roots(self, image_roots: Sequence[Path]) -> PhotoList:
+        """Return a reader of lists that may name photos in these folders."""
+        return type(self)(image_roots)
+
     def is_form(self, record: Mapping[str, Any]) -> bool:
         """Return whether the first record of a list has this form."""
         raise NotImplementedError
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield every text with its photo, with the texts of a set adjacent."""
         raise NotImplementedError
 
     def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return phrases about content of the list that is not read; called after ``rows``."""
+        """Return phrases about content of the list that is not read; called after ``open``."""
         raise NotImplementedError
 
     def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -77,10 +82,6 @@ class PhotoList:
     def recognises(self, path: Path) -> bool:
         """Return whether the path is such a list, or a folder with one or more."""
         return bool(self.lists(path))
-
-    def selects(self, path: Path) -> bool:
-        """Return whether the path is itself such a list."""
-        return path.is_file() and self.recognises(path)
 
     def lists(self, path: Path) -> list[Path]:
         """Return the lists of a folder, or the path if it is itself a list."""

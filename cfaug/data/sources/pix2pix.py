@@ -26,6 +26,7 @@ from cfaug.data.sources.released import require_image
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     Row,
     caption,
     clean_key,
@@ -68,7 +69,7 @@ class _Set:
         return clean_key(f"{self.prompt.name}-{self.seed}")
 
 
-class InstructPix2Pix:
+class InstructPix2Pix(Reader):
     """A folder of prompts and their kept candidates; each candidate is a set."""
 
     kind = "instruct_pix2pix"
@@ -94,7 +95,7 @@ class InstructPix2Pix:
         texts = [path / SEEDS, *(f / name for f in folders for name in (PROMPT, METADATA))]
         return files_identity([*(text for text in texts if text.is_file()), *images])
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the members of every set, in the order of the folders and seeds."""
         errors = ErrorCollector()
         for one in self._sets(path, errors):

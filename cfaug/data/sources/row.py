@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import Digest
@@ -85,38 +85,55 @@ class Description:
         )
 
 
-class Reader(Protocol):
-    """A reader of one form of data.
+class Reader:
+    """One form of data: how it is recognised, and what it yields when opened.
+
+    A form whose images are files, or ranges of bytes of files, is read in place, as ``Row``s.
+    One whose images lie inside a zip or a parquet file is imported into shards on first use: it
+    yields ``CounterfactualSet``s, with their images.
 
     Attributes:
         kind: the name of the reader in an index.
         form: the name of the form in reports: "112 images read as FORM".
         description: the content of a folder of this form, for the error that lists the forms.
+        imported: whether it yields sets, which are imported into shards.
+        has_parts: whether a part of such a folder can be named, ``FOLDER:SPLIT`` or one of its
+            lists; ``recognises`` and ``open`` then take it as well.
     """
 
     kind: str
     form: str
     description: str
+    imported: ClassVar[bool] = False
+    has_parts: ClassVar[bool] = False
 
     def recognises(self, path: Path) -> bool:
-        """Return whether a folder has this form, by its file names alone."""
-        ...
+        """Return whether a folder has this form, by names of files and columns alone."""
+        raise NotImplementedError
+
+    def reads(self, path: Path) -> bool:
+        """Return whether this is a folder of this form, or a part of one."""
+        return (self.has_parts or path.is_dir()) and self.recognises(path)
+
+    def with_roots(self, image_roots: Sequence[Path]) -> Reader:
+        """Return this reader with further absolute folders, in which a list may name images."""
+        return self
 
     def files(self, path: Path) -> list[Path]:
         """Return the files with the images, in the order of reading."""
-        ...
+        return []
 
     def describe(self, path: Path) -> Description:
-        """Return what is read from a folder and what is not; called once, at the scan."""
-        ...
+        """Return what is read from a folder and what is not; called once, after ``open``."""
+        return Description()
 
     def identity(self, path: Path) -> Any:
         """Return JSON that changes whenever the content may have changed."""
-        ...
+        raise NotImplementedError
 
-    def rows(self, path: Path) -> Iterator[Row]:
-        """Yield every pair, or raise UserError naming the invalid example."""
-        ...
+    def open(self, path: Path) -> Iterator[Any]:
+        """Yield every row or set, or raise UserError naming the invalid example."""
+        raise NotImplementedError
 
 
 class ErrorCollector:

@@ -32,6 +32,7 @@ from cfaug.data.sources.released import text_field
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     Row,
     caption,
     clean_key,
@@ -86,10 +87,6 @@ class SnliVe(PhotoList):
         files = super().lists(path.with_name(folder)) if folder else []
         return [file for file in files if file.stem.rpartition("_")[2] == split]
 
-    def selects(self, path: Path) -> bool:
-        """Return whether the path is a split of a folder, or a file."""
-        return not path.is_dir() and self.recognises(path)
-
     def list_of(self, path: Path) -> Path:
         """Return the file to read."""
         files = self.lists(path)
@@ -112,7 +109,7 @@ class SnliVe(PhotoList):
         """Return the numbers of lines without a gold label, and of repeated lines."""
         return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the hypotheses of each photo together, photos as the list first names them."""
         errors = ErrorCollector()
         for name, (where, texts) in self._photos(path).items():
@@ -179,9 +176,11 @@ IMAGE, HYPOTHESIS, LABEL, FILE = "image", "hypothesis", "label", "filename"
 NO_LABEL = (-1, None, UNDECIDED)
 
 
-class EntailmentParquet:
+class EntailmentParquet(Reader):
     """Reads images with hypotheses; adjacent rows with the same image are a set."""
 
+    imported = True
+    has_parts = True
     kind = "entailment_parquet"
     form = "parquet of images, hypotheses and labels"
     description = "*.parquet with image, hypothesis, label, and premise (SNLI-VE on the Hub)"
@@ -194,10 +193,6 @@ class EntailmentParquet:
         files = parquet_files(split_home(path)[0])
         return bool(files) and {IMAGE, HYPOTHESIS, LABEL} <= set(column_names(files[0]))
 
-    def selects(self, path: Path) -> bool:
-        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
-        return ":" in path.name and not path.exists() and self.recognises(path)
-
     def describe(self, path: Path) -> Description:
         """Return which columns are read, and the number of rows without a label."""
         used = (IMAGE, HYPOTHESIS, LABEL, PREMISE, FILE)
@@ -209,7 +204,7 @@ class EntailmentParquet:
         """Return names, sizes and times of the split's files."""
         return files_identity(split_files(path))
 
-    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the hypotheses of each image together."""
         files, errors, self._undecided = split_files(path), ErrorCollector(), 0
         classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, LABEL)

@@ -16,7 +16,7 @@ from cfaug.core.types import CounterfactualSet, Member
 from cfaug.core.words import right_articles
 from cfaug.data.sources.captioned_parquet import rebuild_set
 from cfaug.data.sources.lists import parse_json
-from cfaug.data.sources.parquet import ParquetImporter, Record, image_of
+from cfaug.data.sources.parquet import ParquetSets, Record, image_of
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.row import caption, clean_key
 
@@ -37,8 +37,8 @@ READER = 3
 for all members from the caption of the first."""
 
 
-class SocialImporter(ParquetImporter):
-    """The importer, with a version number, because its output differs from that of earlier ones."""
+class SocialCounterfactuals(ParquetSets):
+    """The reader, with a version number, because its output differs from that of earlier ones."""
 
     def identity(self, path: Any) -> Any:
         """Return names, sizes and times of the files, and the number of this reader."""
@@ -154,7 +154,7 @@ def _rebuild(rows: list[Record]) -> CounterfactualSet:
     return rebuild_set([(where, record, None) for _, where, record, _ in known], named, about)
 
 
-SOCIAL_COUNTERFACTUALS = SocialImporter(
+SOCIAL_COUNTERFACTUALS = SocialCounterfactuals(
     "social_counterfactuals",
     "SocialCounterfactuals",
     "*.parquet with image, caption, counterfactual_set, a1, a2 (SocialCounterfactuals)",

@@ -23,6 +23,7 @@ from cfaug.data.sources.row import (
     NEGATIVES,
     Description,
     ErrorCollector,
+    Reader,
     Row,
     caption,
     class_caption,
@@ -38,7 +39,7 @@ GROUPS = ("group", "source_id", "image_id")
 """Fields of a sample's json for its group; the first existing one is used, or else the key."""
 
 
-class TarReader:
+class TarReader(Reader):
     """A reader of the samples in a folder of tars.
 
     Args:
@@ -87,7 +88,7 @@ class TarReader:
                 return make_distinct([line.strip() for line in lines])
         return None
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the pairs of every tar."""
         classes, errors = self.class_names(path), ErrorCollector()
         self._hidden = Counter[str]()  # of the last scan, as it is described
@@ -223,7 +224,7 @@ class OwnShards(TarReader):
         return [tar for tar, _ in list_complete(path)]
 
     def describe(self, path: Path) -> Description:
-        """Return the importer's description; for other shards, the unfinished ones."""
+        """Return the description of the import; for other shards, the unfinished ones."""
         file = path / IMPORTED
         if not file.is_file():
             return Description(left_out=tuple(list_unfinished(path)))

@@ -21,6 +21,7 @@ from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     Row,
     caption,
     clean_key,
@@ -190,7 +191,7 @@ def find_photos(folder: Path) -> dict[str, Path]:
     return found
 
 
-class VisoGenderPhotos:
+class VisoGenderPhotos(Reader):
     """A folder of photos with VisoGender's annotations, which become columns of its index.
 
     Args:
@@ -243,7 +244,7 @@ class VisoGenderPhotos:
     def _asked(self) -> list[Annotation]:
         return [one for one in self._annotations if one.is_labelled]
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield a row for each annotated photo, its caption with the neutral pronoun."""
         photos, asked = find_photos(path), self._asked()
         if not asked:

@@ -22,10 +22,10 @@ from cfaug.data.sources.compositional.pairs import (
     Vismin,
     Winoground,
 )
-from cfaug.data.sources.compositional.tables import TableImporter
+from cfaug.data.sources.compositional.tables import ItemTable
 from cfaug.data.sources.compositional.trohn import TrohnImg, TrohnText
 
-__all__ = ["FORMS", "ITEM_LISTS", "ITEM_TABLES", "ItemForm", "ItemList", "TableImporter"]
+__all__ = ["FORMS", "ITEM_LISTS", "ITEM_TABLES", "ItemForm", "ItemList", "ItemTable"]
 
 FORMS: tuple[ItemForm, ...] = (
     Winoground(),
@@ -47,5 +47,5 @@ FORMS: tuple[ItemForm, ...] = (
 ITEM_LISTS = tuple(ItemList(form) for form in FORMS if type(form).lists is not ItemForm.lists)
 """Forms whose images are files."""
 
-ITEM_TABLES = tuple(TableImporter(form) for form in FORMS if form.columns)
+ITEM_TABLES = tuple(ItemTable(form) for form in FORMS if form.columns)
 """Forms whose images are inside a table."""

@@ -19,6 +19,7 @@ from cfaug.data.sources.released import MAX_BYTES
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     Row,
     clean_key,
     files_identity,
@@ -69,13 +70,15 @@ class LeftOut:
         return tuple(found)
 
 
-class ItemList:
+class ItemList(Reader):
     """The reader of one form of items.
 
     Args:
         image_roots: absolute folders, besides the usual ones, in which photos may be.
         without_missing: whether to leave out items whose photo is missing or unreadable.
     """
+
+    has_parts = True
 
     def __init__(
         self, form: ItemForm, image_roots: Sequence[Path] = (), without_missing: bool = False
@@ -110,7 +113,7 @@ class ItemList:
         return list(found)
 
     def describe(self, path: Path) -> Description:
-        """Return the items that were left out, with reasons; called after ``rows``."""
+        """Return the items that were left out, with reasons; called after ``open``."""
         return Description(left_out=self._left_out.phrases())
 
     def identity(self, path: Path) -> Any:
@@ -118,10 +121,6 @@ class ItemList:
         self._files[path] = self._find_files(path)  # called first, and again for each source
         files = [*self.item_form.lists(path).values(), *self.files(path)]
         return [self.without_missing, *files_identity(files)]
-
-    def selects(self, path: Path) -> bool:
-        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
-        return ":" in path.name and not path.exists() and self.recognises(path)
 
     def _finder(self, path: Path) -> PhotoFinder:
         return PhotoFinder(split_home(path)[0], self.item_form, self.image_roots)
@@ -132,7 +131,7 @@ class ItemList:
             with errors.collect():
                 yield self.item_form.item(entry)
 
-    def rows(self, path: Path) -> Iterator[Row]:
+    def open(self, path: Path) -> Iterator[Row]:
         """Yield the members of every item."""
         left_out = self._left_out = LeftOut()
         home, errors = split_home(path)[0], ErrorCollector()

@@ -25,6 +25,7 @@ from cfaug.data.sources.question_sets.columns import ArrowStream
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
+    Reader,
     clean_key,
     files_identity,
     split_home,
@@ -34,21 +35,24 @@ ARROW_FOLDERS = ("", "test", "data", "data/test")
 """Folders with the streams of ``save_to_disk``."""
 
 
-class TableImporter:
-    """The importer of one form of items.
+class ItemTable(Reader):
+    """The reader of one form of items whose images are inside a table.
 
     Args:
         image_roots: absolute folders in which photos named by a table may be.
     """
+
+    imported = True
+    has_parts = True
 
     def __init__(self, form: ItemForm, image_roots: Sequence[Path] = ()) -> None:
         self.item_form, self.image_roots = form, tuple(image_roots)
         self.kind, self.form, self.description = form.kind, form.form, form.description
         self._left_out = LeftOut()
 
-    def with_roots(self, image_roots: Sequence[Path]) -> TableImporter:
-        """Return this importer with other folders of photos."""
-        return TableImporter(self.item_form, image_roots)
+    def with_roots(self, image_roots: Sequence[Path]) -> ItemTable:
+        """Return this reader with other folders of photos."""
+        return ItemTable(self.item_form, image_roots)
 
     def recognises(self, path: Path) -> bool:
         """Return whether there are tables with the form's columns."""
@@ -58,19 +62,15 @@ class TableImporter:
         streams = arrow_files(home)
         return bool(streams) and self.item_form.fits(_arrow_columns(streams[0]))
 
-    def selects(self, path: Path) -> bool:
-        """Return whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
-        return ":" in path.name and not path.exists() and self.recognises(path)
-
     def describe(self, path: Path) -> Description:
-        """Return the items that were left out, with reasons; called after ``sets``."""
+        """Return the items that were left out, with reasons; called after ``open``."""
         return Description(left_out=self._left_out.phrases())
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the tables."""
         return files_identity(_files(path))
 
-    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the set of every row."""
         left_out, errors = LeftOut(), ErrorCollector()
         self._left_out = left_out
