@@ -193,6 +193,10 @@ class ItemForm:
         """Return the lists of a folder by the category in their names; empty for another form."""
         return {}
 
+    def notes(self, path: Path) -> list[Path]:
+        """Return the files that say more about the entries of the lists, if there are any."""
+        return []
+
     def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield the entries of a folder's lists, in order."""
         for category, file in self.lists(path).items():

@@ -119,7 +119,8 @@ class ItemList(Reader):
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the lists and of every photo."""
         self._files[path] = self._find_files(path)  # called first, and again for each source
-        files = [*self.item_form.lists(path).values(), *self.files(path)]
+        form = self.item_form
+        files = [*form.lists(path).values(), *form.notes(path), *self.files(path)]
         return [self.without_missing, *files_identity(files)]
 
     def _finder(self, path: Path) -> PhotoFinder:

@@ -74,11 +74,14 @@ class Winoground(ItemForm):
             return {}
         return found if self.fits(dict.fromkeys(first, False)) else {}
 
+    def notes(self, path: Path) -> list[Path]:
+        """Return the list of hard examples, if there is one."""
+        return [*named_files(path, {"": self.WHY}, LIST_FOLDERS).values()]
+
     def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield the lines of the list."""
         file = self.lists(path)[""]
-        why = named_files(path, {"": self.WHY}, LIST_FOLDERS)
-        hard = _why_hard(why[""]) if why else {}
+        hard = {name: why for file in self.notes(path) for name, why in _why_hard(file).items()}
         for where, record in json_lines(file):
             name = str(record.get("id", ""))
             yield ItemRecord(name, where, {**record, "why_hard": hard.get(name, [])})

@@ -1,0 +1,239 @@
+"""What every reader promises, for a folder of each form as users have it on disk.
+
+A folder is recognised as what it is, opens to the same rows whenever it is opened, says when its
+content has changed, and never shows a file from elsewhere; a damaged one ends in a sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.data.index import Index, open_index
+from cfaug.data.shards.shards import write_shards
+from cfaug.data.sources import READERS, Reader, find_reader
+from tests.data import compositional, layouts, test_layouts
+from tests.data.making import noise_image, pair, write_tar
+from tests.data.released import coco_counterfactuals, image
+from tests.data.test_class_folders import food, put
+from tests.data.test_coco import lay_out_coco, lay_out_karpathy
+from tests.data.test_damaged_imports import laid_out, members
+from tests.data.test_entailment_parquet import ROWS
+from tests.data.test_entailment_parquet import write as entailment_parquet
+from tests.data.test_index import as_prompts
+from tests.data.test_label_list import CSV, lay
+from tests.data.test_labelled import cifar
+from tests.data.test_photo_lists import ENCODED, OBJECTS, PAIRS, coco_line, encoded, photos
+from tests.data.test_social_counterfactuals import social, social_rows
+
+Lay = Callable[[Path], object]
+
+
+def rows_of(file: Path, *rows: dict[str, object]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows)), file)
+
+
+def captioned_pairs(folder: Path) -> None:
+    both = {"image_0": image(noise_image(0)), "image_1": image(noise_image(1))}
+    rows_of(
+        folder / "all.parquet", {"id": "7_0", **both, "caption_0": "a cat", "caption_1": "a dog"}
+    )
+
+
+def tars(folder: Path) -> None:
+    for n in (0, 1):
+        sample = {f"{n}.png": noise_image(n), f"{n}.txt": f"scene {n}".encode()}
+        write_tar(folder / f"0000{n}.tar", sample)
+
+
+def clip_benchmark(folder: Path) -> None:
+    (folder / "test").mkdir(parents=True)
+    write_tar(
+        folder / "test" / "0.tar", {"s0.jpg": noise_image(0, kind="JPEG"), "s0.txt": b"a cat"}
+    )
+    (folder / "test" / "nshards.txt").write_text("1\n")
+
+
+def detections(folder: Path) -> None:
+    photos(folder / "images", "000000000007.jpg", "000000000008.jpg")
+    lines = [coco_line(0, 7, "a dog"), coco_line(1, 8, "a hat")]
+    layouts.table(folder / "objects.csv", OBJECTS, lines)
+
+
+def modified(folder: Path) -> None:
+    photos(folder / "images", "000000000007.jpg", "000000000008.jpg")
+    lines = [("7", "A dog runs.", "A wet dog runs."), ("8", "A cat.", "A red cat.")]
+    layouts.table(folder / "eda.csv", ("image_id", "original", "modified"), lines)
+
+
+def snli_ve(folder: Path) -> None:
+    photos(folder / "flickr30k-images", "10.jpg", "20.jpg")
+    layouts.jsonl(folder / "snli_ve_dev.jsonl", PAIRS)
+
+
+def labelled_parquet(folder: Path) -> None:
+    rows = (
+        {"image": image(noise_image(n)), "label": name} for n, name in enumerate(("cat", "cup"))
+    )
+    rows_of(folder / "test.parquet", *rows)
+
+
+def encoded_captions(folder: Path) -> None:
+    lines = [encoded(1, "neutral", "a dog"), encoded(2, "entailment", "a pet")]
+    layouts.table(folder / "objects.csv", ENCODED, lines)
+
+
+LAID: dict[tuple[str, bool], Lay] = {
+    ("shards", False): lambda x: write_shards([pair(n) for n in range(3)], x),
+    ("winoground", False): compositional.winoground,
+    ("mmvp_vlm", False): compositional.mmvp,
+    ("naturalbench_retrieval", False): compositional.naturalbench,
+    ("sugarcrepe", False): compositional.sugarcrepe,
+    ("sugarcrepe_pp", False): compositional.sugarcrepe_pp,
+    ("hard_positives", False): compositional.hard_positives,
+    ("trohn_text", False): compositional.trohn_text,
+    ("winoground", True): compositional.winoground_parquet,
+    ("bivlc", True): compositional.bivlc,
+    ("vismin", True): compositional.vismin,
+    ("sugarcrepe", True): compositional.sugarcrepe_parquet,
+    ("aro_order", True): compositional.aro_parquet,
+    ("trohn_img", True): compositional.trohn_img,
+    ("coco_counterfactuals", True): coco_counterfactuals,
+    ("pairs", True): captioned_pairs,
+    ("members", True): lambda x: laid_out(x, members({})),
+    ("social_counterfactuals", True): lambda x: social(x, social_rows("barber", "17", 0)),
+    ("entailment_parquet", True): lambda x: entailment_parquet(x / "test.parquet", ROWS),
+    ("labelled_parquet", True): labelled_parquet,
+    ("captioned_parquet", True): test_layouts.hub_parquet_lists,
+    ("cifar_binary", True): cifar,
+    ("encoded_captions", True): encoded_captions,
+    ("clip_benchmark", False): clip_benchmark,
+    ("webdataset", False): tars,
+    ("coco", False): lay_out_coco,
+    ("karpathy", False): lambda x: lay_out_karpathy(x, coco=False),
+    ("snli_ve", False): snli_ve,
+    ("modified_captions", False): modified,
+    ("detected_captions", False): detections,
+    ("instruct_pix2pix", False): lambda x: as_prompts(x, noise_image(0)),
+    ("food101", False): food,
+    ("paired_folders", False): test_layouts.sidecar_pairs,
+    ("label_list", False): lambda x: lay(x, CSV),
+    ("caption_list", False): layouts.captions_csv,
+    ("sidecar_text", False): lambda x: (layouts.images(x), layouts.sidecars(x, layouts.TEXTS)),
+    ("image_folder", False): lambda x: put(x, "cat/1.png", "cat/2.png", "cup/1.png"),
+}
+"""{kind, imported: a function that lays out a folder of that form}."""
+BESIDE = {
+    ("aro_relation", False): "ARO's folder holds two tests, of which one is named",
+    ("aro_attribution", False): "likewise",
+    ("sugarcrepe_pp", True): "read as sugarcrepe's tables are",
+    ("hard_positives", True): "likewise",
+}
+"""{kind, imported: why it has no folder of its own here}."""
+SPLITS = {"trohn_text": "train", "karpathy": "test"}
+"""{kind: the split that is named}; its folder has several."""
+
+
+@pytest.fixture(params=LAID, ids=lambda case: f"{case[0]}{'-imported' * case[1]}")
+def case(request, tmp_path) -> tuple[str, bool, Path]:
+    LAID[request.param](tmp_path / "source")
+    split = SPLITS.get(request.param[0])
+    return *request.param, tmp_path / ("source" if split is None else f"source:{split}")
+
+
+def files_of(source: Path) -> list[Path]:
+    folder = source.with_name("source")
+    return [file for file in sorted(folder.rglob("*")) if file.is_file()]
+
+
+def content(index: Index) -> list[tuple[object, ...]]:
+    of = (index.key, index.group_name, index.text, index.label, index.extra_row, index.read_image)
+    return [tuple(part(row) for part in of) for row in range(len(index))]
+
+
+def test_every_reader_has_a_folder():
+    assert {(one.kind, one.imported) for one in READERS} == {*LAID, *BESIDE}
+    assert all(isinstance(one, Reader) for one in READERS)
+    assert all(one.form and one.description for one in READERS)
+
+
+def test_a_folder_is_recognised_and_opened_the_same_again(case, tmp_path):
+    kind, imported, folder = case
+    reader = find_reader(folder)
+    assert (reader.kind, reader.imported) == (kind, imported)
+    identity = json.dumps(reader.identity(folder), sort_keys=True)
+    index = open_index(folder, tmp_path / "cache")
+    found = content(index)
+    assert len(found) > 0
+    assert len({key for key, *_ in found}) == len(found)
+    for row in range(len(index)):
+        decode_image(index.read_image(row), index.image_name(row))
+    assert index.reading is not None
+    assert json.dumps(reader.identity(folder), sort_keys=True) == identity
+    before = sorted(file.name for file in (tmp_path / "cache").iterdir())
+    assert content(open_index(folder, tmp_path / "cache")) == found
+    assert sorted(file.name for file in (tmp_path / "cache").iterdir()) == before
+    elsewhere = open_index(folder, tmp_path / "other")
+    assert (elsewhere.hash, content(elsewhere)) == (index.hash, found)
+
+
+def test_a_file_that_matters_is_part_of_the_identity(case, tmp_path):
+    """Without the file, either nothing changes or the identity does."""
+    _, _, folder = case
+    reader = find_reader(folder)
+    found = content(open_index(folder, tmp_path / "cache"))
+    before, matter = json.dumps(reader.identity(folder)), 0
+    for number, file in enumerate(files_of(folder)):
+        file.rename(tmp_path / "taken")
+        try:
+            changed = json.dumps(find_reader(folder).identity(folder)) != before
+            if not changed:
+                assert content(open_index(folder, tmp_path / f"cache-{number}")) == found, file.name
+        except UserError:
+            changed = True
+        matter += changed
+        (tmp_path / "taken").rename(file)
+    assert matter > 0
+
+
+def test_a_link_out_of_the_folder_is_refused(case, tmp_path):
+    _, _, folder = case
+    file = files_of(folder)[0]
+    secret = tmp_path / f"elsewhere{file.suffix}"
+    file.rename(secret)
+    file.symlink_to(secret)
+    with pytest.raises(UserError, match="link"):
+        open_index(folder, tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cut_file_ends_in_a_sentence_and_nothing_is_kept(case, tmp_path):
+    _, _, folder = case
+    for number, file in enumerate(files_of(folder)):
+        whole, cache = file.read_bytes(), tmp_path / f"cache-{number}"
+        file.write_bytes(whole[: len(whole) // 2])
+        with suppress(UserError):
+            assert content(open_index(folder, cache))
+            cache = tmp_path / "cache-none"  # it was left out, or is not read
+        assert not cache.exists() or not any(one.is_dir() for one in cache.iterdir())
+        file.write_bytes(whole)
+
+
+def test_a_tar_is_no_archive_of_devices(tmp_path):
+    (tmp_path / "x").mkdir()
+    with tarfile.open(tmp_path / "x" / "00000.tar", "w") as archive:
+        member = tarfile.TarInfo("0.png")
+        member.type = tarfile.CHRTYPE
+        archive.addfile(member)
+    with pytest.raises(UserError):
+        open_index(tmp_path / "x", tmp_path / "cache")
