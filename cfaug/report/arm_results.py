@@ -191,15 +191,21 @@ def _check_counts(run: Run) -> Run:
 
 
 class MissingError(UserError):
-    """Numbers of a table are missing; the message says which, and the commands that make them."""
+    """Numbers of a table are missing; the message says which, and the commands that make them.
 
-    def __init__(self, table: str, what: Iterable[str], commands: Sequence[str]) -> None:
+    Args:
+        partial: whether the table is partial already, so that it cannot print dashes for them.
+    """
+
+    def __init__(
+        self, table: str, what: Iterable[str], commands: Sequence[str], *, partial: bool = False
+    ) -> None:
         found = list(dict.fromkeys(what))
         more = f"\n  and {len(found) - NAMED} more" if len(found) > NAMED else ""
         super().__init__(
             f"table={table} lacks:\n  " + "\n  ".join(found[:NAMED]) + more
             + "\nmake them with\n  " + "\n  ".join(commands)
-            + "\nor print dashes for them with table.partial=true"
+            + "\nor print dashes for them with table.partial=true" * (not partial)
         )  # fmt: skip
 
 

@@ -159,7 +159,7 @@ class WiseFtTable(PaperTable):
         lacks += [f"{arm} with wise_ft=[0,...]" for arm, own in chosen.items() if own[0] != 0]
         if not chosen or (lacks and not self.partial):
             nothing = [f"a run of {self.experiment} asked with wise_ft=[0,...]"]
-            raise MissingError(self.name, lacks or nothing, self.commands)
+            raise MissingError(self.name, lacks or nothing, self.commands, partial=self.partial)
         order = [arm for arm in (self.arms or chosen) if arm in chosen and chosen[arm][0] == 0]
         return {arm: chosen[arm] for arm in order}
 
@@ -172,7 +172,7 @@ class WiseFtTable(PaperTable):
             if not seeds or set(one.values(cell)) != seeds
         ]
         if lacks:
-            raise MissingError(self.name, lacks, self.commands)
+            raise MissingError(self.name, lacks, self.commands, partial=self.partial)
 
     def _label(self, arm: str) -> str:
         return (self.arms or {}).get(arm, arm)

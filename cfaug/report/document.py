@@ -52,7 +52,7 @@ class Entry:
     signs: str = ""
     above: tuple[str, ...] = ()
     small: str = ""
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, float | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

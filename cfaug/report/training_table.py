@@ -67,7 +67,7 @@ class TrainingTable(PaperTable):
         rows = [r for arm in arms.values() for r in arm.rows if r.cell in {c.cell for c in columns}]
         baselines = [arm for arm in self.baselines if any(row.arm == arm for row in rows)]
         if (missing and not self.partial) or not baselines:
-            raise MissingError(self.name, missing, self.commands)
+            raise MissingError(self.name, missing, self.commands, partial=self.partial)
         asked = {column.benchmark for column in columns}
         require_one_test(self.name, arms.items(), asked)
         every = significance_table(

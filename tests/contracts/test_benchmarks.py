@@ -1,0 +1,111 @@
+"""What every benchmark promises, asked of the runs that ``tools/golden.py`` makes of each paper.
+
+An outcome that is a mean over items is the mean of their column, over the items of its part; the
+columns are those of the benchmark's schema; items, results and clusters agree in what they are of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfaug.report.items import RANKINGS, Items, benchmarks_with_items, read_items
+from cfaug.report.results import Result, read_results
+from tests import children
+from tests.test_item_schema import shipped_benchmarks
+from tools import golden
+
+TARGETS = ("demo", "stress", "social", "xmai", "cfmm", "compositional")
+NOT_MEANS = (
+    "_macro", "macro_", "mean_per_class_recall", "fid", "kid", "drop1", "drop5", "acc_c", "total_",
+    "phi", "consistency", "drop", "questions_left_out", "labels_", "_sd", "precision", "recall",
+    "f1",
+)  # fmt: skip
+"""Parts of the names of metrics that are not means over items."""
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def runs(request, tmp_path_factory) -> list[Path]:
+    root = tmp_path_factory.mktemp("golden")
+    child = children.start(golden.run, root, [request.param])
+    child.join()
+    assert child.exitcode == 0
+    return sorted(file.parent for file in root.rglob("results.jsonl") if file.is_file())
+
+
+def evaluated(runs: list[Path]) -> list[tuple[Items, list[Result]]]:
+    found = []
+    for folder in runs:
+        rows = read_results(folder / "results.jsonl")
+        for name in benchmarks_with_items(folder):
+            items = read_items(folder, name)
+            assert items is not None
+            found.append((items, [row for row in rows if row.benchmark == name]))
+    return found
+
+
+def of_part(items: Items, by: dict[str, str]) -> np.ndarray | None:
+    """Return the rows of a part of the test; ``None`` if it is not one of columns."""
+    rows = np.ones(len(items), bool)
+    for name, value in by.items():
+        if name not in items.columns:
+            return None
+        rows &= np.asarray(items.columns[name]).astype(str) == value
+    return rows
+
+
+@pytest.mark.slow
+def test_an_outcome_is_the_mean_of_its_column(runs):
+    compared = Counter()
+    for items, rows in evaluated(runs):
+        for row in rows:
+            if row.metric not in items.columns or any(one in row.metric for one in NOT_MEANS):
+                continue
+            part = of_part(items, row.by)
+            if part is None:
+                continue
+            values = items.metric(row.metric)[part]
+            values = values[~np.isnan(values)]
+            mean = math.fsum(values) / len(values)
+            assert (row.n, row.value) == (len(values), pytest.approx(mean, abs=1e-12)), row
+            compared[row.benchmark] += 1
+    assert compared
+    assert sum(compared.values()) > 5
+
+
+@pytest.mark.slow
+def test_items_are_of_the_results_beside_them(runs):
+    for items, rows in evaluated(runs):
+        assert {(row.weights, row.data) for row in rows} == {(items.weights, items.data)}
+        names = np.asarray(items.columns["item"]).tolist()
+        assert len(set(names)) == len(names) > 0
+        assert all(np.asarray(items.columns["cluster"]).astype(str) != "")
+
+
+@pytest.mark.slow
+def test_columns_are_those_of_one_schema(runs):
+    schemas = [kind.item_schema for kind in shipped_benchmarks() if hasattr(kind, "item_schema")]
+    for items, _ in evaluated(runs):
+        fitting = []
+        for schema in schemas:
+            lacking = schema.find_lacking(items.columns)
+            known = all(any(one.is_of(name) for one in schema.columns) for name in items.columns)
+            if not lacking and (known or schema.tags):
+                fitting.append(schema)
+        assert fitting, (items.benchmark, list(items.columns))
+
+
+@pytest.mark.slow
+def test_rankings_are_of_the_items_beside_them(runs):
+    for folder in runs:
+        for name in benchmarks_with_items(folder):
+            items, ranked = read_items(folder, name), read_items(folder, name, RANKINGS)
+            if ranked is None:
+                continue
+            assert (ranked.weights, ranked.data) == (items.weights, items.data)
+            subjects = set(np.asarray(ranked.columns["subject"]).tolist())
+            assert set(np.asarray(items.columns["subject"]).tolist()) <= subjects
