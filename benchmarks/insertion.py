@@ -61,7 +61,7 @@ from cfaug.editing.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
 from cfaug.editing.sentence import TextBlobTagger, split
 from cfaug.models.specs import HFClip
 from cfaug.xmai.insertions import AttributeInsertion, ImageTextDistance
-from cfaug.xmai.insertions.switches import Context, Switches
+from cfaug.xmai.insertions.canvas import Context
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "tests/shapescapes/zoo/held_out_captions.json"
@@ -150,7 +150,6 @@ class OneCaption:
             filler=OneByOne(editor.filler),
             word_encoder=OneByOne(editor.word_encoder),
             image_text=EachCandidate(editor.image_text),
-            switches=type(editor.switches)(),
         )
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
@@ -158,7 +157,7 @@ class OneCaption:
         return [self._edit(one) for one in examples]
 
     def _edit(self, example: Example) -> Edited:
-        made = replace(self.editor, switches=type(self.editor.switches)())
+        made = replace(self.editor)
         made._weigher.__dict__["_embedded"] = Forgetful()
         return made.edit([example])[0]
 
@@ -262,7 +261,7 @@ def random_weights(folder: Path) -> tuple[str, str, str]:
 
 def fresh(editor: AttributeInsertion, **changes: Any) -> AttributeInsertion:
     """Return an editor with the same loaded models but empty caches."""
-    return replace(editor, **{"switches": type(editor.switches)(), **changes})
+    return replace(editor, **changes)
 
 
 def clock(run: Callable[[], Any]) -> tuple[float, Any]:
@@ -322,8 +321,7 @@ def sweep(
     context: Context,
 ) -> None:
     """Print the time of all settings of a sweep relative to that of the slowest one alone."""
-    switches = Switches(context=context)
-    settings = [{"switches": switches, **one} for one in sweep_settings(name)]
+    settings = [{"context": context, **one} for one in sweep_settings(name)]
     ratios, counts = [], Counter[str]()
     for _ in range(rounds):
         cold = [fresh(editor, **one) for one in settings]
@@ -364,7 +362,7 @@ def methods(editor: AttributeInsertion) -> Mapping[str, tuple[Editor, int | None
         "XMAI": (editor, None),
     }
     for k in (3, 5, 10):
-        found[f"XMAI k={k}"] = (replace(editor, k=k, switches=type(editor.switches)()), k)
+        found[f"XMAI k={k}"] = (replace(editor, k=k), k)
     return found
 
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.validation import alternatives_of, annotation_of, choices_of
 from cfaug.data.shards.shards import read_sets
-from cfaug.planning.build import build
 from cfaug.run.arguments import sweep_overrides
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
-from cfaug.xmai.insertions import Switches
 from tests.test_conf import CONF, ROOT
 
 SMALL = (
@@ -94,23 +90,14 @@ def test_texts_alone_need_no_clip_and_say_what_was_blocked(make, tmp_path):
         make(*words, "recipe.editor.weights=[1,5,5]", folder="wrong")
 
 
-def _last_choice(name):
-    annotation = annotation_of(Switches, name)
-    return [False, *(one for kind in alternatives_of(annotation) for one in choices_of(kind))][-1]
-
-
-def test_every_switch_is_a_setting():
-    """Each is there to be set by itself, and named where its value is invalid."""
-    chosen = {one.name: _last_choice(one.name) for one in fields(Switches)}
-    for name, value in chosen.items():
-        word = f"recipe.editor.switches.{name}={value}"
-        [(config, _)] = compose_jobs(
-            CONF, "generate", ["recipe=xmai", word], multirun=False, command=GenerateSettings
-        )
-        assert getattr(build(config["recipe"]["editor"]["switches"]), name) == value
-    assert len(chosen) == 14
-    with pytest.raises(UserError, match="normalise=half: choose from sum, min_max, released,"):
-        Switches(normalise="half")
+@pytest.mark.parametrize("word", ["normalise=sum", "context=alone", "fallback=never"])
+def test_every_choice_is_a_setting(word):
+    [(config, _)] = compose_jobs(
+        CONF, "generate", ["recipe=xmai", f"recipe.editor.{word}"], multirun=False,
+        command=GenerateSettings,
+    )  # fmt: skip
+    name, _, value = word.partition("=")
+    assert config["recipe"]["editor"][name] == value
 
 
 @pytest.mark.slow

@@ -6,6 +6,5 @@
 from cfaug.xmai.insertions.block_list import BlockList
 from cfaug.xmai.insertions.draft import ImageTextDistance
 from cfaug.xmai.insertions.editor import AttributeInsertion
-from cfaug.xmai.insertions.switches import Switches
 
-__all__ = ["AttributeInsertion", "BlockList", "ImageTextDistance", "Switches"]
+__all__ = ["AttributeInsertion", "BlockList", "ImageTextDistance"]

@@ -23,7 +23,7 @@ from cfaug.editing.protocols import EMPTY, propose_change, round_digits
 from cfaug.editing.sentence import normalise
 from cfaug.xmai.insertions.canvas import Canvas
 from cfaug.xmai.insertions.guesses import Guess
-from cfaug.xmai.insertions.mentions import Mention, Mentions
+from cfaug.xmai.insertions.mentions import Mention
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class Draft:
     example: Example
     text: str
     detections: tuple[Detection, ...] = ()
-    mentions: Mentions = field(default_factory=Mentions)
+    found: tuple[Mention, ...] = ()
     canvas: Canvas | None = None
     reason: str = ""
     chosen: list[ScoredGuess | None] = field(default_factory=list)
@@ -68,11 +68,6 @@ class Draft:
     ignored: list[str] = field(default_factory=list)
     guesses: int = 0
     candidates: int = 0
-
-    @property
-    def found(self) -> tuple[Mention, ...]:
-        """The mentions, from left to right."""
-        return self.mentions.found
 
     @classmethod
     def of(cls, example: Example, mask: str) -> Draft:
@@ -97,11 +92,11 @@ class Draft:
             draft.reason = MASK_IN_TEXT
         return draft
 
-    def place(self, mentions: Mentions) -> None:
-        """Set the mentions; if there are none, this is the reason for no insertion."""
-        self.mentions = mentions
-        self.chosen = [None] * len(mentions.found)
-        if not mentions.found:
+    def place(self, mentions: tuple[Mention, ...]) -> None:
+        """Set the mentions, from left to right; if there are none, this is the reason."""
+        self.found = mentions
+        self.chosen = [None] * len(mentions)
+        if not mentions:
             self.reason = NO_MENTION
 
     def nouns(self, mention: Mention) -> set[str]:
@@ -164,7 +159,7 @@ def _changes(draft: Draft) -> tuple[str, list[dict[str, Any]]]:
             about = _change(draft, draft.found[i], chosen)
             word, start = chosen.guess.word, starts[i] or 0
             written = text[start : start + len(word)]
-            # Capitalised at the beginning of the caption; a word piece keeps its marks.
+            # Capitalised at the beginning of the caption.
             same = written.lower() == word.lower()
             changes.append({"word": written if same else word, **about, "start": start})
     return text, changes

@@ -21,7 +21,7 @@ from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import MaskFiller, SentenceEmbedder, Tagger
 from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.block_list import BlockList
-from cfaug.xmai.insertions.canvas import Canvas, Characters, TokenCanvas
+from cfaug.xmai.insertions.canvas import Canvas, Context
 from cfaug.xmai.insertions.draft import (
     BROKEN_PHOTO,
     MASK_IN_TEXT,
@@ -32,9 +32,8 @@ from cfaug.xmai.insertions.draft import (
     say_blocked,
 )
 from cfaug.xmai.insertions.guesses import Guess, Guesser
-from cfaug.xmai.insertions.mentions import Mention, MentionFinder, WordSimilarity
-from cfaug.xmai.insertions.scores import Weigher, Weights, score_candidates
-from cfaug.xmai.insertions.switches import LAMBDAS, Compat, Switches
+from cfaug.xmai.insertions.mentions import Fallback, MentionFinder, WordSimilarity
+from cfaug.xmai.insertions.scores import Normalise, Weigher, Weights, score_candidates
 
 
 @dataclass(frozen=True)
@@ -44,22 +43,30 @@ class AttributeInsertion:
     Args:
         filler: the language model whose guesses are scored (bert-base-cased, section 4.4).
         word_encoder: the encoder of nouns and labels, whose similarity is the cosine
-            (bert-base-nli-mean-tokens, section 4.4). ``None`` needs switches.fallback=never.
+            (bert-base-nli-mean-tokens, section 4.4). ``None`` needs fallback=never.
         tagger: the part-of-speech tagger that finds the nouns to compare with the objects; ``None``
-            needs switches.fallback=never.
+            needs fallback=never.
         attribute_encoder: the encoder of attributes and guesses (spaCy's en_core_web_md, section
             4.4); ``None`` is ``word_encoder``; without either, lambda_2 has to be 0.
         image_text: the distance of a caption from its image; ``None`` needs a lambda_3 of 0.
         weights: lambda_1 of the language model's probability, lambda_2 of the similarity to the
             object's attributes, lambda_3 of the distance from the image. Negative weights favour
-            the opposite. ``None`` takes those of ``compat``: 1, 5 and 5 (section 4.4).
+            the opposite. Section 4.4: 1, 5 and 5.
         threshold: the least cosine at which a noun mentions an object: t (section 4.4).
         k: the number of candidates of a mention to score (section 4.4).
         guesses: the number of the language model's guesses, among which the first k candidates are
             taken; 20 in the released code.
-        compat: the defaults of the switches: ``fixed``, with errors corrected; ``paper``, as in the
-            paper; ``code``, as in the released code.
-        switches: a switch for each deviation between paper and released code.
+        normalise: the method that makes the three scores of a mask's candidates comparable.
+            ``min_max`` maps the least to 0 and the greatest to 1, as the released code does;
+            ``sum`` divides by their sum (section 3), after which the distances of three captions
+            that differ in one word are all about a third, so that lambda_3 has no effect.
+        context: the language model's input to the left of a mask: ``sequential``, the words
+            inserted there (section 3); or ``alone``, the caption without other insertions. Then
+            choices are independent, and ablations over lambda, k and t share all answers of the
+            models; it is an approximation of ours.
+        fallback: the nouns to compare with the detected objects: every ``noun`` that is not a
+            direct match; those of a ``text`` without any direct match (section 3); ``never`` any;
+            or ``only`` nouns, without direct matches.
         block_list: the words not to insert; ``None`` allows every word.
         keep_unchanged: whether a caption without an insertion still gives a set, of the same text
             twice: the published tables also average over those.
@@ -77,12 +84,13 @@ class AttributeInsertion:
     tagger: Tagger | None = None
     attribute_encoder: SentenceEmbedder | None = None
     image_text: ImageTextDistance | None = None
-    weights: Sequence[float] | None = None
+    weights: Sequence[float] = (1.0, 5.0, 5.0)
     threshold: float = 0.7
     k: Positive = 3
     guesses: Positive = 20
-    compat: Compat = "fixed"
-    switches: Switches = field(default_factory=Switches)
+    normalise: Normalise = "min_max"
+    context: Context = "sequential"
+    fallback: Fallback = "noun"
     block_list: BlockList | None = field(default_factory=BlockList)
     keep_unchanged: bool = True
     cache: str | None = None
@@ -90,7 +98,6 @@ class AttributeInsertion:
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")
-        object.__setattr__(self, "switches", self.switches.resolve(self.compat))
         if self._weights[1] and self.word_encoder is None and self.attribute_encoder is None:
             raise UserError(
                 f"lambda_2, {self._weights[1]:g} of recipe.editor.weights, weighs the similarity "
@@ -105,16 +112,16 @@ class AttributeInsertion:
                 f"{self._without_images}, or choose a zoo with a CLIP, such as zoo=shapescapes or "
                 "zoo=paper"
             )
-        if self.switches.fallback != "never" and (self.word_encoder is None or self.tagger is None):
+        if self.fallback != "never" and (self.word_encoder is None or self.tagger is None):
             raise UserError(
-                f"recipe.editor.switches.fallback={self.switches.fallback} compares nouns with "
+                f"recipe.editor.fallback={self.fallback} compares nouns with "
                 "objects and needs recipe.editor.word_encoder and recipe.editor.tagger: without "
-                "them set recipe.editor.switches.fallback=never"
+                "them set recipe.editor.fallback=never"
             )
 
     @cached_property
     def _weights(self) -> Weights:
-        given = LAMBDAS[self.compat] if self.weights is None else tuple(self.weights)
+        given = tuple(self.weights)
         numbers = [w for w in given if isinstance(w, int | float) and math.isfinite(w)]
         if len(given) != 3 or len(numbers) != 3:
             raise UserError(
@@ -139,7 +146,7 @@ class AttributeInsertion:
         return found
 
     def describe(self) -> dict[str, str]:
-        """Return the parts, the weights and the switches, for the card."""
+        """Return the parts, the weights and the choices, for the card."""
         described: dict[str, str] = {}
         parts = (self.filler, self.word_encoder, self.tagger, self.image_text, self.block_list)
         for part in parts:
@@ -148,9 +155,8 @@ class AttributeInsertion:
             of = self.attribute_encoder.describe()
             described |= {f"attributes {name}": said for name, said in of.items()}
         lambdas = ", ".join(f"{weight:g}" for weight in self._weights)
-        named = {name: value for name, value in vars(self.switches).items() if value is not None}
-        said = ", ".join(f"{name}={value}" for name, value in named.items())
-        return {**described, "insertion": f"lambda {lambdas}; {said}"}
+        choices = f"normalise={self.normalise}, context={self.context}, fallback={self.fallback}"
+        return {**described, "insertion": f"lambda {lambdas}; {choices}"}
 
     def _chunks(self, examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
         for start in range(0, len(examples), self.chunk):
@@ -174,14 +180,8 @@ class AttributeInsertion:
             draft.place(its)
         for draft in drafts:
             if draft.text and draft.reason != MASK_IN_TEXT:
-                draft.canvas = self._canvas(draft.text, draft.found)
+                draft.canvas = Canvas(draft.text, draft.found, self.context, self._guesser.mask)
         return drafts
-
-    def _canvas(self, text: str, mentions: Sequence[Mention]) -> Canvas:
-        mask = self._guesser.mask
-        if self.switches.output == "tokens":
-            return TokenCanvas(text, mentions, self.switches, mask, self._guesser.tokenize)
-        return Characters(text, mentions, self.switches, mask)
 
     def _check_images(self, drafts: Sequence[Draft]) -> None:
         """Refuse examples without an image if the distance from it counts."""
@@ -236,8 +236,7 @@ class AttributeInsertion:
             [one.similarity for one in candidates if one.similarity is not None],
             [one.distance for one in candidates if one.distance is not None],
             self._weights,
-            self.switches.normalise,
-            self.k if self.switches.padding else 0,
+            self.normalise,
         )
         if not scores:
             return None
@@ -246,7 +245,7 @@ class AttributeInsertion:
 
     @cached_property
     def _finder(self) -> MentionFinder:
-        return MentionFinder(self.switches, self.tagger, self._similarity, self.threshold)
+        return MentionFinder(self.fallback, self.tagger, self._similarity, self.threshold)
 
     @cached_property
     def _similarity(self) -> WordSimilarity | None:
@@ -260,7 +259,7 @@ class AttributeInsertion:
         if self.attribute_encoder is not None:
             similarity = WordSimilarity(self.attribute_encoder, self._folder)
         image_text = self.image_text if self._weights[2] else None
-        return Weigher(similarity, image_text, self.switches, self._folder)
+        return Weigher(similarity, image_text, self._folder)
 
     @cached_property
     def _caches(self) -> list[AnswerCache]:
@@ -278,10 +277,5 @@ class AttributeInsertion:
         # Only a model's answers are worth caching, and only a model describes everything that they
         # depend on.
         folder = self._folder if isinstance(self.filler, MaskedLM) else None
-        settings = (self.switches.special_tokens, self.switches.candidates, self.guesses)
-        cache = AnswerCache(
-            folder, f"guesses {self.filler.describe() if folder else ''} {settings}"
-        )
-        guesser = Guesser(self.filler, self.switches, self.guesses, cache)
-        guesser.check_word_pieces()
-        return guesser
+        described = f"{self.filler.describe()} {self.guesses}" if folder else ""
+        return Guesser(self.filler, self.guesses, AnswerCache(folder, f"guesses {described}"))

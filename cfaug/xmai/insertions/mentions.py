@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -20,10 +21,8 @@ from cfaug.editing.pretrained import Pretrained
 from cfaug.editing.protocols import TAGS, SentenceEmbedder, Tagger, round_digits
 from cfaug.editing.sentence import Sentence, split
 from cfaug.xmai.insertions.answer_cache import AnswerCache
-from cfaug.xmai.insertions.switches import Switches
 
-MASK = "[MASK] "
-"""The released code's mark before a mention; here only to reproduce its search."""
+Fallback = Literal["noun", "text", "never", "only"]
 
 
 @dataclass(frozen=True)
@@ -46,62 +45,45 @@ class Mention:
 
 
 @dataclass(frozen=True)
-class Mentions:
-    """The mentions of a caption, from left to right, and the released code's lookup of attributes.
-
-    Attributes:
-        by_token: {word after a mask: numbers of detections}, for ``attributes=token``.
-    """
-
-    found: tuple[Mention, ...] = ()
-    by_token: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class MentionFinder:
     """Finds the mentions in captions: in each independently, but with similarities in one batch.
 
     Args:
-        switches: resolved switches; ``matching``, ``fallback`` and ``compounds`` are used.
+        fallback: the nouns to compare with the detected objects, see ``AttributeInsertion``.
         tagger: the part-of-speech tagger that finds nouns; ``None`` only if ``fallback`` is
             ``never``.
         similarity: the similarity of nouns and labels; ``None`` only if ``fallback`` is ``never``.
         threshold: the least similarity at which a noun mentions an object: t.
     """
 
-    switches: Switches
+    fallback: Fallback
     tagger: Tagger | None
     similarity: WordSimilarity | None
     threshold: float
 
     def find(
         self, texts: Sequence[str], detections: Sequence[Sequence[Detection]]
-    ) -> list[Mentions]:
-        """Return each caption's mentions of the objects in its image."""
+    ) -> list[tuple[Mention, ...]]:
+        """Return each caption's mentions of the objects in its image, from left to right."""
         found = [
-            Mentions() if self.switches.fallback == "only" else self._direct(text, objects)
+            () if self.fallback == "only" else _match(text, [one.label for one in objects])
             for text, objects in zip(texts, detections, strict=True)
         ]
         compare = [
             row for row, one in enumerate(found) if detections[row] and self._falls_back(one)
         ]
-        move = [row for row, one in enumerate(found) if one.found and self._moves]
+        move = [row for row, mentions in enumerate(found) if mentions]
         rows = sorted({*compare, *(move if self.tagger is not None else ())})
         tagged = dict(zip(rows, self._tag([texts[row] for row in rows]), strict=True))
         if compare:
             labels = [list(dict.fromkeys(one.label for one in detections[row])) for row in compare]
-            nouns = [self._nouns(tagged[row], found[row].found) for row in compare]
+            nouns = [_nouns(tagged[row], found[row]) for row in compare]
             self._learn(nouns, labels)
             for row, candidates, names in zip(compare, nouns, labels, strict=True):
                 found[row] = self._similar(candidates, names, detections[row], found[row])
-        if self._moves:
-            for row, words in tagged.items():
-                found[row] = replace(found[row], found=_before_compounds(found[row].found, *words))
+        for row, words in tagged.items():
+            found[row] = _before_compounds(found[row], *words)
         return found
-
-    @property
-    def _moves(self) -> bool:
-        return self.switches.compounds == "before"
 
     def _tag(self, texts: Sequence[str]) -> list[tuple[Sentence, list[str]]]:
         """Return each caption's words and their tags; captions need a tagger."""
@@ -115,52 +97,24 @@ class MentionFinder:
     def _learn(self, nouns: Sequence[Sequence[Mention]], labels: Sequence[Sequence[str]]) -> None:
         """Embed all nouns and labels to compare in one batch."""
         assert self.similarity is not None
-        words = [self._key(noun.noun) for some in nouns for noun in some]
+        words = [noun.noun.lower() for some in nouns for noun in some]
         self.similarity.learn([*words, *(label for some in labels for label in some)])
 
-    def _falls_back(self, direct: Mentions) -> bool:
-        if self.switches.fallback == "text":
-            return not direct.found
-        return self.switches.fallback != "never"
-
-    def _direct(self, text: str, objects: Sequence[Detection]) -> Mentions:
-        labels = [one.label for one in objects]
-        return _by_words(text, labels) if self._by_words else _by_characters(text, labels)
-
-    @property
-    def _by_words(self) -> bool:
-        return self.switches.matching == "words"
-
-    def _nouns(
-        self, tagged: tuple[Sentence, Sequence[str]], taken: Sequence[Mention]
-    ) -> list[Mention]:
-        """Return the distinct nouns that may mention an object, at their first places."""
-        sentence, tags = tagged
-        seen = {self._key(one.noun) for one in taken}
-        found = []
-        for word, span, tag in zip(sentence.words, sentence.spans, tags, strict=True):
-            if not tag.startswith(TAGS["noun"]) or self._key(word) in seen:
-                continue
-            if self._by_words and not (word.replace("-", "").isalpha() and _free(span, taken)):
-                continue
-            seen.add(self._key(word))
-            found.append(Mention(*span, word, "", ()))
-        return found
-
-    def _key(self, noun: str) -> str:
-        """Return the form of a noun to compare: in the released code its letters, with case."""
-        return noun.lower() if self._by_words else _letters(noun)
+    def _falls_back(self, direct: Sequence[Mention]) -> bool:
+        if self.fallback == "text":
+            return not direct
+        return self.fallback != "never"
 
     def _similar(
         self,
         nouns: Sequence[Mention],
         labels: Sequence[str],
         objects: Sequence[Detection],
-        direct: Mentions,
-    ) -> Mentions:
+        direct: Sequence[Mention],
+    ) -> tuple[Mention, ...]:
         assert self.similarity is not None
-        found, by_token = list(direct.found), dict(direct.by_token)
-        cosines = self.similarity.cosines([self._key(noun.noun) for noun in nouns], labels)
+        found = list(direct)
+        cosines = self.similarity.cosines([noun.noun.lower() for noun in nouns], labels)
         for noun, row in zip(nouns, cosines, strict=True):
             near = {label: cosine for label, cosine in zip(labels, row, strict=True)
                     if cosine >= self.threshold}  # fmt: skip
@@ -168,11 +122,24 @@ class MentionFinder:
                 numbers = tuple(i for i, one in enumerate(objects) if one.label in near)
                 best = max(near, key=lambda label: near[label])
                 found.append(replace(noun, label=best, objects=numbers))
-                by_token[self._key(noun.noun)] = numbers
-        return Mentions(tuple(sorted(found, key=lambda one: one.start)), by_token)
+        return tuple(sorted(found, key=lambda one: one.start))
 
 
-def _by_words(text: str, labels: Sequence[str]) -> Mentions:
+def _nouns(tagged: tuple[Sentence, Sequence[str]], taken: Sequence[Mention]) -> list[Mention]:
+    """Return the distinct nouns that may mention an object, at their first places."""
+    sentence, tags = tagged
+    seen = {one.noun.lower() for one in taken}
+    found = []
+    for word, span, tag in zip(sentence.words, sentence.spans, tags, strict=True):
+        is_word = word.replace("-", "").isalpha()
+        if tag.startswith(TAGS["noun"]) and is_word and _free(span, taken):
+            if word.lower() not in seen:
+                found.append(Mention(*span, word, "", ()))
+            seen.add(word.lower())
+    return found
+
+
+def _match(text: str, labels: Sequence[str]) -> tuple[Mention, ...]:
     """Return the first places of labels as whole words, ignoring case, longer labels first.
 
     A label within the words of another, "hydrant" in "fire hydrant", is not a separate mention.
@@ -184,52 +151,16 @@ def _by_words(text: str, labels: Sequence[str]) -> Mentions:
     for label in sorted(numbers, key=lambda one: -len(one.split())):
         for match in _pattern(label).finditer(text):
             if _free(match.span(), found):
-                found.append(
-                    Mention(
-                        *match.span(), match.group(), labels[numbers[label][0]],
-                        tuple(numbers[label]),
-                    )
-                )  # fmt: skip
+                own = tuple(numbers[label])
+                found.append(Mention(*match.span(), match.group(), labels[own[0]], own))
                 break
-    found.sort(key=lambda one: one.start)
-    by_token: dict[str, tuple[int, ...]] = {}
-    for one in found:
-        by_token[one.noun.split()[0]] = one.objects
-    return Mentions(tuple(found), by_token)
+    return tuple(sorted(found, key=lambda one: one.start))
 
 
 @lru_cache(maxsize=10_000)
 def _pattern(label: str) -> re.Pattern[str]:
     words = r"\s+".join(map(re.escape, label.split()))
     return re.compile(rf"(?<![\w-]){words}(?![\w-])", re.IGNORECASE)
-
-
-def _by_characters(text: str, labels: Sequence[str]) -> Mentions:
-    """Return the matches of the released code (``mask_text``): first occurrences between spaces.
-
-    Each label is searched in the text with the masks so far, so that a mask splits longer labels.
-    """
-    masked, keys = text, dict[str, list[int]]()
-    labelled: dict[int, str] = {}  # by the number of characters of the caption before the label
-    for i, label in enumerate(labels):
-        if label in keys:
-            keys[label.split()[0]].append(i)
-            continue
-        at = masked.find(label)
-        after = masked[at + len(label) : at + len(label) + 1]
-        if at <= 0 or masked[at - 1] != " " or after not in ("", " "):
-            continue
-        if masked[:at].endswith(MASK):
-            continue
-        keys[label.split()[0]] = [i]
-        labelled[at - len(MASK) * masked.count(MASK, 0, at)] = label
-        masked = masked[:at] + MASK + masked[at:]
-    by_token = {key: tuple(numbers) for key, numbers in keys.items()}
-    found = (
-        Mention(at, at + len(label), label, label, by_token[label.split()[0]])
-        for at, label in sorted(labelled.items())
-    )
-    return Mentions(tuple(found), by_token)
 
 
 def _before_compounds(
@@ -251,10 +182,6 @@ def _before_compounds(
 
 def _free(span: tuple[int, int], taken: Iterable[Mention]) -> bool:
     return all(span[1] <= one.start or one.end <= span[0] for one in taken)
-
-
-def _letters(word: str) -> str:
-    return "".join(character for character in word if character.isalpha())
 
 
 # The similarity of words: cosines of their embeddings; each word is embedded once.

@@ -9,32 +9,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cfaug.core.types import SourceImage
 from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.draft import BROKEN_PHOTO, Draft, ImageTextDistance, ScoredGuess
 from cfaug.xmai.insertions.mentions import WordSimilarity
-from cfaug.xmai.insertions.switches import Normalise, Switches
 
-TINY = 1e-12
-"""The least divisor of the released code."""
+Normalise = Literal["min_max", "sum"]
 Weights = tuple[float, float, float]
 """lambda_1, lambda_2 and lambda_3."""
 
 
-def normalise_scores(values: Sequence[float], how: Normalise | None) -> list[float]:
+def normalise_scores(values: Sequence[float], how: Normalise) -> list[float]:
     """Normalise the scores of a mask's candidates, so that they are comparable to other scores.
 
     Args:
-        how: ``sum`` divides by the sum; negative values count as 0. ``min_max`` maps the least to 0
-            and the greatest to 1, and equal scores to 0. ``released`` does the same except for
-            equal scores, which it divides by the greatest, or by 1e-12 if that is greater.
+        how: ``min_max`` maps the least to 0 and the greatest to 1, and equal scores to 0, nearly as
+            the released code does; ``sum`` divides by the sum (section 3), and negative values
+            count as 0.
 
     >>> normalise_scores([1.0, 3.0], "sum"), normalise_scores([1.0, 3.0, 2.0], "min_max")
     ([0.25, 0.75], [0.0, 1.0, 0.5])
-    >>> normalise_scores([2.0, 2.0], "min_max"), normalise_scores([2.0, 2.0], "released")
-    ([0.0, 0.0], [1.0, 1.0])
     """
     if not values:
         return []
@@ -44,10 +40,8 @@ def normalise_scores(values: Sequence[float], how: Normalise | None) -> list[flo
         return [share / total if total > 0 else 0.0 for share in shares]
     least, most = min(values), max(values)
     if least == most:
-        if how == "min_max":
-            return [0.0] * len(values)
-        least = 0.0
-    return [(value - least) / max(most - least, TINY) for value in values]
+        return [0.0] * len(values)
+    return [(value - least) / (most - least) for value in values]
 
 
 def score_candidates(
@@ -55,8 +49,7 @@ def score_candidates(
     similarity: Sequence[float],
     distance: Sequence[float],
     weights: Weights,
-    how: Normalise | None,
-    pad_to: int = 0,
+    how: Normalise,
 ) -> list[float]:
     """Return the score of each candidate of a mask.
 
@@ -66,17 +59,11 @@ def score_candidates(
         distance: the distances of image and text: d; empty if images are not compared.
         weights: lambda_1, lambda_2 and lambda_3.
         how: the normalisation; see ``normalise_scores``.
-        pad_to: the number of probabilities to normalise together, filled up with zeros.
 
     >>> score_candidates([0.2, 0.1], [0.0, 1.0], [0.5, 0.5], (1.0, 5.0, 5.0), "min_max")
     [0.09090909090909091, 0.45454545454545453]
     """
-    padded = [*language, *[0.0] * (pad_to - len(language))]
-    parts = [
-        normalise_scores(padded, how)[: len(language)],
-        normalise_scores(similarity, how),
-        normalise_scores(distance, how),
-    ]
+    parts = [normalise_scores(values, how) for values in (language, similarity, distance)]
     total = max(sum(abs(weight) for weight in weights), 1.0)
     scores = [0.0] * len(language)
     for weight, part in zip(weights, parts, strict=True):
@@ -98,13 +85,11 @@ class Weigher:
     Args:
         similarity: the similarity of words; ``None`` adds no similarities.
         image_text: the distance of captions from photos; ``None`` adds no distances.
-        switches: resolved switches; only ``attributes`` is used.
         folder: the folder of cached distances; ``None`` caches no distances.
     """
 
     similarity: WordSimilarity | None
     image_text: ImageTextDistance | None
-    switches: Switches
     folder: Path | None
 
     def weigh(
@@ -141,7 +126,7 @@ class Weigher:
         similarity = self.similarity
         if similarity is None:
             return
-        attributes = [self._attributes(draft, i) for draft in drafts]
+        attributes = [draft.attributes(draft.found[i]) for draft in drafts]
         similarity.learn(
             word
             for names, some in zip(attributes, candidates, strict=True)
@@ -154,15 +139,6 @@ class Weigher:
                 replace(one, similarity=max(row, default=0.0))
                 for one, row in zip(some, rows, strict=True)
             ]
-
-    def _attributes(self, draft: Draft, i: int) -> list[str]:
-        """Return the attributes to compare with the candidates of a mask."""
-        mention = draft.found[i]
-        if self.switches.attributes == "token":
-            assert draft.canvas is not None
-            token = draft.canvas.next_token(i)
-            mention = replace(mention, objects=draft.mentions.by_token.get(token, ()))
-        return draft.attributes(mention)
 
     def _weigh_images(
         self, drafts: Sequence[Draft], candidates: Sequence[list[ScoredGuess]], i: int

@@ -8,7 +8,6 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.xmai.insertions.answer_cache import AnswerCache
-from cfaug.xmai.insertions.switches import Switches
 from tests.xmai.insertions.parts import Parts, captioned, changed, detection, photo
 
 
@@ -112,19 +111,17 @@ def test_masks_that_are_looked_at_alone_share_all_answers_of_a_sweep(parts, tmp_
         captioned("a dog on a table with a man", *found, key="a", image=photo(0)),
         captioned("The man and a dog", *found, key="b", image=photo(1)),
     ]
-    for output in ("characters", "tokens"):
-        switches = Switches(context="alone", output=output)
-        first = parts.editor(k=4, cache=str(tmp_path / output), switches=switches)
-        first.edit(examples)
-        assert first._guesser.cache.asked == 5
-        chosen = set()
-        for setting in [{"weights": w} for w in ((1, 5, 5), (1, 0, 5), (0, 0, -1))] + [{"k": 2}]:
-            swept = parts.editor(**setting, cache=str(tmp_path / output), switches=switches)
-            chosen.add(changed(swept.edit(examples)[1]))
-            assert (swept._guesser.cache.asked, swept._weigher.cache.asked) == (0, 0)
-        assert len(chosen) > 1
+    first = parts.editor(k=4, cache=str(tmp_path), context="alone")
+    first.edit(examples)
+    assert first._guesser.cache.asked == 5
+    chosen = set()
+    for setting in [{"weights": w} for w in ((1, 5, 5), (1, 0, 5), (0, 0, -1))] + [{"k": 2}]:
+        swept = parts.editor(**setting, cache=str(tmp_path), context="alone")
+        chosen.add(changed(swept.edit(examples)[1]))
+        assert (swept._guesser.cache.asked, swept._weigher.cache.asked) == (0, 0)
+    assert len(chosen) > 1
     # One mention in the place of several is the same, whatever came before it.
-    alone = parts.editor(switches=Switches(context="alone")).edit(examples[1:])
+    alone = parts.editor(context="alone").edit(examples[1:])
     usual = parts.editor().edit(examples[1:])
     first, *_ = (one[0].proposals[0].details[1]["changes"] for one in (alone, usual))
     assert first[0] == usual[0].proposals[0].details[1]["changes"][0]
@@ -140,7 +137,7 @@ def test_what_changes_an_answer_has_answers_of_its_own(parts, tmp_path):
     example = captioned("a dog", detection("dog", "wet"))
     made = parts.editor(cache=str(tmp_path), block_list=None)
     first = changed(*made.edit([example]))
-    for changes in ({"guesses": 3}, {"compat": "code"}):
+    for changes in ({"guesses": 3}, {"guesses": 4}):
         other = parts.editor(cache=str(tmp_path), block_list=None, **changes)
         other.edit([example])
         assert other._guesser.cache.asked == 1

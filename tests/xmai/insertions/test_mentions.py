@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from cfaug.core.detections import Detection
 from cfaug.editing.sentence import split
 from cfaug.xmai.insertions.mentions import MentionFinder, WordSimilarity
-from cfaug.xmai.insertions.switches import Switches
 from tests.xmai.insertions.parts import NOUNS, ListTagger
 
 
@@ -35,15 +34,13 @@ class Pairs:
         return {}
 
 
-def find(text, labels, *, similar=(), compat="fixed", threshold=0.7, **switches):
+def find(text, labels, *, similar=(), fallback="noun", threshold=0.7, tagger=None):
     similarity = WordSimilarity(Pairs(*similar))
-    finder = MentionFinder(
-        Switches(**switches).resolve(compat), ListTagger(), similarity, threshold
-    )
+    finder = MentionFinder(fallback, tagger, similarity, threshold)
     [mentions] = finder.find([text], [[Detection(label) for label in labels]])
-    for one in mentions.found:
+    for one in mentions:
         assert text[one.end - len(one.noun) : one.end] == one.noun
-    return [(one.start, one.noun, one.label, one.objects) for one in mentions.found]
+    return [(one.start, one.noun, one.label, one.objects) for one in mentions]
 
 
 @pytest.mark.parametrize(
@@ -61,11 +58,7 @@ def find(text, labels, *, similar=(), compat="fixed", threshold=0.7, **switches)
     ],
 )  # fmt: skip
 def test_a_label_is_matched_as_whole_words_and_stands_before_its_compound(text, labels, found):
-    assert find(text, labels, fallback="never") == found
-
-
-def test_within_a_compound_as_the_paper_has_it():
-    assert find("a man table", ["table"], fallback="never", compounds="within")[0][0] == 6
+    assert find(text, labels, fallback="never", tagger=ListTagger()) == found
 
 
 @pytest.mark.parametrize(
@@ -74,28 +67,36 @@ def test_within_a_compound_as_the_paper_has_it():
 )
 def test_which_nouns_are_compared(fallback, nouns):
     similar = [("table", "desk")]
-    found = find("a dog on a table", ["dog", "desk"], similar=similar, fallback=fallback)
+    found = find(
+        "a dog on a table", ["dog", "desk"], similar=similar, tagger=ListTagger(), fallback=fallback
+    )
     assert [noun for _, noun, _, _ in found] == nouns
 
 
 def test_a_noun_takes_the_attributes_of_every_similar_object_and_the_nearest_label():
     similar = [("table", "desk", "shelf")]
-    [only] = find("tables on a table", ["shelf", "dog", "desk"], similar=similar, fallback="only")
+    [only] = find(
+        "tables on a table",
+        ["shelf", "dog", "desk"],
+        similar=similar,
+        tagger=ListTagger(),
+        fallback="only",
+    )
     assert only == (12, "table", "shelf", (0, 2))
 
 
 def test_every_noun_counts_once_in_whatever_case():
     similar = [("dog", "wolf")]
-    found = find("a Dog with a dog", ["wolf"], similar=similar)
+    found = find("a Dog with a dog", ["wolf"], similar=similar, tagger=ListTagger())
     assert [(start, noun) for start, noun, _, _ in found] == [(2, "Dog")]
 
 
 def test_nothing_is_compared_without_detections_and_words_are_encoded_together_once():
     encoder = Pairs(("table", "desk"))
-    finder = MentionFinder(Switches().resolve("fixed"), ListTagger(), WordSimilarity(encoder), 0.7)
+    finder = MentionFinder("noun", ListTagger(), WordSimilarity(encoder), 0.7)
     texts = ["a table", "a dog", "a table on a beach"]
     found = finder.find(texts, [[Detection("desk")], [], [Detection("desk"), Detection("man")]])
-    assert [len(one.found) for one in found] == [1, 0, 1]
+    assert [len(one) for one in found] == [1, 0, 1]
     assert encoder.asked == [["beach", "desk", "man", "table"]]
 
 
@@ -121,12 +122,12 @@ def test_direct_mentions_are_found_as_a_search_word_by_word_finds_them(text, lab
                 numbers = tuple(n for n, one in enumerate(labels) if one.lower() == label)
                 expected.append((spans[i][0], between, numbers))
                 break
-    found = find(text, labels, fallback="never", compounds="within")
+    found = find(text, labels, fallback="never")
     assert [(start, noun, numbers) for start, noun, _, numbers in found] == sorted(expected)
 
 
 def test_mentions_never_overlap():
     text = "a fire hydrant dog table"
-    found = find(text, ["fire hydrant", "hydrant dog", "dog", "table"], compounds="within")
+    found = find(text, ["fire hydrant", "hydrant dog", "dog", "table"], fallback="never")
     assert [noun for _, noun, _, _ in found] == ["fire hydrant", "dog", "table"]
     assert split(text).words[-1] == "table"

@@ -23,14 +23,9 @@ def test_scores_are_made_comparable_as_written_out(values):
     spread = array.max() - array.min()
     expected = (array - array.min()) / spread if spread else 0 * array
     assert normalise_scores(values, "min_max") == pytest.approx(expected)
-    if spread:
-        assert normalise_scores(values, "released") == pytest.approx(expected)
-    else:
-        top = array.max()
-        assert normalise_scores(values, "released") == pytest.approx(array / max(top, 1e-12))
 
 
-@given(VALUES, st.sampled_from(["sum", "min_max", "released"]))
+@given(VALUES, st.sampled_from(["sum", "min_max"]))
 def test_the_order_of_candidates_stays(values, how):
     found = normalise_scores(values, how)
     order = np.argsort(values, kind="stable")
@@ -48,8 +43,5 @@ def test_the_sum_is_equation_1():
     assert without == pytest.approx([(0.8 + 1.25) / 6, (0.2 + 3.75) / 6])
 
 
-def test_padding_makes_zero_the_least_probability():
-    without = score_candidates([0.4, 0.2], [], [], (1, 0, 0), "min_max")
-    padded = score_candidates([0.4, 0.2], [], [], (1, 0, 0), "min_max", pad_to=3)
-    assert (without, padded) == ([1, 0], [1, 0.5])
-    assert score_candidates([], [], [], (1, 5, 5), "released", pad_to=3) == []
+def test_nothing_has_no_score():
+    assert score_candidates([], [], [], (1, 5, 5), "min_max") == []
