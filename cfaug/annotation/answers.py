@@ -265,7 +265,7 @@ def draw_check(number: int, choices: Sequence[str], rows: Sequence[int]) -> tupl
 
 def split_checks(items: Sequence[ImageItem]) -> tuple[list[ImageItem], list[ImageItem]]:
     """Return the real items and the checks."""
-    return [one for one in items if not one.expected], [one for one in items if one.expected]
+    return [item for item in items if not item.expected], [item for item in items if item.expected]
 
 
 def who_failed(answers: Sequence[Answer], items: Sequence[ImageItem]) -> dict[str, float]:

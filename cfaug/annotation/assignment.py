@@ -40,7 +40,7 @@ def items_of(index: Index, question: AnnotationQuestion) -> list[ImageItem]:
 
     That is every image, or with ``show_caption`` every caption of every image.
     """
-    found: list[ImageItem] = []
+    items: list[ImageItem] = []
     ends = np.append(np.flatnonzero(np.diff(index.sets)) + 1, len(index))
     first = 0
     for end in ends.tolist():
@@ -55,9 +55,9 @@ def items_of(index: Index, question: AnnotationQuestion) -> list[ImageItem]:
             if question.show_caption or image not in known:
                 known.add(image)
                 member = index.key(row).rpartition("_")[2]
-                found.append(ImageItem(key, int(member), texts, row, texts[row - first]))
+                items.append(ImageItem(key, int(member), texts, row, texts[row - first]))
         first = end
-    return found if question.strata is None else question.strata.mark(index, found)
+    return items if question.strata is None else question.strata.mark(index, items)
 
 
 def _check_set(
@@ -372,5 +372,5 @@ def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Report
     return ReportSection(
         title="Examples",
         notes=(f"{len(examples)} images are kept as examples for tables.",),
-        data={ILLUSTRATIONS: [asdict(one) for one in examples]},
+        data={ILLUSTRATIONS: [asdict(example) for example in examples]},
     )

@@ -54,7 +54,7 @@ class CaptionForm(Form):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not any(one.kind == "scale" for one in self.fields.values()):
+        if not any(field.kind == "scale" for field in self.fields.values()):
             raise UserError(f"the form {self.title!r} asks for no scale: give it one")
 
     def items(self, index: Index, seed: int = 0) -> list[EditedItem]:
@@ -86,14 +86,14 @@ class CaptionForm(Form):
         if self.per_kind is None:
             return []
         taken = set.union(*self._draw(sets, seed))
-        free = [one for one in _shuffled(sets, seed) if one.key not in taken]
+        free = [texts for texts in _shuffled(sets, seed) if texts.key not in taken]
         return [_item(one, 0, ORIGINAL) for one in free[: self.examples]]
 
     def _draw(self, sets: list[TwoTexts], seed: int) -> tuple[set[str], set[str]]:
         """Return the keys of photos shown with the changed and with the original caption."""
-        eligible = [one.key for one in _shuffled(sets, seed) if one.is_changed]
+        eligible = [texts.key for texts in _shuffled(sets, seed) if texts.is_changed]
         if self.per_kind is None:
-            return set(eligible), {one.key for one in sets}
+            return set(eligible), {texts.key for texts in sets}
         count = min(self.per_kind, len(eligible) // 2)
         return set(eligible[:count]), set(eligible[count : 2 * count])
 
@@ -145,10 +145,10 @@ class CaptionForm(Form):
         return {"c": [item.text], "s": -1}
 
 
-def _item(one: TwoTexts, member: int, kind: str) -> EditedItem:
-    text = one.texts[member]
+def _item(pair: TwoTexts, member: int, kind: str) -> EditedItem:
+    text = pair.texts[member]
     return EditedItem(
-        one.key, member, (text,), one.rows[member], text, photo=one.rows[0], kind=kind
+        pair.key, member, (text,), pair.rows[member], text, photo=pair.rows[0], kind=kind
     )
 
 
@@ -208,11 +208,11 @@ class Preference(AnnotationQuestion):
             index: the index of the first method's sets.
             other: the index of the second method's sets.
         """
-        theirs = {one.key: one for one in read_two_texts(other)}
+        theirs = {pair.key: pair for pair in read_two_texts(other)}
         found = [
-            ImageItem(one.key, 1, (one.texts[1], theirs[one.key].texts[1]), one.rows[1])
-            for one in read_two_texts(index)
-            if _differ(one, theirs.get(one.key))
+            ImageItem(pair.key, 1, (pair.texts[1], theirs[pair.key].texts[1]), pair.rows[1])
+            for pair in read_two_texts(index)
+            if _differ(pair, theirs.get(pair.key))
         ]
         if not found:
             raise UserError(
@@ -282,7 +282,10 @@ class Preference(AnnotationQuestion):
         return found
 
 
-def _differ(one: TwoTexts, other: TwoTexts | None) -> bool:
+def _differ(pair: TwoTexts, other: TwoTexts | None) -> bool:
     return (
-        other is not None and one.is_changed and other.is_changed and one.texts[1] != other.texts[1]
+        other is not None
+        and pair.is_changed
+        and other.is_changed
+        and pair.texts[1] != other.texts[1]
     )

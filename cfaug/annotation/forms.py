@@ -205,7 +205,7 @@ def _edited_items(index: Index, leave_out: set[str]) -> list[EditedItem]:
     for row, kind in enumerate(kinds):
         if kind is None:
             photos.setdefault(int(index.sets[row]), row)
-    found = []
+    items = []
     for row, kind in enumerate(kinds):
         if kind is None or kind in leave_out:
             continue
@@ -216,7 +216,7 @@ def _edited_items(index: Index, leave_out: set[str]) -> list[EditedItem]:
         change = f"{before[row] or '(nothing)'} → {after[row] or '(nothing)'}"
         texts = (index.text(photo), index.text(row))
         label = index.label(row) or index.label(photo) or ""
-        found.append(
+        items.append(
             EditedItem(
                 key,
                 int(member),
@@ -229,7 +229,7 @@ def _edited_items(index: Index, leave_out: set[str]) -> list[EditedItem]:
                 change=change,
             )
         )
-    return found
+    return items
 
 
 # Sets of two texts on one photo: the original, and a method's changed text.

@@ -98,9 +98,15 @@ def leave_out_inattentive(
     scale = next((name for name, field in form.fields.items() if field.kind == "scale"), None)
     if scale is None:
         return list(ratings), {}
-    answers = [Answer(one.item, one.annotator, str(one.values[scale])) for one in ratings]
+    answers = [
+        Answer(rating.item, rating.annotator, str(rating.values[scale])) for rating in ratings
+    ]
     failed = who_failed(answers, items)
-    kept = [one for one in ratings if one.annotator not in failed and not items[one.item].expected]
+    kept = [
+        rating
+        for rating in ratings
+        if rating.annotator not in failed and not items[rating.item].expected
+    ]
     require_somebody(failed, kept)
     return kept, failed
 
@@ -191,7 +197,7 @@ class Ratings:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of edits with answers, in the order of the source."""
-        found = dict.fromkeys(kind for one in self.fields.values() for kind in one.by)
+        found = dict.fromkeys(kind for field in self.fields.values() for kind in field.by)
         return tuple(kind for kind in found if kind != OVERALL)
 
 
@@ -208,7 +214,7 @@ def summarise_ratings(
     return Ratings(
         source=source,
         title=form.title,
-        annotators=len({one.annotator for one in ratings}),
+        annotators=len({rating.annotator for rating in ratings}),
         items=sum(not item.expected for item in items),
         fields={
             name: _field(name, form, ratings, items)
@@ -216,10 +222,10 @@ def summarise_ratings(
             if field.kind != "text"
         },
         remarks=tuple(
-            Remark(items[one.item].name, one.annotator, name, str(one.values[name]))
-            for one in sorted(ratings, key=lambda r: (r.item, r.annotator))
+            Remark(items[rating.item].name, rating.annotator, name, str(rating.values[name]))
+            for rating in sorted(ratings, key=lambda r: (r.item, r.annotator))
             for name, field in form.fields.items()
-            if field.kind == "text" and one.values[name]
+            if field.kind == "text" and rating.values[name]
         ),
     )
 
@@ -228,8 +234,8 @@ def _field(
     name: str, form: Form, ratings: Sequence[Rating], items: Sequence[EditedItem]
 ) -> FieldFindings:
     answers: dict[int, dict[str, float]] = {}
-    for one in sorted(ratings, key=lambda r: r.item):
-        answers.setdefault(one.item, {})[one.annotator] = float(one.values[name])
+    for rating in sorted(ratings, key=lambda r: r.item):
+        answers.setdefault(rating.item, {})[rating.annotator] = float(rating.values[name])
     kinds = dict.fromkeys(items[i].kind for i in answers)
     by = {kind: _score([a for i, a in answers.items() if items[i].kind == kind]) for kind in kinds}
     field = form.fields[name]

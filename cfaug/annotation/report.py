@@ -121,7 +121,9 @@ def write_report(
         categories=categories,
         tallies=_tallies(record, names),
         people=_people(findings, names),
-        sections=[(one, plain_part(one.columns, one.rows[:LISTED])) for one in sections],
+        sections=[
+            (section, plain_part(section.columns, section.rows[:LISTED])) for section in sections
+        ],
     )
     return write_page(folder / FILE, text)
 
@@ -129,8 +131,13 @@ def write_report(
 def _tallies(record: AnnotationRecord, names: Mapping[str, str]) -> Part:
     """Return the answers by sets of images; ``names`` maps outcomes to their names."""
     rows = (
-        (one.name, f"{one.images:,}", f"{one.answers:,}", *(percent(one.share(n)) for n in names))
-        for one in record.tallies
+        (
+            tally.name,
+            f"{tally.images:,}",
+            f"{tally.answers:,}",
+            *(percent(tally.share(n)) for n in names),
+        )
+        for tally in record.tallies
     )
     return plain_part(
         ("image set", "images", "answers", *(f"{n}, %" for n in names.values())), rows

@@ -71,7 +71,7 @@ class CompositionFigure(PaperTable):
         theirs = self.printed("Set", "what", lambda _, value: Entry(
             f"{value:,g}", numbers={"value": value}
         ))  # fmt: skip
-        roots = [Path(one) for one in self.image_roots]
+        roots = [Path(root) for root in self.image_roots]
         sets = {name: read_questions(file, roots) for name, file in (self.questions or {}).items()}
         if not sets:
             return self.document(theirs, self._categories({}))
@@ -89,7 +89,9 @@ class CompositionFigure(PaperTable):
         printed = {name: one for one, name in self.categories.items()}
         found = {self.paper: Counter(published(self.name)["categories"])}
         for name, images in sets.items():
-            found[name] = Counter(printed.get(one.category, one.category or ALL) for one in images)
+            found[name] = Counter(
+                printed.get(image.category, image.category or ALL) for image in images
+            )
         return found
 
     def _categories(self, sets: Mapping[str, Sequence[AskedImage]]) -> Part:
@@ -112,7 +114,10 @@ class CompositionFigure(PaperTable):
         rows = []
         for name, images in sets.items():
             answers = Counter(
-                one.right for image in images for one in image.questions if one.right is not None
+                question.right
+                for image in images
+                for question in image.questions
+                if question.right is not None
             )
             frequent = sorted(answers.items(), key=lambda one: (-one[1], one[0]))[: self.shown]
             rows += [((name, answer), (answer, answers)) for answer, _ in frequent]
@@ -131,7 +136,7 @@ def _number(value: int) -> Entry:
 
 
 def _words_of_kind(kind: str, images: Sequence[AskedImage]) -> Entry:
-    return _words([one.text for one in _all_questions(images) if one.kind == kind])
+    return _words([question.text for question in _all_questions(images) if question.kind == kind])
 
 
 SIZES: tuple[Callable[[Sequence[AskedImage]], Entry], ...] = (
@@ -167,7 +172,7 @@ def _kinds_part(sets: Mapping[str, Sequence[AskedImage]]) -> Part:
     rows = []
     for name, images in sets.items():
         by_kind: dict[str, list[AskedQuestion]] = {}
-        for one in (one for image in images for one in image.questions):
+        for one in (question for image in images for question in image.questions):
             by_kind.setdefault(one.kind, []).append(one)
         rows += [((name, kind), own) for kind, own in by_kind.items()]
     title = "Ours: kinds of questions"
@@ -175,16 +180,20 @@ def _kinds_part(sets: Mapping[str, Sequence[AskedImage]]) -> Part:
 
 
 def _options(questions: Sequence[AskedQuestion]) -> Entry:
-    options = summarise([len(one.options) for one in questions]).mean
+    options = summarise([len(question.options) for question in questions]).mean
     return Entry(f"{options:.3g}", numbers={"value": options})
 
 
 def _right(place: int, questions: Sequence[AskedQuestion]) -> Entry:
-    return _share([one.answer == place for one in questions if one.right is not None])
+    return _share(
+        [question.answer == place for question in questions if question.right is not None]
+    )
 
 
 def _marked(name: str, value: Any, questions: Sequence[AskedQuestion]) -> Entry:
-    return _share([one.extra[name] == value for one in questions if name in one.extra])
+    return _share(
+        [question.extra[name] == value for question in questions if name in question.extra]
+    )
 
 
 def _share(found: Sequence[bool]) -> Entry:
@@ -196,7 +205,7 @@ def _share(found: Sequence[bool]) -> Entry:
 
 KIND_COLUMNS: tuple[Column[Sequence[AskedQuestion]], ...] = (
     Column("questions", lambda questions: _number(len(questions))),
-    Column("words", lambda questions: _words([one.text for one in questions])),
+    Column("words", lambda questions: _words([question.text for question in questions])),
     Column("options", _options),
     *(Column(f"right: {place + 1}.", partial(_right, place)) for place in range(PLACES)),
     Column("by a person", partial(_marked, SOURCE, "human")),
@@ -207,7 +216,7 @@ KIND_COLUMNS: tuple[Column[Sequence[AskedQuestion]], ...] = (
 def _lengths(name: str, images: Sequence[AskedImage]) -> Curve:
     """Return the shares of questions with each number of words, by kind."""
     counts: dict[str, Counter[int]] = {}
-    for one in (one for image in images for one in image.questions):
+    for one in (question for image in images for question in image.questions):
         counts.setdefault(one.kind, Counter())[len(one.text.split())] += 1
     series = {
         kind: {
@@ -337,7 +346,7 @@ def _mean_and_range(place: int, prompts: tuple[str, ...]) -> str:
 
 
 def _drops() -> str:
-    zero = [drop(one) for one in totals() if one[1] == ZERO_SHOT]
+    zero = [drop(total) for total in totals() if total[1] == ZERO_SHOT]
     return f"{fmean(zero):.2f} (all rows: {fmean(map(drop, totals())):.2f})"
 
 

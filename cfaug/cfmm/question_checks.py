@@ -144,7 +144,7 @@ def _check_options(question: AskedQuestion) -> Iterator[tuple[str, str]]:
     twice = [one for one, count in Counter(options).items() if count > 1]
     if twice:
         yield EQUAL_OPTIONS, repr(twice[0])
-    elif len({"".join(one.split()).casefold() for one in options}) < len(options):
+    elif len({"".join(option.split()).casefold() for option in options}) < len(options):
         yield SIMILAR_OPTIONS, ", ".join(map(repr, options))
 
 
@@ -229,7 +229,7 @@ def _unbalanced(images: Sequence[AskedImage]) -> Iterator[QuestionProblem]:
 
 
 def _is_fixed(question: AskedQuestion) -> bool:
-    said = {plain(one) for one in question.options}
+    said = {plain(option) for option in question.options}
     return bool(question.extra.get(CLOSED)) or said <= YES_OR_NO
 
 

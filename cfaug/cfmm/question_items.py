@@ -122,7 +122,7 @@ class QuestionAnswers(ModelItems):
     @cached_property
     def category_of(self) -> list[str]:
         """The category of each item."""
-        return [one or ALL for one in self.texts("category")]
+        return [text or ALL for text in self.texts("category")]
 
     @cached_property
     def categories(self) -> tuple[str, ...]:
@@ -278,14 +278,14 @@ def rank_reply(
     baseline = None
     if blind is not None and not blind.left_out:
         names, baseline = [*names, "pmi"], _scores(blind)[0]
-    choices = {one: choose(reduce_scores(nll, tokens, options, one, baseline)) for one in names}
+    choices = {name: choose(reduce_scores(nll, tokens, options, name, baseline)) for name in names}
     if reduction not in choices:
         return Reply(None, "blind_left_out")
     return Reply(choices[reduction], "", answered, choices=choices)
 
 
 def _scores(answered: Answered) -> tuple[list[float], list[int]]:
-    return [one.nll for one in answered.scores], [one.tokens for one in answered.scores]
+    return [score.nll for score in answered.scores], [score.tokens for score in answered.scores]
 
 
 def question_columns(rows: Sequence[QuestionRow]) -> dict[str, Any]:
@@ -320,11 +320,11 @@ def reply_columns(
         for row, one in zip(rows, replies, strict=True)
     ]
     found = {f"{prefix}chosen": chosen, f"{prefix}right": right}
-    if any(one.answered is not None for one in replies):
-        scores = [None if one.answered is None else _scores(one.answered) for one in replies]
-        found[f"{prefix}nll"] = [None if one is None else to_json(one[0]) for one in scores]
+    if any(reply.answered is not None for reply in replies):
+        scores = [None if reply.answered is None else _scores(reply.answered) for reply in replies]
+        found[f"{prefix}nll"] = [None if score is None else to_json(score[0]) for score in scores]
         if not prefix:
-            found["tokens"] = [None if one is None else to_json(one[1]) for one in scores]
+            found["tokens"] = [None if score is None else to_json(score[1]) for score in scores]
     if holds_pairs(rows):
         paired = _paired_columns(rows, right)
         names = paired if not prefix else PAIRED
@@ -397,16 +397,16 @@ def question_outcomes(
     Args:
         items: the columns of the items, one row per question.
     """
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     for prefix in ("", BLIND, PRIOR):
         if f"{prefix}right" in items:
-            found += _accuracies(name, rows, np.asarray(items[f"{prefix}right"]), prefix)
+            outcomes += _accuracies(name, rows, np.asarray(items[f"{prefix}right"]), prefix)
     for metric in ("flips", "ties", "unparsed"):
         if metric in items and (counted := _counted(items[metric])).size:
-            found.append(Outcome(name, metric, float(counted.mean()), counted.size, "lower"))
-    left_out = sum(bool(one) for one in items["left_out"])
+            outcomes.append(Outcome(name, metric, float(counted.mean()), counted.size, "lower"))
+    left_out = sum(bool(item) for item in items["left_out"])
     return [
-        *found,
+        *outcomes,
         Outcome(name, "questions_left_out", left_out, len(rows), "lower", "questions"),
     ]
 
@@ -417,7 +417,7 @@ def _accuracies(
     categories = sorted({row.image.category for row in rows} - {""})
     parts: list[tuple[dict[str, str], np.ndarray]] = [({}, np.ones(len(rows), bool))]
     own = np.array([row.image.category for row in rows], object)
-    parts += [({"category": one}, own == one) for one in categories]
+    parts += [({"category": category}, own == category) for category in categories]
     if holds_pairs(rows):
         return _pair_accuracies(name, rows, right, prefix, parts)
     kinds = np.array([row.question.kind for row in rows], object)
@@ -435,11 +435,11 @@ def _pair_accuracies(
     name: str, rows: Sequence[QuestionRow], right: np.ndarray, prefix: str,
     parts: Sequence[tuple[dict[str, str], np.ndarray]],
 ) -> list[Outcome]:  # fmt: skip
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     cells: dict[str, dict[str, float]] = {metric: {} for metric in PAIRED}
     images = list(_by_image(rows, right))
     if (counted := _counted(right)).size:
-        found.append(Outcome(name, f"{prefix}right", float(counted.mean()), counted.size))
+        outcomes.append(Outcome(name, f"{prefix}right", float(counted.mean()), counted.size))
     for by, chosen in parts:
         own = [(place, others) for place, others in images if chosen[place]]
         if not own:
@@ -457,13 +457,13 @@ def _pair_accuracies(
                 continue
             unit = "correlation" if metric == "phi" else "fraction"
             better: Better = "lower" if metric == "drop" else "higher"
-            found.append(
+            outcomes.append(
                 Outcome(name, f"{prefix}{metric}", values[metric], n.get(metric, pairs), better,
                         unit, by)
             )  # fmt: skip
             if metric in cells and by:
                 cells[metric][by["category"]] = values[metric]
-    return found + [
+    return outcomes + [
         Outcome(name, f"{prefix}total_{metric}", total(own), len(own), unit="points")
         for metric, own in cells.items()
         if own

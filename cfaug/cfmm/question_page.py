@@ -63,7 +63,8 @@ class ShownAnswers(QuestionAnswers):
     schema: ClassVar[ItemSchema] = replace(
         ANSWER_ITEMS,
         columns=tuple(
-            replace(one, always=one.always or one.name in SHOWN) for one in ANSWER_ITEMS.columns
+            replace(column, always=column.always or column.name in SHOWN)
+            for column in ANSWER_ITEMS.columns
         ),
     )
 
@@ -161,13 +162,13 @@ class _QuestionPageData:
 
     @property
     def verdicts(self) -> list[str]:
-        return [verdict(one) for one in self.answers]
+        return [verdict(answer) for answer in self.answers]
 
     @property
     def subtitle(self) -> str:
         every, shown = len(self._rows_of), len(self._shown)
         some = "" if shown == every else f"; {shown:,} images shown, drawn at random"
-        left_out = sum(bool(one) for one in self.first.texts("left_out"))
+        left_out = sum(bool(text) for text in self.first.texts("left_out"))
         without = f"; {left_out:,} left out" if left_out else ""
         return f"{len(self.first):,} questions about {every:,} images{without}{some}"
 
@@ -182,36 +183,38 @@ class _QuestionPageData:
     def content(self) -> dict[str, Any]:
         """Return everything but the pictures: the script explains its letters."""
         return {
-            "models": [one.model for one in self.answers],
+            "models": [answer.model for answer in self.answers],
             "categories": list(self.first.categories),
             "kinds": list(dict.fromkeys(self.first.texts("kind"))),
             "asked": [ASKED[prefix] for prefix in ASKED if self._is_asked(prefix)],
-            "tables": [list(self._tables(one)) for one in self.answers],
+            "tables": [list(self._tables(answer)) for answer in self.answers],
             "images": [self._image(key) for key in self._shown],
         }
 
     def _is_asked(self, prefix: str) -> bool:
-        return any(one.has(f"{prefix}right") for one in self.answers)
+        return any(answer.has(f"{prefix}right") for answer in self.answers)
 
     @cached_property
     def _parts(self) -> list[_Part]:
         names = np.array(self.first.category_of, object)
-        found = [_Part(one, np.flatnonzero(names == one)) for one in self.first.categories]
+        found = [
+            _Part(category, np.flatnonzero(names == category)) for category in self.first.categories
+        ]
         return [*(found if len(found) > 1 else []), _Part("all", np.arange(len(names)))]
 
-    def _tables(self, one: ShownAnswers) -> Iterator[dict[str, Any]]:
+    def _tables(self, answers: ShownAnswers) -> Iterator[dict[str, Any]]:
         """Yield tables: t title, h headers, r rows of texts."""
         for prefix, title in ASKED.items():
-            metrics = [name for name in HEADS if one.has(f"{prefix}{name}")]
+            metrics = [name for name in HEADS if answers.has(f"{prefix}{name}")]
             if not metrics:
                 continue
             heads = ["category", "questions", *(HEADS[name] for name in metrics)]
-            with_phi = one.pairs is not None and prefix == SEEN
+            with_phi = answers.pairs is not None and prefix == SEEN
             rows = []
             for part in self._parts:
-                counted = np.isfinite(one.items.metric(f"{prefix}right")[part.rows]).sum()
-                cells = [_cell(one, f"{prefix}{name}", part) for name in metrics]
-                phi = [_phi(one.pairs, part)] if with_phi and one.pairs is not None else []
+                counted = np.isfinite(answers.items.metric(f"{prefix}right")[part.rows]).sum()
+                cells = [_cell(answers, f"{prefix}{name}", part) for name in metrics]
+                phi = [_phi(answers.pairs, part)] if with_phi and answers.pairs is not None else []
                 rows.append([part.name, f"{counted:,}", *cells, *phi])
             yield {"t": title, "h": [*heads, *(["phi"] if with_phi else [])], "r": rows}
 
@@ -283,13 +286,13 @@ def _pieces(text: str, conditional: bool) -> list[str]:
     return [before, said, after]
 
 
-def _cell(one: ShownAnswers, metric: str, part: _Part) -> str:
+def _cell(answers: ShownAnswers, metric: str, part: _Part) -> str:
     """Return a mean in percent, with its interval over whole clusters of images."""
-    values = one.items.metric(metric)[part.rows]
+    values = answers.items.metric(metric)[part.rows]
     known = np.isfinite(values)
     if not known.any():
         return DASH
-    clusters = np.array(one.texts(CLUSTER), object)[part.rows][known]
+    clusters = np.array(answers.texts(CLUSTER), object)[part.rows][known]
     rng = generator(0, "question_page", metric, part.name)
     return _interval(cluster_bootstrap(values[known], clusters.astype(str), rng))
 

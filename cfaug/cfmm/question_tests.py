@@ -69,7 +69,7 @@ def compare_kinds(asked: Sequence[Checkpoints]) -> list[CounterfactualDrop | Non
 
 
 def _drop(checkpoints: Checkpoints) -> CounterfactualDrop | None:
-    own = [one.images for one in checkpoints]
+    own = [checkpoint.images for checkpoint in checkpoints]
     first = own[0]
     same = all(np.array_equal(one.clusters, first.clusters) for one in own)
     if not (len(first) and same):
@@ -118,7 +118,7 @@ def compare_models(
     Returns:
         The comparisons, and a sentence for each pair without a question in common.
     """
-    found: list[ModelComparison] = []
+    comparisons: list[ModelComparison] = []
     refused: list[str] = []
     for (first, ours), (other, theirs) in pairs:
         try:
@@ -126,13 +126,13 @@ def compare_models(
         except UserError as error:
             refused.append(f"{first} against {other}: {error}.")
         else:
-            found.append(ModelComparison(first, other, tests, {}, left_out))
-    every = [(place, name) for place, one in enumerate(found) for name in one.tests]
-    p = [found[place].tests[name].p_two_sided for place, name in every]
+            comparisons.append(ModelComparison(first, other, tests, {}, left_out))
+    every = [(place, name) for place, one in enumerate(comparisons) for name in one.tests]
+    p = [comparisons[place].tests[name].p_two_sided for place, name in every]
     corrected = dict(zip(every, holm(p).tolist() if p else [], strict=True))
     return [
         replace(one, p_holm={name: corrected[place, name] for name in one.tests})
-        for place, one in enumerate(found)
+        for place, one in enumerate(comparisons)
     ], refused
 
 
@@ -153,22 +153,22 @@ def _compare(ours: Checkpoints, theirs: Checkpoints) -> tuple[dict[str, ItemTest
     return tests, len(reduce(set.union, map(set, answered))) - len(common)
 
 
-def _answered(one: QuestionItems) -> dict[str, tuple[str, ...]]:
+def _answered(items: QuestionItems) -> dict[str, tuple[str, ...]]:
     """Return the questions of fully answered images, and their identifying columns."""
-    said = [one.texts(name) for name in ("image", "question", "answer", "category", "kind")
-            if name in one.items.columns]  # fmt: skip
-    right = one.items.metric("right")
+    said = [items.texts(name) for name in ("image", "question", "answer", "category", "kind")
+            if name in items.items.columns]  # fmt: skip
+    right = items.items.metric("right")
     whole: dict[str, bool] = {}
-    for key, value in zip(one.keys, right, strict=True):
+    for key, value in zip(items.keys, right, strict=True):
         whole[key] = whole.get(key, True) and not math.isnan(value)
     return {
         name: tuple(column[row] for column in said)
-        for row, (name, key) in enumerate(zip(one.texts(ITEM), one.keys, strict=True))
+        for row, (name, key) in enumerate(zip(items.texts(ITEM), items.keys, strict=True))
         if whole[key]
     }
 
 
-def _restrict(one: QuestionItems, names: set[str]) -> Items:
+def _restrict(items: QuestionItems, names: set[str]) -> Items:
     """Return some of the items, labelled with the same data, as the questions were compared."""
-    rows = np.flatnonzero([name in names for name in one.texts(ITEM)])
-    return replace(one.take(rows).items, data="")
+    rows = np.flatnonzero([name in names for name in items.texts(ITEM)])
+    return replace(items.take(rows).items, data="")

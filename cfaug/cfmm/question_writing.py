@@ -179,7 +179,7 @@ class QuestionExpansion:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the questions of each example with the new ones, in order."""
-        given = [questions_of(one) for one in examples]
+        given = [questions_of(example) for example in examples]
         requests = [
             QuestionRequest(
                 self._fill(str(one.extra.get(CATEGORY, "")), questions),
@@ -245,12 +245,12 @@ class QuestionExpansion:
         new = [replace(one, id=f"c{len(given) + i}") for i, one in enumerate(chosen)]
         return Edited((_propose(example, (*given, *new)),), survivors, tuple(rejected))
 
-    def _question(self, example: Example, one: WrittenQuestion) -> AskedQuestion:
-        text = normalise(one.text)
-        options = (normalise(one.right), normalise(one.wrong))
+    def _question(self, example: Example, question: WrittenQuestion) -> AskedQuestion:
+        text = normalise(question.text)
+        options = (normalise(question.right), normalise(question.wrong))
         # Keyed by the question, so that the order is independent of the other questions.
         first = int(generator(self.seed, "option order", example.key, text).integers(2))
-        extra = {PRESUPPOSITION: normalise(one.presupposition), SOURCE: "llm", VERIFIED: False}
+        extra = {PRESUPPOSITION: normalise(question.presupposition), SOURCE: "llm", VERIFIED: False}
         ordered = options if first == 0 else options[::-1]
         return AskedQuestion(NEW, COUNTERFACTUAL, text, ordered, first, extra)
 
@@ -274,15 +274,15 @@ def _reject(question: AskedQuestion, reason: str) -> Rejected:
 
 def _propose(example: Example, questions: Sequence[AskedQuestion]) -> Proposal:
     edits = [
-        Edit(COUNTERFACTUAL, "", str(one.extra.get(PRESUPPOSITION) or one.text))
-        for one in questions[1:]
+        Edit(COUNTERFACTUAL, "", str(question.extra.get(PRESUPPOSITION) or question.text))
+        for question in questions[1:]
     ]
     return Proposal(
         example,
-        tuple(one.text for one in questions),
+        tuple(question.text for question in questions),
         (None, *edits),
         # Every member has its own question, without repeating those of its example.
-        details=tuple({QUESTION: details_of(one), QUESTIONS: None} for one in questions),
+        details=tuple({QUESTION: details_of(question), QUESTIONS: None} for question in questions),
     )
 
 
@@ -406,8 +406,8 @@ def _read(count: int, found: Any) -> dict[str, Any]:
     questions = found.get("questions") if isinstance(found, dict) else None
     if not isinstance(questions, list) or not all(map(_is_question, questions)):
         raise UnusableError(WRONG_FORM)
-    lines = [{name: " ".join(one[name].split()) for name in FIELDS} for one in questions]
-    whole = [one for one in lines if all(one.values())][:count]
+    lines = [{name: " ".join(question[name].split()) for name in FIELDS} for question in questions]
+    whole = [line for line in lines if all(line.values())][:count]
     if not whole:
         raise UnusableError(EMPTY)
     return {"questions": whole}
@@ -467,7 +467,7 @@ class AnswererJudge:
         """
         if not questions:
             return []
-        asked = [Question(one.text, one.options) for one in questions]
+        asked = [Question(question.text, question.options) for question in questions]
         (answers,) = self._answerer.answer([_decode(image)], [asked])
         found = []
         for one, answer in zip(questions, answers, strict=True):

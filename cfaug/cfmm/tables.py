@@ -119,7 +119,7 @@ class QuestionTable(PaperTable):
     def named_categories(self, asked: Sequence[PromptAnswers]) -> dict[str, str]:
         """Return {printed name: category} of the questions with answers."""
         there = dict.fromkeys(
-            name for one in asked for own in one.checkpoints for name in own.categories
+            name for answers in asked for own in answers.checkpoints for name in own.categories
         )
         known = {printed: name for printed, name in self.categories.items() if name in there}
         return known | {name: name for name in there if name not in known.values()}
@@ -128,11 +128,11 @@ class QuestionTable(PaperTable):
 def in_every_way(asked: Sequence[PromptAnswers]) -> list[PromptAnswers]:
     """Return the models and prompts, each followed by its answers without image or question."""
     return [
-        PromptAnswers(one.model, one.prompt, one.checkpoints, way)
-        for one in asked
+        PromptAnswers(answers.model, answers.prompt, answers.checkpoints, way)
+        for answers in asked
         for way in WAYS
         if way == SEEN
-        or all(own.has(f"{way}{name}") for own in one.checkpoints for name in ACCURACIES)
+        or all(own.has(f"{way}{name}") for own in answers.checkpoints for name in ACCURACIES)
     ]
 
 
@@ -201,7 +201,7 @@ class TotalTable(QuestionTable):
              for one, other in self._pairs(asked)]
         )  # fmt: skip
         parts = [self._ours(asked), _drops_part(asked), _pairs_part(compared)]
-        ours = (one for one in parts if one is not None)
+        ours = (part for part in parts if part is not None)
         return self.document(*theirs, *ours, notes=(*refused, *_left_out(asked)))
 
     def _pairs(self, asked: Sequence[PromptAnswers]) -> list[tuple[PromptAnswers, PromptAnswers]]:
@@ -237,7 +237,7 @@ def _lay_out_ours(
     """Return our part of a table; answers without the image are not ranked."""
     every = in_every_way(asked)
     beside = [place for place, one in enumerate(every) if one.way != SEEN]
-    rows = [(one.labels, one) for one in every]
+    rows = [(answers.labels, answers) for answers in every]
     return _lay_out("Ours", columns, rows, beside, (note,), ours=True)
 
 
@@ -256,14 +256,14 @@ def _lay_out(
     return mark_best_two(part, ["higher"] * len(columns), beside)
 
 
-def _total(name: str, one: PromptAnswers) -> Entry:
-    metric = one.metric(name)
-    n = sum(map(len, one.checkpoints[0].by_category(metric).values()))
-    return percent_entry([own.total(metric) for own in one.checkpoints], n, factor=1.0)
+def _total(name: str, answers: PromptAnswers) -> Entry:
+    metric = answers.metric(name)
+    n = sum(map(len, answers.checkpoints[0].by_category(metric).values()))
+    return percent_entry([own.total(metric) for own in answers.checkpoints], n, factor=1.0)
 
 
 def _drops_part(asked: Sequence[PromptAnswers]) -> Part | None:
-    found = compare_kinds([one.checkpoints for one in asked])
+    found = compare_kinds([answers.checkpoints for answers in asked])
     rows = [
         (one.labels, (one, drop))
         for one, drop in zip(asked, found, strict=True)
@@ -303,14 +303,14 @@ def _interval(low: float, high: float) -> str:
     return "" if math.isnan(low) else f"[{points(low)}, {points(high)}]"
 
 
-def _phi(found: SeedSummary | None, low: float, high: float) -> Entry:
-    if found is None:
+def _phi(summary: SeedSummary | None, low: float, high: float) -> Entry:
+    if summary is None:
         return Entry(DASH)
     return Entry(
-        f"{found.mean:+.3f}",
-        "" if math.isnan(found.sd) else f"{found.sd:.3f}",
+        f"{summary.mean:+.3f}",
+        "" if math.isnan(summary.sd) else f"{summary.sd:.3f}",
         small="" if math.isnan(low) else f"[{low:+.3f}, {high:+.3f}]",
-        numbers={"value": found.mean, "n": float(found.n)},
+        numbers={"value": summary.mean, "n": float(summary.n)},
     )
 
 
@@ -327,11 +327,11 @@ DROP_COLUMNS: tuple[Column[AnsweredDrop], ...] = (
 )
 
 
-def _pairs_part(found: Sequence[ModelComparison]) -> Part | None:
-    if not found:
+def _pairs_part(comparisons: Sequence[ModelComparison]) -> Part | None:
+    if not comparisons:
         return None
     columns: list[Column[ModelComparison]] = [
-        text_column("left out", lambda one: f"{one.left_out:,}")
+        text_column("left out", lambda comparison: f"{comparison.left_out:,}")
     ]
     for metric, name in HEADERS.items():
         columns.append(Column("difference", partial(_pair_difference, metric), name))
@@ -340,35 +340,35 @@ def _pairs_part(found: Sequence[ModelComparison]) -> Part | None:
         "Ours: models and prompts, question by question",
         ("First", "Other"),
         columns,
-        [((one.first, one.other), one) for one in found],
+        [((comparison.first, comparison.other), comparison) for comparison in comparisons],
         [PAIRS_NOTE],
     )
 
 
-def _pair_difference(metric: str, one: ModelComparison) -> Entry:
-    test = one.tests.get(metric)
+def _pair_difference(metric: str, comparison: ModelComparison) -> Entry:
+    test = comparison.tests.get(metric)
     if test is None:
         return Entry(DASH)
     numbers = {"value": test.gain, "n": float(test.items)}
     return Entry(points(test.gain), small=_interval(test.low, test.high), numbers=numbers)
 
 
-def _pair_holm(metric: str, one: ModelComparison) -> Entry:
-    if metric not in one.tests:
+def _pair_holm(metric: str, comparison: ModelComparison) -> Entry:
+    if metric not in comparison.tests:
         return Entry(DASH)
-    return Entry(p_text(one.p_holm[metric]), bold=one.p_holm[metric] <= ALPHA)
+    return Entry(p_text(comparison.p_holm[metric]), bold=comparison.p_holm[metric] <= ALPHA)
 
 
 def _left_out(asked: Sequence[PromptAnswers]) -> list[str]:
     """Return a sentence for each model with questions that were left out."""
     found = []
-    for one in asked:
+    for answers in asked:
         reasons: dict[str, int] = {}
-        for own in one.checkpoints:
+        for own in answers.checkpoints:
             for reason, count in own.count_left_out().items():
                 reasons[reason] = reasons.get(reason, 0) + count
         said = ", ".join(f"{count:,} ({reason})" for reason, count in reasons.items())
-        found += [f"{one.name}: questions left out: {said}."] if said else []
+        found += [f"{answers.name}: questions left out: {said}."] if said else []
     return found
 
 
@@ -420,8 +420,8 @@ class CategoryTable(QuestionTable):
         return _lay_out_ours(columns, asked, OURS_NOTE)
 
 
-def _in_category(category: str, metric: str, one: PromptAnswers) -> Entry:
-    found = [own.by_category(one.metric(metric)) for own in one.checkpoints]
+def _in_category(category: str, metric: str, answers: PromptAnswers) -> Entry:
+    found = [own.by_category(answers.metric(metric)) for own in answers.checkpoints]
     return percent_entry(
         [float(own[category].mean()) for own in found if category in own],
         len(found[0].get(category, ())),

@@ -182,7 +182,7 @@ class VisualQuestions(WritesModelPage):
         self.leaks, leaking = find_question_leaks(trained, self._images)
         if not (self.without_leaks and leaking):
             return
-        kept = [one for one in self._images if one.key not in leaking]
+        kept = [image for image in self._images if image.key not in leaking]
         if not kept:
             raise UserError(f"{self.data}: {self.leaks}; without_leaks=true leaves nothing to ask")
         self._images = kept
@@ -197,20 +197,20 @@ class VisualQuestions(WritesModelPage):
         images = list(context.questions(self.data))
         if not images:
             raise UserError(f"{self.data} has no question")
-        for one in images:
-            basic = one.of_kind(BASIC)
-            if one.of_kind(COUNTERFACTUAL) and len(basic) > 1:
+        for image in images:
+            basic = image.of_kind(BASIC)
+            if image.of_kind(COUNTERFACTUAL) and len(basic) > 1:
                 raise UserError(
-                    f"{self.data}: the image {one.key!r} has {len(basic)} basic questions, so its "
-                    "counterfactual ones cannot be assigned: give it one line for each"
+                    f"{self.data}: the image {image.key!r} has {len(basic)} basic questions, so "
+                    "its counterfactual ones cannot be assigned: give it one line for each"
                 )
         return images
 
     def describe_data(self, context: EvaluationContext) -> list[str]:
         """Say how many images and questions the set has, by kind and category."""
         images = self.read(context)
-        kinds = Counter(question.kind for one in images for question in one.questions)
-        categories = Counter(one.category for one in images if one.category)
+        kinds = Counter(question.kind for image in images for question in image.questions)
+        categories = Counter(image.category for image in images if image.category)
         said = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
         return [
             f"{self.data}: {len(images):,} images, {kinds.total():,} questions ({said})",
@@ -255,16 +255,16 @@ class VisualQuestions(WritesModelPage):
         blind = asked_as.ask(asker, self._rows, blind=True) if self.blind else None
         replies = asked_as.ask(asker, self._rows, blind=False, beside=blind)
         items |= reply_columns(self._rows, replies)
-        items["left_out"] = [one.left_out for one in replies]
+        items["left_out"] = [reply.left_out for reply in replies]
         if self.protocol == "rank":
             items |= choice_columns(self._rows, replies)
         else:
             items["unparsed"] = np.array([
-                float("nan") if one.left_out else float(one.chosen is None) for one in replies
+                float("nan") if reply.left_out else float(reply.chosen is None) for reply in replies
             ])  # fmt: skip
         if asked_as.writes:
             named = "written" if self.protocol == "write" else "rationale"
-            items[named] = [one.text for one in replies]
+            items[named] = [reply.text for reply in replies]
         if blind is not None:
             items |= reply_columns(self._rows, leave_out_too(blind, replies), BLIND)
         if self.prior and self.protocol == "rank":
@@ -277,7 +277,7 @@ class VisualQuestions(WritesModelPage):
 
     def summarise(self, found: Evaluation) -> list[str]:
         """Report the accuracies of all questions, with and without images, and those left out."""
-        whole = {one.metric: one for one in found.outcomes if not one.by}
+        whole = {outcome.metric: outcome for outcome in found.outcomes if not outcome.by}
         lines = [
             "  ".join(f"{n} {whole[n].value:.3f}" for n in SAID if n in whole),
             *(
@@ -290,10 +290,10 @@ class VisualQuestions(WritesModelPage):
         ]  # fmt: skip
         if "flips" in whole:
             lines.append(f"the reduction decides {whole['flips'].value:.1%} of the answers")
-        if disputed := [str(one.question.extra[DISPUTED]) for one in self._rows
-                        if DISPUTED in one.question.extra]:  # fmt: skip
+        if disputed := [str(row.question.extra[DISPUTED]) for row in self._rows
+                        if DISPUTED in row.question.extra]:  # fmt: skip
             lines.append(f"disputed answers, counted as the set has them: {'; '.join(disputed)}")
-        reasons = Counter(one for one in found.items["left_out"] if one)
+        reasons = Counter(item for item in found.items["left_out"] if item)
         return lines + [
             f"left out: {count:,} of {len(found.items['left_out']):,} questions ({reason})"
             for reason, count in sorted(reasons.items())
@@ -309,7 +309,9 @@ class VisualQuestions(WritesModelPage):
         """Return the images by their digests in the items."""
         from cfaug.report.model_pages import ImageSource
 
-        shown = {one.image.digest: one.image for one in self._images if one.image is not None}
+        shown = {
+            image.image.digest: image.image for image in self._images if image.image is not None
+        }
         find = self.reader(shown.get, self.data)
         return ImageSource(lambda digest: find(digest).read())
 

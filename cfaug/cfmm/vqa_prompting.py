@@ -62,12 +62,14 @@ class QuestionProtocol:
     def shown(self, category: str) -> tuple[SolvedExample, ...]:
         """Return the examples before a category's questions, with all parts that prompts need."""
         shown = self.solved.before(category, self.shots)
-        for one in shown:
-            lacks = "a rationale" if self.chain_of_thought and not one.rationale else ""
-            if OPTIONS in self._template and not one.options:
+        for example in shown:
+            lacks = "a rationale" if self.chain_of_thought and not example.rationale else ""
+            if OPTIONS in self._template and not example.options:
                 lacks = "the options that benchmark.wording shows"
             if lacks:
-                raise UserError(f"{self.solved.source}: the example {one.question!r} lacks {lacks}")
+                raise UserError(
+                    f"{self.solved.source}: the example {example.question!r} lacks {lacks}"
+                )
         return shown
 
     @property
@@ -92,12 +94,12 @@ class QuestionProtocol:
             opening: the beginning of the answer, such as a rationale.
         """
         examples = []
-        for one in self.shown(row.image.category):
-            asked = fill(self._template, one.question, one.options)
-            said = one.answer
+        for example in self.shown(row.image.category):
+            asked = fill(self._template, example.question, example.options)
+            said = example.answer
             if self.chain_of_thought:
-                said = f"{one.rationale} {self.wording.marker} {one.answer}"
-            examples.append(Demonstration(asked, said, None if blind else one.pixels))
+                said = f"{example.rationale} {self.wording.marker} {example.answer}"
+            examples.append(Demonstration(asked, said, None if blind else example.pixels))
         text = fill(self._template, row.question.text, self._order(row))
         question = Question(text, row.question.options, tuple(examples), opening)
         return Ask(row.image.key, None if blind else row.image.image, question)
@@ -181,7 +183,7 @@ class QuestionProtocol:
         """Rank the options of every question that is not left out."""
         found = iter(asker.rank([ask for ask in asks if ask is not None]))
         reduction: Reduction = "token_mean" if blind and self.reduction == "pmi" else self.reduction
-        without = [None] * len(rows) if beside is None else [one.answered for one in beside]
+        without = [None] * len(rows) if beside is None else [reply.answered for reply in beside]
         return [
             Reply(None, row.left_out)
             if row.left_out
@@ -312,7 +314,7 @@ def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstratio
     found = read_yaml(file)
     if not isinstance(found, dict) or not all(isinstance(own, list) for own in found.values()):
         raise UserError(f"{file} should map each category to a list of examples")
-    images = {one.key: one for one in asked}
+    images = {image.key: image for image in asked}
     return Demonstrations(
         {
             str(category): [
@@ -336,7 +338,9 @@ def _read(given: Any, where: str, folder: Path, images: Mapping[str, AskedImage]
                 "for something else: put them in quotation marks"
             )
     options = given.get("options", [])
-    if not isinstance(options, list) or not all(isinstance(one, str) and one for one in options):
+    if not isinstance(options, list) or not all(
+        isinstance(option, str) and option for option in options
+    ):
         raise UserError(f"{where}: options should be a list of texts, not {options!r}")
     if options and texts["answer"] not in options:
         raise UserError(f"{where}: the answer {texts['answer']!r} is not one of its options")

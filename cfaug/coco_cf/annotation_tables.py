@@ -89,7 +89,7 @@ class AnnotationTable(PaperTable):
             notes.append(f"Ours ({record.title}): errors fell into {categories} categories only.")
         if record.simulated:
             notes.append(NOT_PEOPLE)
-        pictures = [_picture(one) for one in examples]
+        pictures = [_picture(example) for example in examples]
         found = self.document(*theirs, *_OURS[self.shows](record, self), pictures=pictures)
         return replace(found, notes=(*found.notes, *notes))
 
@@ -226,7 +226,10 @@ def _paper_examples(table: AnnotationTable) -> tuple[Part, ...]:
 
 
 def _our_examples(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
-    rows = [((CATEGORIES[one.category], *one.texts), one) for one in _shown(record, table)]
+    rows = [
+        ((CATEGORIES[example.category], *example.texts), example)
+        for example in _shown(record, table)
+    ]
     return (make_part(record.title, EXAMPLES, (), rows),) if rows else ()
 
 

@@ -141,16 +141,16 @@ class GainTable:
             ),
         ]
         rows = [((names[i],), int(i)) for i in order]
-        found = [make_part(title, ("Data set",), columns, rows, ours=ours)]
+        parts = [make_part(title, ("Data set",), columns, rows, ours=ours)]
         known = np.isfinite(frequency) & np.isfinite(gains).all(axis=1)
         if known.any():
             association = associate(frequency[known], gains[known])
             notes = _describe(frequency[known], gains[known])
             name = f"{title}: correlation"
-            found.append(
+            parts.append(
                 make_part(name, ("",), CORRELATION, [(("",), association)], notes, ours=ours)
             )
-        return found
+        return parts
 
 
 def _describe(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
@@ -308,17 +308,17 @@ class AlteredSubjects:
             from cfaug.editing.wordnet import Hyponymy
 
             related = Hyponymy(self.wordnet_senses).related
-        found = count_subjects(findings, self.at_least, related)
-        notes = found.notes()
-        if found.human.images and not simulated:
+        subjects = count_subjects(findings, self.at_least, related)
+        notes = subjects.notes()
+        if subjects.human.images and not simulated:
             notes = (notes[0], notes[1].removesuffix(".") + PAPERS_HUMAN + ".")
         return ReportSection(
             title="Altered subjects in errors",
             columns=("altered subjects", "errors"),
-            rows=tuple((f"{a} → {b}", f"{n:,}") for a, b, n in found.altered),
+            rows=tuple((f"{a} → {b}", f"{n:,}") for a, b, n in subjects.altered),
             notes=notes,
-            sentences=() if found.hyponymy is None else (describe_hyponymy(*found.hyponymy),),
-            data=asdict(found),
+            sentences=() if subjects.hyponymy is None else (describe_hyponymy(*subjects.hyponymy),),
+            data=asdict(subjects),
         )
 
 

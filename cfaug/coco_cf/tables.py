@@ -93,7 +93,7 @@ class ArmsTable:
             title=self.title,
             parts=(theirs, *(one.part() for one in (*ours, *beside))),
             notes=tuple(self.notes),
-            curves=tuple(one.curve() for one in ours) if self.curve else (),
+            curves=tuple(our.curve() for our in ours) if self.curve else (),
         )
 
     def _part(

@@ -253,7 +253,7 @@ class CaptionChoice(ItemSource):
 
     def _outcomes(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
         whole = np.ones(len(self._choices.first), bool)
-        found = [
+        outcomes = [
             one
             for metric, own in hits.items()
             for one in (*self._means(metric, own, {}, whole), *self._averages(metric, own))
@@ -262,10 +262,10 @@ class CaptionChoice(ItemSource):
         for by, own in parts_by(self._tags):
             if CATEGORY in by and by[CATEGORY] not in shown:
                 continue
-            found += [
-                one for metric, hit in hits.items() for one in self._means(metric, hit, by, own)
+            outcomes += [
+                mean for metric, hit in hits.items() for mean in self._means(metric, hit, by, own)
             ]
-        return found
+        return outcomes
 
     def _means(
         self, metric: str, hit_N: np.ndarray, by: dict[str, str], of: np.ndarray
@@ -286,16 +286,16 @@ class CaptionChoice(ItemSource):
             if name in means and not np.isnan(one)
         )  # fmt: skip
         macro = float(np.mean(list(means.values())))
-        found = [self._outcome(metric, f"{metric}_macro", macro, count.total(), {})]
+        outcomes = [self._outcome(metric, f"{metric}_macro", macro, count.total(), {})]
         groups = group_means(means, self.groups)
         of = {group: sum(count[name] for name in self.groups[group]) for group in groups}
         if groups:
             mean, n = float(np.mean(list(groups.values()))), sum(of.values())
-            found.append(self._outcome(metric, f"{metric}_macro_groups", mean, n, {}))
+            outcomes.append(self._outcome(metric, f"{metric}_macro_groups", mean, n, {}))
         for group, value in groups.items():
             by = {"group": group}
-            found.append(self._outcome(metric, f"{metric}_macro", value, of[group], by))
-        return found
+            outcomes.append(self._outcome(metric, f"{metric}_macro", value, of[group], by))
+        return outcomes
 
     def _outcome(
         self, metric: str, name: str, value: float, n: int, by: Mapping[str, str]
@@ -409,7 +409,10 @@ def describe_choice(
         ties: the value of ties: ``miss``, ``half`` or ``hit``.
         categories: names of the categories that count in averages.
     """
-    values = {(one.metric, *one.by.items()): f"{100 * one.value:.1f} %" for one in found.outcomes}
+    values = {
+        (outcome.metric, *outcome.by.items()): f"{100 * outcome.value:.1f} %"
+        for outcome in found.outcomes
+    }
     true, false = ((truth_NK == what).sum(axis=1).tolist() for what in (TRUE, FALSE))
     chance = np.mean([1 / comb(a + b, a) for a, b in zip(true, false, strict=True)])
     lines = [
@@ -424,7 +427,7 @@ def describe_choice(
     ]
     if told:
         lines.append("; ".join(told))
-    shown = [one for one in categories if ("accuracy", (CATEGORY, one)) in values]
+    shown = [category for category in categories if ("accuracy", (CATEGORY, category)) in values]
     if shown:
         of = [f"{one} {values['accuracy', (CATEGORY, one)]}" for one in shown[:SHOWN]]
         more = f", and {len(shown) - SHOWN} more categories" if len(shown) > SHOWN else ""

@@ -282,13 +282,13 @@ def _scores(ask: Ask, said: Answered) -> list[float]:
             f"the model leaves out the question {ask.question.text!r} ({said.left_out}): choose "
             "another benchmark.question, or a model that reads longer texts"
         )
-    return [-one.mean_nll for one in said.scores]
+    return [-score.mean_nll for score in said.scores]
 
 
 def _number(values: Sequence[Key]) -> tuple[list[Key], np.ndarray]:
     """Return the distinct values in order, and the number of each value among them."""
     numbers: dict[Key, int] = {}
-    found = [numbers.setdefault(one, len(numbers)) for one in values]
+    found = [numbers.setdefault(value, len(numbers)) for value in values]
     return list(numbers), np.array(found)
 
 
@@ -383,7 +383,7 @@ def read_caption_question(name: str) -> CaptionQuestion:
         name, SHIPPED, "compositional/caption_questions", "benchmark.question",
         "the keys question and answer",
     )  # fmt: skip
-    wanted = [one.name for one in fields(CaptionQuestion)]
+    wanted = [field.name for field in fields(CaptionQuestion)]
     found = read_keys(file, wanted)
     for key in wanted:
         if not isinstance(found[key], str) or not found[key].strip():

@@ -213,11 +213,11 @@ def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[s
         names: names of further tags, each an extra column of the source.
     """
     wanted = dict.fromkeys([*([CATEGORY] if CATEGORY in index.extra_names else []), *names])
-    found = {name: read_tag(benchmark, index, first, name) for name in wanted}
-    without = sum(not own for own in found.get(CATEGORY, []))
+    tags = {name: read_tag(benchmark, index, first, name) for name in wanted}
+    without = sum(not own for own in tags.get(CATEGORY, []))
     if without:
         say(f"{benchmark}: {without} of {len(first)} items have no category, and count in none")
-    return found
+    return tags
 
 
 def check_tags(tags: Collection[str], metrics: Collection[str], *beginnings: str) -> None:

@@ -160,7 +160,7 @@ class PairMatching(ItemSource):
 
     def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
         """Return every score by tag, and single directions by the kind of image."""
-        found = [
+        outcomes = [
             Outcome(str(self.name), metric, float(hit[own].mean()), int(own.sum()), by=by)
             for by, own in parts_by(self._tags)
             for metric, hit in hits.items()
@@ -171,5 +171,5 @@ class PairMatching(ItemSource):
             name = f"image {image}"
             for by, own in parts_by({name: self._kinds[name]}):
                 mean = float(hits[metric][own].mean())
-                found.append(Outcome(str(self.name), metric, mean, int(own.sum()), by=by))
-        return found
+                outcomes.append(Outcome(str(self.name), metric, mean, int(own.sum()), by=by))
+        return outcomes

@@ -89,12 +89,12 @@ def detections_to_json(detections: Iterable[Detection]) -> list[dict[str, Any]]:
     """
     return [
         {
-            "label": one.label,
-            "score": one.score,
-            "box": None if one.box is None else list(one.box),
-            "attributes": [{"name": own.name, "score": own.score} for own in one.attributes],
+            "label": detection.label,
+            "score": detection.score,
+            "box": None if detection.box is None else list(detection.box),
+            "attributes": [{"name": own.name, "score": own.score} for own in detection.attributes],
         }
-        for one in detections
+        for detection in detections
     ]
 
 

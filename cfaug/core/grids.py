@@ -76,7 +76,7 @@ def attribute_combinations(attributes: Mapping[str, Sequence[str]]) -> list[dict
     {'race': 'White', 'gender': 'female'}
     """
     values = product(*attributes.values())
-    return [dict(zip(attributes, one, strict=True)) for one in values]
+    return [dict(zip(attributes, value, strict=True)) for value in values]
 
 
 def grid_edit(base: Mapping[str, str], values: Mapping[str, str]) -> Edit | None:
@@ -157,12 +157,16 @@ def usual_labellings(values: Values) -> list[Labelling]:
     ['hue_size', 'hue', 'size', 'hue|size=big', 'hue|size=small', 'size|hue=red', 'size|hue=blue']
     """
     names = [name for name, some in values.items() if len(some) > 1]
-    found = [Labelling("_".join(names), tuple(names))] if len(names) > 1 else []
-    found += [Labelling(name, (name,)) for name in names]
+    labellings = [Labelling("_".join(names), tuple(names))] if len(names) > 1 else []
+    labellings += [Labelling(name, (name,)) for name in names]
     for name in names:
         others = (other for other in names if other != name)
-        found += [one for other in others for one in _conditional((name,), other, None, values)]
-    return found
+        labellings += [
+            labelling
+            for other in others
+            for labelling in _conditional((name,), other, None, values)
+        ]
+    return labellings
 
 
 def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelling]:
@@ -186,7 +190,7 @@ def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelli
         if bar:
             other, equals, value = condition.partition(EQUALS)
             some = _conditional(attributes, other, value if equals else None, values)
-        found |= {one.name: one for one in some}
+        found |= {labelling.name: labelling for labelling in some}
     return list(found.values())
 
 
@@ -203,7 +207,9 @@ def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None)
         raise UserError(f"the grids {', '.join(grids)} have no attribute of two values: no labels")
     for name in asked or ():
         if not any(find_labellings(values, [name]) for values in grids.values()):
-            choices = dict.fromkeys(one for values in grids.values() for one in _choices(values))
+            choices = dict.fromkeys(
+                choice for values in grids.values() for choice in _choices(values)
+            )
             raise UserError(
                 f"benchmark.labellings: {name!r} is invalid: choose from {', '.join(choices)}"
             )

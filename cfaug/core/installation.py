@@ -77,7 +77,7 @@ def check_logger(kind: str) -> None:
     """
     modules = LOGGERS.get(kind, ())
     # A folder ./wandb of earlier runs is found as well, as a namespace package without a file.
-    if modules and not any((spec := find_spec(one)) and spec.origin for one in modules):
+    if modules and not any((spec := find_spec(module)) and spec.origin for module in modules):
         raise UserError(_say_missing(modules[0]))
 
 

@@ -88,7 +88,9 @@ class ItemSchema:
     def find_lacking(self, names: Iterable[str]) -> list[str]:
         """Return the columns that every evaluation writes and these do not have."""
         there = set(names)
-        return [one.name for one in self.columns if one.always and one.name not in there]
+        return [
+            column.name for column in self.columns if column.always and column.name not in there
+        ]
 
     def check(self, columns: Mapping[str, ColumnValues], what: str) -> None:
         """Refuse columns that a benchmark should not write: undeclared, missing or of another kind.
@@ -97,7 +99,7 @@ class ItemSchema:
             what: the name of the benchmark and what the rows are, for errors.
         """
         for name, values in columns.items():
-            declared = next((one for one in self.columns if one.is_of(name)), None)
+            declared = next((column for column in self.columns if column.is_of(name)), None)
             if declared is None:
                 if not self.tags:
                     raise UserError(f"{what} have a column {name!r} that their schema lacks")

@@ -50,7 +50,7 @@ about an image, and the image's category."""
 def _as_arguments(record: Any) -> tuple[type, tuple[Any, ...]]:
     """Return a record's class and the arguments that make it."""
     values = (getattr(record, one.name) for one in fields(record))
-    plain = (dict(one) if isinstance(one, MappingProxyType) else one for one in values)
+    plain = (dict(value) if isinstance(value, MappingProxyType) else value for value in values)
     return type(record), tuple(plain)
 
 
@@ -80,7 +80,7 @@ class AskedQuestion:
         object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
         if not KEY_PATTERN.fullmatch(self.id):
             raise UserError(f"question id {self.id!r} is invalid: use a-z, 0-9, '_' and '-'")
-        for what, text in (("text", self.text), *(("option", one) for one in self.options)):
+        for what, text in (("text", self.text), *(("option", option) for option in self.options)):
             if not isinstance(text, str) or not text.strip():
                 raise UserError(f"question {self.id!r}: {what} {text!r} should be a text")
 
@@ -130,14 +130,14 @@ class AskedImage:
         object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
         if not KEY_PATTERN.fullmatch(self.key):
             raise UserError(f"image key {self.key!r} is invalid: use a-z, 0-9, '_' and '-'")
-        ids = [one.id for one in self.questions]
+        ids = [question.id for question in self.questions]
         if not ids or len(set(ids)) < len(ids):
             what = "duplicated question ids" if ids else "no question"
             raise UserError(f"image {self.key!r} has {what}")
 
     def of_kind(self, kind: str) -> tuple[AskedQuestion, ...]:
         """Return the questions of one kind, in order."""
-        return tuple(one for one in self.questions if one.kind == kind)
+        return tuple(question for question in self.questions if question.kind == kind)
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         """Support pickling, which parallel jobs of a sweep need and mapping proxies lack."""

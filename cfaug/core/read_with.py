@@ -82,7 +82,7 @@ def find_unread(
     return {
         name: conditions
         for name, conditions in declared.items()
-        if not any(holds(one, values) for one in conditions)
+        if not any(holds(condition, values) for condition in conditions)
     }
 
 
@@ -131,8 +131,8 @@ def describe_conditions(conditions: Sequence[Condition], prefix: str = "") -> st
     if not conditions:
         return "no setting of this part"
     return ", or ".join(
-        " and ".join(_describe(name, wanted, prefix) for name, wanted in one.items())
-        for one in conditions
+        " and ".join(_describe(name, wanted, prefix) for name, wanted in condition.items())
+        for condition in conditions
     )
 
 

@@ -230,7 +230,7 @@ class Proposal:
                 f"proposal {self.key!r} needs at least one text, and one edit (or None) for each; "
                 f"it has {len(self.texts)} texts and {len(self.edits)} edits"
             )
-        wrong = [one for one in self.edits if not (one is None or isinstance(one, Edit))]
+        wrong = [edit for edit in self.edits if not (edit is None or isinstance(edit, Edit))]
         if wrong:
             raise UserError(f"proposal {self.key!r}: {wrong[0]!r} should be an Edit or None")
         if any(not text.strip() for text in self.texts):
@@ -294,9 +294,9 @@ class Edited:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "proposals", tuple(self.proposals))
-        for one in self.proposals:
-            if not isinstance(one, Proposal):
-                raise UserError(f"an editor's proposal should be a Proposal, not {one!r:.200}")
+        for proposal in self.proposals:
+            if not isinstance(proposal, Proposal):
+                raise UserError(f"an editor's proposal should be a Proposal, not {proposal!r:.200}")
         object.__setattr__(self, "rejected", tuple(self.rejected))
         for lost in self.rejected:
             if not isinstance(lost, Rejected):

@@ -133,7 +133,9 @@ def accepts(value: Any, annotation: Any) -> bool:
 
 @cache
 def _annotations(kind: type) -> tuple[tuple[str, Any], ...]:
-    return tuple((one.name, annotation_of(kind, one.name)) for one in fields(kind) if one.init)
+    return tuple(
+        (field.name, annotation_of(kind, field.name)) for field in fields(kind) if field.init
+    )
 
 
 @cache
@@ -289,7 +291,7 @@ def describe_type(annotation: Any) -> str:
     >>> describe_type(Annotated[None, Means("all cores")])
     'null (all cores)'
     """
-    meaning = "".join(f" ({one.words})" for one in _marks(annotation) if isinstance(one, Means))
+    meaning = "".join(f" ({mark.words})" for mark in _marks(annotation) if isinstance(mark, Means))
     return _describe_values(annotation) + meaning
 
 

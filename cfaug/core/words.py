@@ -101,9 +101,9 @@ def longest_change(before: str, after: str) -> tuple[str, str]:
     """
     runs = [
         _without_articles(
-            _begin_with_article(before, one.before), _begin_with_article(after, one.after)
+            _begin_with_article(before, change.before), _begin_with_article(after, change.after)
         )
-        for one in caption_changes(before, after)
+        for change in caption_changes(before, after)
     ]
     went = max((one for one, _ in runs), key=len, default=[])
     came = max((one for _, one in runs), key=len, default=[])

@@ -196,9 +196,11 @@ def _check_captions(grid: CaptionGrid, path: Path) -> None:
     known = {"prefix": grid.prefixes[0], "subject": grid.subjects[0]}
     neutral = fill(grid.neutral, known)
     seen: dict[str, str] = {}
-    for one in attribute_combinations({name: list(said) for name, said in grid.attributes.items()}):
-        words = {name: grid.attributes[name][value] for name, value in one.items()}
-        text, values = fill(grid.template, known | words), " ".join(one.values())
+    for combination in attribute_combinations(
+        {name: list(said) for name, said in grid.attributes.items()}
+    ):
+        words = {name: grid.attributes[name][value] for name, value in combination.items()}
+        text, values = fill(grid.template, known | words), " ".join(combination.values())
         if text.lower() == neutral.lower():
             raise UserError(
                 f"{path}: the neutral prompt {neutral!r} is the caption of {values!r}: a neutral "
@@ -216,11 +218,11 @@ def _leave_out_duplicates(subjects: Sequence[str]) -> tuple[tuple[str, ...], tup
     """Return the distinct subjects, ignoring case, and the duplicates."""
     kept: dict[str, str] = {}
     left_out = []
-    for one in subjects:
-        if one.lower() in kept:
-            left_out.append(one)
+    for subject in subjects:
+        if subject.lower() in kept:
+            left_out.append(subject)
         else:
-            kept[one.lower()] = one
+            kept[subject.lower()] = subject
     return tuple(kept.values()), tuple(left_out)
 
 
@@ -256,7 +258,7 @@ class AttributeGrid:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for each example; the first attribute is the outer loop."""
-        return [Edited((_propose(one),)) for one in examples]
+        return [Edited((_propose(example),)) for example in examples]
 
     def describe(self) -> dict[str, str]:
         """Return an empty mapping: a plain rule."""

@@ -74,7 +74,7 @@ def _subject(before: Phrases, after: Phrases) -> bool:
 
 
 def _object(before: Phrases, after: Phrases) -> bool:
-    pairs = ((one, other) for one in before.nouns[1:] for other in after.nouns[1:])
+    pairs = ((noun, other) for noun in before.nouns[1:] for other in after.nouns[1:])
     return any(_swapped(before, one, after, other) for one, other in pairs)
 
 
@@ -159,9 +159,9 @@ def _one_change(before: Phrases, after: Phrases) -> tuple[list[int], list[int]] 
     """Return the old and the new words of the only change; ``None`` if there are several."""
     text, edited = before.sentence.text, after.sentence.text
     changes = [
-        one
-        for one in caption_changes(text, edited)
-        if _plain(_words(text, one.before)) or _plain(_words(edited, one.after))
+        change
+        for change in caption_changes(text, edited)
+        if _plain(_words(text, change.before)) or _plain(_words(edited, change.after))
     ]
     if len(changes) != 1:
         return None
@@ -265,7 +265,7 @@ def measure_edits(edited: Sequence[Edited]) -> list[EditMeasures]:
     if not any(one.checked for some in kinds.values() for one in some):
         return []
     found = [_count(kind, some) for kind, some in sorted(kinds.items())]
-    counts = (one.name for one in fields(EditMeasures) if one.name != "kind")
+    counts = (field.name for field in fields(EditMeasures) if field.name != "kind")
     sums = {name: sum(getattr(one, name) for one in found) for name in counts}
     return [*found, EditMeasures(OVERALL, **sums)]
 
@@ -276,10 +276,10 @@ def table_lines(measures: Sequence[EditMeasures]) -> list[str]:
         "| kind | edits | of that kind % | keep the label % | filter precision % | recall % |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for one in measures:
-        shares = (one.success, one.label_kept, one.precision, one.recall)
+    for measure in measures:
+        shares = (measure.success, measure.label_kept, measure.precision, measure.recall)
         shown = " | ".join("-" if share is None else f"{100 * share:.1f}" for share in shares)
-        lines.append(f"| {one.kind} | {one.edits:,} | {shown} |")
+        lines.append(f"| {measure.kind} | {measure.edits:,} | {shown} |")
     return lines
 
 
@@ -311,14 +311,14 @@ def _judged(edited: Edited) -> Iterator[_Judged]:
 
 
 def _count(kind: str, edits: Sequence[_Judged]) -> EditMeasures:
-    labelled = [one for one in edits if LABEL_KEPT in one.notes]
+    labelled = [edit for edit in edits if LABEL_KEPT in edit.notes]
     # For a kind that no check judges, failed edits are not representative.
-    judged = any(KIND_CORRECT in one.notes for one in edits)
+    judged = any(KIND_CORRECT in edit.notes for edit in edits)
     rejected = [one for one in labelled if one.reason == CHANGES_LABEL]
     return EditMeasures(
         kind,
-        edits=sum(one.counts for one in edits) if judged else 0,
-        correct=sum(one.notes.get(KIND_CORRECT) is True for one in edits),
+        edits=sum(edit.counts for edit in edits) if judged else 0,
+        correct=sum(edit.notes.get(KIND_CORRECT) is True for edit in edits),
         labelled=len(labelled),
         kept=sum(one.notes[LABEL_KEPT] is True for one in labelled),
         caught=sum(one.notes[LABEL_KEPT] is False for one in rejected),

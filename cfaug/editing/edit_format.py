@@ -47,7 +47,7 @@ class EditFormat:
 
     template: str = ALPACA
     prompts: Mapping[str, EditPrompt] = field(
-        default_factory=lambda: {one.name: one for one in read_prompts("plain")}
+        default_factory=lambda: {prompt.name: prompt for prompt in read_prompts("plain")}
     )
     named: bool = False
 
@@ -79,7 +79,7 @@ class EditFormat:
 
     def find(self, name: str) -> EditPrompt:
         """Return the prompt of a name, or the first of a kind."""
-        kinds = [one for one in self.prompts.values() if one.kind == name]
+        kinds = [prompt for prompt in self.prompts.values() if prompt.kind == name]
         found = self.prompts.get(name) or next(iter(kinds), None)
         if found is None:
             raise UserError(
@@ -220,9 +220,9 @@ def group_rows(
 def write_rows(file: Path, answers: Iterable[EditAnswer]) -> None:
     """Write answers in the form that ``group_rows`` reads, one edit in each line."""
     rows = (
-        dict(zip(COLUMNS, (one.caption, one.prompt, edit), strict=True))
-        for one in answers
-        for edit in one.edits
+        dict(zip(COLUMNS, (answer.caption, answer.prompt, edit), strict=True))
+        for answer in answers
+        for edit in answer.edits
     )
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     write_file(file, text.encode())
@@ -242,17 +242,17 @@ def split_by_caption(
     Returns:
         The answers for training, and the held-out ones.
     """
-    keys = sorted({caption_key(one.caption) for one in answers})
+    keys = sorted({caption_key(answer.caption) for answer in answers})
     aside = 0 if not share else max(1, round(share * len(keys)))
     order = generator(seed, "edits", "split").permutation(len(keys))
     held = {keys[i] for i in order[:aside]}
-    training = [one for one in answers if caption_key(one.caption) not in held]
+    training = [answer for answer in answers if caption_key(answer.caption) not in held]
     if not training:
         raise UserError(
             f"data.validation={share} leaves none of {len(keys)} captions to train on: give more "
             "captions, or a smaller share"
         )
-    return training, [one for one in answers if caption_key(one.caption) in held]
+    return training, [answer for answer in answers if caption_key(answer.caption) in held]
 
 
 def caption_key(caption: str) -> str:

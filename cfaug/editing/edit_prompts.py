@@ -186,7 +186,7 @@ def read_wording(name: str) -> Wording:
     file = find_prompt_file(
         name, SHIPPED_WORDINGS, "editing/question_wordings", "benchmark.wording", "the same keys"
     )
-    wanted = [one.name for one in fields(Wording)]
+    wanted = [field.name for field in fields(Wording)]
     found = read_keys(file, wanted)
     for key in wanted:
         _check(found[key], key, file)
@@ -199,7 +199,7 @@ def _check(template: Any, key: str, file: Path) -> None:
     places = _PLACES.findall(template)
     asks = key in ("question", "written", "rationale")
     permitted = {"question", "options"} if asks else {"options"} if key == "prior" else set()
-    if strange := [one for one in places if one not in permitted]:
+    if strange := [place for place in places if place not in permitted]:
         raise UserError(f"{file}: {key} may not have the placeholder {{{strange[0]}}}")
     if asks and places.count("question") != 1:
         raise UserError(f"{file}: {key} needs {QUESTION} exactly once")

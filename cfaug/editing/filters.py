@@ -206,7 +206,7 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
 
 def _edits(edited: Edited) -> list[Proposal]:
     """Return the proposals with a changed text."""
-    return [one for one in edited.proposals if not is_control(one)]
+    return [proposal for proposal in edited.proposals if not is_control(proposal)]
 
 
 def _rejected(edited: Sequence[Edited]) -> list[str]:
@@ -256,18 +256,18 @@ def _stages(edited: Sequence[Edited]) -> list[str]:
     return [*lines, f"| choice | {len(chosen):,} | {sum(chosen):,} | {unchosen:,} |"]
 
 
-def _examples(found: Sequence[Proposal], count: int, seed: int) -> list[str]:
-    rows = generator(seed, "caption report").permutation(len(found))[:count]
+def _examples(proposals: Sequence[Proposal], count: int, seed: int) -> list[str]:
+    rows = generator(seed, "caption report").permutation(len(proposals))[:count]
     lines = [f"## {len(rows)} random edits", ""]
     for row in sorted(rows.tolist()):
-        lines.extend(_show_proposal(found[row]))
+        lines.extend(_show_proposal(proposals[row]))
     return lines
 
 
-def _show_proposal(found: Proposal) -> list[str]:
-    details = found.extra.get("edits", ())
-    lines = [f"- `{found.key}` {_mark_source(found, 0)}"]
-    for i, (edit, text) in enumerate(zip(found.edits[1:], found.texts[1:], strict=True)):
+def _show_proposal(proposal: Proposal) -> list[str]:
+    details = proposal.extra.get("edits", ())
+    lines = [f"- `{proposal.key}` {_mark_source(proposal, 0)}"]
+    for i, (edit, text) in enumerate(zip(proposal.edits[1:], proposal.texts[1:], strict=True)):
         if i < len(details):
             detail = details[i]
             text = _mark(text, detail["span_1"])
@@ -283,11 +283,11 @@ def _show_proposal(found: Proposal) -> list[str]:
     return lines
 
 
-def _mark_source(found: Proposal, detail: int) -> str:
-    details = found.extra.get("edits", ())
+def _mark_source(proposal: Proposal, detail: int) -> str:
+    details = proposal.extra.get("edits", ())
     if detail >= len(details):
-        return _escape(found.texts[0])
-    return _mark(found.texts[0], details[detail]["span_0"])
+        return _escape(proposal.texts[0])
+    return _mark(proposal.texts[0], details[detail]["span_0"])
 
 
 def _mark(text: str, span: Sequence[int]) -> str:

@@ -64,7 +64,7 @@ class FixedEdit:
 
     def check_source(self, examples: Sequence[Example]) -> None:
         """Refuse classes without any example."""
-        there = sorted({one.label for one in examples if one.label is not None})
+        there = sorted({example.label for example in examples if example.label is not None})
         for label in self.labels:
             if label not in there:
                 near = difflib.get_close_matches(label, there, NAMED, 0.4) or there[:NAMED]
@@ -155,7 +155,12 @@ class AddReconstruction:
         ]
 
     def _add(self, example: Example, edited: Edited) -> Edited:
-        kinds = {edit.kind for one in edited.proposals for edit in one.edits if edit is not None}
+        kinds = {
+            edit.kind
+            for proposal in edited.proposals
+            for edit in proposal.edits
+            if edit is not None
+        }
         for taken in kinds & {ORIGINAL, RECONSTRUCTION}:
             raise UserError(
                 f"recipe.editor: edits of the kind {taken!r} would be taken for what is not "

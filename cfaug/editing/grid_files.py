@@ -58,7 +58,9 @@ class GridFile:
 
     def corrected(self) -> tuple[str, ...]:
         """Return the subjects, with misprints corrected."""
-        return tuple(s for one in self.subjects for s in self.corrections.get(one, (one,)))
+        return tuple(
+            s for subject in self.subjects for s in self.corrections.get(subject, (subject,))
+        )
 
 
 def read_grid_file(path: Path) -> GridFile:
@@ -71,8 +73,8 @@ def read_grid_file(path: Path) -> GridFile:
         raise UserError(f"{path}: {wrong}; a grid has {', '.join(KEYS)}")
     subjects, corrections = _words(found["subjects"], path, "subjects")
     _require_some(subjects, f"{path}: subjects")
-    for one in corrections.values():
-        _require_some(one, f"{path}: subjects")
+    for correction in corrections.values():
+        _require_some(correction, f"{path}: subjects")
     attributes = _mapping(found["attributes"], f"{path}: attributes")
     _require_some(list(attributes), f"{path}: attributes")
     name = _text(found.get("name", path.stem.lower()), f"{path}: name")

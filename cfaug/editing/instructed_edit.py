@@ -98,13 +98,13 @@ class InstructedEdit:
                 "a check with reject=true rejects nothing, as checks only measure: give it as a "
                 "guard, under recipe.editor.editor.guards"
             )
-        names = [one.name for one in self._guards]
+        names = [guard.name for guard in self._guards]
         if len(set(names)) < len(names):
             raise UserError(f"two guards have one name: {', '.join(names)}")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the edits of the first text of each example, by kind, in order."""
-        said = [normalise(one.text) for one in examples]
+        said = [normalise(example.text) for example in examples]
         captions = [text if len(text.split()) <= LONGEST else "" for text in said]
         asked = [
             (row, prompt) for row, text in enumerate(captions) if text for prompt in self._prompts
@@ -221,7 +221,7 @@ def propose(edit: CaptionEdit) -> Proposal:
 
 
 def _present(parts: Mapping[str, EditGuard | None]) -> list[EditGuard]:
-    return [one for one in parts.values() if one is not None]
+    return [part for part in parts.values() if part is not None]
 
 
 def _count(stage: str, edits: Iterable[CaptionEdit], sheets: Sequence[_Sheet]) -> list[CaptionEdit]:
@@ -288,8 +288,8 @@ class _LanguageEdits(SampledLM):
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return the model's answer to each request, drawn by its seed."""
-        prompts = [self._say(one) for one in requests]
-        found = self.sample(prompts, [one.seed for one in requests])
+        prompts = [self._say(request) for request in requests]
+        found = self.sample(prompts, [request.seed for request in requests])
         return [_read(text, one) for text, one in zip(found, requests, strict=True)]
 
     def _say(self, request: VariationRequest) -> str:

@@ -78,7 +78,7 @@ class Paraphrase:
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the proposals for the first text of each example, in order."""
         sentences = [split(normalise(example.text)) for example in examples]
-        tags = self.tagger.tag([one.words for one in sentences])
+        tags = self.tagger.tag([sentence.words for sentence in sentences])
         draws = draw_for(self.seed, METHOD, examples)
         return [self._edit(*one) for one in zip(examples, sentences, tags, draws, strict=True)]
 

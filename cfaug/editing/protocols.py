@@ -193,7 +193,9 @@ def propose_change(
     same = original == changed
     if same and not keep_unchanged:
         return Edited((), {reason: 0})
-    about = {CHANGES: [], REASON: reason} if same else {CHANGES: [dict(one) for one in changes]}
+    about = (
+        {CHANGES: [], REASON: reason} if same else {CHANGES: [dict(change) for change in changes]}
+    )
     extra = {"raw": example.text} if example.text != original else {}
     proposal = Proposal(
         example,

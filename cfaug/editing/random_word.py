@@ -246,7 +246,7 @@ class RandomWords:
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return up to the requested variations of each caption, each with one new word."""
-        sentences = [split(one.caption) for one in requests]
+        sentences = [split(request.caption) for request in requests]
         slots = [
             _draw(sentence, one.seed)[: one.count + SPARE]
             for sentence, one in zip(sentences, requests, strict=True)

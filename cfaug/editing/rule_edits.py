@@ -56,7 +56,7 @@ class RuleEdits:
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return up to the requested number of variations of each caption, drawn by its seed."""
-        sentences = [split(one.caption) for one in requests]
+        sentences = [split(request.caption) for request in requests]
         tags = self.tagger.tag([sentence.words for sentence in sentences])
         phrases = [find_phrases(*pair) for pair in zip(sentences, tags, strict=True)]
         return [self._vary(one, found) for one, found in zip(requests, phrases, strict=True)]
@@ -199,7 +199,7 @@ class RuleEdits:
         names = {"any"} | ({kind.name} if kind is not None else set())
         suits = [one for one in self.lists.adjectives if names & set(one.kinds)]
         if kind is not None and kind.name in (PERSON, ANIMAL):
-            suits = [one for one in suits if kind.name in one.kinds]
+            suits = [suit for suit in suits if kind.name in suit.kinds]
         # Within a run of nouns too: a tagger sees two nouns in "a metal pot".
         there = {word.lower(): i for i, word in enumerate(words[first : noun.last], first)}
         for group in suits:

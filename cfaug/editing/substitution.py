@@ -106,7 +106,7 @@ class Substitution:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal, or none, for the first text of each example, in order."""
-        fits = [len(one.text.split()) <= self.max_words for one in examples]
+        fits = [len(example.text.split()) <= self.max_words for example in examples]
         edited = iter(
             [
                 one

@@ -98,7 +98,7 @@ class Suite:
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return every chosen member's benchmark, in order."""
-        found: list[Benchmark] = []
+        benchmarks: list[Benchmark] = []
         missing: dict[str, UserError] = {}
         chosen = self._chosen(context)
         absent = self._absent(chosen)
@@ -110,21 +110,21 @@ class Suite:
             except UserError as error:
                 missing[name] = error
                 continue
-            called = [one.name for one in opened]
+            called = [benchmark.name for benchmark in opened]
             if called != [name]:
                 themselves = ", ".join(called) or "nothing"
                 raise UserError(f"the suite's member {name} has the name {themselves}")
-            found += opened
+            benchmarks += opened
         if missing:
             lines = [f"{name}: {error}" for name, error in missing.items()]
             names = ",".join(missing)
             raise UserError("\n".join(lines) + f"\nto leave them out: benchmark.skip=[{names}]")
         if absent:
             said = "\n".join(f"  {name}: {line}" for name, line in absent.items())
-            if not found:
+            if not benchmarks:
                 raise UserError(f"no test is left to run, as all data are missing:\n{said}")
             say_once(f"{len(absent)} of {len(chosen)} tests are not run:\n{said}")
-        return found
+        return benchmarks
 
     def _absent(self, chosen: Mapping[str, SuiteMember]) -> dict[str, str]:
         """Return a line for each member whose missing folder is tolerated."""

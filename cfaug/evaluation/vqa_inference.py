@@ -90,7 +90,7 @@ class Asker:
                 found.update(zip(own, map(_to_record, answers), strict=True))
             return [found[place] for place in range(len(batch))]
 
-        return [_from_record(one) for one in self._recall(asks, "rank", answer)]
+        return [_from_record(record) for record in self._recall(asks, "rank", answer)]
 
     def write(self, asks: Sequence[Ask], max_new_tokens: int) -> list[Answered]:
         """Return a written answer to every question, or the reason why it was left out.
@@ -107,16 +107,17 @@ class Asker:
             images = [shown[ask.digest] for ask in batch]
             given = self._loaded.write(images, [ask.question for ask in batch], max_new_tokens)
             return [
-                {"text": one.text} | ({"left_out": one.left_out} if one.left_out else {})
-                for one in given
+                {"text": answered.text}
+                | ({"left_out": answered.left_out} if answered.left_out else {})
+                for answered in given
             ]
 
-        found = self._recall(asks, f"write {max_new_tokens}", answer)
+        records = self._recall(asks, f"write {max_new_tokens}", answer)
         return [
-            Answered(text=one["text"])
-            if one["text"] is not None
-            else Answered(left_out=one["left_out"])
-            for one in found
+            Answered(text=record["text"])
+            if record["text"] is not None
+            else Answered(left_out=record["left_out"])
+            for record in records
         ]
 
     def _recall(
@@ -166,8 +167,10 @@ class Asker:
     def _key(self, ask: Ask) -> bytes:
         """Return a key for everything except the model that an answer depends on."""
         asked = ask.question
-        shown = [(one.question, one.answer, self._digest(one.image)) for one in
-                 asked.demonstrations]  # fmt: skip
+        shown = [
+            (example.question, example.answer, self._digest(example.image))
+            for example in asked.demonstrations
+        ]
         content = [ask.digest, asked.text, asked.options, shown, asked.opening]
         return content_digest(json.dumps(content).encode())
 
@@ -204,14 +207,14 @@ def _decode(ask: Ask) -> Image | None:
     return None if ask.image is None else decode_image(ask.image.read(), f"image {ask.name}")
 
 
-def _to_record(one: Answered) -> Record:
+def _to_record(answered: Answered) -> Record:
     return {
-        "nll": [score.nll for score in one.scores],
-        "tokens": [score.tokens for score in one.scores],
-        "left_out": one.left_out,
+        "nll": [score.nll for score in answered.scores],
+        "tokens": [score.tokens for score in answered.scores],
+        "left_out": answered.left_out,
     }
 
 
-def _from_record(one: Record) -> Answered:
-    scores = (OptionScore(nll, n) for nll, n in zip(one["nll"], one["tokens"], strict=True))
-    return Answered(tuple(scores), one["left_out"])
+def _from_record(record: Record) -> Answered:
+    scores = (OptionScore(nll, n) for nll, n in zip(record["nll"], record["tokens"], strict=True))
+    return Answered(tuple(scores), record["left_out"])

@@ -54,7 +54,7 @@ class AnnotationStage:
     replace_texts: bool = False
 
     def __post_init__(self) -> None:
-        names = [one.name for one in self.annotators]
+        names = [annotator.name for annotator in self.annotators]
         for name in names:
             if names.count(name) > 1:
                 raise UserError(f"the annotator {name!r} is duplicated: give each its own name")
@@ -63,8 +63,8 @@ class AnnotationStage:
     @cached_property
     def _caches(self) -> list[AnnotationCache | None]:
         return [
-            AnnotationCache(self.cache, one.identity()) if one.reads else None
-            for one in self.annotators
+            AnnotationCache(self.cache, annotator.identity()) if annotator.reads else None
+            for annotator in self.annotators
         ]
 
     def annotate(self, examples: Sequence[Example]) -> Attempt[Example]:
@@ -100,11 +100,18 @@ class AnnotationStage:
 
     def identities(self) -> dict[str, str]:
         """Return, for each annotator, a hash of its weights and of the settings that matter."""
-        return {f"annotator {one.name} (identity)": one.identity() for one in self.annotators}
+        return {
+            f"annotator {annotator.name} (identity)": annotator.identity()
+            for annotator in self.annotators
+        }
 
     def describe(self) -> dict[str, str]:
         """Return names, revisions and hashes of the weights, for the card."""
-        return {name: said for one in self.annotators for name, said in one.describe().items()}
+        return {
+            name: said
+            for annotator in self.annotators
+            for name, said in annotator.describe().items()
+        }
 
 
 def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotation]]:
@@ -122,7 +129,7 @@ def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotat
 
 def _check_names(examples: Sequence[Example], name: str) -> None:
     """Refuse an annotator whose name the source already uses, before any model runs."""
-    twice = next((one for one in examples if name in one.extra), None)
+    twice = next((example for example in examples if name in example.extra), None)
     if twice is not None:
         raise _named_twice(twice, name)
 
@@ -134,11 +141,11 @@ def _named_twice(example: Example, name: str) -> UserError:
     )
 
 
-def _merge(example: Example, found: Annotation) -> Example:
-    twice = sorted(set(example.extra) & set(found))
+def _merge(example: Example, annotation: Annotation) -> Example:
+    twice = sorted(set(example.extra) & set(annotation))
     if twice:
         raise _named_twice(example, twice[0])
-    return replace(example, extra={**example.extra, **found})
+    return replace(example, extra={**example.extra, **annotation})
 
 
 def _texts_of(example: Example, name: str, replacing: bool) -> tuple[str, ...]:

@@ -357,7 +357,7 @@ class DetectMentioned(DetectObjects):
         self, examples: Sequence[Example], images: Sequence[Any]
     ) -> list[list[dict[str, Any]]]:
         """Return the objects that the model finds for each example's nouns in its image."""
-        nouns = [self.find_nouns(one.texts) for one in examples]
+        nouns = [self.find_nouns(example.texts) for example in examples]
         found: list[list[dict[str, Any]]] = self.device_model.detect_named(images, nouns)
         return found
 
@@ -417,7 +417,7 @@ class DetectionsFromFile(FileAnnotator):
             RejectedError: if the file lacks an example's image, or its entry is invalid, such as a
                 box outside the image or a score that is not a number.
         """
-        names = [self.wanted(one) for one in examples]
+        names = [self.wanted(example) for example in examples]
         if len(examples) > 1 and not any(name in self._objects for name in names):
             raise UnavailableError(
                 f"{self.file} has no entry for any of {len(examples)} images, the first of them "

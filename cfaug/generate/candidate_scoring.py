@@ -96,7 +96,7 @@ class ShardScorer:
 
     def _embed(self, scorer: EmbeddingScorer) -> dict[str, Tensor]:
         """Return the embeddings of every text that a scorer compares, each embedded once."""
-        words = [text for one in self.proposals for text in compared_texts(scorer, one)]
+        words = [text for proposal in self.proposals for text in compared_texts(scorer, proposal)]
         once = list(dict.fromkeys(words))
         return dict(zip(once, scorer.texts(once).cpu(), strict=True))
 
@@ -219,8 +219,10 @@ class ShardScorer:
     def _images(self, jobs: list[ImageJob], made: list[Tensor | Images]) -> CandidateImages:
         editor = self.pipeline.editor
         if isinstance(editor, Progressive):
-            return LazyImages(editor, jobs, [one for one in made if not isinstance(one, Images)])
-        ready = [one for one in made if isinstance(one, Images)]
+            return LazyImages(
+                editor, jobs, [tensor for tensor in made if not isinstance(tensor, Images)]
+            )
+        ready = [tensor for tensor in made if isinstance(tensor, Images)]
         return ReadyImages(jobs, ready, decode=bool(self.embedders))
 
 
@@ -228,7 +230,7 @@ def choose(
     select: Selection, proposal: Proposal, candidates: Sequence[ScoredCandidate]
 ) -> list[int]:
     """Return the numbers of a proposal's kept candidates, the best first."""
-    accepted = [one for one in candidates if not one.reason]
+    accepted = [candidate for candidate in candidates if not candidate.reason]
     if select.is_control(proposal.edits):
         return [one.number for one in accepted]
     return select.best([(one.number, one.draw.seed, one.scores) for one in accepted])
@@ -300,17 +302,17 @@ def candidate_log(
 def _rows(
     proposal: Proposal, scored: ScoredSlice, kept: Set[tuple[int, int]]
 ) -> Iterator[dict[str, Any]]:
-    for one in scored.candidates:
+    for candidate in scored.candidates:
         for member in range(1, len(proposal.texts)) or (0,):
             yield {
-                **_score_columns(one.scores, member),
-                **draw_columns(one.draw),
+                **_score_columns(candidate.scores, member),
+                **draw_columns(candidate.draw),
                 "set": proposal.key,
-                "candidate": one.number,
+                "candidate": candidate.number,
                 "member": member,
-                "accepted": not one.reason,
-                "kept": (scored.place, one.number) in kept,
-                "reason": one.reason,
+                "accepted": not candidate.reason,
+                "kept": (scored.place, candidate.number) in kept,
+                "reason": candidate.reason,
             }
 
 

@@ -40,7 +40,7 @@ REPORT = f"{FOLDER}/report.md"
 
 def check_keys(proposals: Iterable[Proposal]) -> None:
     """Refuse proposals with equal keys, which would become one set on disk."""
-    _refuse_duplicated((one.key, one.example.key) for one in proposals)
+    _refuse_duplicated((proposal.key, proposal.example.key) for proposal in proposals)
 
 
 def _refuse_duplicated(keys: Iterable[tuple[str, str]]) -> None:
@@ -140,7 +140,7 @@ def _line(example: Example, edited: Edited) -> dict[str, Any]:
     line["survivors"] = dict(edited.survivors)
     if edited.rejected:
         line["rejected"] = [{**asdict(one.edit), **_rejected(one)} for one in edited.rejected]
-    proposals = [_describe(one) for one in edited.proposals]
+    proposals = [_describe(proposal) for proposal in edited.proposals]
     if len(proposals) > 1:
         return {**line, "sets": proposals}
     return {**line, "set": proposals[0] if proposals else None}
@@ -151,7 +151,7 @@ def _rejected(lost: Rejected) -> dict[str, Any]:
 
 
 def _describe(proposal: Proposal) -> dict[str, Any]:
-    details = [dict(one) for one in proposal.details]
+    details = [dict(detail) for detail in proposal.details]
     return {
         "key": proposal.key,
         "group": proposal.group,
@@ -210,11 +210,13 @@ def _check_edited(edited: Any, example: Example) -> None:
     for name, left in edited.survivors.items():
         if isinstance(left, bool) or not isinstance(left, int):
             raise UserError(f"{what}: survivors[{name!r}] should be a whole number, not {left!r}")
-    for one in edited.proposals:
-        if one.example.key != example.key:
-            raise UserError(f"{what}: the proposal {one.key!r} is of example {one.example.key!r}")
-        for about in (one.extra, *one.details):
-            check_json(about, f"{what}: what is known of the proposal {one.key!r}")
+    for proposal in edited.proposals:
+        if proposal.example.key != example.key:
+            raise UserError(
+                f"{what}: the proposal {proposal.key!r} is of example {proposal.example.key!r}"
+            )
+        for about in (proposal.extra, *proposal.details):
+            check_json(about, f"{what}: what is known of the proposal {proposal.key!r}")
     for lost in edited.rejected:
         check_json(lost.extra, f"{what}: what is known of the rejected edit {lost.text!r}")
 
@@ -257,8 +259,8 @@ class SiblingAware:
     def _texts(self) -> dict[str, dict[str, str]]:
         """Texts by group and key."""
         found: dict[str, dict[str, str]] = {}
-        for one in self.examples:
-            found.setdefault(one.group, {})[one.key] = one.text
+        for example in self.examples:
+            found.setdefault(example.group, {})[example.key] = example.text
         return found
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
@@ -278,5 +280,5 @@ class SiblingAware:
 
 def _hide(edited: Edited, example: Example) -> Edited:
     """Return the result with the original example in place of the one with siblings."""
-    proposals = tuple(replace(one, example=example) for one in edited.proposals)
+    proposals = tuple(replace(proposal, example=example) for proposal in edited.proposals)
     return replace(edited, proposals=proposals)

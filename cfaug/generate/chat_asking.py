@@ -133,7 +133,7 @@ class ChatAsker:
             UnavailableError: if the server is unreachable, or refuses every question; the answers
                 so far are kept.
         """
-        missing = {one.key: one for one in tasks if one.key not in self._kept}
+        missing = {task.key: task for task in tasks if task.key not in self._kept}
         refused: dict[str, ChatAnswer] = {}
         asked = list(missing.items())
         pool = ThreadPoolExecutor(self.concurrency)
@@ -143,8 +143,8 @@ class ChatAsker:
         finally:
             pool.shutdown(cancel_futures=True)
         return [
-            refused[one.key] if one.key in refused else ChatAnswer(self._kept[one.key])
-            for one in tasks
+            refused[task.key] if task.key in refused else ChatAnswer(self._kept[task.key])
+            for task in tasks
         ]
 
     def _ask_some(
@@ -192,7 +192,7 @@ class ChatAsker:
     def _stop_if_useless(self, invalid: Mapping[str, ChatAnswer]) -> None:
         """Stop the run if the server refuses every request, or is not a chat server."""
         first = str(next(iter(invalid.values())).extra["answer"])
-        problems = {one.problem for one in invalid.values()}
+        problems = {answer.problem for answer in invalid.values()}
         if problems == {REFUSED}:
             raise UnavailableError(
                 f"the server at {self.base_url} refuses every question: {first}. If it does "
@@ -311,7 +311,9 @@ class ChatServer(ChatAsker):
             UnavailableError: if the server is unreachable, or refuses every question; the answers
                 so far are kept.
         """
-        return [_variations(one) for one in self.ask([_task(request) for request in requests])]
+        return [
+            _variations(answer) for answer in self.ask([_task(request) for request in requests])
+        ]
 
     def describe(self) -> dict[str, str]:
         """Return the model and the settings, without the server's address and key."""

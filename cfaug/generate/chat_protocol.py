@@ -131,7 +131,7 @@ class ChatRequest:
             form["json_schema"] = named
         return {
             "model": model,
-            "messages": [dict(one) for one in self.messages],
+            "messages": [dict(message) for message in self.messages],
             "temperature": settings.temperature,
             "max_tokens": settings.max_tokens,
             "seed": self.seed,

@@ -63,7 +63,7 @@ class Attempt(Generic[R]):
     @property
     def lost(self) -> dict[str, Failure]:
         """Items without any result, by key."""
-        return {one.key: one for one in self.lost_by_place().values()}
+        return {failure.key: failure for failure in self.lost_by_place().values()}
 
 
 def attempt(
@@ -91,7 +91,7 @@ def attempt(
             raise
         except Exception as error:
             errors[place] = error
-    general = [one for one in errors.values() if _is_general(one)]
+    general = [exception for exception in errors.values() if _is_general(exception)]
     if len(general) == len(items) > 1:
         raise together
     blamed = {place: _blame(key(items[place]), error) for place, error in errors.items()}

@@ -275,9 +275,9 @@ def add_counts(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int
 
 def _add_kinds(counts: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
     """Return the sums over several commits of the counts by reason and kind."""
-    reasons = dict.fromkeys(reason for one in counts for reason in one)
+    reasons = dict.fromkeys(reason for count in counts for reason in count)
     return {
-        reason: add_counts([{"of": one.get(reason, {})} for one in counts], "of")
+        reason: add_counts([{"of": count.get(reason, {})} for count in counts], "of")
         for reason in reasons
     }
 

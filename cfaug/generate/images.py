@@ -84,8 +84,10 @@ def _draw_round(
             scored = [attempted.done[i] for i in range(len(attempted.done))]
             journal.save(number, plans[number], scored)
         drawn.drop_overtaken(attempted.done.values())
-        candidates = [one for scored in attempted.done.values() for one in scored.candidates]
-        progress.count(len(candidates), sum(not one.reason for one in candidates))
+        candidates = [
+            candidate for scored in attempted.done.values() for candidate in scored.candidates
+        ]
+        progress.count(len(candidates), sum(not candidate.reason for candidate in candidates))
     return found
 
 
@@ -115,7 +117,8 @@ class _Drawn:
         select = self._shard.pipeline.select
         for i in sorted(found.done):
             self.trials.setdefault(batch[i].place, []).extend(
-                (one.draw.p, select.find_margins(one.scores)) for one in found.done[i].candidates
+                (candidate.draw.p, select.find_margins(candidate.scores))
+                for candidate in found.done[i].candidates
             )
 
     def drop_overtaken(self, scored: Iterable[ScoredSlice]) -> None:

@@ -168,7 +168,9 @@ class Job:
 
     @cached_property
     def _images(self) -> dict[str, SourceImage]:
-        return {one.key: one.image for one in self.examples if one.image is not None}
+        return {
+            example.key: example.image for example in self.examples if example.image is not None
+        }
 
     def record(self) -> FolderRecord:
         """Return the record that the folder has to match."""
@@ -311,9 +313,9 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     draws = job.recipe.draws
     is_control = job.recipe.selection.is_control
     total = sum(
-        1 if is_control(one.edits) else count_candidates(draws)
+        1 if is_control(proposal.edits) else count_candidates(draws)
         for proposals in sets.values()
-        for one in proposals
+        for proposal in proposals
     )
     with ProgressReporter("drawing", "candidates", "accepted", total) as watch:
         for number in numbers:

@@ -116,7 +116,7 @@ class Recipe:
         Args:
             cache: the folder in which results are kept; ``None`` keeps them only in memory.
         """
-        asked = [one for one in self.annotators.values() if one is not None]
+        asked = [annotator for annotator in self.annotators.values() if annotator is not None]
         return AnnotationStage(
             asked, cache, texts_from=self.texts_from, replace_texts=self.replace_texts
         )

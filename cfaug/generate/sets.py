@@ -207,17 +207,17 @@ def count_yields(
         by: the name in ``Example.extra`` by whose values the sets are counted.
         winners: the kept candidates of each set.
     """
-    found: Yields = {}
+    yields: Yields = {}
     for one in whole:
         value = proposals[one.place].example.extra.get(by)
-        of = found.setdefault(UNKNOWN if value is None else str(value), dict.fromkeys(COUNTS, 0))
+        of = yields.setdefault(UNKNOWN if value is None else str(value), dict.fromkeys(COUNTS, 0))
         accepted = sum(not candidate.reason for candidate in one.candidates)
         of["sets"] += 1
         of["candidates"] += len(one.candidates)
         of["accepted"] += accepted
         of["without"] += not accepted
         of["kept"] += len(winners.get(one.place, ()))
-    return found
+    return yields
 
 
 def add_yields(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Captions:
 
     def line(self, source: str) -> str:
         """Return one line that describes the captions read from a source."""
-        groups = len({one.group for one in self.captions})
+        groups = len({example.group for example in self.captions})
         photos = f" (of {groups:,} photos)" if groups < len(self.captions) else ""
         said = f"captions: {len(self.captions):,} of {source}{photos}"
         said += f"; first: {shorten(self.captions[0].text)}"
@@ -53,11 +53,15 @@ def digest_of(examples: Sequence[Example]) -> str:
     For examples of one text each it is the sha256 of keys, groups and texts.
     """
     digest = hashlib.sha256()
-    for one in examples:
-        about: list[Any] = [one.key, one.group, one.text if len(one.texts) == 1 else one.texts]
-        if one.image is not None or one.label is not None or one.extra:
-            image = None if one.image is None else one.image.digest
-            about += [image, one.label, dict(one.extra)]
+    for example in examples:
+        about: list[Any] = [
+            example.key,
+            example.group,
+            example.text if len(example.texts) == 1 else example.texts,
+        ]
+        if example.image is not None or example.label is not None or example.extra:
+            image = None if example.image is None else example.image.digest
+            about += [image, example.label, dict(example.extra)]
         digest.update(json.dumps(about).encode())
     return digest.hexdigest()
 
@@ -68,8 +72,8 @@ def group_by_image(examples: Sequence[Example]) -> tuple[Example, ...]:
     The order of groups and their other fields are those of their first examples.
     """
     of: dict[str, list[Example]] = {}
-    for one in examples:
-        of.setdefault(one.group, []).append(one)
+    for example in examples:
+        of.setdefault(example.group, []).append(example)
     return tuple(
         replace(some[0], key=clean_key(name), texts=tuple(t for one in some for t in one.texts))
         for name, some in of.items()

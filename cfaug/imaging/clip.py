@@ -278,7 +278,7 @@ class LabelScorer:
 
         seen: list[Tensor] = []
         for start in range(0, len(made.images), TOGETHER):
-            floats = [as_floats(one) for one in made.images[start : start + TOGETHER]]
+            floats = [as_floats(image) for image in made.images[start : start + TOGETHER]]
             same = all(one.shape == floats[0].shape for one in floats)
             parts = [torch.stack(floats)] if same else [one[None] for one in floats]
             seen += [self.encoder.images(part).cpu() for part in parts]
@@ -310,7 +310,10 @@ def label_margins(
     names = list(attributes[0])
     known: dict[tuple[str, str], int] = {}
     codes = torch.tensor(
-        [[known.setdefault((name, one[name]), len(known)) for name in names] for one in attributes]
+        [
+            [known.setdefault((name, attribute[name]), len(known)) for name in names]
+            for attribute in attributes
+        ]
     )
     differ = codes[:, None] != codes[None]
     alone = differ.sum(-1) == 1
@@ -318,14 +321,14 @@ def label_margins(
     for place in range(len(names)):
         nearest = cosines.masked_fill(~(differ[..., place] & alone), -torch.inf).amax(dim=1)
         margins = torch.minimum(margins, own - nearest)
-    return [float(one) for one in margins]
+    return [float(margin) for margin in margins]
 
 
 def _attributes(proposal: Proposal) -> list[dict[str, str]]:
     where = f"recipe.scorers: proposal {proposal.key!r}"
     if not proposal.details:
         raise UserError(f"{where} has no attributes to look for: LabelScorer is for data.grid=NAME")
-    found = [require_attributes(one.get(ATTRIBUTES), where) for one in proposal.details]
+    found = [require_attributes(detail.get(ATTRIBUTES), where) for detail in proposal.details]
     if len(found) < 2 or any(one.keys() != found[0].keys() for one in found):
         raise UserError(f"{where} is not a grid: its texts have different attributes")
     return found

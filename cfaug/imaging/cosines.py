@@ -147,7 +147,7 @@ class CosineScorer(ABC):
 
         found = []
         for proposal, made in zip(proposals, images, strict=True):
-            seen = torch.cat([self.images(as_floats(one)[None]) for one in made.images])
+            seen = torch.cat([self.images(as_floats(image)[None]) for image in made.images])
             shown = [seen[i] for i in made.shown]
             texts = [*proposal.texts, *self.further_texts(proposal)]
             found.append(self.compare(list(self.texts(texts)), shown))

@@ -167,15 +167,15 @@ class Predictor:
         every = [steps] * len(latents) if isinstance(steps, int) else list(steps)
         count = -(-len(latents) // self.max_rows)
         parts = zip(latents.chunk(count), texts.chunk(count), strict=True)
-        found: list[Tensor] = []
+        tensors: list[Tensor] = []
         attention: list[Attention] = []
         first = 0
         for some, said in parts:
-            found.append(self._ask(some, said, every[first : first + len(some)], remember))
+            tensors.append(self._ask(some, said, every[first : first + len(some)], remember))
             attention.append(dict(self.shared.lent))
             self.shared.lent.clear()
             first += len(some)
-        return torch.cat(found), join_attention(attention)
+        return torch.cat(tensors), join_attention(attention)
 
     def _ask(self, latents: Tensor, texts: Tensor, steps: list[int], remember: bool) -> Tensor:
         own = torch.arange(len(latents), device=latents.device)
@@ -200,7 +200,7 @@ def join_attention(rows: Sequence[Attention]) -> Attention:
     if len(rows) == 1:
         return rows[0]
     return {
-        name: (torch.cat([one[name][0] for one in rows]), torch.cat([one[name][1] for one in rows]))
+        name: (torch.cat([row[name][0] for row in rows]), torch.cat([row[name][1] for row in rows]))
         for name in rows[0]
     }
 

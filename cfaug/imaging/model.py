@@ -87,8 +87,8 @@ class Diffusion:
         pixels = (image * 2 - 1)[None].to(self.device, self.dtype)
         mean = self.vae.encode(pixels).latent_dist.mean[0]
         exact = mean.float() if self.dtype.itemsize < 4 else mean
-        found: Tensor = (exact - (config.get("shift_factor") or 0.0)) * config.scaling_factor
-        return found
+        tensor: Tensor = (exact - (config.get("shift_factor") or 0.0)) * config.scaling_factor
+        return tensor
 
     def decode(self, latents: Tensor) -> Tensor:
         """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""

@@ -64,10 +64,10 @@ class NullText:
 
     def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         """Return the inversion of each photo, in order."""
-        found: list[Inversion] = []
+        inversions: list[Inversion] = []
         for start in range(0, len(photos), self.max_rows):
-            found += self._invert(photos.part(start, start + self.max_rows), model)
-        return found
+            inversions += self._invert(photos.part(start, start + self.max_rows), model)
+        return inversions
 
     def _invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         pivots = ddim_inversion(photos, model)
@@ -101,20 +101,20 @@ class NullText:
         """Return the embeddings of a step; later updates leave out photos that have stopped."""
         rate = self.learning_rate * (1 - task.step / 100)
         limit = self.tolerance + self.growth * task.step
-        found = empty.clone()
+        tensor = empty.clone()
         left = torch.arange(len(empty), device=empty.device)
         first, second = torch.zeros_like(empty), torch.zeros_like(empty)
         for update in range(1, self.inner_steps + 1):
-            losses, gradient = task.differentiate(found[left], left)
+            losses, gradient = task.differentiate(tensor[left], left)
             # torch.optim.Adam's own order of operations.
             first[left] = first[left].lerp(gradient, 1 - BETAS[0])
             second[left] = second[left] * BETAS[1] + gradient * gradient * (1 - BETAS[1])
             scale = second[left].sqrt() / (1 - BETAS[1] ** update) ** 0.5 + EPSILON
-            found[left] -= rate / (1 - BETAS[0] ** update) * (first[left] / scale)
+            tensor[left] -= rate / (1 - BETAS[0] ** update) * (first[left] / scale)
             left = left[losses >= limit]
             if not len(left):
                 break
-        return found
+        return tensor
 
 
 @dataclass(frozen=True)

@@ -356,11 +356,11 @@ class InvertAndEdit:
         }
         return self.inversion.invert(
             PhotoBatch(
-                latents=torch.stack([latents[one.digest] for one in tree.sources]),
-                texts=torch.stack([self._embed(one.text) for one in tree.sources]),
+                latents=torch.stack([latents[source.digest] for source in tree.sources]),
+                texts=torch.stack([self._embed(source.text) for source in tree.sources]),
                 empty=self._embed(""),
-                guidance=tuple(one.guidance or 0.0 for one in tree.sources),
-                digests=tuple(one.digest for one in tree.sources),
+                guidance=tuple(source.guidance or 0.0 for source in tree.sources),
+                digests=tuple(source.digest for source in tree.sources),
                 remember=tree.remembered,
             ),
             predictor,

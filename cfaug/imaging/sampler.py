@@ -195,7 +195,7 @@ class PhotoSampler:
             folds: the matrices of cross-attention control; ``None`` for no control.
         """
         device = texts.device
-        way = torch.stack([one.latents for one in inversions])
+        way = torch.stack([inversion.latents for inversion in inversions])
         cfg = torch.from_numpy(tree.cfg).to(device, way.dtype)[:, None, None, None]
         owner, parents = (torch.from_numpy(x).to(device) for x in (tree.source, tree.parent))
         sources = torch.from_numpy(tree.image == 0).to(device).nonzero()[:, 0]
@@ -211,14 +211,18 @@ class PhotoSampler:
             latents[sources] = way[:, step]
             said = self._texts(tree, texts, inversions, step)
             if tree.remembered and any(call.rows.borrow for call in todo):
-                seen = [one.attention[step] for one in inversions if one.attention is not None]
+                seen = [
+                    inversion.attention[step]
+                    for inversion in inversions
+                    if inversion.attention is not None
+                ]
                 self.shared.lent = dict(join_attention(seen))
             noise = torch.zeros_like(latents)
             for call in todo:
                 self._ask(call, latents, said, cfg, first + step, noise)
             latents = self.schedule.mean(latents, noise, first + step, self.eta)
             if self.eta:
-                added = torch.stack([_added(one, step) for one in inversions])[owner]
+                added = torch.stack([_added(inversion, step) for inversion in inversions])[owner]
                 latents = latents + self.schedule.spread(first + step, self.eta) * added
         self.shared.lent.clear()
         latents[sources] = way[:, -1]
@@ -230,7 +234,10 @@ class PhotoSampler:
         """Return the embeddings for the rows of a step: unconditional ones, then those of texts."""
         if tree.empty_texts == 1 and inversions[0].empty is None:
             return texts
-        empty = [texts[0] if one.empty is None else one.empty[step] for one in inversions]
+        empty = [
+            texts[0] if inversion.empty is None else inversion.empty[step]
+            for inversion in inversions
+        ]
         return torch.cat([torch.stack(empty).to(texts.dtype), texts[1:]])
 
     def _ask(

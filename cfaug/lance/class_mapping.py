@@ -249,7 +249,7 @@ def judge(
         top.append(named[best])
         top_p.append(best_p)
     return Answers(
-        hits={name: np.concatenate([one[name] for one in hits]) for name in hits[0]},
+        hits={name: np.concatenate([hit[name] for hit in hits]) for name in hits[0]},
         rank=np.concatenate(rank),
         p=np.concatenate(p),
         top=np.concatenate(top),

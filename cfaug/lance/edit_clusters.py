@@ -186,17 +186,19 @@ def write_insights(
     return write_page(folder / FILE, text)
 
 
-def _shown(answers: StressItems, one: Insight, read_image: Callable[[str], bytes]) -> ShownInsight:
-    effect, names, photos = one.effect, answers.texts(ITEM), answers.texts("photo")
+def _shown(
+    answers: StressItems, insight: Insight, read_image: Callable[[str], bytes]
+) -> ShownInsight:
+    effect, names, photos = insight.effect, answers.texts(ITEM), answers.texts("photo")
     # Only the strongest edit of each photo: several look alike.
     rows = list({photos[row]: int(row) for row in effect.rows[::-1]}.values())[::-1][:PAIRS]
     pictures = [
         [decode_image(read_image(name), name) for name in (photos[row], names[row])] for row in rows
     ]
     return ShownInsight(
-        label=one.label,
-        kind=one.kind,
-        words=one.words,
+        label=insight.label,
+        kind=insight.kind,
+        words=insight.words,
         edits=len(effect),
         photos=effect.photos,
         mean=effect.mean,

@@ -90,30 +90,31 @@ def _of(kind: str, own: Sequence[Sequence[GroupEffect]]) -> list[GroupEffect]:
     return [one for some in own for one in some if one.group == kind]
 
 
-def _bar(found: Sequence[GroupEffect]) -> tuple[float | None, float | None, float | None]:
+def _bar(effects: Sequence[GroupEffect]) -> tuple[float | None, float | None, float | None]:
     """Return the mean and its interval, or for several checkpoints mean and spread."""
-    if not found:
+    if not effects:
         return None, None, None
-    mean = sum(one.mean for one in found) / len(found)
-    if len(found) == 1:
-        low, high = (None if math.isnan(end) else end for end in (found[0].low, found[0].high))
+    mean = sum(effect.mean for effect in effects) / len(effects)
+    if len(effects) == 1:
+        low, high = (None if math.isnan(end) else end for end in (effects[0].low, effects[0].high))
         return mean, low, high
-    sd = summarise([one.mean for one in found]).sd
+    sd = summarise([effect.mean for effect in effects]).sd
     return mean, mean - sd, mean + sd
 
 
 def _cell(own: Sequence[Sequence[GroupEffect]], kind: str) -> Entry:
-    found = _of(kind, own)
-    if not found:
+    effects = _of(kind, own)
+    if not effects:
         return Entry(DASH)
-    summary = summarise([one.mean for one in found])
-    mean, (_, low, high) = summary.mean, _bar(found)
-    single = len(found) == 1
-    numbers = {"value": mean, "n": float(sum(map(len, found)))}
+    summary = summarise([effect.mean for effect in effects])
+    mean, (_, low, high) = summary.mean, _bar(effects)
+    single = len(effects) == 1
+    numbers = {"value": mean, "n": float(sum(map(len, effects)))}
     return Entry(
         f"{mean:.3f}",
         sub="" if single else f"{summary.sd:.3f}",
-        bold=2 * sum(one.p_holm <= SENSITIVE and one.excess > 0 for one in found) > len(found),
+        bold=2 * sum(effect.p_holm <= SENSITIVE and effect.excess > 0 for effect in effects)
+        > len(effects),
         small=f"[{low:.3f}, {high:.3f}]" if single and low is not None else "",
         numbers=numbers if single else {**numbers, "sd": summary.sd},
     )
@@ -209,8 +210,8 @@ class InsightsFigure(StressTable):
             for folder, answers in own:
                 printed = name if len(own) == 1 else f"{name}, {folder.parent.name}"
                 rows += [
-                    ((printed, one.label, one.kind, one.words), one)
-                    for one in read_insights(folder, answers)[: self.shown]
+                    ((printed, insight.label, insight.kind, insight.words), insight)
+                    for insight in read_insights(folder, answers)[: self.shown]
                 ]
         self.require(rows, "insights into classes")
         pictures = [
@@ -234,20 +235,20 @@ class InsightsFigure(StressTable):
         return self.document(*((part,) if rows else ()), pictures=pictures)
 
 
-def _mean_change(one: ShownInsight) -> Entry:
-    between = "" if one.low is None else f"[{one.low:.2f}, {one.high:.2f}]"
-    numbers = {"value": one.mean, "n": float(one.edits)}
-    return Entry(f"{one.mean:.2f}", small=between, numbers=numbers)
+def _mean_change(insight: ShownInsight) -> Entry:
+    between = "" if insight.low is None else f"[{insight.low:.2f}, {insight.high:.2f}]"
+    numbers = {"value": insight.mean, "n": float(insight.edits)}
+    return Entry(f"{insight.mean:.2f}", small=between, numbers=numbers)
 
 
-def _holm(one: ShownInsight) -> Entry:
-    p = math.nan if one.p_holm is None else one.p_holm
+def _holm(insight: ShownInsight) -> Entry:
+    p = math.nan if insight.p_holm is None else insight.p_holm
     return Entry(p_text(p), bold=p <= SENSITIVE)
 
 
 INSIGHT_COLUMNS: tuple[Column[ShownInsight], ...] = (
-    text_column("Edits", lambda one: f"{one.edits:,}"),
-    text_column("Photos", lambda one: f"{one.photos:,}"),
+    text_column("Edits", lambda insight: f"{insight.edits:,}"),
+    text_column("Photos", lambda insight: f"{insight.photos:,}"),
     Column("Mean Δp", _mean_change),
     Column("p (Holm)", _holm),
 )

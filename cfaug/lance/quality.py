@@ -126,14 +126,14 @@ def _say_bias(benchmark: str, sets: Mapping[str, np.ndarray]) -> None:
         )
 
 
-def _extract(model: FeatureExtractor, one: JoinedSets, shown: np.ndarray, size: int) -> np.ndarray:
+def _extract(model: FeatureExtractor, sets: JoinedSets, shown: np.ndarray, size: int) -> np.ndarray:
     """Return the features of the rows that are items, float32 (items, dim)."""
-    rows = one.rows[shown]
+    rows = sets.rows[shown]
 
     def compute(places: list[int]) -> Iterator[np.ndarray]:
         import torch
 
-        pixels = Pixels(one.index, rows[places])
+        pixels = Pixels(sets.index, rows[places])
         batches = pixels.batches(model.transform, size)
         for batch in watch(batches, "extracting features", len(places), "images", len):
             with torch.inference_mode():
@@ -141,7 +141,7 @@ def _extract(model: FeatureExtractor, one: JoinedSets, shown: np.ndarray, size: 
             check_outputs(model, found)
             yield found
 
-    return compute_distinct(image_keys(one.index, rows), compute)
+    return compute_distinct(image_keys(sets.index, rows), compute)
 
 
 @dataclass

@@ -116,9 +116,9 @@ class JoinedBenchmark(SourceBenchmark):
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
         told: list[Any] = [self.control, *self.settings_asked()]
-        for one in self._sets:
-            columns = [name for name in IDENTIFYING if name in one.index.extra_names]
-            told += [one.name, one.index.hash_with(columns), one.rows]
+        for sets in self._sets:
+            columns = [name for name in IDENTIFYING if name in sets.index.extra_names]
+            told += [sets.name, sets.index.hash_with(columns), sets.rows]
         return fingerprint(*told)
 
     def _shown(self) -> list[tuple[JoinedSets, np.ndarray]]:
@@ -268,9 +268,9 @@ class Stress(JoinedBenchmark):
         if items is not None:
             write_drops(folder, title, items)
         places = {
-            name: (one.index, int(row))
-            for one in reversed(self._sets)  # if several have a photo, use that of the main one
-            for name, row in zip(item_names(one), one.rows, strict=True)
+            name: (sets.index, int(row))
+            for sets in reversed(self._sets)  # if several have a photo, use that of the main one
+            for name, row in zip(item_names(sets), sets.rows, strict=True)
         }
 
         def read_image(name: str) -> bytes:
@@ -286,14 +286,14 @@ class Stress(JoinedBenchmark):
         """Return the logits of all distinct images, and where each set's images are among them."""
         known: dict[bytes, int] = {}
         blocks, places = [], []
-        for one in self._sets:
-            keys = image_keys(one.index, one.rows)
+        for sets in self._sets:
+            keys = image_keys(sets.index, sets.rows)
             fresh: dict[bytes, int] = {}
             for at, key in enumerate(keys):
                 if key not in known:
                     fresh.setdefault(key, at)
             if fresh:
-                pixels = Pixels(one.index, one.rows[list(fresh.values())])
+                pixels = Pixels(sets.index, sets.rows[list(fresh.values())])
                 blocks.append(classify_images(model, pixels, self.batch_size))
                 known |= {key: number for number, key in enumerate(fresh, len(known))}
             places.append(np.array([known[key] for key in keys]))

@@ -118,26 +118,26 @@ def _drop(
     )
 
 
-def _paired(one: Drop) -> str:
-    mean = one.paired.mean
+def _paired(drop: Drop) -> str:
+    mean = drop.paired.mean
     interval = "" if math.isnan(mean.low) else f" [{points(mean.low)}, {points(mean.high)}]"
     return f"{points(mean.mean)}{interval}"
 
 
 ACCURACY, PAIRED, UNPAIRED = "acc@1 (%)", "paired drop (points)", "unpaired:"
 COLUMNS: tuple[Column[Drop], ...] = (
-    text_column("images", lambda one: str(one.images)),
-    text_column("photos", lambda one: str(one.paired.mean.clusters)),
-    text_column("of photos", lambda one: percent(one.paired.before), ACCURACY),
-    text_column("of images", lambda one: percent(one.paired.after), ACCURACY),
+    text_column("images", lambda drop: str(drop.images)),
+    text_column("photos", lambda drop: str(drop.paired.mean.clusters)),
+    text_column("of photos", lambda drop: percent(drop.paired.before), ACCURACY),
+    text_column("of images", lambda drop: percent(drop.paired.after), ACCURACY),
     text_column("mean [95 %]", _paired, PAIRED),
-    text_column("less reconstruction's", lambda one: points(one.net), PAIRED),
-    text_column("McNemar", lambda one: p_text(one.paired.p_sign), "p"),
-    text_column("permutation", lambda one: p_text(one.p), "p"),
-    text_column("Holm", lambda one: p_text(one.p_holm), "p"),
-    text_column("acc@1 of photos (%)", lambda one: percent(one.accuracy_of_photos), UNPAIRED),
-    text_column("drop (points)", lambda one: points(one.unpaired), UNPAIRED),
-    text_column("p (Fisher)", lambda one: p_text(one.p_fisher), UNPAIRED),
+    text_column("less reconstruction's", lambda drop: points(drop.net), PAIRED),
+    text_column("McNemar", lambda drop: p_text(drop.paired.p_sign), "p"),
+    text_column("permutation", lambda drop: p_text(drop.p), "p"),
+    text_column("Holm", lambda drop: p_text(drop.p_holm), "p"),
+    text_column("acc@1 of photos (%)", lambda drop: percent(drop.accuracy_of_photos), UNPAIRED),
+    text_column("drop (points)", lambda drop: points(drop.unpaired), UNPAIRED),
+    text_column("p (Fisher)", lambda drop: p_text(drop.p_fisher), UNPAIRED),
 )
 
 
@@ -162,8 +162,10 @@ def drops_document(model: str, items: Items) -> Document:
 
 def _part(title: str, drops: Sequence[Drop], by: str | None) -> Part:
     if by is None:
-        return make_part(title, ("set",), COLUMNS, [((one.name,), one) for one in drops])
-    return make_part(title, ("set", by), COLUMNS, [((one.name, one.part), one) for one in drops])
+        return make_part(title, ("set",), COLUMNS, [((drop.name,), drop) for drop in drops])
+    return make_part(
+        title, ("set", by), COLUMNS, [((drop.name, drop.part), drop) for drop in drops]
+    )
 
 
 def write_drops(folder: Path, model: str, items: Items) -> Path:
@@ -207,7 +209,7 @@ def discover_factors(
             practical use.
         alpha: largest corrected p that counts as significant.
     """
-    found = [one for one in effects if one.p_holm <= alpha and one.excess >= minimum]
+    found = [effect for effect in effects if effect.p_holm <= alpha and effect.excess >= minimum]
     return [one.group for one in sorted(found, key=lambda one: -one.excess)]
 
 

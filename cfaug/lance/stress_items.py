@@ -268,7 +268,9 @@ class StressItems(ModelItems):
         effects = self._measure(rows[large], grouping.groups[large].tolist(), delta)
         labels = self.texts("class")
         order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-        found = [self._insight(one, int(rows[grouping.names[one.group]])) for one in effects]
+        found = [
+            self._insight(effect, int(rows[grouping.names[effect.group]])) for effect in effects
+        ]
         return sorted(found, key=lambda one: order[one.label])
 
     def _grouping(self, rows: np.ndarray) -> Grouping:

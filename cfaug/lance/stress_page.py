@@ -155,7 +155,8 @@ class _StressPageData:
         self.names, self.images = _TextNumbers(), dict[str, str]()
         self._places: dict[str, int] = {}
         self._insights = [
-            {part: _strongest(one.insights(part)) for part in one.edit_sets} for one in answers
+            {part: _strongest(answer.insights(part)) for part in answer.edit_sets}
+            for answer in answers
         ]
         edits = np.concatenate([self.first.rows(part) for part in self.first.edit_sets])
         self.all = len(edits)
@@ -163,7 +164,7 @@ class _StressPageData:
 
     @property
     def verdicts(self) -> list[str]:
-        return [verdict(one) for one in self.answers]
+        return [verdict(answer) for answer in self.answers]
 
     @property
     def subtitle(self) -> str:
@@ -192,12 +193,12 @@ class _StressPageData:
         place = {row: i for i, row in enumerate(self.edits)}
         pairs = [self._pair(row) for row in self.edits]
         return {
-            "models": [one.model for one in self.answers],
+            "models": [answer.model for answer in self.answers],
             "sets": list(self.first.edit_sets),
             "classes": sorted(set(self.first.texts("class"))),
             "kinds": self._kinds(),
             "pairs": pairs,
-            "effects": [self._effects(one) for one in self.answers],
+            "effects": [self._effects(answer) for answer in self.answers],
             "insights": [
                 {part: [self._insight(one, place) for one in found] for part, found in own.items()}
                 for own in self._insights
@@ -273,15 +274,15 @@ class _StressPageData:
                 found[part].setdefault(label, []).append(_effect(one, kind))
         return found
 
-    def _insight(self, one: Insight, place: Mapping[int, int]) -> dict[str, Any]:
+    def _insight(self, insight: Insight, place: Mapping[int, int]) -> dict[str, Any]:
         return {
-            "c": one.label,
-            "k": one.kind,
-            "e": [one.before, one.after],
-            "v": _effect(one.effect, one.kind)[1:],
-            "q": p_text(one.effect.p_holm),
-            "x": fill_command(self.settings.command, one),
-            "p": [place[int(row)] for row in one.effect.rows[:EXAMPLES]],
+            "c": insight.label,
+            "k": insight.kind,
+            "e": [insight.before, insight.after],
+            "v": _effect(insight.effect, insight.kind)[1:],
+            "q": p_text(insight.effect.p_holm),
+            "x": fill_command(self.settings.command, insight),
+            "p": [place[int(row)] for row in insight.effect.rows[:EXAMPLES]],
         }
 
 
@@ -303,14 +304,14 @@ def _escape(found: re.Match[str]) -> str:
 def _strongest(insights: Iterable[Insight]) -> list[Insight]:
     """Return the strongest insights of each class."""
     found: dict[str, list[Insight]] = {}
-    for one in insights:
-        found.setdefault(one.label, []).append(one)
+    for insight in insights:
+        found.setdefault(insight.label, []).append(insight)
     return [one for own in found.values() for one in own[:INSIGHTS]]
 
 
-def _effect(one: GroupEffect, name: str) -> list[Any]:
-    numbers = (one.mean, one.low, one.high, one.excess, one.p_holm)
-    return [name, len(one), one.photos, *map(short, numbers)]
+def _effect(effect: GroupEffect, name: str) -> list[Any]:
+    numbers = (effect.mean, effect.low, effect.high, effect.excess, effect.p_holm)
+    return [name, len(effect), effect.photos, *map(short, numbers)]
 
 
 def _shuffle_key(name: str) -> int:

@@ -204,19 +204,19 @@ def item_names(one: JoinedSets) -> list[str]:
     return [f"{part}/{key}" for part, key in zip(one.parts, one.keys, strict=True)]
 
 
-def _names(one: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
-    index, rows = one.index, one.rows
-    keys = one.keys
-    before, after = one.column("edit_before"), one.column("edit_after")
+def _names(sets: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
+    index, rows = sets.index, sets.rows
+    keys = sets.keys
+    before, after = sets.column("edit_before"), sets.column("edit_after")
     texts = [index.text(int(row)) for row in rows]
     return {
-        ITEM: item_names(one),
+        ITEM: item_names(sets),
         CLUSTER: cluster_rows(index, rows),
-        "set": one.parts,
+        "set": sets.parts,
         "photo": [f"{ORIGINAL}/{keys[at]}" for at in photo],
-        "photos": one.counted,
-        "kind": one.kinds,
-        "class": one.labels,
+        "photos": sets.counted,
+        "kind": sets.kinds,
+        "class": sets.labels,
         "before": ["" if word is None else str(word) for word in before],
         "after": ["" if word is None else str(word) for word in after],
         "text_before": [texts[at] for at in photo],
@@ -229,7 +229,7 @@ def _names(one: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
 
 
 def _differences(
-    answers: Answers, one: JoinedSets, photo: np.ndarray, control: np.ndarray
+    answers: Answers, sets: JoinedSets, photo: np.ndarray, control: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Return each image's differences from its photo and its reconstruction.
 
@@ -238,14 +238,14 @@ def _differences(
     """
 
     def of_photo(values: np.ndarray) -> np.ndarray:
-        return np.where(one.is_photo, np.nan, values[photo])
+        return np.where(sets.is_photo, np.nan, values[photo])
 
     def of_control(values: np.ndarray) -> np.ndarray:
-        return np.where(one.is_edit & (control >= 0), values[control], np.nan)
+        return np.where(sets.is_edit & (control >= 0), values[control], np.nan)
 
     found = {
         "p_photo": of_photo(answers.p),
-        "p_reconstruction": np.where(one.is_photo | (control < 0), np.nan, answers.p[control]),
+        "p_reconstruction": np.where(sets.is_photo | (control < 0), np.nan, answers.p[control]),
     }
     found["p_drop"] = found["p_photo"] - answers.p
     found["delta_p"] = np.abs(found["p_drop"])

@@ -141,12 +141,12 @@ class AccuracyTable(StressTable):
         return make_part(title, ("Model", "Test Set"), DROP_COLUMNS, rows, [PAIRED])
 
 
-def _rows(one: StressItems, part: str) -> np.ndarray:
+def _rows(items: StressItems, part: str) -> np.ndarray:
     """Return the rows of a set; for photos, only those with an edit."""
-    rows = one.rows(part) if part in one.sets else np.zeros(0, np.int64)
+    rows = items.rows(part) if part in items.sets else np.zeros(0, np.int64)
     if part not in (ORIGINAL, RECONSTRUCTION):
         return rows
-    photos = np.array(one.texts("photos"))[rows]
+    photos = np.array(items.texts("photos"))[rows]
     kept: np.ndarray = rows[photos == EDITED_PHOTOS]
     return kept
 
@@ -154,13 +154,13 @@ def _rows(one: StressItems, part: str) -> np.ndarray:
 def _accuracy(own: Sequence[StressItems], hit: str, part: str) -> Entry:
     """Return the mean over checkpoints, and its change against the photos."""
     means, changes, images = [], [], 0
-    for one in own:
-        rows = _rows(one, part)
-        if hit not in one.items.columns or not len(rows):
+    for items in own:
+        rows = _rows(items, part)
+        if hit not in items.items.columns or not len(rows):
             continue
-        hits = one.items.metric(hit)
+        hits = items.items.metric(hit)
         means.append(float(hits[rows].mean()))
-        changes.append(means[-1] - float(hits[_rows(one, ORIGINAL)].mean()))
+        changes.append(means[-1] - float(hits[_rows(items, ORIGINAL)].mean()))
         images = len(rows)
     if not means:
         return Entry(DASH)
@@ -268,38 +268,38 @@ class ClassFigure(StressTable):
         kind = f" of kind {self.kind}" if self.kind else ""
         return f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
 
-    def _by_class(self, one: StressItems) -> dict[str, _Measured]:
+    def _by_class(self, items: StressItems) -> dict[str, _Measured]:
         """Return the measured values of each class, in order of names."""
-        if self.part not in one.sets:
+        if self.part not in items.sets:
             return {}
         own: dict[str, list[int]] = {}
-        for row in one.rows(self.part).tolist():
-            kind, after = one.texts("kind")[row], one.texts("after")[row]
+        for row in items.rows(self.part).tolist():
+            kind, after = items.texts("kind")[row], items.texts("after")[row]
             if self.kind in (None, kind) and (
                 self.after is None or after.lower() == self.after.lower()
             ):
-                own.setdefault(one.texts("class")[row], []).append(row)
-        return {label: self._measure(one, own[label], label) for label in sorted(own)}
+                own.setdefault(items.texts("class")[row], []).append(row)
+        return {label: self._measure(items, own[label], label) for label in sorted(own)}
 
-    def _measure(self, one: StressItems, rows: Sequence[int], label: str) -> _Measured:
+    def _measure(self, items: StressItems, rows: Sequence[int], label: str) -> _Measured:
         if self.shows == "edits":
             return _Measured(float(len(rows)), math.nan, math.nan, len(rows))
-        hits, photo = one.items.metric("acc1")[rows], one.items.metric("photo_acc1")[rows]
+        hits, photo = items.items.metric("acc1")[rows], items.items.metric("photo_acc1")[rows]
         values = hits if self.shows == "accuracy" else hits - photo
-        photos = [one.texts("photo")[row] for row in rows]
+        photos = [items.texts("photo")[row] for row in rows]
         found = cluster_bootstrap(values, photos, generator(0, "classes", label))
         return _Measured(found.mean, found.low, found.high, len(rows))
 
-    def _cell(self, found: Sequence[_Measured]) -> Entry:
-        if not found:
+    def _cell(self, measureds: Sequence[_Measured]) -> Entry:
+        if not measureds:
             return Entry(DASH)
-        mean, low, high = _joined(found)
+        mean, low, high = _joined(measureds)
         if self.shows == "edits":
             return Entry(f"{mean:g}", numbers={"value": mean})
         text = percent if self.shows == "accuracy" else points
-        between = f"[{text(low, 1)}, {text(high, 1)}]" if len(found) == 1 and low == low else ""
-        numbers = {"value": mean, "n": float(sum(one.edits for one in found))}
-        sub = percent((high - low) / 2, 1) if len(found) > 1 else ""
+        between = f"[{text(low, 1)}, {text(high, 1)}]" if len(measureds) == 1 and low == low else ""
+        numbers = {"value": mean, "n": float(sum(measured.edits for measured in measureds))}
+        sub = percent((high - low) / 2, 1) if len(measureds) > 1 else ""
         return Entry(text(mean, 1), sub=sub, small=between, numbers=numbers)
 
     def _bars(
@@ -310,7 +310,7 @@ class ClassFigure(StressTable):
             for name, own in found.items():
                 there = [by[label] for by in own if label in by]
                 numbers = _joined(there) if there else (math.nan,) * 3
-                mean, low, high = (None if math.isnan(one) else one for one in numbers)
+                mean, low, high = (None if math.isnan(number) else number for number in numbers)
                 bars.setdefault(label, []).append((name, mean, low, high))
         return bars
 
@@ -325,12 +325,12 @@ class _Measured:
     edits: int
 
 
-def _joined(found: Sequence[_Measured]) -> tuple[float, float, float]:
+def _joined(measureds: Sequence[_Measured]) -> tuple[float, float, float]:
     """Return the mean with its interval, or for several checkpoints mean and spread."""
-    values = [one.value for one in found]
+    values = [measured.value for measured in measureds]
     mean = float(np.mean(values))
-    if len(found) == 1:
-        return mean, found[0].low, found[0].high
+    if len(measureds) == 1:
+        return mean, measureds[0].low, measureds[0].high
     sd = float(np.std(values, ddof=1))
     return mean, mean - sd, mean + sd
 
@@ -420,7 +420,7 @@ class PerturberTable(PaperTable):
         )
 
     def _ours(self, name: str, measures: Sequence[EditMeasures]) -> Part:
-        by = {one.kind: one for one in measures}
+        by = {measure.kind: measure for measure in measures}
         others = [kind for kind in by if kind not in (*self.kinds, OVERALL)]
         kinds = [*(kind for kind in self.kinds if kind in by), *others, OVERALL]
         overall = by[OVERALL]
@@ -446,10 +446,10 @@ def _measure(folder: Path) -> list[EditMeasures]:
         raise UserError(f"{folder / FOLDER} does not hold edits of captions: {error}") from error
 
 
-def _share(one: EditMeasures, about: tuple[str, str]) -> Entry:
+def _share(measures: EditMeasures, about: tuple[str, str]) -> Entry:
     share, count = about
-    value = getattr(one, share)
-    n = getattr(one, count) if count else one.labelled - one.kept
+    value = getattr(measures, share)
+    n = getattr(measures, count) if count else measures.labelled - measures.kept
     if value is None:
         return Entry(DASH)
     return Entry(percent(value, 1), numbers={"value": value, "n": float(n)})

@@ -82,14 +82,16 @@ class AskedEntailer(nn.Module):
         images = check_images(premises, pixels)
         options = tuple(self.options)
         asked = [[Question(self.question.replace(HYPOTHESIS, t), options)] for t in hypotheses]
-        found = self.answerer.answer([_picture(one) for one in images], asked)
+        found = self.answerer.answer([_picture(image) for image in images], asked)
         costs = [self._costs(answered, hypotheses[row]) for row, (answered,) in enumerate(found)]
         return torch.softmax(-torch.tensor(costs, dtype=torch.float32).reshape(-1, 3), dim=-1)
 
     def _costs(self, answered: Answered, hypothesis: str) -> list[float]:
         if answered.left_out:
             raise UserError(f"{hypothesis:.200!r} is longer than the model reads: shorten it")
-        return [one.nll if self.reduction == "sum" else one.mean_nll for one in answered.scores]
+        return [
+            score.nll if self.reduction == "sum" else score.mean_nll for score in answered.scores
+        ]
 
 
 def _picture(pixels: Tensor) -> Image.Image:

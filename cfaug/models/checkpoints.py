@@ -49,7 +49,7 @@ def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: st
         return provides[0]
     if protocol in provides:
         return protocol
-    own = " or ".join(one.__name__ for one in provides)
+    own = " or ".join(provide.__name__ for provide in provides)
     raise UserError(
         f"{owner} can be loaded as {own}, not as {protocol.__name__}: choose a model=... that "
         f"provides {protocol.__name__}, or a benchmark that needs {own}"
@@ -120,15 +120,19 @@ class Checkpoint:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the loaded model besides its folder."""
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in WHERE}
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in WHERE
+        }
 
     def answering(self) -> dict[str, Any]:
         """Return the settings that change the model's answers and differ from the defaults."""
         return {
-            one.name: getattr(self, one.name)
-            for one in fields(self)
-            if one.name not in (*WHERE, *self.ineffective)
-            and getattr(self, one.name) != one.default
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if field.name not in (*WHERE, *self.ineffective)
+            and getattr(self, field.name) != field.default
         }
 
     def check_trainable(self) -> None:

@@ -185,7 +185,7 @@ def _count_classes(file: Path, architecture: str) -> dict[str, int]:
     head = getattr(config, "classifier", None) if config is not None else None
     names = [head] if isinstance(head, str) else list(head or ())
     state = read_state(file)
-    shapes = [state[f"{one}.bias"].shape for one in names if f"{one}.bias" in state]
+    shapes = [state[f"{name}.bias"].shape for name in names if f"{name}.bias" in state]
     return {"num_classes": int(shapes[0][0])} if shapes else {}
 
 

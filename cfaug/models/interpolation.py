@@ -107,10 +107,10 @@ def _module(model: Any) -> nn.Module:
     """Return the module with a model's weights."""
     from torch import nn
 
-    found = model if isinstance(model, nn.Module) else getattr(model, "model", None)
-    if not isinstance(found, nn.Module):
+    module = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    if not isinstance(module, nn.Module):
         raise UserError(f"a {type(model).__name__} has no weights that could be interpolated")
-    return found
+    return module
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,7 @@ class Translated:
 
     def _join(self, name: str, asked: Sequence[EncodedQuestion]) -> Tensor:
         """Return one input of several questions as a batch, with texts padded on the right."""
-        rows = [one.inputs[name] for one in asked]
+        rows = [question.inputs[name] for question in asked]
         if is_text(rows[0]):
             width = max(row.shape[1] for row in rows)
             value = self.padding if name == IDS else 0
@@ -231,9 +231,9 @@ class Translated:
     def _see(self, asked: Sequence[EncodedQuestion]) -> Any:
         """Return the model's features of each question's image; equal images are processed once."""
         places: dict[int, int] = {}
-        pixels = [one.inputs[PIXELS] for one in asked]
-        rows = [places.setdefault(id(one), len(places)) for one in pixels]
-        distinct = {id(one): one for one in pixels}
+        pixels = [question.inputs[PIXELS] for question in asked]
+        rows = [places.setdefault(id(pixel), len(places)) for pixel in pixels]
+        distinct = {id(pixel): pixel for pixel in pixels}
         found = self.model.get_image_features(
             torch.cat([distinct[key] for key in places]), return_dict=True
         )

@@ -38,9 +38,9 @@ class EncodedQuestion:
     def common(self) -> list[int]:
         """The tokens after the head that all options have in common, before any option begins."""
         first = self.options[0].ids
-        length = min(one.start for one in self.options)
-        for one in self.options:
-            pairs = zip(first[:length], one.ids, strict=False)
+        length = min(option.start for option in self.options)
+        for option in self.options:
+            pairs = zip(first[:length], option.ids, strict=False)
             length = next((n for n, (a, b) in enumerate(pairs) if a != b), length)
         return first[:length]
 
@@ -125,8 +125,8 @@ class Continued:
         firsts = [own[0].inputs for own in images]
         inputs = {
             name: torch.cat([
-                one[name][:, :head] if one[name].shape == one["input_ids"].shape else one[name]
-                for one in firsts
+                own[name][:, :head] if own[name].shape == own["input_ids"].shape else own[name]
+                for own in firsts
             ])
             for name in firsts[0]
         }  # fmt: skip

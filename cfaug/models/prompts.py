@@ -85,14 +85,14 @@ class Prompts:
         if self.prompt is None:
             return _go_on(self._chat(question, image), question.opening)
         parts = [
-            f"{self._fill(one.question, one.image is not None)} {one.answer}\n"
-            for one in question.demonstrations
+            f"{self._fill(example.question, example.image is not None)} {example.answer}\n"
+            for example in question.demonstrations
         ]
         return _go_on("".join(parts) + self._fill(question.text, image), question.opening)
 
     def images(self, question: Question, image: Image | None) -> list[Image]:
         """Return the images of a prompt in the order in which it shows them."""
-        shown = [one.image for one in question.demonstrations]
+        shown = [demonstration.image for demonstration in question.demonstrations]
         return [one for one in (*shown, image) if one is not None]
 
     def last_place(self, ids: Sequence[int], images: bool) -> int:
@@ -159,9 +159,11 @@ class Prompts:
 
     def _chat(self, question: Question, image: bool) -> str:
         messages = []
-        for one in question.demonstrations:
-            messages.append(_message("user", one.question, one.image is not None))
-            messages.append(_message("assistant", one.answer, False))
+        for demonstration in question.demonstrations:
+            messages.append(
+                _message("user", demonstration.question, demonstration.image is not None)
+            )
+            messages.append(_message("assistant", demonstration.answer, False))
         messages.append(_message("user", question.text, image))
         try:
             written = render_chat(self.processor, messages)
@@ -194,8 +196,8 @@ class Prompts:
 def _said(question: Question) -> list[str]:
     """Return all texts of a prompt and its options."""
     said = [question.text, question.opening, *question.options]
-    for one in question.demonstrations:
-        said += [one.question, one.answer]
+    for demonstration in question.demonstrations:
+        said += [demonstration.question, demonstration.answer]
     return said
 
 

@@ -191,7 +191,10 @@ class QuestionReader:
         limit = self.longest_query
         if query is not None and limit is not None and query.shape[1] > limit:
             return True
-        return asked.head + max((len(one.ids) for one in asked.options), default=0) > self.longest
+        return (
+            asked.head + max((len(option.ids) for option in asked.options), default=0)
+            > self.longest
+        )
 
 
 def longest_query(model: Any) -> int | None:

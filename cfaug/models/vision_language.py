@@ -189,10 +189,10 @@ class VisionLanguageModel(Wrapped):
                 is moved only once.
         """
         own = self.model.dtype
-        for one in inputs.values():
-            if id(one) not in known:
-                format_ = own if one.is_floating_point() else one.dtype
-                known[id(one)] = one.to(self.device, format_)
+        for tensor in inputs.values():
+            if id(tensor) not in known:
+                format_ = own if tensor.is_floating_point() else tensor.dtype
+                known[id(tensor)] = tensor.to(self.device, format_)
         return {name: known[id(one)] for name, one in inputs.items()}
 
     def _batches(self, asked: Sequence[Sequence[EncodedQuestion | Answered]]) -> Iterator[Batch]:

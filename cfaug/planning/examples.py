@@ -167,7 +167,7 @@ def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
     say_source("source", name, index)
     if index.kind == MODIFIED:  # only the original text of each pair
         every = _read_index(index, replace(settings, limit=None))
-        return tuple(one for one in every if one.key.endswith("_0"))[: settings.limit]
+        return tuple(example for example in every if example.key.endswith("_0"))[: settings.limit]
     return _read_index(index, settings)
 
 
@@ -194,13 +194,13 @@ def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
     if settings.images or whole:
         index = open_index(folder, Path(settings.paths["cache"]))
         unedited = _read_index(index, replace(settings, limit=None))
-        every = (one for one in unedited if whole or one.key.endswith("_0"))
+        every = (example for example in unedited if whole or example.key.endswith("_0"))
     else:
         every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
     if settings.leave_out is not None:
         shares = read_leave_out(settings.leave_out)
         seed = settings.seed if world.seed is None else world.seed
-        every = (shorten_caption(one, shares, seed) for one in every)
+        every = (shorten_caption(example, shares, seed) for example in every)
     return tuple(islice(every, settings.limit))
 
 

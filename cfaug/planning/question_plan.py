@@ -191,7 +191,7 @@ def plan_language(data: EditData, asked: TrainRequest) -> TrainPlan:
     )  # fmt: skip
     counts = task.counts
     say_once(
-        f"data.edits={data.edits}: {sum(len(one.edits) for one in answers):,} edits in "
+        f"data.edits={data.edits}: {sum(len(answer.edits) for answer in answers):,} edits in "
         f"{len(answers):,} answers; {counts['train']:,} answers about {counts['captions']:,} "
         f"captions are trained on, {counts['validation']:,} about others are held out"
     )

@@ -82,7 +82,9 @@ class ArmResults:
         if not self.trained:
             return 0.0
         counts = [record["counts"] for record in self.records.values()]
-        return sum(one["counterfactual"] for one in counts) / sum(one["train"] for one in counts)
+        return sum(count["counterfactual"] for count in counts) / sum(
+            count["train"] for count in counts
+        )
 
 
 class Runs:
@@ -153,14 +155,14 @@ def require_one_test(
     """
     asked: dict[tuple[str, int], tuple[str, str]] = {}
     for name, arm in arms:
-        for one in arm.rows:
-            if one.benchmark not in benchmarks or not one.data:
+        for row in arm.rows:
+            if row.benchmark not in benchmarks or not row.data:
                 continue
-            run, data = asked.setdefault((one.benchmark, one.seed), (name, one.data))
-            if data != one.data:
+            run, data = asked.setdefault((row.benchmark, row.seed), (name, row.data))
+            if data != row.data:
                 raise UserError(
-                    f"table={table}: {run} and {name}, seed {one.seed}, were evaluated with "
-                    f"{one.benchmark} on other test data, such as that of another world, and "
+                    f"table={table}: {run} and {name}, seed {row.seed}, were evaluated with "
+                    f"{row.benchmark} on other test data, such as that of another world, and "
                     "cannot share a table: train and evaluate one of them again on the data "
                     "of the other, in another paths.runs"
                 )

@@ -412,7 +412,7 @@ def alarms(found: Iterable[MetricChange], threshold: float) -> list[str]:
 def _describe(some: Sequence[Fall]) -> str:
     if len(some) == 1:
         return str(some[0])
-    arms = [f"{one.arm} from {100 * one.before:.1f} to {100 * one.after:.1f} %" for one in some]
+    arms = [f"{fall.arm} from {100 * fall.before:.1f} to {100 * fall.after:.1f} %" for fall in some]
     return f"{some[0].benchmark} {some[0].metric} fell in {len(some)} arms: {', '.join(arms)}"
 
 

@@ -167,16 +167,19 @@ def _difference(table: Table, arm: str, cell: Cell, baseline: str) -> Entry:
 
 def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
     columns: tuple[Column[Finding], ...] = (
-        text_column("difference", lambda one: one.amount),
+        text_column("difference", lambda finding: finding.amount),
         text_column("95 % interval, uncorrected", _interval),
-        text_column("p (two-sided, Holm)", lambda one: p_text(one.p)),
+        text_column("p (two-sided, Holm)", lambda finding: p_text(finding.p)),
     )
-    rows = [((headline.label(one.arm), headline.label(one.other), *one.cell), one) for one in made]
+    rows = [
+        ((headline.label(finding.arm), headline.label(finding.other), *finding.cell), finding)
+        for finding in made
+    ]
     return make_part("", ("arm", "against", "benchmark", "metric"), columns, rows)
 
 
-def _interval(one: Finding) -> str:
-    (low, high), text = one.interval, one.measure.difference
+def _interval(finding: Finding) -> str:
+    (low, high), text = finding.interval, finding.measure.difference
     return f"{text(low)} to {text(high)}" if low == low else "n/a"
 
 

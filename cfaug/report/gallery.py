@@ -121,14 +121,18 @@ def _sample(sets: Iterable[CounterfactualSet], limit: int | None) -> tuple[list[
     return [chosen for _, _, chosen in sorted(heap, key=lambda place: -place[1])], count
 
 
-def _without_images(one: CounterfactualSet) -> _Chosen:
-    names = {member.image_name: None for member in one.members[:MEMBERS]}
-    pictures = {name: _picture(one, name) for name in names}
-    return _Chosen(replace(one, images=dict.fromkeys(one.images, b"")), pictures)
+def _without_images(counterfactual: CounterfactualSet) -> _Chosen:
+    names = {member.image_name: None for member in counterfactual.members[:MEMBERS]}
+    pictures = {name: _picture(counterfactual, name) for name in names}
+    return _Chosen(
+        replace(counterfactual, images=dict.fromkeys(counterfactual.images, b"")), pictures
+    )
 
 
-def _picture(one: CounterfactualSet, name: str) -> ShownPicture:
-    return show_picture(one.images[name], f"set {one.key}, image {name}", THUMBNAIL)
+def _picture(counterfactual: CounterfactualSet, name: str) -> ShownPicture:
+    return show_picture(
+        counterfactual.images[name], f"set {counterfactual.key}, image {name}", THUMBNAIL
+    )
 
 
 def show_picture(encoded: bytes, what: str, side: int) -> ShownPicture:
@@ -189,19 +193,19 @@ class _GalleryData:
             "l": sorted({_place(self.classes, m.label) for m in members if m.label is not None}),
         }
 
-    def _member(self, one: CounterfactualSet, i: int) -> dict[str, Any]:
+    def _member(self, counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
         """Return c caption in pieces, e the edit in words, t the kind's number."""
-        edit = one.members[i].edit
+        edit = counterfactual.members[i].edit
         text = f"{edit.before} → {edit.after}" if edit and (edit.before or edit.after) else ""
         kind = -1 if edit is None else _place(self.kinds, edit.kind)
-        return {"c": mark_changes(one.members, i), "e": text, "t": kind}
+        return {"c": mark_changes(counterfactual.members, i), "e": text, "t": kind}
 
-    def _numbers(self, one: CounterfactualSet) -> list[float | None]:
+    def _numbers(self, counterfactual: CounterfactualSet) -> list[float | None]:
         found: dict[str, Any] = {}
-        for member in reversed(one.members):
+        for member in reversed(counterfactual.members):
             found |= {name: member.extra[name] for name in DRAW if name in member.extra}
         numbers: list[float | None] = [None] * len(self.fields)
-        for name, value in (dict(one.scores) | found).items():
+        for name, value in (dict(counterfactual.scores) | found).items():
             if isinstance(value, int | float) and math.isfinite(value):
                 place = _place(self.fields, name)
                 numbers += [None] * (place + 1 - len(numbers))

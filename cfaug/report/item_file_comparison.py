@@ -88,16 +88,16 @@ class FileComparison:
 def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
     """Compare every file with every later one, on every metric and part; Holm over all."""
     names = shown_names(answers.files)
-    found: list[FileComparison] = []
+    comparisons: list[FileComparison] = []
     for first, other in combinations(range(len(names)), 2):
         for metric, values in answers.metrics.items():
             pair = values[[first, other]]
             _check_counts(answers, metric, pair, (names[first], names[other]))
-            found += _compare_parts(answers, metric, pair, (names[first], names[other]))
-    if not found:
+            comparisons += _compare_parts(answers, metric, pair, (names[first], names[other]))
+    if not comparisons:
         raise UserError("no item counts in these files: every value is empty")
-    corrected = holm([one.p for one in found]).tolist()
-    return [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
+    corrected = holm([comparison.p for comparison in comparisons]).tolist()
+    return [replace(one, p_holm=p) for one, p in zip(comparisons, corrected, strict=True)]
 
 
 def _check_counts(
@@ -156,30 +156,44 @@ def comparison_document(
         ("first", "other", "metric", *(("items of",) if answers.parts else ())),
         [*COLUMNS, *(CLUSTER_COLUMNS if clustered else ()), Column("Holm", _holm)],
         [
-            ((one.first, one.other, one.metric, *((one.part,) if answers.parts else ())), one)
-            for one in found
+            (
+                (
+                    comparison.first,
+                    comparison.other,
+                    comparison.metric,
+                    *((comparison.part,) if answers.parts else ()),
+                ),
+                comparison,
+            )
+            for comparison in found
         ],
         (*_explain(found, clustered), *_left_out(answers)),
     )
     return Document(name, "Models compared item by item", (part,))
 
 
-def _mean(one: FileComparison, file: int) -> Entry:
-    return Entry(one.measure.text(one.means[file]), numbers={"value": one.means[file]})
+def _mean(comparison: FileComparison, file: int) -> Entry:
+    return Entry(
+        comparison.measure.text(comparison.means[file]), numbers={"value": comparison.means[file]}
+    )
 
 
-def _difference(one: FileComparison) -> Entry:
-    numbers = {"value": one.drawn.mean, "n": float(one.drawn.items)}
-    return Entry(one.measure.difference(one.drawn.mean, 2), numbers=numbers)
+def _difference(comparison: FileComparison) -> Entry:
+    numbers = {"value": comparison.drawn.mean, "n": float(comparison.drawn.items)}
+    return Entry(comparison.measure.difference(comparison.drawn.mean, 2), numbers=numbers)
 
 
-def _interval(one: FileComparison) -> str:
-    (low, high), text = (one.drawn.low, one.drawn.high), one.measure.text
+def _interval(comparison: FileComparison) -> str:
+    (low, high), text = (comparison.drawn.low, comparison.drawn.high), comparison.measure.text
     return DASH if math.isnan(low) else f"{text(low)} to {text(high)}"
 
 
-def _holm(one: FileComparison) -> Entry:
-    return Entry(p_text(one.p_holm), bold=one.p_holm <= ALPHA, numbers=_known(p_holm=one.p_holm))
+def _holm(comparison: FileComparison) -> Entry:
+    return Entry(
+        p_text(comparison.p_holm),
+        bold=comparison.p_holm <= ALPHA,
+        numbers=_known(p_holm=comparison.p_holm),
+    )
 
 
 def _number(text: str, value: float) -> Entry:
@@ -191,27 +205,44 @@ def _known(**numbers: float) -> dict[str, Any]:
 
 
 COLUMNS: tuple[Column[FileComparison], ...] = (
-    text_column("items", lambda one: f"{one.drawn.items:,}"),
-    Column("first", lambda one: _mean(one, 0)),
-    Column("other", lambda one: _mean(one, 1)),
+    text_column("items", lambda comparison: f"{comparison.drawn.items:,}"),
+    Column("first", lambda comparison: _mean(comparison, 0)),
+    Column("other", lambda comparison: _mean(comparison, 1)),
     Column("difference", _difference),
-    Column("SE", lambda one: _number(one.measure.text(one.error), one.error)),
-    Column("only first right", lambda one: _number(f"{one.better:,}", one.better)),
-    Column("only other right", lambda one: _number(f"{one.worse:,}", one.worse)),
-    Column("p (McNemar)", lambda one: _number(p_text(one.p_exact), one.p_exact)),
+    Column(
+        "SE",
+        lambda comparison: _number(comparison.measure.text(comparison.error), comparison.error),
+    ),
+    Column(
+        "only first right", lambda comparison: _number(f"{comparison.better:,}", comparison.better)
+    ),
+    Column(
+        "only other right", lambda comparison: _number(f"{comparison.worse:,}", comparison.worse)
+    ),
+    Column(
+        "p (McNemar)", lambda comparison: _number(p_text(comparison.p_exact), comparison.p_exact)
+    ),
 )
 CLUSTER_COLUMNS: tuple[Column[FileComparison], ...] = (
-    Column("clusters", lambda one: _number(f"{one.drawn.clusters:,}", one.drawn.clusters)),
     Column(
-        "SE, clusters", lambda one: _number(one.measure.text(one.cluster_error), one.cluster_error)
+        "clusters",
+        lambda comparison: _number(f"{comparison.drawn.clusters:,}", comparison.drawn.clusters),
+    ),
+    Column(
+        "SE, clusters",
+        lambda comparison: _number(
+            comparison.measure.text(comparison.cluster_error), comparison.cluster_error
+        ),
     ),
     text_column("95 %, clusters", _interval),
-    Column("p, clusters", lambda one: _number(p_text(one.drawn.p), one.drawn.p)),
+    Column(
+        "p, clusters", lambda comparison: _number(p_text(comparison.drawn.p), comparison.drawn.p)
+    ),
 )
 
 
-def _explain(found: Sequence[FileComparison], clustered: bool) -> list[str]:
-    count = len(found)
+def _explain(comparisons: Sequence[FileComparison], clustered: bool) -> list[str]:
+    count = len(comparisons)
     said = (
         "Difference: first minus other, in points, with its standard error (SE) over items; p: "
         "McNemar's exact test on the items that only one answers right, two-sided"
@@ -224,7 +255,7 @@ def _explain(found: Sequence[FileComparison], clustered: bool) -> list[str]:
     tested = "p over clusters" if clustered else "p"
     said += f". Holm: {tested} corrected over {count} comparison{'s' * (count > 1)}."
     said += " Each file is one model, so this does not show what training again would give."
-    whole = [one for one in found if one.part == WHOLE]
+    whole = [comparison for comparison in comparisons if comparison.part == WHOLE]
     first = {one.metric: one for one in reversed(whole)}
     return [said, *(one.describe() for one in whole if first[one.metric] is one)]
 

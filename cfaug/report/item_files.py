@@ -81,7 +81,7 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     return ItemAnswers(
         files=files,
         items=first.places,
-        metrics={name: np.stack([one.values(name) for one in tables]) for name in metrics},
+        metrics={name: np.stack([table.values(name) for table in tables]) for name in metrics},
         clusters=None if cluster is None else np.array([*map(str, first.column(cluster))]),
         parts=_parts(first, _listed(columns.by)),
         left_out=left_out,
@@ -140,7 +140,7 @@ def _match(
 def _find_name(tables: Sequence[ItemTable]) -> list[str]:
     """Return the column of ``NAMES`` that names every item in all files; empty without one."""
     for name in NAMES:
-        own = [one.columns.get(name, ()) for one in tables]
+        own = [table.columns.get(name, ()) for table in tables]
         if all(values and len({*map(str, values)}) == len(values) for values in own):
             return [name]
     return []
@@ -210,7 +210,7 @@ def shown_names(files: Sequence[Path]) -> list[str]:
 def _shorten(files: Sequence[Path]) -> Iterator[str]:
     for file in files:
         parts = file.with_suffix("").parts
-        others = [one.with_suffix("").parts for one in files if one != file]
+        others = [path.with_suffix("").parts for path in files if path != file]
         depth = next(
             (n for n in range(1, len(parts)) if all(one[-n:] != parts[-n:] for one in others)),
             len(parts),

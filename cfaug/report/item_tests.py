@@ -174,7 +174,7 @@ def _average(seeds: Sequence[Values], answers: Sequence[Items], metric: str) -> 
             raise _differ(answers, metric, "items")
         if not np.array_equal(np.isnan(first.values), np.isnan(other.values)):
             raise _differ(answers, metric, "items that count")
-    values = np.mean([one.values for one in seeds], axis=0)
+    values = np.mean([seed.values for seed in seeds], axis=0)
     return Values(first.names, first.clusters, values)
 
 

@@ -117,20 +117,23 @@ def compare_over_seeds_and_items(
     for row in rows:
         if row.arm != row.baseline and row.reason in TESTABLE:
             by_benchmark.setdefault(about[row.cell].benchmark, []).append(row)
-    found: list[JointComparison] = []
+    comparisons: list[JointComparison] = []
     refused: list[str] = []
     for own in by_benchmark.values():
         answers = _Answers(own, about, items)
         for row in own:
             try:
-                found += answers.compare(row)
+                comparisons += answers.compare(row)
             except UserError as error:
                 names = ((labels or {}).get(arm, arm) for arm in (row.arm, row.baseline))
                 refused.append(f"{' against '.join(names)}: {error}.")
-    p = [one.p if family is None or one.row.cell in family else math.nan for one in found]
+    p = [
+        comparison.p if family is None or comparison.row.cell in family else math.nan
+        for comparison in comparisons
+    ]
     corrected = holm(p).tolist() if p else []
     order = {id(row): place for place, row in enumerate(rows)}
-    made = [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
+    made = [replace(one, p_holm=p) for one, p in zip(comparisons, corrected, strict=True)]
     return sorted(made, key=lambda one: order[id(one.row)]), shorten(refused)
 
 
@@ -173,7 +176,7 @@ class _Answers:
     @staticmethod
     def _read(by_seed: Mapping[int, Items], about: Result) -> dict[int, _Own] | UserError:
         """Return the answers by seed; empty without the metric; or the reason if unreadable."""
-        if not all(about.metric in one.columns for one in by_seed.values()):
+        if not all(about.metric in items.columns for items in by_seed.values()):
             return {}
         try:
             return {
@@ -268,12 +271,12 @@ class _Answers:
             )
 
 
-def _counted(found: Values) -> Values:
+def _counted(values: Values) -> Values:
     """Return the items that count."""
-    counts = ~np.isnan(found.values)
+    counts = ~np.isnan(values.values)
     if not counts.any():
         raise UserError("no item counts")
-    return Values(found.names[counts], found.clusters[counts], found.values[counts])
+    return Values(values.names[counts], values.clusters[counts], values.values[counts])
 
 
 def _error_over_items(asked: OneTest | OwnTests) -> float:
@@ -312,10 +315,13 @@ def seeds_and_items_parts(
         COLUMNS,
         [
             (
-                (*(names.get(arm, arm) for arm in (one.row.arm, one.row.baseline)), *one.row.cell),
-                one,
+                (
+                    *(names.get(arm, arm) for arm in (comparison.row.arm, comparison.row.baseline)),
+                    *comparison.row.cell,
+                ),
+                comparison,
             )
-            for one in comparisons[:SHOWN]
+            for comparison in comparisons[:SHOWN]
         ],
         (
             *_explain(comparisons),
@@ -328,37 +334,46 @@ def seeds_and_items_parts(
     return (part,)
 
 
-def _interval(one: JointComparison, low: float, high: float) -> str:
-    text = one.row.measure.text
+def _interval(comparison: JointComparison, low: float, high: float) -> str:
+    text = comparison.row.measure.text
     return "n/a" if math.isnan(low) else f"{text(low)} to {text(high)}"
 
 
-def _error(one: JointComparison) -> str:
-    return one.row.measure.text(one.parts.standard_error) if one.parts.total else DASH
+def _error(comparison: JointComparison) -> str:
+    return (
+        comparison.row.measure.text(comparison.parts.standard_error)
+        if comparison.parts.total
+        else DASH
+    )
 
 
-def _share(one: JointComparison, name: str) -> str:
-    value = one.parts.share(getattr(one.parts, name))
-    return percent(value, 0) + "*" * (name in one.parts.truncated)
+def _share(comparison: JointComparison, name: str) -> str:
+    value = comparison.parts.share(getattr(comparison.parts, name))
+    return percent(value, 0) + "*" * (name in comparison.parts.truncated)
 
 
 SHARES = "share of the squared standard error, %"
 COLUMNS: tuple[Column[JointComparison], ...] = (
-    text_column("difference", lambda one: one.row.measure.text(one.found.mean)),
-    text_column("95 % interval", lambda one: _interval(one, *one.interval)),
-    text_column("p", lambda one: p_text(one.p)),
-    text_column("p_holm", lambda one: p_text(one.p_holm)),
-    text_column("bootstrap 95 %", lambda one: _interval(one, one.found.low, one.found.high)),
-    text_column("p bootstrap", lambda one: p_text(one.p_bootstrap)),
+    text_column(
+        "difference", lambda comparison: comparison.row.measure.text(comparison.found.mean)
+    ),
+    text_column("95 % interval", lambda comparison: _interval(comparison, *comparison.interval)),
+    text_column("p", lambda comparison: p_text(comparison.p)),
+    text_column("p_holm", lambda comparison: p_text(comparison.p_holm)),
+    text_column(
+        "bootstrap 95 %",
+        lambda comparison: _interval(comparison, comparison.found.low, comparison.found.high),
+    ),
+    text_column("p bootstrap", lambda comparison: p_text(comparison.p_bootstrap)),
     text_column("standard error", _error),
-    text_column("seeds", lambda one: _share(one, "seeds"), SHARES),
-    text_column("items", lambda one: _share(one, "items"), SHARES),
-    text_column("interaction", lambda one: _share(one, "rest"), SHARES),
+    text_column("seeds", lambda comparison: _share(comparison, "seeds"), SHARES),
+    text_column("items", lambda comparison: _share(comparison, "items"), SHARES),
+    text_column("interaction", lambda comparison: _share(comparison, "rest"), SHARES),
 )
 
 
 def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
-    count = sum(not math.isnan(one.p_holm) for one in comparisons)
+    count = sum(not math.isnan(comparison.p_holm) for comparison in comparisons)
     said = [
         "Would training again, tested on other items of this kind, give the same result? Interval "
         "and p (one-sided: the arm is better; Holm over "
@@ -367,9 +382,9 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
         "intervals are too narrow where a few seeds cause most of the variance. Metrics that are "
         "not means over items are left out.",
     ]
-    if any(one.parts.truncated for one in comparisons):
+    if any(comparison.parts.truncated for comparison in comparisons):
         said.append("*: estimated below 0 and set to 0.")
-    if any(one.own_tests for one in comparisons):
+    if any(comparison.own_tests for comparison in comparisons):
         said.append(
             "Where every seed has items of its own, the interaction (–) is part of the items, and "
             "the bootstrap counts items twice."
@@ -379,7 +394,9 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
 
 def _caution_few_seeds(comparisons: Sequence[JointComparison]) -> list[str]:
     """Return a sentence for each number of seeds with which p is too small."""
-    counts = {min(one.found.seeds, one.found.baseline_seeds) for one in comparisons}
+    counts = {
+        min(comparison.found.seeds, comparison.found.baseline_seeds) for comparison in comparisons
+    }
     return [
         f"Caution: where an arm has only {count} seeds, p is too small and the interval too short. "
         f"In simulations without a difference, p was .05 or less in up to {percent(p, 0)} %, and "
@@ -392,12 +409,12 @@ def _caution_few_seeds(comparisons: Sequence[JointComparison]) -> list[str]:
 def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
     """Return a sentence on what the most precise comparison of each benchmark can show."""
     least: dict[str, JointComparison] = {}
-    for one in comparisons:
-        if not one.item_error > 0:
+    for comparison in comparisons:
+        if not comparison.item_error > 0:
             continue
-        best = least.setdefault(one.row.benchmark, one)
-        if one.row.metric == best.row.metric and one.item_error < best.item_error:
-            least[one.row.benchmark] = one
+        best = least.setdefault(comparison.row.benchmark, comparison)
+        if comparison.row.metric == best.row.metric and comparison.item_error < best.item_error:
+            least[comparison.row.benchmark] = comparison
     if not least:
         return []
     said = "; ".join(one.describe(labels) for one in least.values())
@@ -426,15 +443,15 @@ def seeds_and_items_csv(
         comparisons: comparisons from ``compare_over_seeds_and_items``.
     """
     names, rows = labels or {}, []
-    for one in comparisons:
-        row, found, parts = one.row, one.found, one.parts
+    for comparison in comparisons:
+        row, found, parts = comparison.row, comparison.found, comparison.parts
         rows.append([
             row.arm, row.baseline, names.get(row.arm, row.arm), *row.cell, row.unit, row.better,
             found.seeds, found.baseline_seeds, found.items, found.clusters, found.mean,
-            *one.interval, one.p, one.p_holm, found.low, found.high, one.p_bootstrap,
-            one.p_two_sided, parts.standard_error, parts.degrees,
+            *comparison.interval, comparison.p, comparison.p_holm, found.low, found.high,
+            comparison.p_bootstrap, comparison.p_two_sided, parts.standard_error, parts.degrees,
             *(parts.share(part) for part in (parts.seeds, parts.items, parts.rest)),
-            " ".join(parts.truncated), one.own_tests, one.item_error,
+            " ".join(parts.truncated), comparison.own_tests, comparison.item_error,
         ])  # fmt: skip
     return csv_text(CSV_COLUMNS, rows)
 

@@ -50,7 +50,7 @@ DIRECTIONS = (
 
 def benchmark_parts(table: Table) -> list[Part]:
     """Return one part per benchmark, with the arms evaluated on it as rows."""
-    found = []
+    parts = []
     for benchmark, metrics in table.benchmarks.items():
 
         def value(cell: Cell, arm: str) -> Entry:
@@ -62,8 +62,8 @@ def benchmark_parts(table: Table) -> list[Part]:
         ]
         evaluated = [arm for arm in table.arms if any(cell_entry(table, arm, c) for c in cells)]
         rows = [((table.label(arm),), arm) for arm in evaluated]
-        found.append(make_part(benchmark, ("arm",), columns, rows))
-    return found
+        parts.append(make_part(benchmark, ("arm",), columns, rows))
+    return parts
 
 
 def cell_entry(table: Table, arm: str, cell: Cell) -> Entry | None:
@@ -152,22 +152,24 @@ def item_part(table: Table) -> Part | None:
     columns: tuple[Column[ItemComparison], ...] = (
         text_column("difference", _item_difference),
         text_column("95 % interval", _item_interval),
-        text_column("standard error", lambda one: one.row.measure.text(one.test.error)),
-        text_column("items", lambda one: f"{one.test.items:,}"),
-        text_column("clusters", lambda one: f"{one.test.clusters:,}"),
-        text_column("arm better", lambda one: f"{one.test.better:,}"),
-        text_column("baseline better", lambda one: f"{one.test.worse:,}"),
-        text_column("p McNemar, two-sided", lambda one: p_text(one.test.p_exact)),
-        text_column("p", lambda one: p_text(one.test.p)),
-        text_column("p_holm", lambda one: p_text(one.p_holm)),
-        text_column("p_holm, two-sided", lambda one: p_text(one.p_holm_two_sided)),
-        text_column("test", lambda one: one.test.test),
+        text_column(
+            "standard error", lambda comparison: comparison.row.measure.text(comparison.test.error)
+        ),
+        text_column("items", lambda comparison: f"{comparison.test.items:,}"),
+        text_column("clusters", lambda comparison: f"{comparison.test.clusters:,}"),
+        text_column("arm better", lambda comparison: f"{comparison.test.better:,}"),
+        text_column("baseline better", lambda comparison: f"{comparison.test.worse:,}"),
+        text_column("p McNemar, two-sided", lambda comparison: p_text(comparison.test.p_exact)),
+        text_column("p", lambda comparison: p_text(comparison.test.p)),
+        text_column("p_holm", lambda comparison: p_text(comparison.p_holm)),
+        text_column("p_holm, two-sided", lambda comparison: p_text(comparison.p_holm_two_sided)),
+        text_column("test", lambda comparison: comparison.test.test),
     )
     return make_part(
         "Comparisons over items",
         COMPARED,
         columns,
-        [(_name_comparison(table, one.row), one) for one in table.over_items],
+        [(_name_comparison(table, item.row), item) for item in table.over_items],
         (
             "Intervals: bootstrap over clusters of items. McNemar's exact test of right and wrong "
             "answers treats items as independent; p is McNemar's if every item was sampled by "
@@ -177,23 +179,23 @@ def item_part(table: Table) -> Part | None:
     )
 
 
-def _item_difference(one: ItemComparison) -> str:
-    measure = one.row.measure
-    return measure.text(measure.gain(one.test.gain))
+def _item_difference(comparison: ItemComparison) -> str:
+    measure = comparison.row.measure
+    return measure.text(measure.gain(comparison.test.gain))
 
 
-def _item_interval(one: ItemComparison) -> str:
-    low, high = one.interval
-    text = one.row.measure.text
+def _item_interval(comparison: ItemComparison) -> str:
+    low, high = comparison.interval
+    text = comparison.row.measure.text
     return "n/a" if math.isnan(low) else f"{text(low)} to {text(high)}"
 
 
 def _sizes_of_sets(table: Table) -> list[str]:
     """Say for each benchmark's first metric what a difference means on a set of this size."""
     said: dict[str, str] = {}
-    for one in table.over_items:
-        about = f"{one.row.benchmark} {one.row.metric}, {one.test.describe(one.row.measure)}"
-        said.setdefault(one.row.benchmark, about)
+    for item in table.over_items:
+        about = f"{item.row.benchmark} {item.row.metric}, {item.test.describe(item.row.measure)}"
+        said.setdefault(item.row.benchmark, about)
     return [f"Differences paired item by item: {'; '.join(said.values())}."] if said else []
 
 
@@ -230,8 +232,8 @@ def interval_text(row: SignificanceRow) -> str:
 def table_document(table: Table, name: str = "table") -> Document:
     """Return the table with its notes once, and the comparisons, for formats read top to bottom."""
     *parts, last = benchmark_parts(table)
-    found = item_part(table)
-    over_items = [] if found is None else [found]
+    part = item_part(table)
+    over_items = [] if part is None else [part]
     notes = (*legend(table), *table.all_notes())
     return Document(
         name=name,

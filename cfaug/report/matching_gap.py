@@ -108,9 +108,9 @@ def shifts(found: Gaps) -> dict[str, Shift]:
     }
 
 
-def _known(found: Gaps) -> dict[str, np.ndarray]:
+def _known(gaps: Gaps) -> dict[str, np.ndarray]:
     """Return the finite values of every gap that has any, in the order of figures."""
-    finite = {name: found[name][np.isfinite(found[name])] for name in ORDER if name in found}
+    finite = {name: gaps[name][np.isfinite(gaps[name])] for name in ORDER if name in gaps}
     return {name: values for name, values in finite.items() if len(values)}
 
 

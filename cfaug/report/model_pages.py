@@ -138,7 +138,7 @@ def draw_page(template: str, title: str, page: PageContent, images: ImageSource,
     """
     content = page.content()
     pictures = show_pictures(page.images, images.read, side)
-    shown = [dict(one.about) for one in pictures]
+    shown = [dict(picture.about) for picture in pictures]
     if images.describe is not None:
         for about, name in zip(shown, page.images.values(), strict=True):
             about["t"] = images.describe(name)
@@ -172,7 +172,7 @@ def require_names(answers: Sequence[ModelItems]) -> None:
     """Refuse a page without models, or with two of the same name."""
     if not answers:
         raise UserError("a page of no model's answers cannot be written")
-    names = [one.model for one in answers]
+    names = [answer.model for answer in answers]
     if len(set(names)) < len(names):
         raise UserError(f"models have duplicated names: {', '.join(names)}")
 
@@ -186,10 +186,10 @@ def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) ->
     """
     require_names(answers)
     first = answers[0]
-    for one in answers[1:]:
-        if one.texts(ITEM) != first.texts(ITEM):
+    for answer in answers[1:]:
+        if answer.texts(ITEM) != first.texts(ITEM):
             raise UserError(
-                f"{first.model} and {one.model} answered different {what} and cannot share a "
+                f"{first.model} and {answer.model} answered different {what} and cannot share a "
                 f"page: {remedy}"
             )
 

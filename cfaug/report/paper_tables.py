@@ -195,7 +195,7 @@ def _folders(root: Path, pattern: str) -> list[Path]:
 def _name(folder: Path, among: Sequence[Path]) -> str:
     """Return a checkpoint's arm, with its experiment or seed if others share the arm."""
     arm, experiment = folder.parent.name, folder.parent.parent.name
-    same = [one for one in among if one.parent.name == arm and one != folder]
+    same = [path for path in among if path.parent.name == arm and path != folder]
     if not same:
         return arm
     if any(one.parent.parent.name != experiment for one in same):
@@ -204,7 +204,7 @@ def _name(folder: Path, among: Sequence[Path]) -> str:
 
 
 def _read(folder: Path, benchmark: str, setting: str) -> Items | None:
-    asked = [one for one in benchmarks_with_items(folder) if one.endswith(benchmark)]
+    asked = [item for item in benchmarks_with_items(folder) if item.endswith(benchmark)]
     if benchmark in asked:  # a full name is not a suffix of another
         asked = [benchmark]
     if len(asked) > 1:

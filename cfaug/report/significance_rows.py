@@ -206,8 +206,8 @@ class Table:
         """
         key = (arm, cell, baseline or self.baselines[0])
         return next(
-            (one for one in self.over_items
-             if (one.row.arm, one.row.cell, one.row.baseline) == key), None
+            (item for item in self.over_items
+             if (item.row.arm, item.row.cell, item.row.baseline) == key), None
         )  # fmt: skip
 
     @cached_property
@@ -237,8 +237,8 @@ class Table:
 
     def item_note(self) -> str:
         """Return the note on the tests over items and their family."""
-        tests = " and ".join(dict.fromkeys(one.test.test for one in self.over_items))
-        count = sum(not math.isnan(one.p_holm) for one in self.over_items)
+        tests = " and ".join(dict.fromkeys(item.test.test for item in self.over_items))
+        count = sum(not math.isnan(item.p_holm) for item in self.over_items)
         return (
             f"Comparisons of one seed are tested over items ({tests}; one-sided, Holm over "
             f"{count} comparison{'s' * (count > 1)}). This tests whether these models differ on "

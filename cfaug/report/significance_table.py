@@ -153,13 +153,13 @@ def _compare(
     }  # fmt: skip
 
 
-def _without_test(ours: Answers, theirs: Answers, found: ArmComparison) -> str:
+def _without_test(ours: Answers, theirs: Answers, comparison: ArmComparison) -> str:
     """Return why seeds allow no test or interval of a difference; empty if they do."""
     if min(len(ours), len(theirs)) < 2:
         return ONE_SEED
     if ours.keys() != theirs.keys():
         return OTHER_SEEDS
-    return NO_SPREAD if math.isnan(found.t_low) else ""
+    return NO_SPREAD if math.isnan(comparison.t_low) else ""
 
 
 def _describe_untested(rows: Sequence[SignificanceRow], labels: Mapping[str, str]) -> list[str]:
@@ -262,7 +262,7 @@ def compare_over_items(
         tested over items either.
     """
     asked: dict[Cell, Result] = {row.cell: row for row in rows}
-    found: list[ItemComparison] = []
+    comparisons: list[ItemComparison] = []
     refused: list[str] = []
     without: list[str] = []
     for row in made:
@@ -276,21 +276,21 @@ def compare_over_items(
             names = (labels.get(arm, arm) for arm in (row.arm, row.baseline))
             refused.append(f"{' against '.join(names)}: {error}.")
         else:
-            found += [] if test is None else [ItemComparison(row, test)]
+            comparisons += [] if test is None else [ItemComparison(row, test)]
     one, both = (
         holm(
             [
                 getattr(comparison.test, name)
                 if family is None or comparison.row.cell in family
                 else math.nan
-                for comparison in found
+                for comparison in comparisons
             ]
         )
         for name in ("p", "p_two_sided")
     )
     corrected = [
         replace(comparison, p_holm=float(p), p_holm_two_sided=float(q))
-        for comparison, p, q in zip(found, one, both, strict=True)
+        for comparison, p, q in zip(comparisons, one, both, strict=True)
     ]
     lacking = ", ".join(labels.get(arm, arm) for arm in dict.fromkeys(without))
     lacks = [f"{lacking}: {NO_ITEMS}."] if lacking else []

@@ -360,10 +360,10 @@ def _over_items(
         return None
 
 
-def _p(found: ArmComparison | None, paired: bool) -> tuple[float, float]:
+def _p(comparison: ArmComparison | None, paired: bool) -> tuple[float, float]:
     """Return p of the one-sided and of the two-sided test."""
-    if found is None:
+    if comparison is None:
         return math.nan, math.nan
     if paired:
-        return found.p_paired, found.p_paired_two_sided
-    return found.p_welch, found.p_welch_two_sided
+        return comparison.p_paired, comparison.p_paired_two_sided
+    return comparison.p_welch, comparison.p_welch_two_sided

@@ -272,10 +272,10 @@ def _declared_holm(corrected: float) -> Entry:
 DeclaredRow = tuple[SignificanceRow, float]
 """A comparison, and its p corrected over those that were declared."""
 DECLARED_COLUMNS: tuple[Column[DeclaredRow], ...] = (
-    Column("difference", lambda one: _declared_difference(one[0])),
-    text_column("better is", lambda one: one[0].better),
-    text_column("p", lambda one: p_text(one[0].p_paired)),
-    Column("Holm", lambda one: _declared_holm(one[1])),
+    Column("difference", lambda row: _declared_difference(row[0])),
+    text_column("better is", lambda row: row[0].better),
+    text_column("p", lambda row: p_text(row[0].p_paired)),
+    Column("Holm", lambda row: _declared_holm(row[1])),
 )
 
 

@@ -280,17 +280,17 @@ class ReadAnswers:
         from cfaug.annotation.findings import Selective
 
         question = findings.question
-        found = [] if question.strata is None else [count_strata(findings, question.strata)]
+        sections = [] if question.strata is None else [count_strata(findings, question.strata)]
         if isinstance(question, Preference):
-            found.append(question.count(findings))
+            sections.append(question.count(findings))
         if question.illustrated:
-            found.append(illustrate(findings, source.index.read_image))
+            sections.append(illustrate(findings, source.index.read_image))
         for name, one in self.analyses.items():
             if isinstance(one, Selective) and not one.concerns(findings):
                 say(f"annotate.analyses.{name} is left out: it is not about such sets")
             elif one:
-                found.append(one.analyse(findings, simulated))
-        return found
+                sections.append(one.analyse(findings, simulated))
+        return sections
 
     def _screen(self, findings: Findings, file: Path) -> Findings:
         from cfaug.annotation.answers import Screening, read_known
@@ -340,9 +340,9 @@ def _leave_out_inattentive(findings: Findings) -> Findings:
 
     failed = who_failed(findings.answers, findings.items)
     kept = [
-        one
-        for one in findings.answers
-        if one.annotator not in failed and not findings.items[one.item].expected
+        answer
+        for answer in findings.answers
+        if answer.annotator not in failed and not findings.items[answer.item].expected
     ]
     require_somebody(failed, kept)
     _say_failed(failed)

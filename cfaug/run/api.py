@@ -215,7 +215,7 @@ def compare(
         UserError: if there is nothing to compare, or settings are invalid.
     """
     names = list(experiment) if isinstance(experiment, list | tuple) else [experiment]
-    if not names or not all(isinstance(one, str) and one for one in names):
+    if not names or not all(isinstance(name, str) and name for name in names):
         raise UserError(f"{experiment!r} is invalid: name an experiment, or a list of several")
     given = _evaluate(settings, more, {"name": names if len(names) > 1 else names[0]})
     folders = sorted((given.root / str(given.experiment)).glob("*/seed=*"))
@@ -335,5 +335,5 @@ def _compose(
         raise UserError(f"duplicated setting: the first argument already gives {duplicated[0]}")
     words = [write_override(key, value) for key, value in {**given, **more, **named}.items()]
     script = import_module(f"cfaug.run.scripts.{name}").SCRIPT
-    found: Jobs = script.compose(words, multirun=False)
-    return found
+    jobs: Jobs = script.compose(words, multirun=False)
+    return jobs

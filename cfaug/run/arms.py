@@ -26,7 +26,7 @@ def read_arms(file: Path) -> dict[str, dict[str, Any]]:
         return {}
     shared = {key: value for key, value in content.items() if key != ARMS}
     arms = content[ARMS]
-    if not isinstance(arms, dict) or not all(isinstance(one, dict | None) for one in arms.values()):
+    if not isinstance(arms, dict) or not all(isinstance(arm, dict | None) for arm in arms.values()):
         raise UserError(f"{file}: arms should hold the settings of each arm by its name")
     return {
         str(name): _join(shared, {"arm": str(name), **(own or {})}) for name, own in arms.items()
@@ -57,7 +57,7 @@ def register_arms(folders: Sequence[Path], experiments: Collection[str]) -> None
             for name, node in (read_arms(file) if file.is_file() else {}).items():
                 ConfigStore.instance().store(name, node, f"{EXPERIMENT}/{experiment}", "_global_")
                 texts = (one for one in node.get(DEFAULTS, ()) if isinstance(one, str))
-                extended = (one.removeprefix(f"/{EXPERIMENT}/") for one in texts)
+                extended = (text.removeprefix(f"/{EXPERIMENT}/") for text in texts)
                 waiting += [one.partition("/")[0] for one in extended]
 
 

@@ -78,7 +78,7 @@ def _refuse_parts(conf: Path, name: str, words: Sequence[str], options: Options)
     """Refuse a choice that is a file for other choices to include, or has several arms."""
     for word in dict.fromkeys(words):
         group, _, choice = word.partition("=")
-        arms = [one for one in options(group) if one.startswith(f"{choice}/")]
+        arms = [option for option in options(group) if option.startswith(f"{choice}/")]
         if arms and choice not in options(group):
             raise UserError(f"{word} has several arms: choose {group}={f', {group}='.join(arms)}")
         instead = name_both(conf, name, group, choice) if "/" in choice else None
@@ -344,7 +344,7 @@ def _values(override: Any, options: Options) -> list[str]:
             f"{key}=range(START,STOP)"
         )
     if isinstance(value, Glob):
-        choices = [one for one in options(override.key_or_group) if one != NOTHING]
+        choices = [option for option in options(override.key_or_group) if option != NOTHING]
         values = value.filter(choices)
         if not choices:
             raise UserError(

@@ -90,13 +90,13 @@ def evaluate(settings: EvaluateSettings) -> int:
     if not alone:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
         about = [
-            CheckpointFacts(one.model.provides, True, *describe_learning(one.data))
-            for one in finished
+            CheckpointFacts(target.model.provides, True, *describe_learning(target.data))
+            for target in finished
         ]
         refuse_unread_by_runs(settings.benchmark, settings.overrides, about)
     if settings.wise_ft is not None:
         return _ask_between(finished, suite, settings) or (USERS_MISTAKE if damaged else DONE)
-    check_result_loggers([one.folder for one in finished])
+    check_result_loggers([target.folder for target in finished])
     tested = [*finished, *find_checkpoints(settings, finished, without)]
     how = settings.asking
     kept = how.memory.folder if how.memory.limit else None
@@ -115,7 +115,7 @@ def evaluate(settings: EvaluateSettings) -> int:
     from cfaug.run.compare import compare_all
 
     failed = compare_all(
-        [one.folder for one in finished],
+        [target.folder for target in finished],
         asked,
         settings.baseline,
         opener.samples,
@@ -156,11 +156,11 @@ def _check_data(suite: object, settings: EvaluateSettings) -> int:
     for line in suite.describe_data(context):
         say(line, sys.stdout)
     problems = suite.find_problems(context)
-    for one in problems:
-        say(f"{'error' if one.fatal else 'warning'}: {one}", sys.stdout)
+    for problem in problems:
+        say(f"{'error' if problem.fatal else 'warning'}: {problem}", sys.stdout)
     if not problems:
         say("nothing is wrong", sys.stdout)
-    return USERS_MISTAKE if any(one.fatal for one in problems) else DONE
+    return USERS_MISTAKE if any(problem.fatal for problem in problems) else DONE
 
 
 def find_checkpoints(
@@ -204,24 +204,24 @@ def _ask_all(
     mistakes = Counter[str]()
     asked: dict[Path, dict[str, tuple[str, ...]]] = {}
     known = []
-    for one in tested:
+    for target in tested:
         try:
-            benchmarks = open_member(suite, describe_data(one, opener))
-            names = asked.setdefault(experiment_folder(one.folder), {})
-            names |= {one.name: _primary_metrics(one) for one in benchmarks}
-            if not ask(one, benchmarks, how):
-                known.append(one.folder)
-            if label_frequency and one.trained and one.data.read_pairs:
+            benchmarks = open_member(suite, describe_data(target, opener))
+            names = asked.setdefault(experiment_folder(target.folder), {})
+            names |= {benchmark.name: _primary_metrics(benchmark) for benchmark in benchmarks}
+            if not ask(target, benchmarks, how):
+                known.append(target.folder)
+            if label_frequency and target.trained and target.data.read_pairs:
                 from cfaug.coco_cf.label_frequency import write_label_frequencies
 
-                pairs = opener.open(one.data.read_pairs, one.data)
-                write_label_frequencies(one.folder, benchmarks, pairs, label_frequency)
+                pairs = opener.open(target.data.read_pairs, target.data)
+                write_label_frequencies(target.folder, benchmarks, pairs, label_frequency)
         except UserError as error:
             mistakes[str(error)] += 1
             if mistakes[str(error)] == 1:
-                report(UserError(f"{one.folder}: {error}"))
+                report(UserError(f"{target.folder}: {error}"))
             else:
-                say(f"error: {one.folder}: the same error")
+                say(f"error: {target.folder}: the same error")
     for folder in known[:NAMED]:
         say(f"already evaluated: {folder}", sys.stdout)
     if len(known) > NAMED:

@@ -128,18 +128,18 @@ def ask(one: EvaluationTarget, benchmarks: Sequence[Benchmark], how: EvaluationO
         protocol = loadable_as(benchmark, one.model.provides)
         assert protocol is not None  # checked above
         model = adapt(load(protocol), benchmark, protocol)
-        found = _check_found(benchmark, benchmark.run(model))
-        if found.rankings:
-            write_items(one.folder, Items(*asked[benchmark.name], found.rankings), RANKINGS)
-        write_items(one.folder, Items(*asked[benchmark.name], found.items))
+        evaluation = _check_found(benchmark, benchmark.run(model))
+        if evaluation.rankings:
+            write_items(one.folder, Items(*asked[benchmark.name], evaluation.rankings), RANKINGS)
+        write_items(one.folder, Items(*asked[benchmark.name], evaluation.items))
         if isinstance(benchmark, HasPage) and (page := benchmark.write_page(one.folder, one.arm)):
             say(f"wrote {page}", sys.stdout)
         if asked[benchmark.name] not in known:
-            append_results(file, _rows(one, found, weights, benchmark.data_hash))
-        told = _numbers(found, file)
+            append_results(file, _rows(one, evaluation, weights, benchmark.data_hash))
+        told = _numbers(evaluation, file)
         if isinstance(benchmark, HasSummary):
-            told = "\n  ".join([f"({len(found.outcomes)} numbers in {file}):",
-                                *benchmark.summarise(found)])  # fmt: skip
+            told = "\n  ".join([f"({len(evaluation.outcomes)} numbers in {file}):",
+                                *benchmark.summarise(evaluation)])  # fmt: skip
         say(f"{one.run}  {benchmark.name} {told}", sys.stdout)
     return True
 
@@ -152,22 +152,24 @@ def _is_kept(benchmark: Benchmark, folder: Path, asked: tuple[str, str, str]) ->
     )
 
 
-def _draw_again(benchmark: Benchmark, one: EvaluationTarget, asked: tuple[str, str, str]) -> bool:
+def _draw_again(
+    benchmark: Benchmark, target: EvaluationTarget, asked: tuple[str, str, str]
+) -> bool:
     """Write a benchmark's pages again if one was removed and its items exist."""
-    if not isinstance(benchmark, KeepsPages) or not has_items(one.folder, *asked):
+    if not isinstance(benchmark, KeepsPages) or not has_items(target.folder, *asked):
         return False
-    if all((one.folder / name).exists() for name in benchmark.page_files):
+    if all((target.folder / name).exists() for name in benchmark.page_files):
         return False
-    say(f"wrote {benchmark.write_page(one.folder, one.arm)}", sys.stdout)
+    say(f"wrote {benchmark.write_page(target.folder, target.arm)}", sys.stdout)
     return True
 
 
-def _numbers(found: Evaluation, file: Path) -> str:
+def _numbers(evaluation: Evaluation, file: Path) -> str:
     """Return the first outcomes as a line, and the place of the others."""
-    shown = "  ".join(f"{_metric(o)} {o.value:.3f}" for o in found.outcomes[:SHOWN])
-    more = len(found.outcomes) - SHOWN
+    shown = "  ".join(f"{_metric(o)} {o.value:.3f}" for o in evaluation.outcomes[:SHOWN])
+    more = len(evaluation.outcomes) - SHOWN
     rest = f"  and {more} more numbers in {file}" if more > 0 else ""
-    return f"(n={found.outcomes[0].n}): {shown}{rest}"
+    return f"(n={evaluation.outcomes[0].n}): {shown}{rest}"
 
 
 def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
@@ -179,11 +181,11 @@ def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
             f"{benchmark.name}: run should return a cfaug.core.types.Evaluation, not "
             f"{type(found).__name__}"
         )
-    for one in found.outcomes:
-        if one.benchmark != benchmark.name:
+    for outcome in found.outcomes:
+        if outcome.benchmark != benchmark.name:
             raise UserError(
-                f"{benchmark.name}: the outcome {one.metric!r} is of another benchmark, "
-                f"{one.benchmark!r}"
+                f"{benchmark.name}: the outcome {outcome.metric!r} is of another benchmark, "
+                f"{outcome.benchmark!r}"
             )
     for name, columns in (("item", found.items), ("ranking", found.rankings)):
         schema = getattr(benchmark, f"{name}_schema", None)
@@ -197,7 +199,7 @@ def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
     misfits = [b for b in benchmarks if loadable_as(b, model.provides) is None]
     if misfits:
         needs = ", ".join(f"{b.name} needs {_name_needs(b)}" for b in misfits)
-        provided = " and ".join(one.__name__ for one in model.provides)
+        provided = " and ".join(provide.__name__ for provide in model.provides)
         raise UserError(
             f"{model} provides {provided}, but {needs}: choose a model=... that provides it, or "
             f"leave it out of a suite with benchmark.skip=[{','.join(b.name for b in misfits)}]"
@@ -227,13 +229,15 @@ def _load(model: ModelSpec, protocol: type, how: EvaluationOptions) -> Any:
     return CACHED[protocol](place, model.weights_hash(), settings, memory.folder, memory.limit)
 
 
-def _rows(one: EvaluationTarget, found: Evaluation, weights: str, data: str) -> list[Result]:
+def _rows(
+    target: EvaluationTarget, evaluation: Evaluation, weights: str, data: str
+) -> list[Result]:
     return [
         Result(
-            one.run, one.arm, one.seed, o.benchmark, o.metric, o.value, o.n, weights, data,
-            together=len(found.outcomes), better=o.better, unit=o.unit, by=dict(o.by),
+            target.run, target.arm, target.seed, o.benchmark, o.metric, o.value, o.n, weights, data,
+            together=len(evaluation.outcomes), better=o.better, unit=o.unit, by=dict(o.by),
         )
-        for o in found.outcomes
+        for o in evaluation.outcomes
     ]  # fmt: skip
 
 
@@ -241,14 +245,16 @@ def _metric(outcome: Outcome) -> str:
     return name_part(outcome.metric, outcome.by)
 
 
-def _report_leaks(one: EvaluationTarget, benchmark: Any) -> None:
+def _report_leaks(target: EvaluationTarget, benchmark: Any) -> None:
     """Print the test's overlap with the run's training data, and write it beside the results."""
     leaks = benchmark.leaks
     if leaks is None:
         return
     if leaks.images:
-        say(f"{one.run}  {benchmark.name}: {leaks}; benchmark.without_leaks=true leaves them out")
-    write_leaks(one.folder, benchmark.name, leaks)
+        say(
+            f"{target.run}  {benchmark.name}: {leaks}; benchmark.without_leaks=true leaves them out"
+        )
+    write_leaks(target.folder, benchmark.name, leaks)
 
 
 # ``evaluate.py wise_ft=[...]``: runs with weights between their initial and final ones.
@@ -285,34 +291,34 @@ def interpolate_runs(
         factors: shares of the fine-tuned weights in [0, 1], from ``check_factors``.
     """
     found, trained = [], 0
-    for one in finished:
-        if read_run(one.folder).record.get("steps") == 0:
-            say(f"left out, not fine-tuned: {one.folder}")
+    for target in finished:
+        if read_run(target.folder).record.get("steps") == 0:
+            say(f"left out, not fine-tuned: {target.folder}")
             continue
         trained += 1
-        ends = Ends(_read_initial(one), one.model, str(one.folder))
-        found += [_between(one, ends, factor) for factor in factors]
+        ends = Ends(_read_initial(target), target.model, str(target.folder))
+        found += [_between(target, ends, factor) for factor in factors]
     if not trained:
         raise UserError("wise_ft interpolates fine-tuned runs, and none of these took a step")
     return found
 
 
-def _between(one: EvaluationTarget, ends: Ends, factor: float) -> EvaluationTarget:
-    arm = interpolated_arm(one.arm, factor)
-    folder = experiment_folder(one.folder) / arm / one.folder.name
-    return replace(one, folder=folder, arm=arm, model=Interpolated(ends, factor))
+def _between(target: EvaluationTarget, ends: Ends, factor: float) -> EvaluationTarget:
+    arm = interpolated_arm(target.arm, factor)
+    folder = experiment_folder(target.folder) / arm / target.folder.name
+    return replace(target, folder=folder, arm=arm, model=Interpolated(ends, factor))
 
 
-def _read_initial(one: EvaluationTarget) -> ModelSpec:
+def _read_initial(target: EvaluationTarget) -> ModelSpec:
     """Return the specification of a run's initial weights on this machine."""
-    node = setting_node(read_config(one.folder), "model", one.folder)
+    node = setting_node(read_config(target.folder), "model", target.folder)
     try:
         # A run may be somebody else's: only local weights are used, nothing is downloaded.
         initial: ModelSpec = build(node, trusted=False).on_this_machine()
         initial.weights_hash()
     except UserError as error:
         raise UserError(
-            f"{one.folder}: wise_ft needs the weights that the run started from, which are not "
+            f"{target.folder}: wise_ft needs the weights that the run started from, which are not "
             f"here: {error}"
         ) from error
     return initial

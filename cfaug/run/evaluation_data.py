@@ -138,7 +138,7 @@ def describe_data(one: EvaluationTarget, opener: DataOpener) -> EvaluationContex
 
 
 def _describe_questions(
-    one: EvaluationTarget, data: QuestionData, opener: DataOpener
+    target: EvaluationTarget, data: QuestionData, opener: DataOpener
 ) -> EvaluationContext:
     """Return the context of a run that learnt from questions about images.
 
@@ -148,16 +148,16 @@ def _describe_questions(
     from cfaug.planning.question_plan import trained_images
 
     none = DataSettings(None, None, seed=data.seed, world=data.world)
-    found = describe_data(replace(one, data=none), opener)
+    context = describe_data(replace(target, data=none), opener)
 
     def ask(name: str) -> Sequence[AskedImage]:
         return opener.questions(name, data)
 
     return replace(
-        found,
+        context,
         has_world=describe_learning(data)[0],
         has_questions=True,
-        trained_questions=lambda: trained_images(data, ask) if one.trained else (),
+        trained_questions=lambda: trained_images(data, ask) if target.trained else (),
     )
 
 
@@ -173,7 +173,9 @@ def _trained_on(data: DataSettings) -> frozenset[str]:
 
 def prepare_worlds(tested: Sequence[EvaluationTarget], suite: Any, opener: DataOpener) -> None:
     """Draw and index the tests of several worlds on all cores, before they are used."""
-    worlds = {(one.data.world, one.data.seed): one for one in tested if one.data.world}
+    worlds = {
+        (target.data.world, target.data.seed): target for target in tested if target.data.world
+    }
     if len(worlds) > 1:
         from concurrent.futures import ProcessPoolExecutor
         from multiprocessing import get_context
@@ -183,9 +185,9 @@ def prepare_worlds(tested: Sequence[EvaluationTarget], suite: Any, opener: DataO
             list(pool.map(partial(_prepare, suite, opener), worlds.values()))
 
 
-def _prepare(suite: Any, opener: DataOpener, one: EvaluationTarget) -> None:
+def _prepare(suite: Any, opener: DataOpener, target: EvaluationTarget) -> None:
     with suppress(UserError):  # raised again, with the run's name, when the run is evaluated
-        suite.open(describe_data(one, opener))
+        suite.open(describe_data(target, opener))
 
 
 def _held_out(data: DataSettings, opener: DataOpener) -> tuple[Index, np.ndarray] | None:
@@ -320,14 +322,14 @@ def no_model(data: Mapping[str, Any], seed: int, root: Path) -> EvaluationTarget
 def initial_checkpoints(finished: Sequence[EvaluationTarget], root: Path) -> list[EvaluationTarget]:
     """Return the initial weights of runs, once for each checkpoint, seed and data."""
     found: dict[tuple[Path, str], EvaluationTarget] = {}
-    for one in finished:
-        node = setting_node(read_config(one.folder), "model", one.folder)
+    for target in finished:
+        node = setting_node(read_config(target.folder), "model", target.folder)
         model = build(node, trusted=False)
         name = _own_name(model)
         # A run may be somebody else's: only local weights are used, nothing is downloaded.
-        tested = _build_untrained(name, model.on_this_machine(), one.data, one.seed, root)
+        tested = _build_untrained(name, model.on_this_machine(), target.data, target.seed, root)
         # Arms share a world but not the rows that they held out of their training data.
-        found.setdefault((tested.folder, repr(one.data)), tested)
+        found.setdefault((tested.folder, repr(target.data)), tested)
     return list(found.values())
 
 

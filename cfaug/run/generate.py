@@ -155,7 +155,9 @@ def _job(settings: GenerateSettings) -> Job:
         folder=Path(settings.paths["shards"]),
         recipe=recipe,
         source=_source(settings, recipe),
-        run=RunSettings(**{one.name: getattr(settings, one.name) for one in fields(RunSettings)}),
+        run=RunSettings(
+            **{field.name: getattr(settings, field.name) for field in fields(RunSettings)}
+        ),
         shards=build(settings.shards),
         about=describe_settings(settings),
         cache=Path(settings.paths["cache"]).expanduser(),

@@ -186,7 +186,7 @@ def _tested_sources(config: Config) -> list[str]:
         asked = flatten({"benchmark": config.get("benchmark")})
         asked = {key: one for key, one in asked.items() if not is_under(key, unread)}
     texts = [one for name in asked.values() for one in (name if isinstance(name, list) else [name])]
-    return [one for one in texts if isinstance(one, str)]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _sources(config: Config) -> list[str]:
@@ -526,7 +526,7 @@ def refuse_unread_by_runs(
     benchmark: Mapping[str, Any], words: Sequence[str], runs: Sequence[CheckpointFacts]
 ) -> None:
     """Refuse a typed setting of a benchmark that none of the finished runs reads."""
-    every = [dict(declared_unread({"benchmark": benchmark}, one)) for one in runs]
+    every = [dict(declared_unread({"benchmark": benchmark}, run)) for run in runs]
     for word, key in _asked(words, {"benchmark": benchmark}):
         found = [next((w for one, w in d.items() if is_under(key, [one])), None) for d in every]
         if found and None not in found:
@@ -570,7 +570,7 @@ def references(name: str, value: Any) -> list[str]:
     (['paths.runs', 'a.c'], [])
     """
     if isinstance(value, list | tuple):
-        return [one for part in value for one in references(name, part)]
+        return [reference for part in value for reference in references(name, part)]
     found = []
     for dots, key in REFERENCE.findall(value) if isinstance(value, str) else ():
         parents = name.split(".")[: -len(dots)] if dots else []

@@ -34,7 +34,7 @@ def _in(*steps: str) -> tuple[str, Callable[[Config], bool]]:
     def reads(config: Config) -> bool:
         return _step(config) in ("", *steps)
 
-    return "by " + ", or ".join(f"annotate={one}" for one in steps), reads
+    return "by " + ", or ".join(f"annotate={step}" for step in steps), reads
 
 
 def _not_about(*kinds: str) -> Callable[[Config], bool]:

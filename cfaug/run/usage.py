@@ -198,7 +198,7 @@ def _targets(conf: Path, chosen: Mapping[str, str | None]) -> Iterator[tuple[str
             if target is not None:
                 yield group, target
             texts = [one for one in (content or {}).get("defaults", []) if isinstance(one, str)]
-            below = next((one for one in texts if one != "_self_" and "@" not in one), None)
+            below = next((text for text in texts if text != "_self_" and "@" not in text), None)
             option = None if target is not None else below
 
 

@@ -72,7 +72,7 @@ class SceneDetector:
 
     def annotate(self, examples: Sequence[Example]) -> list[Mapping[str, Any]]:
         """Return ``{"detections": [...]}`` for each example, the subject before the place."""
-        return [{self.name: detections_to_json(self._detect(one))} for one in examples]
+        return [{self.name: detections_to_json(self._detect(example))} for example in examples]
 
     def _detect(self, example: Example) -> list[Detection]:
         factors, hidden = read_scene(example.extra, f"example {example.key!r}")
@@ -110,7 +110,7 @@ class SceneDetector:
             others = [one for one in labels if one != right.label]
             label = others[int(rng.integers(len(others)))]
             return Detection(label, right.score, right.box, right.attributes)
-        own = {one.name for one in right.attributes}
+        own = {attribute.name for attribute in right.attributes}
         others = [one for one in COLOURS if one not in own]
         wrong = Attribute(others[int(rng.integers(len(others)))])
         return Detection(right.label, right.score, right.box, (wrong,))
@@ -270,13 +270,13 @@ def text_label(text: str, factors: Factors, hidden: str | None = None) -> str | 
         One of ``cfaug.core.types.ENTAILMENT``; ``None`` if ``text_truth`` cannot judge the text.
     """
     claims = read_claims(text)
-    if not claims or any(not one.factor and one.value in _NEGATIONS for one in claims):
+    if not claims or any(not claim.factor and claim.value in _NEGATIONS for claim in claims):
         return None
-    verdicts = [judge(one, factors, hidden) for one in claims]
-    named = any(one.factor == "domain" for one in claims)
+    verdicts = [judge(claim, factors, hidden) for claim in claims]
+    named = any(claim.factor == "domain" for claim in claims)
     if False in verdicts or (not named and factors.domain != PHOTO):
         return "contradiction"
-    if any(not one.factor for one in claims):
+    if any(not claim.factor for claim in claims):
         return None
     return "neutral" if None in verdicts else "entailment"
 
@@ -302,8 +302,8 @@ def share_true(before: str, after: str, factors: Factors, hidden: str | None) ->
     Returns:
         The share from 0 to 1; ``None`` if no inserted word can be judged.
     """
-    verdicts = [judge(one, factors, hidden) for one in inserted_claims(before, after)]
-    known = [one for one in verdicts if one is not None]
+    verdicts = [judge(claim, factors, hidden) for claim in inserted_claims(before, after)]
+    known = [verdict for verdict in verdicts if verdict is not None]
     return sum(known) / len(known) if known else None
 
 
@@ -322,7 +322,7 @@ class CaptionTruth:
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
         """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""
-        return [self._score(one) for one in proposals]
+        return [self._score(proposal) for proposal in proposals]
 
     def _score(self, proposal: Proposal) -> dict[str, float | tuple[float, ...]]:
         if len(proposal.texts) != 2:

@@ -83,7 +83,7 @@ def _ask(
     if label == "contradiction":
         wrong = _pick(rng, [one for one in ("subject", *named) if one != hidden])
         values = SUBJECTS if wrong == "subject" else world.values[wrong]
-        others = [one for one in values if one != getattr(factors, wrong)]
+        others = [value for value in values if value != getattr(factors, wrong)]
         factors = replace(factors, **{wrong: _pick(rng, others)})
     wording = CaptionWording(
         int(rng.integers(len(FRAMES))), colour="colour" in named, background="background" in named

@@ -99,7 +99,7 @@ class Gathering:
         """Return the scene as JSON; ``gathering_of`` reverses this."""
         layout = {} if self.layout == NINE else {"layout": self.layout}
         return {
-            "things": [asdict(one) for one in self.things],
+            "things": [asdict(thing) for thing in self.things],
             "background": self.background,
             "scene_seed": f"{self.seed:016x}",
             **layout,

@@ -41,7 +41,7 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
     folder = ensure(world, part, root)
     file = folder.parent / f"{part}-labels.jsonl"
     if not file.exists():
-        lines = [json.dumps(one) for one in oracle_labels(world, folder)]
+        lines = [json.dumps(label) for label in oracle_labels(world, folder)]
         try:
             # Another process that writes at the same time writes the same bytes.
             write_file(file, ("\n".join(lines) + "\n").encode())

@@ -247,7 +247,7 @@ class WorldVariations:
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return up to the requested number of variations of each caption, drawn by its seed."""
-        return [self._vary(one) for one in requests]
+        return [self._vary(request) for request in requests]
 
     def _vary(self, request: VariationRequest) -> Variations:
         said = parse(request.caption)
@@ -257,7 +257,7 @@ class WorldVariations:
         if values is None or request.kind not in FACTOR_OF:
             return Variations(problem=NO_RULE)
         factor = FACTOR_OF[request.kind]
-        others = [one for one in values if one != _value(said, factor)]
+        others = [value for value in values if value != _value(said, factor)]
         order = generator(request.seed, "world").permutation(len(others))[: request.count].tolist()
         frame = _frame(request.caption, said)
         texts = tuple(_say(replace(said, **{factor: others[i]}), frame) for i in order)

@@ -219,7 +219,7 @@ class OracleSets:
             order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))
             scenes = [scenes[at] for at in order.tolist()]
         look = STYLES[self.style]
-        return Images(tuple(render(one, self.image_size, look).pixels for one in scenes))
+        return Images(tuple(render(scene, self.image_size, look).pixels for scene in scenes))
 
 
 def factors_of(about: Mapping[str, Any], where: str) -> Factors:

@@ -52,7 +52,7 @@ def _place(
 ) -> tuple[Thing, ...]:
     """Put named things into random cells, with up to two others that cannot be confused."""
     cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
-    return _put_others(rng, [_at(one, cells.pop()) for one in named], cells, fixed, colours)
+    return _put_others(rng, [_at(thing, cells.pop()) for thing in named], cells, fixed, colours)
 
 
 def _put_others(
@@ -63,7 +63,7 @@ def _put_others(
     colours: Sequence[str],
 ) -> tuple[Thing, ...]:
     free = {"shape": SHAPES, "colour": tuple(colours)}
-    taken = {getattr(one, fixed) for one in named}
+    taken = {getattr(thing, fixed) for thing in named}
     free[fixed] = tuple(one for one in free[fixed] if one not in taken)
     others = [
         Thing(_pick(rng, free["shape"]), _pick(rng, free["colour"]), _pick(rng, tuple(SIZES)), *at)
@@ -122,8 +122,8 @@ class AttributeTopic:
         """Draw two scenes in which the first two things have exchanged their values."""
         first = _place(rng, _draw_named(rng, self.name, self.fixed, colours), self.fixed, colours)
         x, y, z = (
-            f"the {one.shape}" if self.fixed == "shape" else f"the {one.colour} thing"
-            for one in first[:3]
+            f"the {thing.shape}" if self.fixed == "shape" else f"the {thing.colour} thing"
+            for thing in first[:3]
         )
         plural, (free, free_word) = f"{self.word}s", self.free
         changing = (
@@ -224,7 +224,7 @@ def _direction(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     free = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
     placed = [_at(one, (cell[0], cell[1])) for one, cell in zip(named, cells, strict=True)]
     first = _put_others(rng, placed, [at for at in free if at not in cells], "shape", colours)
-    x, y, z = (f"the {one.shape}" for one in named)
+    x, y, z = (f"the {thing.shape}" for thing in named)
     sides = (("left", "right"), ("above", "below"))[axis]
     where = ("to the left or to the right of", "above or below")[axis]
     along = PLACE[axis]
@@ -417,7 +417,7 @@ def double(shape: str) -> Change:
     """Return the change that doubles the number of things of a shape."""
 
     def change(state: State) -> State:
-        for _ in [one for one in state.things.values() if one.shape == shape]:
+        for _ in [thing for thing in state.things.values() if thing.shape == shape]:
             state = add(shape)(state)
         return state
 

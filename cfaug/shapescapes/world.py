@@ -132,7 +132,7 @@ class World:
             return _pick(rng, values)
         home = self.homes[kind][subject]
         at_home = rng.random() < self.settings.bias
-        return home if at_home else _pick(rng, [one for one in values if one != home])
+        return home if at_home else _pick(rng, [value for value in values if value != home])
 
     def draw_unbiased(self, rng: np.random.Generator) -> Factors:
         """Draw factors independently and uniformly."""

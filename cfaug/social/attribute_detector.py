@@ -183,7 +183,7 @@ class AttributeDetector(SourceBenchmark):
         items = self._items()
         scores = self._scores(encoder, items[SUBJECT.strip("{}")])
         number = {value: at for at, value in enumerate(self.class_names)}
-        truth = np.array([-1 if one is None else number[one] for one in items["truth"]])
+        truth = np.array([-1 if item is None else number[item] for item in items["truth"]])
         predicted = scores.argmax(axis=1)
         ties = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1
         items["left_out"] = [
@@ -286,14 +286,14 @@ class AttributeDetector(SourceBenchmark):
         self, items: Mapping[str, Any], truth: np.ndarray, predicted: np.ndarray
     ) -> list[Outcome]:
         hits = np.asarray(items["accuracy"])
-        found = [self.outcome("accuracy", float(np.nanmean(hits)), int((~np.isnan(hits)).sum()))]
+        outcomes = [self.outcome("accuracy", float(np.nanmean(hits)), int((~np.isnan(hits)).sum()))]
         matrix = confusion_matrix(truth, predicted, len(self.class_names))
         for value, one in zip(self.class_names, class_scores(matrix), strict=True):
             for metric in ("precision", "recall", "f1"):
                 score = getattr(one, metric)
                 n = one.predicted if metric == "precision" else one.support
                 if not np.isnan(score):
-                    found.append(Outcome(str(self.name), metric, score, n, by={"value": value}))
+                    outcomes.append(Outcome(str(self.name), metric, score, n, by={"value": value}))
         grids, labels = np.array(items["grid"]), np.array(items["label"])
         for grid in self._grids:
             for label in grid.label(list(grid.attributes))[1]:
@@ -302,8 +302,8 @@ class AttributeDetector(SourceBenchmark):
                 if len(own):
                     by = {"grid": grid.name, "label": label}
                     mean = float(own.mean())
-                    found.append(Outcome(str(self.name), "accuracy", mean, len(own), by=by))
-        return found
+                    outcomes.append(Outcome(str(self.name), "accuracy", mean, len(own), by=by))
+        return outcomes
 
     def _say_left_out(self, reasons: Sequence[str | None]) -> None:
         counts = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons) if reason}

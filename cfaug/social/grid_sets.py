@@ -327,16 +327,16 @@ def find_mistake(
         if set(member) != set(values):
             there, wanted = ", ".join(member), ", ".join(values)
             return f"a member has the attributes {there}; its grid has {wanted}"
-    found = Counter(tuple(member[name] for name in values) for member in members)
+    counter = Counter(tuple(member[name] for name in values) for member in members)
     known = [set(some) for some in values.values()]
-    for one, count in found.items():
+    for one, count in counter.items():
         if any(value not in some for value, some in zip(one, known, strict=True)):
             return f"{' '.join(one)!r} is outside its grid"
         if count > 1:
             return f"{' '.join(one)!r} is duplicated: it has {count} images"
     every = prod(map(len, values.values()))
-    if len(found) == every:
+    if len(counter) == every:
         return None
     # For a grid of millions of combinations, stop after the first missing one.
-    such = " ".join(next(one for one in product(*values.values()) if one not in found))
-    return f"incomplete: {every - len(found):,} of {every:,} missing, such as {such!r}"
+    such = " ".join(next(one for one in product(*values.values()) if one not in counter))
+    return f"incomplete: {every - len(counter):,} of {every:,} missing, such as {such!r}"

@@ -212,15 +212,15 @@ class PronounResolution(PhotoQuestion):
                 part = {"context": context, "asked": asked}
                 pairs = (SAME, DIFFERENT) if context == TWO else ()
                 parts += [part, *({**part, "pair": pair} for pair in pairs)]
-        found: list[Outcome] = []
+        outcomes: list[Outcome] = []
         overall: list[float] = []
         for part in parts:
             own = np.all([columns[name] == value for name, value in part.items()], axis=0)
             if not own.any():
                 continue
-            found.append(self._outcome("resolution_accuracy", hits[own], part))
+            outcomes.append(self._outcome("resolution_accuracy", hits[own], part))
             by = {g: hits[own & (columns["gender"] == g)] for g in GENDERS}
-            found += [
+            outcomes += [
                 self._outcome("resolution_accuracy", by[g], {**part, "gender": g})
                 for g in GENDERS if len(by[g])
             ]  # fmt: skip
@@ -228,17 +228,17 @@ class PronounResolution(PhotoQuestion):
                 first, second = (float(by[g].mean()) for g in GENDERS)
                 n = int(own.sum())
                 mean = (first + second) / 2
-                found += [
+                outcomes += [
                     Outcome(self.name, "balanced_accuracy", mean, n, by=part),
                     Outcome(self.name, "gender_gap", abs(first - second), n, "lower", by=part),
                 ]
                 if part["asked"] == OCCUPATION and "pair" not in part:
                     overall.append(mean)
         if overall:
-            found.insert(
+            outcomes.insert(
                 0, Outcome(self.name, "overall_accuracy", float(np.mean(overall)), len(hits))
             )
-        return found
+        return outcomes
 
     def _outcome(self, metric: str, values: np.ndarray, by: Mapping[str, str]) -> Outcome:
         return Outcome(self.name, metric, float(values.mean()), len(values), by=by)

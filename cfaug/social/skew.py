@@ -288,7 +288,9 @@ class Skew(WritesModelPage, SourceBenchmark):
         if self.templates is None:
             return self._sets.prompts(grid, number)
         subject = self._sets.subjects[number]
-        return [right_articles(one.replace("{subject}", subject)) for one in self.templates]
+        return [
+            right_articles(template.replace("{subject}", subject)) for template in self.templates
+        ]
 
 
 # The numbers of a skew benchmark, from its items.
@@ -345,13 +347,17 @@ def summarise(benchmark: str, items: Mapping[str, Any], permutations: int) -> li
         permutations: the number of permutations behind each p; 0 if p was computed exactly.
     """
     read = SkewItems(benchmark, Items(benchmark, "", "", items))
-    told = [one for one in read.questions if one.condition is None and read.rows(one)]
+    told = [
+        question
+        for question in read.questions
+        if question.condition is None and read.rows(question)
+    ]
     lines = [line for one in told[:MOST] for line in _tell(read, one)]
     if len(told) > MOST:
         lines.append(f"and {len(told) - MOST} more questions in the items")
     lines += _tell_conditional(read)
     lines += _tell_left_out(items)
-    most = max((read.standing(one).tested for one in read.questions), default=0)
+    most = max((read.standing(question).tested for question in read.questions), default=0)
     if permutations and most / (permutations + 1) > ALPHA:
         lines.append(
             f"{permutations:,} permutations are too few: of {most} subjects none can stand out "
@@ -377,7 +383,7 @@ def _tell(read: SkewItems, question: RankingTask) -> list[str]:
 
 
 def _tell_conditional(read: SkewItems) -> list[str]:
-    asked = [one for one in read.questions if one.condition is not None]
+    asked = [question for question in read.questions if question.condition is not None]
     found = [read.standing(one) for one in asked]
     if not found:
         return []

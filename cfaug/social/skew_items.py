@@ -271,7 +271,11 @@ class SkewItems(ModelItems):
             k: number of retrieved images; if it was not asked or is ``None``, the number of labels,
                 or else the smallest K that was asked.
         """
-        asked = [one for one in self.questions if (one.grid, one.labelling) == (grid, labelling)]
+        asked = [
+            question
+            for question in self.questions
+            if (question.grid, question.labelling) == (grid, labelling)
+        ]
         if not asked:
             return None
         labels = int(np.nanmax(self.items.metric("n_labels")[self._places[asked[0]]]))
@@ -360,19 +364,19 @@ class SkewItems(ModelItems):
 
     def chance(self, question: RankingTask, subject_type: str | None = None) -> list[ChanceSkew]:
         """Return the distribution of MaxSkew@K of a random ranking for each subject."""
-        found = []
+        skews = []
         for row in self.rows(question, subject_type):
             pool = [count for count in self.retrieved(row).pool if count]
-            found.append(chance_skew(pool, question.k))
-        return found
+            skews.append(chance_skew(pool, question.k))
+        return skews
 
 
 def chance_band(chance: Sequence[ChanceSkew]) -> Band:
     """Return the middle 90 % of MaxSkew of random rankings over all subjects, and their mean."""
-    values = np.concatenate([one.values for one in chance])
-    p = np.concatenate([one.p for one in chance]) / len(chance)
+    values = np.concatenate([skew.values for skew in chance])
+    p = np.concatenate([skew.p for skew in chance]) / len(chance)
     order = np.argsort(values)
-    whole = ChanceSkew(values[order], p[order], exact=all(one.exact for one in chance))
+    whole = ChanceSkew(values[order], p[order], exact=all(skew.exact for skew in chance))
     tail = (1 - MIDDLE) / 2
     return whole.quantile(tail), whole.mean, whole.quantile(1 - tail)
 
@@ -384,8 +388,8 @@ def chance_of_mean(chance: Sequence[ChanceSkew]) -> Band:
     """
     from scipy.special import ndtri
 
-    mean = sum(one.mean for one in chance) / len(chance)
-    variance = sum(float((one.values - one.mean) ** 2 @ one.p) for one in chance)
+    mean = sum(skew.mean for skew in chance) / len(chance)
+    variance = sum(float((skew.values - skew.mean) ** 2 @ skew.p) for skew in chance)
     reach = float(ndtri((1 + MIDDLE) / 2)) * math.sqrt(variance) / len(chance)
     return mean - reach, mean, mean + reach
 

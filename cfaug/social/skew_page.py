@@ -70,10 +70,10 @@ def skew_page(settings: SkewPageSettings | None = None) -> ModelPage[SkewItems]:
     return ModelPage("skew.html", SkewItems, "subjects", make, how.side)
 
 
-def _main_question(one: SkewItems) -> RankingTask | None:
+def _main_question(items: SkewItems) -> RankingTask | None:
     """Return the question about the first grid with all attributes together."""
-    grid = one.questions[0].grid
-    return one.choose(grid, one.intersectional(grid))
+    grid = items.questions[0].grid
+    return items.choose(grid, items.intersectional(grid))
 
 
 def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
@@ -85,10 +85,10 @@ def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
     """
     first, question = answers[0], _main_question(answers[0])
     found = []
-    ranked = {one.model: read_rankings(one) for one in answers}
-    for one in answers[1:]:
-        ours, theirs = ranked[one.model], ranked[first.model]
-        if question is None or not (one.values(question) and first.values(question)):
+    ranked = {answer.model: read_rankings(answer) for answer in answers}
+    for answer in answers[1:]:
+        ours, theirs = ranked[answer.model], ranked[first.model]
+        if question is None or not (answer.values(question) and first.values(question)):
             continue
         if ours is None or theirs is None:
             lacking = [name for name, kept in ranked.items() if kept is None]
@@ -96,8 +96,8 @@ def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
                 f"No rankings of {', '.join(lacking)} were saved, so models are not compared: run "
                 "the same evaluate.py command again, which writes them."
             ]
-        test = compare_over_sets([(one, ours)], [(first, theirs)], question)
-        told = f"{one.model} minus {first.model}: MaxSkew@{question.k} {test.mean + 0.0:+.2f}"
+        test = compare_over_sets([(answer, ours)], [(first, theirs)], question)
+        told = f"{answer.model} minus {first.model}: MaxSkew@{question.k} {test.mean + 0.0:+.2f}"
         if not math.isnan(test.low):
             told += f" (95 % {test.low:+.2f} to {test.high:+.2f}, p {p_text(test.p)}; subjects and "
             told += "sets drawn)"
@@ -154,17 +154,17 @@ class _SkewPageData:
             shuffled = sorted(subjects, key=lambda name: derive(0, "skew_page", name))
             chosen |= {(grid, name) for name in (shuffled if limit is None else shuffled[:limit])}
         if limit:
-            for one in self.answers:
-                for question in one.questions:
-                    corrected = one.standing(question).corrected
+            for answer in self.answers:
+                for question in answer.questions:
+                    corrected = answer.standing(question).corrected
                     chosen |= {(question.grid, name) for name in corrected}
         return chosen
 
     def content(self) -> dict[str, Any]:
         """Return everything but the pictures: the script explains its letters."""
         return {
-            "models": [one.model for one in self.answers],
-            "questions": [self._question(one) for one in self.first.questions],
+            "models": [answer.model for answer in self.answers],
+            "questions": [self._question(question) for question in self.first.questions],
         }
 
     def _question(self, question: RankingTask) -> dict[str, Any]:
@@ -178,16 +178,16 @@ class _SkewPageData:
             "l": question.labelling,
             "k": question.k,
             "n": list(labels),
-            "s": [one.standing(question).say() for one in self.answers],
-            "m": [self._means(one, question, labels) for one in self.answers],
+            "s": [answer.standing(question).say() for answer in self.answers],
+            "m": [self._means(answer, question, labels) for answer in self.answers],
             "r": [self._subject(question, row, labels) for row in every],
         }
 
     def _means(
-        self, one: SkewItems, question: RankingTask, labels: Sequence[str]
+        self, items: SkewItems, question: RankingTask, labels: Sequence[str]
     ) -> list[list[float | None]]:
         """Return for each label its mean share of the retrieved images, and of all images."""
-        found = [one.retrieved(row) for row in one.rows(question)]
+        found = [items.retrieved(row) for row in items.rows(question)]
         return [
             [short(np.mean([_share(own, label, own.top) for own in found])),
              short(np.mean([_share(own, label, own.pool) for own in found]))]
@@ -202,32 +202,38 @@ class _SkewPageData:
         reason = first.texts("left_out")[row]
         if reason:
             return found | {"o": reason}
-        return found | {"m": [self._model(one, question, row, labels) for one in self.answers]}
+        return found | {
+            "m": [self._model(answer, question, row, labels) for answer in self.answers]
+        }
 
     def _model(
-        self, one: SkewItems, question: RankingTask, row: int, labels: Sequence[str]
+        self, items: SkewItems, question: RankingTask, row: int, labels: Sequence[str]
     ) -> dict[str, Any]:
         """Return a model's retrieval: v numbers, c and x counts and expected counts, p pictures.
 
         Counts are in the order of the question's labels; a label that a subject lacks is null.
         """
-        retrieved = one.retrieved(row)
-        columns = one.items.columns
+        retrieved = items.retrieved(row)
+        columns = items.items.columns
         numbers = [short(columns[name][row]) if name in columns else None for name in NUMBERS]
         counts = [_at(retrieved.top, retrieved, label) for label in labels]
         pool = [_at(retrieved.pool, retrieved, label) for label in labels]
         whole, k = sum(retrieved.pool), sum(retrieved.top)
         expected = [None if own is None else short(k * own / whole) for own in pool]
-        return {"v": numbers, "c": counts, "x": expected, "p": self._pictures(one, question, row)}
+        return {"v": numbers, "c": counts, "x": expected, "p": self._pictures(items, question, row)}
 
-    def _pictures(self, one: SkewItems, question: RankingTask, row: int) -> list[int]:
+    def _pictures(self, items: SkewItems, question: RankingTask, row: int) -> list[int]:
         """Return the numbers of the first images; equal images share one."""
-        subject = question.grid, one.texts("subject")[row]
+        subject = question.grid, items.texts("subject")[row]
         # A conditional labelling has its own ranking, which would double the page.
-        if question.condition or subject not in self._with_pictures or TOP not in one.items.columns:
+        if (
+            question.condition
+            or subject not in self._with_pictures
+            or TOP not in items.items.columns
+        ):
             return []
         found = []
-        for key in map(str, read_list(one.texts(TOP)[row])[: self.settings.shown]):
+        for key in map(str, read_list(items.texts(TOP)[row])[: self.settings.shown]):
             self.images.setdefault(key, key)
             found.append(self._places.setdefault(key, len(self._places)))
         return found

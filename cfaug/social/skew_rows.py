@@ -248,7 +248,7 @@ def item_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         rows: the rows that ``measure`` returns.
     """
     columns: dict[str, Any] = {}
-    for name in (one.name for one in SKEW_ITEMS.columns):
+    for name in (column.name for column in SKEW_ITEMS.columns):
         if name in NUMBERS:
             columns[name] = np.array([row.get(name, math.nan) for row in rows], np.float64)
         else:
@@ -324,24 +324,24 @@ def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str
         ranked: the ranked images of every subject of every grid.
     """
     said: dict[str, list[list[str]]] = {name: [] for name in (ITEM, CLUSTER, ATTRIBUTES)}
-    for one in ranked:
-        grid = sets.grids[one.grid]
-        said[ITEM].append(list(one.names))
-        said[CLUSTER].append([sets.set_names[number] for number in one.sets.tolist()])
-        kinds, place = np.unique(grid.values[one.places], axis=0, return_inverse=True)
+    for subject in ranked:
+        grid = sets.grids[subject.grid]
+        said[ITEM].append(list(subject.names))
+        said[CLUSTER].append([sets.set_names[number] for number in subject.sets.tolist()])
+        kinds, place = np.unique(grid.values[subject.places], axis=0, return_inverse=True)
         texts = [_attributes(grid, kind) for kind in kinds.tolist()]
         said[ATTRIBUTES].append([texts[at] for at in place.reshape(-1).tolist()])
     of_subject = {
-        GRID: [one.grid for one in ranked],
-        SUBJECT: [one.subject for one in ranked],
-        SUBJECT_TYPE: [one.subject_type for one in ranked],
+        GRID: [subject.grid for subject in ranked],
+        SUBJECT: [subject.subject for subject in ranked],
+        SUBJECT_TYPE: [subject.subject_type for subject in ranked],
     }
-    sizes = [len(one.places) for one in ranked]
+    sizes = [len(subject.places) for subject in ranked]
     return {
         **{name: list(chain(*texts)) for name, texts in said.items()},
         **{name: np.repeat(np.array(texts, object), sizes) for name, texts in of_subject.items()},
         "place": np.concatenate([np.arange(size) for size in sizes]),
-        "score": np.concatenate([one.scores for one in ranked]).astype(np.float64),
+        "score": np.concatenate([subject.scores for subject in ranked]).astype(np.float64),
     }
 
 

@@ -259,21 +259,21 @@ class NeutralRetrieval(PhotoQuestion):
             raise UserError(f"{self.name}: no occupation can be evaluated: {items['left_out'][0]}")
         columns = {n: np.array(items[n]) for n in ("context", "asked", "k")}
         columns["pool"] = np.array([name.rpartition("@")[0] for name in items[ITEM]])
-        found = []
+        outcomes = []
         for context, asked in dict.fromkeys(zip(items["context"], items["asked"], strict=True)):
             part = (columns["context"] == context) & (columns["asked"] == asked) & counted
             by = {"context": context, "asked": asked}
             for k in self.ks:
                 own = part & (columns["k"] == k)
                 if own.any():
-                    found += [
+                    outcomes += [
                         self._outcome(metric, unit, items[metric][own], {**by, "k": str(k)})
                         for metric, unit in METRICS.items()
                     ]
             if part.any():  # these belong to a whole ranking, whatever K
                 _, first = np.unique(columns["pool"][part], return_index=True)
-                found.append(self._outcome("ndkl", "nats", items["ndkl"][part][first], by))
-        return found
+                outcomes.append(self._outcome("ndkl", "nats", items["ndkl"][part][first], by))
+        return outcomes
 
     def _outcome(
         self, metric: str, unit: str, values: np.ndarray, by: Mapping[str, str]

@@ -135,7 +135,7 @@ def mean_by(hits_N: Any, categories: Sequence[str | None]) -> dict[str, float]:
     """
     hits = np.asarray(hits_N, np.float64)
     own = np.array(categories, object)
-    names = sorted({one for one in categories if one is not None})
+    names = sorted({category for category in categories if category is not None})
     found = {name: hits[(own == name) & ~np.isnan(hits)] for name in names}
     return {name: float(values.mean()) for name, values in found.items() if len(values)}
 
@@ -156,7 +156,7 @@ def categories_that_count(
         categories: category of each item, (items,); ``None`` for an item without one.
         at_least: smallest number of items that a category needs to count.
     """
-    named = [one for one in categories if one is not None]
+    named = [category for category in categories if category is not None]
     names, counts = np.unique(np.array(named, dtype=object), return_counts=True)
     return [
         str(name)
@@ -181,7 +181,7 @@ def group_means(
     """
     found = {}
     for name, members in groups.items():
-        own = [means[one] for one in members if one in means]
+        own = [means[member] for member in members if member in means]
         if own:
             found[name] = float(np.mean(own))
     return found
@@ -357,7 +357,7 @@ def reduce_scores(
     if reduction == "sum":
         return nll
     if reduction == "char_norm":
-        return np.asarray(nll / np.array([len(one) for one in options], np.float64))
+        return np.asarray(nll / np.array([len(option) for option in options], np.float64))
     if reduction == "pmi" and blind_nll_K is not None:
         return np.asarray(nll - np.asarray(blind_nll_K, np.float64))
     raise ValueError(f"no scores for the reduction {reduction!r}")
@@ -391,7 +391,7 @@ def parse_answer(text: str, options: Sequence[str]) -> int | None:
     Args:
         options: texts of the options, any number; a duplicated option is never the answer.
     """
-    plain = [_plain(one) for one in options]
+    plain = [_plain(option) for option in options]
     said = _LEAD.sub("", text.strip().casefold())
     for part in (said, _END_OF_CLAUSE.split(said.strip(_EDGES), maxsplit=1)[0]):
         found = [place for place, one in enumerate(plain) if one and one == _plain(part)]
@@ -404,4 +404,4 @@ def _plain(text: str) -> str:
     words = re.sub(r"\s+", " ", text.casefold()).strip(_EDGES).split(" ")
     if len(words) > 1 and words[0] in ("a", "an", "the"):
         words = words[1:]
-    return " ".join(str(NUMBERS.index(one)) if one in NUMBERS else one for one in words)
+    return " ".join(str(NUMBERS.index(word)) if word in NUMBERS else word for word in words)

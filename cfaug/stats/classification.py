@@ -181,7 +181,7 @@ def macro_scores(matrix_CC: Sequence[Sequence[int]] | np.ndarray) -> MacroScores
     matrix = np.asarray(matrix_CC)
     if not matrix.sum():
         raise ValueError("scores of no items: there is nothing to take a mean of")
-    counted = [one for one in class_scores(matrix) if one.support or one.predicted]
+    counted = [score for score in class_scores(matrix) if score.support or score.predicted]
 
     def mean(name: str) -> float:
         values = [getattr(one, name) for one in counted]

@@ -79,9 +79,9 @@ class OwnTests:
     clusters: Sequence[Sequence[Any] | np.ndarray]
 
     def __post_init__(self) -> None:
-        rows = [_require_table([one])[0] for one in self.differences]
+        rows = [_require_table([difference])[0] for difference in self.differences]
         object.__setattr__(self, "differences", rows)
-        if not rows or [len(one) for one in rows] != [len(one) for one in self.clusters]:
+        if not rows or [len(row) for row in rows] != [len(cluster) for cluster in self.clusters]:
             raise ValueError("differences and clusters need one row per seed, of equal lengths")
 
 
@@ -427,13 +427,13 @@ def _decompose_nested(asked: OwnTests) -> Decomposition:
         _linearise(np.asarray([values]), own)[0]
         for values, own in zip(asked.differences, asked.clusters, strict=True)
     ]
-    _require_two([len(layouts)], [len(one) for one in layouts])
+    _require_two([len(layouts)], [len(layout) for layout in layouts])
     count = len(layouts)
     by_seed, within = _MeanSquares(), _MeanSquares()
-    by_seed.add(float(np.var([one.mean() for one in layouts], ddof=1)) / count, count - 1)
-    for one in layouts:
-        within.add(float(one.var(ddof=1)) / len(one) / count**2, len(one) - 1)
-    scale = sum(float((one**2).mean()) for one in layouts) / count
+    by_seed.add(float(np.var([layout.mean() for layout in layouts], ddof=1)) / count, count - 1)
+    for layout in layouts:
+        within.add(float(layout.var(ddof=1)) / len(layout) / count**2, len(layout) - 1)
+    scale = sum(float((layout**2).mean()) for layout in layouts) / count
     whole = by_seed.cut_at(within)
     if whole.value <= NO_SPREAD * scale:
         return Decomposition(0.0, 0.0, math.nan, (), math.nan)
@@ -467,7 +467,7 @@ class _MeanSquares:
 
 
 def _satterthwaite(parts: Sequence[_MeanSquares], total: float) -> float:
-    return total**2 / sum(one.squares_by_degrees for one in parts)
+    return total**2 / sum(part.squares_by_degrees for part in parts)
 
 
 def _linearise(values_SN: np.ndarray, clusters_N: Sequence[Any] | np.ndarray) -> np.ndarray:

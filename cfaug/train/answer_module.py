@@ -221,7 +221,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
             asked = self._ask(index, row)
             if int(index.contents[row]) in self._images:
                 self._asked[source, row] = asked
-        rows = [option_row(asked, one, self.scoring) for one in asked.options]
+        rows = [option_row(asked, option, self.scoring) for option in asked.options]
         assert question.answer is not None  # rows have right answers
         return rows, question.answer
 
@@ -304,10 +304,10 @@ def check_questions(
         options = reader.options(text, ids, question.options)
         if around is None:
             around = _image_tokens(reader, words, index, row, len(ids))
-        tokens = [tuple(one.ids[one.start :]) for one in options]
+        tokens = [tuple(option.ids[option.start :]) for option in options]
         if len(set(tokens)) < len(tokens):
             alike.append(index.key(row))
-        behind = max(len(one.ids) for one in options) + (len(ids) if reader.translates else 0)
+        behind = max(len(option.ids) for option in options) + (len(ids) if reader.translates else 0)
         if behind + around > reader.longest:
             long.append(index.key(row))
     for names, what in (

@@ -142,7 +142,7 @@ def _metadata(
     is_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) is not None and not Path(base).exists()
     library = "peft" if (checkpoint / ADAPTER).exists() else "transformers"
     sources = [str(config.get("data", {}).get(role)) for role in ("real", "counterfactual")]
-    datasets = dict.fromkeys(name[1] for one in sources if (name := HUB_DATA.match(one)))
+    datasets = dict.fromkeys(name[1] for source in sources if (name := HUB_DATA.match(source)))
     results = [
         {
             "task": {"type": task or tag},

@@ -104,13 +104,13 @@ class ContrastiveModule(TrainingModule):
         """Return the differences of sets' images in their similarity to the neutral prompt."""
         assert self.weighting is not None
         shown, sets = batch["neutrals"].to(images.device), batch["sets"].to(images.device)
-        found = set_invariance(
+        tensor = set_invariance(
             images, self._encode_texts(batch["neutral_texts"] or [""]), shown, sets,
             self.encoder.logit_scale().detach(), self.weighting.invariance,
         )  # fmt: skip
         if torch.is_grad_enabled():  # the curves show training only
-            self._invariance = found.detach()
-        return found
+            self._invariance = tensor.detach()
+        return tensor
 
     def _negatives(self, batch: Batch) -> Negatives | None:
         """Return the features of the whole batch's negatives."""

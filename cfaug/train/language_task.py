@@ -54,8 +54,8 @@ class LanguageTask(Task):
             "train": len(self.training),
             "validation": len(self.validation),
             "total": len(self.training) + len(self.validation),
-            "captions": len({one.caption for one in self.training}),
-            "edits": sum(len(one.edits) for one in self.training),
+            "captions": len({answer.caption for answer in self.training}),
+            "edits": sum(len(answer.edits) for answer in self.training),
         }
 
     @property
@@ -247,7 +247,7 @@ class EditData:
                     f"prompts of its own, {FILE}; data.format=alpaca takes yours in their place"
                 )
             return EditFormat.read(model)
-        prompts = {one.name: one for one in read_prompts(self.prompts)}
+        prompts = {prompt.name: prompt for prompt in read_prompts(self.prompts)}
         if self.format == "short":
             return replace(EditFormat.short(), prompts=prompts)
         return EditFormat(prompts=prompts)

@@ -45,7 +45,7 @@ class QuestionTask(MixtureTask):
     @property
     def questions(self) -> tuple[QuestionRows | None, ...]:
         """The basic and the counterfactual questions."""
-        return tuple(cast("QuestionRows | None", one) for one in self.indexes)
+        return tuple(cast("QuestionRows | None", index) for index in self.indexes)
 
     @property
     def kinds(self) -> dict[str, dict[str, int]]:
@@ -162,7 +162,7 @@ class QuestionTask(MixtureTask):
         for own, answers in zip(by_image.values(), trained.answer(images, asked), strict=True):
             for (index, row), answered in zip(own, answers, strict=True):
                 question = index.question(row)
-                costs = [(one.nll, one.tokens) for one in answered.scores]
+                costs = [(score.nll, score.tokens) for score in answered.scores]
                 chosen = None
                 if costs:
                     nll, tokens = zip(*costs, strict=True)

@@ -146,8 +146,8 @@ class Entailment(TextPairBenchmark):
             pairs: the texts of each method, before and after.
         """
         super().ask(*pairs)
-        for one in self._pairs:
-            check_entailment_labels(one)
+        for pair in self._pairs:
+            check_entailment_labels(pair)
         first = self._pairs[0]
         assert first.index is not None
         keys = image_keys(first.index, first.rows[:, 0])
@@ -160,12 +160,12 @@ class Entailment(TextPairBenchmark):
 
     def settings_asked(self) -> list[Any]:
         """Return the settings that change the test, for ``data_hash``: the labels."""
-        return [fingerprint(*(list(one.labels) for one in self._pairs))]
+        return [fingerprint(*(list(pair.labels) for pair in self._pairs))]
 
     def run(self, model: Entailer | CachedEntailer) -> Evaluation:
         """Return accuracy and macro scores of every method, before and after."""
         _check_reads_images(model)
-        texts = [self._pairs[0].originals, *(one.changed for one in self._pairs)]
+        texts = [self._pairs[0].originals, *(pair.changed for pair in self._pairs)]
         claims = Claims(
             self._photos, np.tile(self._at, len(texts)), [text for kind in texts for text in kind]
         )
@@ -173,7 +173,7 @@ class Entailment(TextPairBenchmark):
         items = self._items(answers)
         outcomes = self.means(items, {n: m for n, m in METRICS.items() if n in items})
         if self._before_alone:
-            outcomes = [one for one in outcomes if one.metric == f"accuracy{BEFORE}"]
+            outcomes = [outcome for outcome in outcomes if outcome.metric == f"accuracy{BEFORE}"]
         for by, rows in list(self._parts(items, outcomes)):
             outcomes += self._macro(items, rows, by)
         return Evaluation([*outcomes, *self._by_label(items)], items)
@@ -191,7 +191,8 @@ class Entailment(TextPairBenchmark):
     def _before_alone(self) -> bool:
         """Whether nothing was changed: the changed text of an unchanged hypothesis is itself."""
         return not any(
-            one.is_changed.any() or (one.rows[:, 0] != one.rows[:, 1]).any() for one in self._pairs
+            pair.is_changed.any() or (pair.rows[:, 0] != pair.rows[:, 1]).any()
+            for pair in self._pairs
         )
 
     def _items(self, answers: np.ndarray) -> dict[str, Any]:
@@ -200,7 +201,7 @@ class Entailment(TextPairBenchmark):
         count = len(self._pairs)
         labels = np.array([ENTAILMENT.index(str(label)) for label in items["label"]])
         items["image"] = self._digests * count
-        items["changed"] = np.concatenate([one.is_changed for one in self._pairs]).astype(float)
+        items["changed"] = np.concatenate([pair.is_changed for pair in self._pairs]).astype(float)
         before = np.concatenate([answers[0]] * count)
         items |= _answer_columns(before, labels, BEFORE)
         if self._before_alone:
@@ -243,7 +244,7 @@ class Entailment(TextPairBenchmark):
 
     def _by_label(self, items: Mapping[str, Any]) -> list[Outcome]:
         """Return the accuracy on the items of each label."""
-        found = []
+        outcomes = []
         methods, labels = (np.asarray(items[name], object) for name in (METHOD, "label"))
         for method in dict.fromkeys(methods.tolist()):
             for label in ENTAILMENT:
@@ -251,8 +252,8 @@ class Entailment(TextPairBenchmark):
                 if rows.any():
                     by = {METHOD: method, "label": label}
                     named = {n: m for n, m in METRICS.items() if n.startswith("accuracy")}
-                    found += self._means(items, named, rows, by)
-        return found
+                    outcomes += self._means(items, named, rows, by)
+        return outcomes
 
 
 def _answer_columns(answers: np.ndarray, labels: np.ndarray, part: str) -> dict[str, Any]:
@@ -279,8 +280,8 @@ def _score(items: Mapping[str, Any], rows: np.ndarray, part: str) -> MacroScores
     return macro_scores(confusion_matrix(truth, said, len(ENTAILMENT)))
 
 
-def _as_items(name: str, found: Evaluation) -> Items:
-    return Items(name, "", "", found.items)
+def _as_items(name: str, evaluation: Evaluation) -> Items:
+    return Items(name, "", "", evaluation.items)
 
 
 def _check_reads_images(model: Entailer | CachedEntailer) -> None:

@@ -180,8 +180,8 @@ def _scores_part(
 ) -> Part:
     columns = (f"accuracy{BEFORE}", "accuracy")
     tests = {
-        one.method: one
-        for one in compare_changes([answers], *columns, methods, kept_only=kept_only)
+        change.method: change
+        for change in compare_changes([answers], *columns, methods, kept_only=kept_only)
     }
     drops = {method: answers.drops(method, kept_only) for method in methods}
     drops = {method: found for method, found in drops.items() if found}
@@ -360,7 +360,7 @@ def summarise_entailment(answers: EntailmentItems) -> list[str]:
             if answers.tells_kept(method):
                 kept = answers.rows(method, kept_only=True)
                 values = [answers.items.metric(f"accuracy{part}")[kept] for part in (BEFORE, "")]
-                shares = " to ".join(f"{percent(float(one.mean()))} %" for one in values)
+                shares = " to ".join(f"{percent(float(value.mean()))} %" for value in values)
                 line += f"; of {len(kept):,} texts whose right answer was kept {shares}"
         lines.append(line)
     return lines
@@ -488,8 +488,8 @@ def _count(
     sides = [np.asarray(one).astype(np.int64) for one in (truth, before, after)]
     if not len(sides[0]) or len({len(one) for one in (*sides, np.asarray(clusters))}) > 1:
         raise ValueError("truth, answers and clusters need one value per item, not 0 items")
-    for one in sides:
-        if not 0 <= one.min() <= one.max() < classes:
+    for side in sides:
+        if not 0 <= side.min() <= side.max() < classes:
             raise ValueError(f"a class is outside 0 to {classes - 1}")
     names, place = np.unique(np.asarray(clusters), return_inverse=True)
     cells = classes * classes

@@ -136,13 +136,13 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         columns = [{**one, **overlap_columns(own, self.synonyms)} for one, own in pairs]
         items = self.pair_columns()
         items["image"] = [key.hex() for key in self._keys] * len(self._pairs)
-        items |= {name: np.concatenate([one[name] for one in columns]) for name in columns[0]}
+        items |= {name: np.concatenate([column[name] for column in columns]) for name in columns[0]}
         return Evaluation([*self.means(items, METRICS), *self.spreads(items)], items)
 
     @property
     def _kinds(self) -> list[Sequence[str]]:
         """The original texts, then those of each method."""
-        return [self._pairs[0].originals, *(one.changed for one in self._pairs)]
+        return [self._pairs[0].originals, *(pair.changed for pair in self._pairs)]
 
     def model_page(self) -> ModelPage[InsertionItems]:
         """Return how to make the page of the texts whose photo lost most ranks."""
@@ -175,14 +175,14 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         shape = (len(self._kinds), len(self._photo_of_set), -1)
         return Embedded(given.reshape(shape), photos, self._photo_of_set)
 
-    def _measure(self, found: Embedded) -> Iterator[dict[str, np.ndarray]]:
+    def _measure(self, embedded: Embedded) -> Iterator[dict[str, np.ndarray]]:
         """Yield each method's columns that depend on a model, float64 (sets,)."""
-        reciprocal, ranks = rank_in_gallery(found)
-        batches = rank_in_batches(found, self._batches)
-        photos = found.photos[self._photo_of_set]
-        to_photo = [_cosines(texts, photos) for texts in found.texts]
-        to_original = self._compare_texts(found)
-        for at in range(1, len(found.texts)):
+        reciprocal, ranks = rank_in_gallery(embedded)
+        batches = rank_in_batches(embedded, self._batches)
+        photos = embedded.photos[self._photo_of_set]
+        to_photo = [_cosines(texts, photos) for texts in embedded.texts]
+        to_original = self._compare_texts(embedded)
+        for at in range(1, len(embedded.texts)):
             yield {
                 **drop_columns(reciprocal[0], reciprocal[at]),
                 **drop_columns(batches[0], batches[at], "_batches"),
@@ -193,10 +193,10 @@ class Insertion(WritesModelPage, TextPairBenchmark):
                 "similarity_image": to_photo[at],
             }
 
-    def _compare_texts(self, found: Embedded) -> list[np.ndarray]:
+    def _compare_texts(self, embedded: Embedded) -> list[np.ndarray]:
         """Return the cosine of each method's texts with the original ones."""
         if self.sentence_encoder is None:
-            return [_cosines(texts, found.texts[0]) for texts in found.texts[1:]]
+            return [_cosines(texts, embedded.texts[0]) for texts in embedded.texts[1:]]
         texts = [text for kind in self._kinds for text in kind]
         encode = self.sentence_encoder.encode
 

@@ -76,7 +76,7 @@ def insertion_page(limit: int = LIMIT) -> ModelPage[InsertionItems]:
     """
 
     def make(answers: Sequence[InsertionItems]) -> _InsertionPageData:
-        return _InsertionPageData([MethodTests(one) for one in answers], limit)
+        return _InsertionPageData([MethodTests(answer) for answer in answers], limit)
 
     return ModelPage("insertion.html", InsertionItems, "texts", make, THUMBNAIL)
 
@@ -201,15 +201,15 @@ class _InsertionPageData:
         rows = [[method, *self._measured(one, method)] for method in self.first.methods]
         yield {"t": "Similarity", "h": list(ALIKE), "r": rows}
 
-    def _judged(self, one: MethodTests) -> list[PairedTest]:
+    def _judged(self, tests: MethodTests) -> list[PairedTest]:
         """Return the drops over texts that stayed true, for methods with any judged text."""
-        return [test for test in one.kept_drops if any(one.answers.judged(test.method))]
+        return [test for test in tests.kept_drops if any(tests.answers.judged(test.method))]
 
-    def _measured(self, one: MethodTests, method: str) -> Iterator[str]:
-        rows = one.answers.rows(method)
+    def _measured(self, tests: MethodTests, method: str) -> Iterator[str]:
+        rows = tests.answers.rows(method)
         for name in MEASURES:
-            there = name in one.answers.items.columns
-            yield _plain(float(np.mean(one.answers.items.metric(name)[rows]))) if there else DASH
+            there = name in tests.answers.items.columns
+            yield _plain(float(np.mean(tests.answers.items.metric(name)[rows]))) if there else DASH
 
     def _picture(self, row: int) -> int:
         """Return the number of a text's picture; equal images share one."""

@@ -107,7 +107,7 @@ class TextOverlap(TextPairBenchmark):
     def run(self, model: NoModel) -> Evaluation:
         """Return the mean of each measure by method, and the spread of inserted words."""
         items = self.pair_columns()
-        found = [overlap_columns(one, self.synonyms) for one in self._pairs]
+        found = [overlap_columns(pair, self.synonyms) for pair in self._pairs]
         items |= {name: np.concatenate([one[name] for one in found]) for name in found[0]}
         return Evaluation([*self.means(items, OVERLAP), *self.spreads(items)], items)
 

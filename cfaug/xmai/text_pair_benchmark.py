@@ -96,7 +96,7 @@ class TextPairBenchmark(SourceBenchmark):
         stem = stem.replace(":", "_") if len(sources) == 1 else ""
         stem = (self.name or stem).removesuffix(f"_{self.kind}").removesuffix(self.kind)
         opened.name = f"{stem}_{self.kind}" if stem else self.kind
-        pairs = [opened.read(context, *one) for one in sources]
+        pairs = [opened.read(context, *source) for source in sources]
         return cast("list[Benchmark]", [opened.ask(*pairs)])
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
@@ -147,7 +147,7 @@ class TextPairBenchmark(SourceBenchmark):
     def _read_answers(self, pairs: Sequence[TextPairs]) -> dict[str, HumanAnswers]:
         if self.answers is None:
             return {}
-        methods = [one.method for one in pairs]
+        methods = [pair.method for pair in pairs]
         if isinstance(self.answers, str):
             if len(methods) > 1:
                 raise UserError(
@@ -163,18 +163,18 @@ class TextPairBenchmark(SourceBenchmark):
                 f"benchmark.answers: {unknown[0]!r} is not a method: choose {', '.join(methods)}"
             )
         said = {name: read_right_answers(file, self.question) for name, file in files.items()}
-        for one in pairs:  # answers may be about sets that other folders lack
-            if one.method in said:
-                names = [f"{key}_{member}" for key in one.keys for member in (0, 1)]
-                said[one.method].check_images(names, one.source)
+        for pair in pairs:  # answers may be about sets that other folders lack
+            if pair.method in said:
+                names = [f"{key}_{member}" for key in pair.keys for member in (0, 1)]
+                said[pair.method].check_images(names, pair.source)
         return said
 
     @cached_property
     def label_checks(self) -> dict[str, list[str]]:
         """Whether the right answer was preserved, by method: see ``check_labels``."""
         return {
-            one.method: check_labels(one, self.question, self._said.get(one.method))
-            for one in self._pairs
+            pair.method: check_labels(pair, self.question, self._said.get(pair.method))
+            for pair in self._pairs
         }
 
     @abstractmethod
@@ -184,8 +184,8 @@ class TextPairBenchmark(SourceBenchmark):
     @property
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
-        told: list[Any] = [one.hash for one in self._pairs]
-        told += [one.method for one in self._pairs]
+        told: list[Any] = [pair.hash for pair in self._pairs]
+        told += [pair.method for pair in self._pairs]
         told += self.label_checks.values()
         return fingerprint(*told, *map(str, self.settings_asked()))
 
@@ -196,17 +196,17 @@ class TextPairBenchmark(SourceBenchmark):
             for name in (ITEM, CLUSTER, METHOD, "key", "source", "kind", "label", "text_before",
                          "text", LABEL_KEPT)
         }  # fmt: skip
-        for one in self._pairs:
-            found[ITEM] += [f"{one.method}/{key}" for key in one.keys]
-            found[CLUSTER] += one.clusters
-            found[METHOD] += [one.method] * len(one)
-            found["key"] += one.keys
-            found["source"] += [one.source] * len(one)
-            found["kind"] += [kind or None for kind in one.kinds]
-            found["label"] += [label or None for label in one.labels]
-            found["text_before"] += one.originals
-            found["text"] += one.changed
-            found[LABEL_KEPT] += self.label_checks[one.method]
+        for pair in self._pairs:
+            found[ITEM] += [f"{pair.method}/{key}" for key in pair.keys]
+            found[CLUSTER] += pair.clusters
+            found[METHOD] += [pair.method] * len(pair)
+            found["key"] += pair.keys
+            found["source"] += [pair.source] * len(pair)
+            found["kind"] += [kind or None for kind in pair.kinds]
+            found["label"] += [label or None for label in pair.labels]
+            found["text_before"] += pair.originals
+            found["text"] += pair.changed
+            found[LABEL_KEPT] += self.label_checks[pair.method]
         return found
 
     def means(self, items: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[Outcome]:
@@ -220,20 +220,20 @@ class TextPairBenchmark(SourceBenchmark):
             metrics: {column: its direction and unit}.
         """
         methods, kept = (np.asarray(items[name], object) for name in (METHOD, LABEL_KEPT))
-        found = []
+        outcomes = []
         for method in dict.fromkeys(methods.tolist()):
             own = methods == method
-            found += self._means(items, metrics, own, {METHOD: method})
+            outcomes += self._means(items, metrics, own, {METHOD: method})
             known = bool((kept[own] != UNKNOWN)[np.asarray(items["changed"])[own] > 0].any())
             if known:
                 by = {METHOD: method, LABEL_KEPT: KEPT}
-                found += self._means(items, metrics, own & (kept == KEPT), by)
+                outcomes += self._means(items, metrics, own & (kept == KEPT), by)
             for label in (KEPT, CHANGED, UNKNOWN):
                 share, by = float((kept[own] == label).mean()), {METHOD: method}
                 name, count = f"labels_{label}", int(own.sum())
                 better: Better = "higher" if label == KEPT else "lower"
-                found.append(Outcome(str(self.name), name, share, count, better, by=by))
-        return found
+                outcomes.append(Outcome(str(self.name), name, share, count, better, by=by))
+        return outcomes
 
     def spreads(self, items: Mapping[str, Any]) -> list[Outcome]:
         """Return the standard deviation of inserted words by method, over all texts (Table 4).
@@ -244,10 +244,10 @@ class TextPairBenchmark(SourceBenchmark):
         methods, counts = np.asarray(items[METHOD], object), np.asarray(items["inserted_words"])
         return [
             Outcome(
-                str(self.name), "inserted_words_sd", float(counts[methods == one].std()),
-                int((methods == one).sum()), unit="words", by={METHOD: one},
+                str(self.name), "inserted_words_sd", float(counts[methods == fromkey].std()),
+                int((methods == fromkey).sum()), unit="words", by={METHOD: fromkey},
             )
-            for one in dict.fromkeys(methods.tolist())
+            for fromkey in dict.fromkeys(methods.tolist())
         ]  # fmt: skip
 
     def _means(
@@ -257,7 +257,7 @@ class TextPairBenchmark(SourceBenchmark):
         rows: np.ndarray,
         by: Mapping[str, str],
     ) -> list[Outcome]:
-        found = []
+        outcomes = []
         for name, metric in metrics.items():
             if name not in items:
                 continue
@@ -265,9 +265,9 @@ class TextPairBenchmark(SourceBenchmark):
             values = values[~np.isnan(values)]
             if len(values):
                 mean = float(values.mean())
-                found.append(
+                outcomes.append(
                     Outcome(
                         str(self.name), name, mean, len(values), metric.better, metric.unit, by=by
                     )
                 )
-        return found
+        return outcomes

@@ -145,8 +145,8 @@ class TextPairItems(ModelItems):
         """
         rows = self.rows(method)
         changed = rows[self.items.metric("changed")[rows] > 0].tolist()
-        found = Counter(self.label_kept[row] for row in changed)
-        return found[KEPT], found[CHANGED]
+        counter = Counter(self.label_kept[row] for row in changed)
+        return counter[KEPT], counter[CHANGED]
 
     def has(self, metric: str) -> bool:
         """Return whether any row has a value of a metric."""
@@ -251,8 +251,11 @@ def compare_changes(
     found = []
     for method in checkpoints[0].methods if methods is None else methods:
         pairs = [
-            (one.by_key(before, method, kept_only), one.by_key(after, method, kept_only))
-            for one in checkpoints
+            (
+                checkpoint.by_key(before, method, kept_only),
+                checkpoint.by_key(after, method, kept_only),
+            )
+            for checkpoint in checkpoints
         ]
         found += _compare(checkpoints, (method, "", after), pairs)
     return _correct(found)
@@ -276,11 +279,14 @@ def compare_methods(
         kept_only: whether only texts whose right answers are known to be kept by both are used.
     """
     found = []
-    all_others = [one for one in checkpoints[0].methods if one != first]
+    all_others = [method for method in checkpoints[0].methods if method != first]
     for other in all_others if others is None else others:
         pairs = [
-            (one.by_key(metric, first, kept_only), one.by_key(metric, other, kept_only))
-            for one in checkpoints
+            (
+                checkpoint.by_key(metric, first, kept_only),
+                checkpoint.by_key(metric, other, kept_only),
+            )
+            for checkpoint in checkpoints
         ]
         found += _compare(checkpoints, (first, other, metric), pairs)
     return _correct(found)
@@ -321,6 +327,6 @@ def _compare(
     ]
 
 
-def _correct(found: Sequence[PairedTest]) -> list[PairedTest]:
-    corrected = holm([one.p for one in found]).tolist() if found else []
-    return [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
+def _correct(tests: Sequence[PairedTest]) -> list[PairedTest]:
+    corrected = holm([test.p for test in tests]).tolist() if tests else []
+    return [replace(one, p_holm=p) for one, p in zip(tests, corrected, strict=True)]

@@ -141,17 +141,17 @@ def read_caption_list(method: str, file: Path) -> TextPairs:
         say(f"{file}: {found.duplicates} rows repeat a text of the same photo and are left out")
     rows = found.rows
     originals, changed = (
-        tuple(getattr(one, side) for one in rows) for side in ("original", "modified")
+        tuple(getattr(row, side) for row in rows) for side in ("original", "modified")
     )
     return TextPairs(
         method=method or file.stem,
         source=str(file),
-        keys=tuple(one.key for one in rows),
+        keys=tuple(row.key for row in rows),
         originals=originals,
         changed=changed,
-        clusters=tuple(one.group for one in rows),
+        clusters=tuple(row.group for row in rows),
         kinds=("",) * len(rows),
-        labels=tuple(one.label or "" for one in rows),
+        labels=tuple(row.label or "" for row in rows),
         index=None,
         rows=NO_ROWS,
         hash=_hash_texts(originals, changed),
@@ -171,7 +171,7 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
             there are several kinds.
         folder: a folder that ``generate.py stage=captions`` wrote; rejected captions are left out.
     """
-    found = [one for _, edited in read_all_edits(folder) for one in edited.proposals]
+    found = [proposal for _, edited in read_all_edits(folder) for proposal in edited.proposals]
     wrong = [one.key for one in found if len(one.texts) != 2]
     if wrong or not found:
         reason = f"{wrong[0]!r} lacks two texts" if wrong else "no caption was edited"
@@ -204,29 +204,29 @@ def share_captions(pairs: Sequence[TextPairs]) -> list[TextPairs]:
     Sets that some methods lack are left out of all, and counted in a message, so that methods are
     compared on the same captions.
     """
-    names = [one.method for one in pairs]
+    names = [pair.method for pair in pairs]
     for name, count in Counter(names).items():
         if count > 1:
             raise UserError(
                 f"the method {name!r} is duplicated: give the folders names, "
                 "benchmark.data={NAME: FOLDER, ...}"
             )
-    common = set(pairs[0].keys).intersection(*(one.keys for one in pairs[1:]))
+    common = set(pairs[0].keys).intersection(*(pair.keys for pair in pairs[1:]))
     if not common:
-        shown = ", ".join(f"{one.source} ({one.keys[0]}, ...)" for one in pairs)
+        shown = ", ".join(f"{pair.source} ({pair.keys[0]}, ...)" for pair in pairs)
         raise UserError(
             f"no caption is common to all of {shown}: make them of the same data.source"
         )
     order = [key for key in pairs[0].keys if key in common]
     found = []
-    for one in pairs:
-        if len(one) > len(order):
+    for pair in pairs:
+        if len(pair) > len(order):
             say(
-                f"{one.method}: {len(one) - len(order):,} of {len(one):,} captions are left out, "
-                "which another method lacks"
+                f"{pair.method}: {len(pair) - len(order):,} of {len(pair):,} captions are left "
+                "out, which another method lacks"
             )
-        place = {key: at for at, key in enumerate(one.keys)}
-        found.append(one if list(one.keys) == order else one.choose([place[k] for k in order]))
+        place = {key: at for at, key in enumerate(pair.keys)}
+        found.append(pair if list(pair.keys) == order else pair.choose([place[k] for k in order]))
         _check_same(found[0], found[-1])
     return found
 

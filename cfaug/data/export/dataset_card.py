@@ -211,13 +211,13 @@ class Facts:
 
         self._count_grid(one)
 
-    def _count_grid(self, one: CounterfactualSet) -> None:
+    def _count_grid(self, counterfactual: CounterfactualSet) -> None:
         """Count a set of a grid of attributes."""
-        grid = one.members[0].extra.get(GRID)
+        grid = counterfactual.members[0].extra.get(GRID)
         if not isinstance(grid, str):
             return
         self.grids[grid] += 1
-        for member in one.members:
+        for member in counterfactual.members:
             found = member.extra.get(ATTRIBUTES)
             for name, value in found.items() if isinstance(found, Mapping) else ():
                 values = self.attributes.setdefault(str(name), [])
@@ -299,6 +299,6 @@ def caution_lines(
     for name, values in attributes.items():
         yield f"- {code(name)}: {', '.join(map(code, values))}"
     yield ""
-    for one in cautions(attributes):
-        yield f"- {one}"
+    for caution in cautions(attributes):
+        yield f"- {caution}"
     yield ""

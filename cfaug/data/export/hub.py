@@ -101,69 +101,78 @@ def export_hub(
 
 
 def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[str, Any]]:
-    for one in sets:
+    for counterfactual in sets:
         if layout != "pairs":
             row = _member_row if layout == "members" else _grid_row
-            yield from (row(one, i) for i in range(len(one.members)))
-        elif len(one.members) == 2:
-            yield _pair_row(one)
+            yield from (row(counterfactual, i) for i in range(len(counterfactual.members)))
+        elif len(counterfactual.members) == 2:
+            yield _pair_row(counterfactual)
         else:
             raise UserError(
-                f"set {one.key!r} has {len(one.members)} members, so it is not a pair: "
-                "use layout='members'"
+                f"set {counterfactual.key!r} has {len(counterfactual.members)} members, so it "
+                "is not a pair: use layout='members'"
             )
 
 
-def _pair_row(one: CounterfactualSet) -> dict[str, Any]:
-    row = _common(one, one.members[1])
-    for i, member in enumerate(one.members):
-        row |= {f"image_{i}": _image(one, i), f"caption_{i}": member.text}
-    return row | {"about": _json(_rest(one, one.members))}
+def _pair_row(counterfactual: CounterfactualSet) -> dict[str, Any]:
+    row = _common(counterfactual, counterfactual.members[1])
+    for i, member in enumerate(counterfactual.members):
+        row |= {f"image_{i}": _image(counterfactual, i), f"caption_{i}": member.text}
+    return row | {"about": _json(_rest(counterfactual, counterfactual.members))}
 
 
-def _member_row(one: CounterfactualSet, i: int) -> dict[str, Any]:
-    member = one.members[i]
+def _member_row(counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
+    member = counterfactual.members[i]
     # Only the first row has the facts about the whole set; the others would repeat them.
-    rest = _json(_rest(one, one.members) if i == 0 else {})
-    row = _common(one, member) | {"member": i, "image": _image(one, i), "caption": member.text}
+    rest = _json(_rest(counterfactual, counterfactual.members) if i == 0 else {})
+    row = _common(counterfactual, member) | {
+        "member": i,
+        "image": _image(counterfactual, i),
+        "caption": member.text,
+    }
     return row | {"about": rest}
 
 
-def _grid_row(one: CounterfactualSet, i: int) -> dict[str, Any]:
-    member = one.members[i]
+def _grid_row(counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
+    member = counterfactual.members[i]
     attributes = member.extra.get(ATTRIBUTES)
     if not isinstance(attributes, Mapping) or len(attributes) != 2 or not member.extra.get(GRID):
         raise UserError(
-            f"set {one.key!r}, member {i}: SocialCounterfactuals has grids of two attributes; this "
-            f"member says {attributes!r} of its attributes: use layout='members'"
+            f"set {counterfactual.key!r}, member {i}: SocialCounterfactuals has grids of two "
+            f"attributes; this member says {attributes!r} of its attributes: use layout='members'"
         )
-    rest = {"group": one.group, **_rest(one, one.members)} if i == 0 else {}
+    rest = (
+        {"group": counterfactual.group, **_rest(counterfactual, counterfactual.members)}
+        if i == 0
+        else {}
+    )
     (first, second), values = attributes, [str(value) for value in attributes.values()]
     cells = (
-        str(member.extra[GRID]), first, second, one.key, member.text, *values, " ".join(values)
+        str(member.extra[GRID]), first, second, counterfactual.key, member.text, *values,
+        " ".join(values),
     )  # fmt: skip
     row = dict(zip(GRID_COLUMNS, cells, strict=True))
-    return row | {"image": _image(one, i), "about": _json({"member": i, **rest})}
+    return row | {"image": _image(counterfactual, i), "about": _json({"member": i, **rest})}
 
 
-def _common(one: CounterfactualSet, edited: Member) -> dict[str, Any]:
+def _common(counterfactual: CounterfactualSet, edited: Member) -> dict[str, Any]:
     edit = {} if edited.edit is None else asdict(edited.edit)
-    found = draw(one)
+    found = draw(counterfactual)
     seed = {} if found.get("seed") is None else {"seed": str(found["seed"])}
-    numbers = {**one.scores, **{name: found.get(name) for name in ("p", "cfg")}}
+    numbers = {**counterfactual.scores, **{name: found.get(name) for name in ("p", "cfg")}}
     return (
         {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)}
-        | {"id": one.key, "group": one.group}
+        | {"id": counterfactual.key, "group": counterfactual.group}
         | {f"edit_{name}": value for name, value in edit.items()}
         | seed  # text, because 64 bits do not fit every reader's numbers
     )
 
 
-def _rest(one: CounterfactualSet, members: Iterable[Member]) -> dict[str, Any]:
+def _rest(counterfactual: CounterfactualSet, members: Iterable[Member]) -> dict[str, Any]:
     return {
         "members": [describe_member(member) for member in members],
-        "scores": dict(one.scores),
-        "provenance": dict(one.provenance),
+        "scores": dict(counterfactual.scores),
+        "provenance": dict(counterfactual.provenance),
     }
 
 
@@ -171,9 +180,9 @@ def _json(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _image(one: CounterfactualSet, i: int) -> dict[str, Any]:
-    data = one.images[one.members[i].image_name]
-    name = f"{one.key}_{i}"
+def _image(counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
+    data = counterfactual.images[counterfactual.members[i].image_name]
+    name = f"{counterfactual.key}_{i}"
     return {"bytes": data, "path": f"{name}.{image_extension(data, name)}"}
 
 
@@ -279,16 +288,21 @@ def _with(first: Sample, rest: Iterator[Sample]) -> Iterator[Sample]:
 
 
 def _samples(sets: Iterable[CounterfactualSet]) -> Iterator[Sample]:
-    for one in sets:
+    for counterfactual in sets:
         texts: dict[str, list[str]] = {}
-        for member in one.members:
+        for member in counterfactual.members:
             # One line each: split() removes every line break that CLIP_benchmark's splitlines()
             # finds.
             texts.setdefault(member.image_name, []).append(" ".join(member.text.split()))
         for number, (image, lines) in enumerate(texts.items()):
-            key, data = f"{one.key}_{number}", one.images[image]
+            key, data = f"{counterfactual.key}_{number}", counterfactual.images[image]
             yield [
                 (f"{key}.{image_extension(data, key)}", data),
                 (f"{key}.txt", "\n".join(lines).encode()),
-                (f"{key}.json", json.dumps({"group": one.group, "from_set": one.key}).encode()),
+                (
+                    f"{key}.json",
+                    json.dumps(
+                        {"group": counterfactual.group, "from_set": counterfactual.key}
+                    ).encode(),
+                ),
             ]

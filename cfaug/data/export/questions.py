@@ -45,7 +45,7 @@ def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
     Args:
         folder: an empty or missing folder.
     """
-    return _write(((one, _read_image(one)) for one in images), Path(folder))
+    return _write(((image, _read_image(image)) for image in images), Path(folder))
 
 
 def export_questions(
@@ -73,17 +73,17 @@ def _judged(
     sets: Iterable[CounterfactualSet], verdicts: Mapping[str, bool]
 ) -> Iterator[tuple[AskedImage, bytes]]:
     """Yield each set without the questions that people rejected."""
-    for one in sets:
-        asked = asked_of(one)
+    for counterfactual in sets:
+        asked = asked_of(counterfactual)
         left = []
         for number, question in enumerate(asked.questions):
-            good = verdicts.get(f"{one.key}_{number}")
+            good = verdicts.get(f"{counterfactual.key}_{number}")
             if good is not False:
                 extra = {**question.extra, VERIFIED: True} if good else question.extra
                 left.append(replace(question, extra=extra))
         kinds = {question.kind for question in left}
         if {BASIC, COUNTERFACTUAL} <= kinds:
-            yield replace(asked, questions=tuple(left)), _image_of(one)
+            yield replace(asked, questions=tuple(left)), _image_of(counterfactual)
 
 
 def asked_of(one: CounterfactualSet) -> AskedImage:
@@ -102,17 +102,19 @@ def asked_of(one: CounterfactualSet) -> AskedImage:
     )
 
 
-def _image_of(one: CounterfactualSet) -> bytes:
-    names = {member.image_name for member in one.members}
+def _image_of(counterfactual: CounterfactualSet) -> bytes:
+    names = {member.image_name for member in counterfactual.members}
     if len(names) > 1:
-        raise UserError(f"set {one.key!r}: its members are not questions about one image")
-    return one.images[names.pop()]
+        raise UserError(
+            f"set {counterfactual.key!r}: its members are not questions about one image"
+        )
+    return counterfactual.images[names.pop()]
 
 
-def _read_image(one: AskedImage) -> bytes:
-    if one.image is None:
-        raise UserError(f"{one.key!r} has no image: questions are written with images only")
-    return one.image.read()
+def _read_image(image: AskedImage) -> bytes:
+    if image.image is None:
+        raise UserError(f"{image.key!r} has no image: questions are written with images only")
+    return image.image.read()
 
 
 def _write(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
@@ -150,10 +152,10 @@ def _record(one: AskedImage, image: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _question(one: AskedQuestion) -> dict[str, Any]:
-    extra = dict(one.extra)
-    answer: Any = one.answer
+def _question(question: AskedQuestion) -> dict[str, Any]:
+    extra = dict(question.extra)
+    answer: Any = question.answer
     if answer == NO_OPTION and isinstance(extra.get("answer"), str):
         answer = extra["answer"]  # is read back as an empty option
     extra.pop("answer", None)
-    return {"q": one.text, "options": list(one.options), "answer": answer, **extra}
+    return {"q": question.text, "options": list(question.options), "answer": answer, **extra}

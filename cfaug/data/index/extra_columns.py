@@ -135,7 +135,7 @@ def _batch(values: list[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch
 
     columns = []
     for field in schema:
-        found = [one.get(field.name) for one in values]
+        found = [value.get(field.name) for value in values]
         if field.metadata == JSON:
             found = [None if one is None else _json(one) for one in found]
         columns.append(pa.array(found, field.type))

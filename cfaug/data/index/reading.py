@@ -81,14 +81,14 @@ class ScanReport:
             TypeError: if a field has another type.
         """
         values: dict[str, Any] = {}
-        for one in fields(cls):
-            value: Any = record.get(one.name, []) if one.name == "notes" else record[one.name]
-            wanted = {"str": str, "int": int, "bool": bool}.get(str(one.type), list)
+        for field in fields(cls):
+            value: Any = record.get(field.name, []) if field.name == "notes" else record[field.name]
+            wanted = {"str": str, "int": int, "bool": bool}.get(str(field.type), list)
             many = isinstance(value, list)
             texts: list[Any] = value if many else []
             if not isinstance(value, wanted) or not all(isinstance(text, str) for text in texts):
-                raise TypeError(f"{one.name} of a reading is {value!r}")
-            values[one.name] = tuple(texts) if many else value
+                raise TypeError(f"{field.name} of a reading is {value!r}")
+            values[field.name] = tuple(texts) if many else value
         return cls(**values)
 
     def line(self, role: str, source: str) -> str:
@@ -115,7 +115,7 @@ class ScanReport:
             if names:
                 parts.append(f"{what}: {name_some(names, NAMED)}")
         parts += [f"not read: {one}" for one in self.left_out]
-        parts += [f"note: {one}" for one in self.notes]
+        parts += [f"note: {note}" for note in self.notes]
         return "; ".join(parts)
 
 

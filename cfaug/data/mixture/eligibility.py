@@ -47,7 +47,7 @@ class Barred:
         if not self.kept_out or not len(self.groups[source]):
             return None
         return np.logical_and.reduce(
-            [one.find_allowed(self.groups[source]) for one in self.kept_out]
+            [withheld.find_allowed(self.groups[source]) for withheld in self.kept_out]
         )
 
 

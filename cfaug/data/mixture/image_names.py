@@ -40,7 +40,10 @@ def join_groups(sources: Sequence[Pictured | None]) -> list[np.ndarray]:
     Args:
         sources: the indexes; ``None`` has no rows.
     """
-    groups = [np.empty(0, np.uint64) if one is None else np.asarray(one.groups) for one in sources]
+    groups = [
+        np.empty(0, np.uint64) if source is None else np.asarray(source.groups)
+        for source in sources
+    ]
     linked = _links(sources, groups)
     if not linked.size:
         return groups
@@ -70,7 +73,8 @@ def _places(groups: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarr
 def _links(sources: Sequence[Pictured | None], groups: Sequence[np.ndarray]) -> np.ndarray:
     """Return pairs of codes of groups that share an image, uint64 (2, links)."""
     contents = [
-        np.empty(0, np.uint64) if one is None else np.asarray(one.contents) for one in sources
+        np.empty(0, np.uint64) if source is None else np.asarray(source.contents)
+        for source in sources
     ]
     image = np.concatenate([np.empty(0, np.uint64), *contents])
     group = np.concatenate([np.empty(0, np.uint64), *groups])
@@ -90,7 +94,10 @@ def _links(sources: Sequence[Pictured | None], groups: Sequence[np.ndarray]) -> 
 
 def count_joined_groups(sources: Sequence[Pictured | None]) -> int:
     """Return the number of groups that share an image with another group."""
-    before = [np.empty(0, np.uint64) if one is None else np.asarray(one.groups) for one in sources]
+    before = [
+        np.empty(0, np.uint64) if source is None else np.asarray(source.groups)
+        for source in sources
+    ]
     after = join_groups(sources)
     codes = [np.concatenate(groups) for groups in (before, after)]
     pairs = np.unique(np.stack(codes, axis=1), axis=0)

@@ -227,12 +227,12 @@ class AskedPhotos:
 
     def __init__(self, images: Sequence[AskedImage], digest_of: DigestOf = read_digest) -> None:
         self._asked = images
-        self.groups = np.array([group_code(_coco_id(one)) for one in images], np.uint64)
+        self.groups = np.array([group_code(_coco_id(image)) for image in images], np.uint64)
         self.images = np.arange(len(images))
         self.files = np.arange(len(images))
-        digests = [digest_of(one.image) for one in images if one.image is not None]
+        digests = [digest_of(image.image) for image in images if image.image is not None]
         self.contents = np.array(
-            [int.from_bytes(bytes.fromhex(one)[:8], "little") for one in digests], np.uint64
+            [int.from_bytes(bytes.fromhex(digest)[:8], "little") for digest in digests], np.uint64
         )
 
     def file_name(self, row: int) -> str:
@@ -263,7 +263,7 @@ def find_question_leaks(
 
 def _coco_id(image: AskedImage) -> str:
     """Return the COCO id that a set gives for an image; empty without one."""
-    for extra in (image.extra, *(one.extra for one in image.questions)):
+    for extra in (image.extra, *(question.extra for question in image.questions)):
         found = extra.get(COCO_ID)
         if isinstance(found, int | str) and not isinstance(found, bool):
             return str(found).strip().lstrip("0")

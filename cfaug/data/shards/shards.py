@@ -69,7 +69,7 @@ def write_shard(
         beside: further files of the shard by suffix, such as ``.parquet``, written before the
             commit, which has their hashes.
     """
-    files = [file for one in sets for file in encode_set(one)]
+    files = [file for counterfactual in sets for file in encode_set(counterfactual)]
     stem = folder / f"{number:05d}"
     need = sum(len(content) + 2 * tarfile.BLOCKSIZE for _, content in files)
     with disk_errors(folder, f"shard {number:05d}", need):
@@ -84,7 +84,7 @@ def write_shard(
             "kind": KIND,
             "format": FORMAT,
             "sets": len(sets),
-            "members": sum(len(one.members) for one in sets),
+            "members": sum(len(counterfactual.members) for counterfactual in sets),
             "bytes": size,
             "sha256": digest,
         }
@@ -224,9 +224,9 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
         count = 0
         try:
             with tarfile.open(require_regular(tar_file), "r:") as tar:
-                for one in _sets_of(tar, tar_file):
+                for counterfactual in _sets_of(tar, tar_file):
                     count += 1
-                    yield one
+                    yield counterfactual
         except (tarfile.TarError, OSError) as error:
             raise UserError(f"{tar_file} cannot be read: {error}") from error
         if count != commit["sets"]:  # tarfile reads a damaged header as the end

@@ -263,7 +263,10 @@ def _captions(home: Path, photo: dict[str, Any], where: str) -> Iterator[Row]:
     sentences = photo.get("sentences")
     if not isinstance(sentences, list) or not sentences:
         raise UserError(f"{where}: there should be a list 'sentences' with a caption or more")
-    texts = [caption(one.get("raw") if isinstance(one, dict) else None, where) for one in sentences]
+    texts = [
+        caption(sentence.get("raw") if isinstance(sentence, dict) else None, where)
+        for sentence in sentences
+    ]
     group = text_field(photo, "cocoid", where) if "cocoid" in photo else name
     key = photo_key(group) if "cocoid" in photo else clean_key(PurePath(name).stem)
     yield from image_rows(_image(home, inside / name, where), key, texts, group)

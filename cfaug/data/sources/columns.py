@@ -143,7 +143,7 @@ def read_columns(names: tuple[str, ...]) -> Columns:
             place[0] == "negative" or (place[0] == "edited" and not images)
         ):
             negatives.append(captions.pop(place))
-    found = Columns(
+    columns = Columns(
         members=((first_image, first_caption), *_pairs(images, captions)),
         captions=further[1:],
         negatives=tuple(negatives),
@@ -151,7 +151,7 @@ def read_columns(names: tuple[str, ...]) -> Columns:
         group=next((name for one in GROUP for name in names if name.lower() == one), None),
         id=next((name for name in names if name.lower() == "id"), None),
     )
-    unused = tuple(name for name in names if name not in found.used)
+    unused = tuple(name for name in names if name not in columns.used)
     strange = [name for name in unused if SUSPICIOUS.fullmatch(_plain(name))]
     if strange:
         raise UserError(
@@ -160,7 +160,7 @@ def read_columns(names: tuple[str, ...]) -> Columns:
             "larger sets), captions without an image neg_caption, and anything else otherwise, or "
             "remove the column"
         )
-    return replace(found, unused=unused)
+    return replace(columns, unused=unused)
 
 
 def _plain(name: str) -> str:

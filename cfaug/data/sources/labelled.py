@@ -142,7 +142,7 @@ def _homes(path: Path) -> list[Path]:
     if visible_files(path.glob("*.tar")):
         return []  # files beside shards are not a source
     folders = visible_files({file.parent for file in path.glob("*/*.parquet")})
-    return [one for one in folders if parquet_files(one)]
+    return [folder for folder in folders if parquet_files(folder)]
 
 
 def _test_files(path: Path) -> list[Path]:

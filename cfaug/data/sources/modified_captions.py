@@ -129,17 +129,17 @@ class ModifiedPhotos(PhotoList):
         """Yield the text and the modified text of each row of the list, in its order."""
         found, errors, empty = read_modified_captions(self.list_of(path)), ErrorCollector(), 0
         digests: dict[Path, Digest] = {}
-        for one in found.rows:
+        for row in found.rows:
             with errors.collect():
-                if not one.modified.strip():
+                if not row.modified.strip():
                     empty += 1
                     continue
-                if one.image is None:
-                    raise UserError(f"{one.where} names no photo: it needs {PHOTO!r} or {FILE!r}")
-                file = self.photo(path, one.image, one.where)
+                if row.image is None:
+                    raise UserError(f"{row.where} names no photo: it needs {PHOTO!r} or {FILE!r}")
+                file = self.photo(path, row.image, row.where)
                 if file not in digests:
                     digests[file] = file_digest(file)
-                yield from rows_of(one.key, one.group, file, _members(one), digests[file])
+                yield from rows_of(row.key, row.group, file, _members(row), digests[file])
         errors.report()
         self._left_out = {"duplicated rows": found.duplicates, "rows without any word left": empty}
 
@@ -159,13 +159,13 @@ def original_examples(found: ModifiedCaptions) -> tuple[Example, ...]:
     """Return the original texts, without their photos, with white space normalised."""
     return tuple(
         Example(
-            one.key,
-            one.group,
-            (caption(one.original, one.where),),
-            label=one.label,
-            extra={} if one.premise is None else {PREMISE: caption(one.premise, one.where)},
+            row.key,
+            row.group,
+            (caption(row.original, row.where),),
+            label=row.label,
+            extra={} if row.premise is None else {PREMISE: caption(row.premise, row.where)},
         )
-        for one in found.rows
+        for row in found.rows
     )
 
 

@@ -105,34 +105,34 @@ class TarReader(Reader):
     def check(self, tar_file: Path) -> None:
         """Check a tar as a whole before it is scanned."""
 
-    def _rows(self, one: _Sample, classes: list[str] | None) -> Iterator[Row]:
-        offset, length, digest = one.image()
-        about = one.about()
+    def _rows(self, sample: _Sample, classes: list[str] | None) -> Iterator[Row]:
+        offset, length, digest = sample.image()
+        about = sample.about()
         label = None if about.get("label") is None else str(about["label"])
-        if ".cls" in one.parts:
-            label = _class_name(one, classes)
-        key, first, image_id = clean_key(one.key), 0, ""
+        if ".cls" in sample.parts:
+            label = _class_name(sample, classes)
+        key, first, image_id = clean_key(sample.key), 0, ""
         if isinstance(about.get("member"), int) and KEY_PATTERN.fullmatch(str(about.get("set"))):
             key, first, image_id = str(about["set"]), about["member"], str(about.get("image_name"))
-        group = str(next((about[name] for name in GROUPS if about.get(name)), one.key))
-        for number, text in enumerate(self._texts(one, about, label), first):
+        group = str(next((about[name] for name in GROUPS if about.get(name)), sample.key))
+        for number, text in enumerate(self._texts(sample, about, label), first):
             yield Row(
                 set=key, member=number, group=group, text=text, label=label, image_id=image_id,
-                file=str(one.file), offset=offset, length=length, digest=digest, where=one.where,
-                edited=about.get("edit") is not None,
+                file=str(sample.file), offset=offset, length=length, digest=digest,
+                where=sample.where, edited=about.get("edit") is not None,
                 negatives=_negatives(about), extra=_extra(about),
             )  # fmt: skip
 
-    def _texts(self, one: _Sample, about: dict[str, Any], label: str | None) -> list[str]:
-        if ".txt" in one.parts:
-            text, where = one.text(".txt"), f"{one.where}.txt"
+    def _texts(self, sample: _Sample, about: dict[str, Any], label: str | None) -> list[str]:
+        if ".txt" in sample.parts:
+            text, where = sample.text(".txt"), f"{sample.where}.txt"
             lines = text.splitlines() if self.lines_are_captions else [text]
             return [caption(line, where) for line in lines if line.strip()] or [caption("", where)]
         if about.get("caption") is not None:
-            return [caption(about["caption"], f"{one.where}.json")]
+            return [caption(about["caption"], f"{sample.where}.json")]
         if label is not None:
             return [class_caption(label)]
-        raise UserError(f"{one.where} has neither a caption (.txt) nor a class (.cls)")
+        raise UserError(f"{sample.where} has neither a caption (.txt) nor a class (.cls)")
 
 
 def _parts_read(parts: Iterable[str]) -> list[str]:
@@ -199,12 +199,14 @@ def _extra(about: dict[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _class_name(one: _Sample, classes: list[str] | None) -> str:
-    word = one.text(".cls").strip()
+def _class_name(sample: _Sample, classes: list[str] | None) -> str:
+    word = sample.text(".cls").strip()
     if classes is None:
         return word
     if not word.isdigit() or int(word) >= len(classes):
-        raise UserError(f"{one.where}.cls says {word!r}; classnames.txt has {len(classes)} lines")
+        raise UserError(
+            f"{sample.where}.cls says {word!r}; classnames.txt has {len(classes)} lines"
+        )
     return classes[int(word)]
 
 
@@ -230,7 +232,9 @@ class OwnShards(TarReader):
             return Description(left_out=tuple(list_unfinished(path)))
         about = json_file(file)
         try:
-            return Description(*(tuple(map(str, about[one.name])) for one in fields(Description)))
+            return Description(
+                *(tuple(map(str, about[field.name])) for field in fields(Description))
+            )
         except (KeyError, TypeError) as error:
             raise UserError(f"{file} is invalid ({error!r}); remove it") from error
 

@@ -214,7 +214,7 @@ class VisoGenderPhotos(Reader):
     def files(self, path: Path) -> list[Path]:
         """Return the annotated photos."""
         photos = find_photos(path)
-        return [photos[one.idx] for one in self._asked() if one.idx in photos]
+        return [photos[annotation.idx] for annotation in self._asked() if annotation.idx in photos]
 
     def describe(self, path: Path) -> Description:
         """Return the number of annotations that are left out, with reasons."""
@@ -227,7 +227,9 @@ class VisoGenderPhotos(Reader):
     def left_out(self, path: Path) -> Iterator[str]:
         """Yield a phrase for each reason for which annotations have no row, after reading."""
         photos = find_photos(path)
-        unlabelled = [one.idx for one in self._annotations if not one.is_labelled]
+        unlabelled = [
+            annotation.idx for annotation in self._annotations if not annotation.is_labelled
+        ]
         if unlabelled:
             yield f"{len(unlabelled):,} photos without a gender ({name_some(unlabelled, NAMED)})"
         gone = [one.idx for one in self._asked() if one.idx not in photos]
@@ -242,7 +244,7 @@ class VisoGenderPhotos(Reader):
         return read_annotations(self.lists)
 
     def _asked(self) -> list[Annotation]:
-        return [one for one in self._annotations if one.is_labelled]
+        return [annotation for annotation in self._annotations if annotation.is_labelled]
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield a row for each annotated photo, its caption with the neutral pronoun."""
@@ -276,15 +278,17 @@ class VisoGenderPhotos(Reader):
         errors.report()
 
 
-def _row(one: Annotation, file: Path) -> Row:
-    key = clean_key(one.idx.lower())
+def _row(annotation: Annotation, file: Path) -> Row:
+    key = clean_key(annotation.idx.lower())
     return Row(
-        set=key, member=0, group=one.url or one.idx, label=one.occupation, image_id=key,
-        text=f"The {one.occupation} and their {one.other}", file=str(file), offset=0,
+        set=key, member=0, group=annotation.url or annotation.idx, label=annotation.occupation,
+        image_id=key,
+        text=f"The {annotation.occupation} and their {annotation.other}", file=str(file), offset=0,
         length=file.stat().st_size, digest=file_digest(file), where=str(file),
         extra={
-            "idx": one.idx, "context": one.context, "occupation": one.occupation,
-            "other": one.other, "gender": one.gender, "other_gender": one.other_gender,
-            "sector": one.sector, "specialisation": one.specialisation,
+            "idx": annotation.idx, "context": annotation.context,
+            "occupation": annotation.occupation, "other": annotation.other,
+            "gender": annotation.gender, "other_gender": annotation.other_gender,
+            "sector": annotation.sector, "specialisation": annotation.specialisation,
         },
     )  # fmt: skip

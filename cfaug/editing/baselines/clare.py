@@ -138,9 +138,9 @@ def find_candidates(
     """
     tags = tagger.tag([words.words for words in texts])
     blanked = [
-        one
+        blank
         for row, (words, its) in enumerate(zip(texts, tags, strict=True))
-        for one in _blanks(row, words, its)
+        for blank in _blanks(row, words, its)
     ]
     found: list[dict[str, ClareCandidate]] = [{} for _ in texts]
     fills_of = filler.fill([one.blank for one in blanked], likelihoods.guesses) if blanked else []
@@ -248,7 +248,7 @@ class ClareEdits:
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for the first text of each example, in order."""
         starts = range(0, len(examples), self.chunk)
-        return [one for i in starts for one in self._edit(examples[i : i + self.chunk])]
+        return [edited for i in starts for edited in self._edit(examples[i : i + self.chunk])]
 
     def describe(self) -> dict[str, str]:
         """Return the models that guess, tag and compare."""

@@ -207,7 +207,11 @@ def _replace_place(
     rng: np.random.Generator, law: PictureDistribution, *, alone: bool = False
 ) -> Pair:
     before = draw_picture(rng, law, 1 if alone else 2, alone=alone)
-    others = [one for one in law.world.settings.backgrounds if one != before.background]
+    others = [
+        background
+        for background in law.world.settings.backgrounds
+        if background != before.background
+    ]
     after = replace(before, background=choose(rng, others))
     relation = _relation(rng, before)
     words = (before.background, after.background)
@@ -264,7 +268,7 @@ def _add_subject(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     if not law.keep_home:
         first, second = after.things
         taken = (first.colour, law.home(second.shape))
-        known = [one for one in law.world.settings.colours if one not in taken]
+        known = [colour for colour in law.world.settings.colours if colour not in taken]
         after = replace(after, things=(first, replace(second, colour=choose(rng, known))))
     before = replace(after, things=after.things[:1])
     shapes = [thing.shape for thing in after.things]

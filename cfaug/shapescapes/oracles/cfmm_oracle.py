@@ -116,7 +116,7 @@ class QuestionOracleTable(QuestionTable):
         """Return the first picture of each category with answers."""
         if self.questions is None:
             return []
-        roots = [Path(one) for one in self.image_roots]
+        roots = [Path(root) for root in self.image_roots]
         first: dict[str, AskedImage] = {}
         for image in read_questions(self.questions, roots):
             if image.image is not None and image.key in asked[0].checkpoints[0].keys:
@@ -127,8 +127,10 @@ class QuestionOracleTable(QuestionTable):
 def _part(asked: Sequence[PromptAnswers]) -> Part:
     ignoring = _ignoring(asked[0].checkpoints[0])
 
-    def cell(name: str, one: PromptAnswers | None) -> Entry:
-        return ignoring.get(name, Entry(DASH)) if one is None else _measure(one, CHOICES[name])
+    def cell(name: str, answers: PromptAnswers | None) -> Entry:
+        return (
+            ignoring.get(name, Entry(DASH)) if answers is None else _measure(answers, CHOICES[name])
+        )
 
     columns: list[Column[PromptAnswers | None]] = [
         *(Column(name, partial(cell, name)) for name in CHOICES),
@@ -148,8 +150,8 @@ def _part(asked: Sequence[PromptAnswers]) -> Part:
     )
 
 
-def _measure(one: PromptAnswers, choice: Choice, category: str | None = None) -> Entry:
-    values, found = _bootstrap(one, choice, category)
+def _measure(answers: PromptAnswers, choice: Choice, category: str | None = None) -> Entry:
+    values, found = _bootstrap(answers, choice, category)
     if found is None:
         return Entry(DASH)
     entry = percent_entry(values, found.items)
@@ -159,19 +161,20 @@ def _measure(one: PromptAnswers, choice: Choice, category: str | None = None) ->
 
 
 def _bootstrap(
-    one: PromptAnswers, choice: Choice, category: str | None = None
+    answers: PromptAnswers, choice: Choice, category: str | None = None
 ) -> tuple[list[float], MeanDifference | None]:
     """Return the mean of each checkpoint, and the bootstrap of their average by item."""
-    columns = [_column(own, one.way, choice, category) for own in one.checkpoints]
+    columns = [_column(own, answers.way, choice, category) for own in answers.checkpoints]
     names, clusters, _ = columns[0]
     if any(other[0] != names for other in columns):
         raise UserError(
-            f"{one.name}: its checkpoints answered other questions; evaluate all on the same data"
+            f"{answers.name}: its checkpoints answered other questions; evaluate all on the same "
+            "data"
         )
     if not names:
         return [], None
     average = np.mean([values for *_, values in columns], axis=0)
-    rng = generator(0, "cfmm_oracle", one.checkpoints[0].items.benchmark)
+    rng = generator(0, "cfmm_oracle", answers.checkpoints[0].items.benchmark)
     return [float(values.mean()) for *_, values in columns], cluster_bootstrap(
         average, clusters, rng
     )
@@ -191,8 +194,8 @@ def _column(
     return [names[row] for row in rows], [clusters[row] for row in rows], values[rows]
 
 
-def _phi(one: PromptAnswers) -> Entry:
-    found = compare_kinds([one.checkpoints])[0] if one.way == SEEN else None
+def _phi(answers: PromptAnswers) -> Entry:
+    found = compare_kinds([answers.checkpoints])[0] if answers.way == SEEN else None
     if found is None or found.phi is None:
         return Entry(DASH)
     return Entry(
@@ -203,8 +206,8 @@ def _phi(one: PromptAnswers) -> Entry:
     )
 
 
-def _phi_interval(found: CounterfactualDrop) -> str:
-    low, high = found.phi_low, found.phi_high
+def _phi_interval(drop: CounterfactualDrop) -> str:
+    low, high = drop.phi_low, drop.phi_high
     return "" if math.isnan(low) else f"[{low:+.3f}, {high:+.3f}]"
 
 
@@ -253,37 +256,37 @@ def illustrate(image: AskedImage, asked: Sequence[PromptAnswers]) -> DocumentIma
         shown += [one for one, _ in zip(fitting, range(1), strict=False)]
     told = []
     for question in shown:
-        said = "; ".join(_answer(f"{image.key}/{question.id}", one) for one in asked)
+        said = "; ".join(_answer(f"{image.key}/{question.id}", answers) for answers in asked)
         told.append(f"{question.text} {question.right}. {said}.")
     buffer = io.BytesIO()
     decode_image(image.image.read(), image.key).save(buffer, "PNG")
     return DocumentImage(" ".join(told), base64.b64encode(buffer.getvalue()).decode())
 
 
-def _answer(item: str, one: PromptAnswers) -> str:
-    own = one.checkpoints[0]
+def _answer(item: str, answers: PromptAnswers) -> str:
+    own = answers.checkpoints[0]
     names = own.texts(ITEM)
     chosen = own.texts("chosen")[names.index(item)] if item in names else ""
-    return f"{one.model}: {chosen or DASH}"
+    return f"{answers.model}: {chosen or DASH}"
 
 
-def _bars(one: PromptAnswers, categories: Mapping[str, str]) -> BarPlot:
+def _bars(answers: PromptAnswers, categories: Mapping[str, str]) -> BarPlot:
     """Return basic and counterfactual accuracies by category, the latter by the condition."""
     kinds = {BASICS: CHOICES["acc_b"], CHANGED: CHOICES[CHANGED], KEPT: CHOICES[KEPT]}
     groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
     for printed, category in categories.items():
-        bars = ((name, *_bootstrap(one, choice, category)) for name, choice in kinds.items())
+        bars = ((name, *_bootstrap(answers, choice, category)) for name, choice in kinds.items())
         groups[printed] = [_bar(name, found) for name, _, found in bars]
     return BarPlot(
-        f"{one.name}: right answers by category", "right answers (%)", groups, tuple(kinds),
+        f"{answers.name}: right answers by category", "right answers (%)", groups, tuple(kinds),
         note=BARS_NOTE,
     )  # fmt: skip
 
 
 def _bar(
-    name: str, found: MeanDifference | None
+    name: str, difference: MeanDifference | None
 ) -> tuple[str, float | None, float | None, float | None]:
-    if found is None:
+    if difference is None:
         return name, None, None, None
-    ends = (None, None) if math.isnan(found.low) else (found.low, found.high)
-    return (name, found.mean, *ends)
+    ends = (None, None) if math.isnan(difference.low) else (difference.low, difference.high)
+    return (name, difference.mean, *ends)

@@ -276,21 +276,21 @@ def measure_edits(pictures: Iterable[EditedPicture], judge: Judge) -> list[EditQ
 
 
 def _measure(kind: str, own: Sequence[EditedPicture], judge: Judge) -> EditQuality:
-    seen = judge.factors(np.stack([one.pixels.transpose(2, 0, 1) for one in own]))
+    seen = judge.factors(np.stack([picture.pixels.transpose(2, 0, 1) for picture in own]))
     right = np.array(
         [
             [getattr(saw, name) == getattr(one.wanted, name) for name in FACTORS]
             for saw, one in zip(seen, own, strict=True)
         ]
     )
-    factor = [one.factor for one in own]
+    factor = [picture.factor for picture in own]
     told = [(row, FACTORS.index(name)) for row, name in enumerate(factor) if name is not None]
     asked = np.zeros_like(right)
     for row, column in told:
         asked[row, column] = True
     others = ~asked
     others[:, FACTORS.index("subject")] = False
-    finite = [one.psnr for one in own if np.isfinite(one.psnr)]
+    finite = [picture.psnr for picture in own if np.isfinite(picture.psnr)]
     return EditQuality(
         kind=kind,
         n=len(own),
@@ -337,8 +337,10 @@ def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
             yield EditedPicture(kind, factor, after.factors, pixels, psnr)
 
 
-def _pixels(one: CounterfactualSet, member: Member) -> NDArray[np.uint8]:
-    return np.asarray(decode_image(one.images[member.image_name], f"set {one.key!r}"))
+def _pixels(counterfactual: CounterfactualSet, member: Member) -> NDArray[np.uint8]:
+    return np.asarray(
+        decode_image(counterfactual.images[member.image_name], f"set {counterfactual.key!r}")
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,9 +370,9 @@ class EditQualityTable(PaperTable):
         self.require(not lacking, *lacking)
         judge = load_judge(resolve(self.judge))
         rows = [
-            ((name, one.kind), one)
+            ((name, edit.kind), edit)
             for name, folder in there.items()
-            for one in measure_edits(read_pictures(folder, self.style), judge)
+            for edit in measure_edits(read_pictures(folder, self.style), judge)
         ]
         part = make_part(
             "Ours: pictures as a judge sees them",
@@ -386,17 +388,17 @@ class EditQualityTable(PaperTable):
         return self.document(*((part,) if rows else ()))
 
 
-def _psnr(one: EditQuality) -> Entry:
-    if np.isnan(one.psnr):
+def _psnr(quality: EditQuality) -> Entry:
+    if np.isnan(quality.psnr):
         return Entry(DASH)
-    return Entry(f"{one.psnr:.1f}", numbers={"value": one.psnr})
+    return Entry(f"{quality.psnr:.1f}", numbers={"value": quality.psnr})
 
 
 QUALITY: tuple[Column[EditQuality], ...] = (
-    text_column("n", lambda one: str(one.n)),
-    Column("Factor changed", lambda one: _share(one.changed, one.n)),
-    Column("Label kept", lambda one: _share(one.label, one.n)),
-    Column("Rest kept", lambda one: _share(one.rest, one.n)),
-    Column("All three", lambda one: _share(one.all, one.n)),
+    text_column("n", lambda quality: str(quality.n)),
+    Column("Factor changed", lambda quality: _share(quality.changed, quality.n)),
+    Column("Label kept", lambda quality: _share(quality.label, quality.n)),
+    Column("Rest kept", lambda quality: _share(quality.rest, quality.n)),
+    Column("All three", lambda quality: _share(quality.all, quality.n)),
     Column("PSNR (dB)", _psnr),
 )

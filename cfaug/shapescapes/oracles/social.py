@@ -80,7 +80,7 @@ def alarm_part(worlds: WorldRuns, sets: Sequence[str], shuffled: str, k: int | N
 
 
 def _placements(own: Sequence[WorldRun], sets: str, k: int | None) -> Alarms:
-    found = [one.find(sets, kind, k) for one in own for kind in SKEWED]
+    found = [run.find(sets, kind, k) for run in own for kind in SKEWED]
     ps = [one.placement.p for one in found if one is not None]
     return Alarms(sum(p <= LEVEL for p in ps), len(ps), LEVEL)
 
@@ -88,11 +88,11 @@ def _placements(own: Sequence[WorldRun], sets: str, k: int | None) -> Alarms:
 def _blind(own: Sequence[WorldRun], sets: str, k: int | None) -> Iterable[tuple[str, Alarms]]:
     """Yield the alarms for a reader of the page who does not know what was planted."""
     asked = [
-        (one.answers[sets], question)
-        for one in own
-        if sets in one.answers
+        (run.answers[sets], question)
+        for run in own
+        if sets in run.answers
         for kind in SKEWED
-        for question in [choose_question(one.answers[sets], kind, k)]
+        for question in [choose_question(run.answers[sets], kind, k)]
         if question is not None
     ]
 
@@ -127,8 +127,8 @@ def _alarms(
     )
 
 
-def _alarm_interval(one: Alarms) -> str:
-    low, high = wilson_interval(one.count, one.tests)
+def _alarm_interval(alarms: Alarms) -> str:
+    low, high = wilson_interval(alarms.count, alarms.tests)
     return f"{percent(low, 1)} to {percent(high, 1)}"
 
 
@@ -197,16 +197,16 @@ class PlantedSkewTable(PaperTable):
         self.require(worlds.kinds, f"answers of models trained in worlds of {self.experiments[0]}")
         if not worlds.kinds:
             return self.document()
-        sets = [name for name in self.sets if any(name in one.answers for one in worlds.runs)]
+        sets = [name for name in self.sets if any(name in run.answers for run in worlds.runs)]
         parts = [self._recovery(worlds, sets), self._order(worlds, sets)]
         alarms = alarm_part(worlds, sets, SHUFFLED, self.k)
         if alarms is not None:
             parts.append(alarms)
         curves = [self._curve(worlds, name, kind) for name in sets for kind in worlds.kinds]
-        return self.document(*parts, curves=[one for one in curves if one is not None])
+        return self.document(*parts, curves=[curve for curve in curves if curve is not None])
 
     def _found(self, own: Sequence[WorldRun], sets: str, kind: str) -> list[tuple[int, Found]]:
-        every = ((one.seed, one.find(sets, kind, self.k)) for one in own)
+        every = ((run.seed, run.find(sets, kind, self.k)) for run in own)
         return [(seed, found) for seed, found in every if found is not None]
 
     def _recovery(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
@@ -290,10 +290,10 @@ class PlantedSkewTable(PaperTable):
         )
 
 
-def _band(run: WorldRun, sets: str, found: Found) -> Band:
+def _band(run: WorldRun, sets: str, finding: Found) -> Band:
     """Return the chance band of the mean over this many subjects."""
-    chance = run.answers[sets].chance(found.question)
-    return chance_of_mean(chance[: len(found.planted)])
+    chance = run.answers[sets].chance(finding.question)
+    return chance_of_mean(chance[: len(finding.planted)])
 
 
 Worlds = Sequence[WorldRun]
@@ -318,18 +318,20 @@ ORDERED: Mapping[str, Measured] = {
 
 
 def _other_subjects(own: Sequence[Found]) -> Entry:
-    others = [one.max_skew_of_others for one in own]
+    others = [finding.max_skew_of_others for finding in own]
     return Entry(DASH) if np.isnan(others).any() else _mean(others)
 
 
 def _worlds_found(own: Sequence[Found]) -> Entry:
-    found = sum(one.placement.p <= LEVEL for one in own)
+    found = sum(finding.placement.p <= LEVEL for finding in own)
     numbers = {"value": found / len(own), "n": float(len(own))}
     return Entry(f"{found}/{len(own)}", numbers=numbers)
 
 
 def _labels_named(own: Sequence[Found]) -> Entry:
-    hits, planted = (sum(getattr(one.placement, n) for one in own) for n in ("hits", "planted"))
+    hits, planted = (
+        sum(getattr(finding.placement, n) for finding in own) for n in ("hits", "planted")
+    )
     numbers = {"value": hits / planted, "n": float(planted)}
     return Entry(f"{hits:g}/{planted}", numbers=numbers)
 

@@ -104,7 +104,7 @@ class WorldRun:
 def choose_question(answers: SkewItems, kind: str, k: int | None) -> RankingTask | None:
     """Return the question about the labels of a kind; ``None`` without answers."""
     labelling = "_".join(SKEWED[kind])
-    grids = dict.fromkeys(one.grid for one in answers.questions)
+    grids = dict.fromkeys(question.grid for question in answers.questions)
     found = (answers.choose(grid, labelling, k) for grid in grids)
     return next((one for one in found if one is not None), None)
 
@@ -163,19 +163,19 @@ class WorldRuns:
     @cached_property
     def nothing(self) -> list[WorldRun]:
         """Runs trained in worlds where nothing was planted."""
-        return [one for one in self.runs if one.trained and one.strength == 0]
+        return [run for run in self.runs if run.trained and run.strength == 0]
 
     @cached_property
     def before(self) -> list[WorldRun]:
         """Runs without training."""
-        return [one for one in self.runs if not one.trained]
+        return [run for run in self.runs if not run.trained]
 
     def planted(self, kind: str) -> dict[float, list[WorldRun]]:
         """Return {strength: trained runs} of a kind; at 0, the runs with the same seeds."""
         found: dict[float, list[WorldRun]] = {}
-        for one in self.runs:
-            if one.trained and one.kind == kind and one.strength > 0:
-                found.setdefault(one.strength, []).append(one)
+        for run in self.runs:
+            if run.trained and run.kind == kind and run.strength > 0:
+                found.setdefault(run.strength, []).append(run)
         seeds = {one.seed for own in found.values() for one in own}
         nothing = [one for one in self.nothing if one.seed in seeds]
         return {**({0.0: nothing} if nothing and found else {}), **dict(sorted(found.items()))}

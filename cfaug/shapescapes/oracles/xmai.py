@@ -168,11 +168,11 @@ def _bars(
 
 
 def _bar(
-    name: str, found: PairedTest | None
+    name: str, test: PairedTest | None
 ) -> tuple[str, float | None, float | None, float | None]:
-    if found is None:
+    if test is None:
         return name, None, None, None
-    mean = found.test.mean
+    mean = test.test.mean
     ends = (None, None) if math.isnan(mean.low) else (-mean.high, -mean.low)
     return (name, -mean.mean, *ends)
 
@@ -236,7 +236,7 @@ def against_reader(
         key = keys[row]
         seen = reader(before[row], scenes[key]), reader(after[row], scenes[key])
         own = [
-            float(np.mean([one.by_key(name, method)[key] for one in checkpoints]))
+            float(np.mean([checkpoint.by_key(name, method)[key] for checkpoint in checkpoints]))
             for name in ("mrr_original", "mrr")
         ]
         if seen[0] is not None and seen[1] is not None:
@@ -275,7 +275,7 @@ def reciprocal_ranks(photos: Sequence[Factors]) -> Callable[[str, Factors], floa
 
     @cache
     def expect(text: str) -> tuple[int, float]:
-        count = sum(text_truth(text, one) is True for one in photos)
+        count = sum(text_truth(text, photo) is True for photo in photos)
         return count, math.fsum(1 / rank for rank in range(1, count + 1)) / max(count, 1)
 
     def rank(text: str, own: Factors) -> float | None:
@@ -313,5 +313,5 @@ def _compared(
     return Column(name, lambda one: Entry(DASH) if one is None else cell(one), group)
 
 
-def _p(found: MeanDifference) -> Entry:
-    return Entry(DASH) if math.isnan(found.p) else Entry(p_text(found.p))
+def _p(difference: MeanDifference) -> Entry:
+    return Entry(DASH) if math.isnan(difference.p) else Entry(p_text(difference.p))

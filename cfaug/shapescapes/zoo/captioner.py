@@ -108,14 +108,14 @@ def scenes(seed: int, part: str, count: int, processes: int) -> tuple[Pixels, li
     from PIL import Image
 
     drawn = draw(seed, part, count, domains=DOMAINS, processes=processes)
-    images = (Image.fromarray(one.transpose(1, 2, 0)) for one in drawn.pixels)
+    images = (Image.fromarray(pixel.transpose(1, 2, 0)) for pixel in drawn.pixels)
     return np.stack([TRANSFORM(image) for image in images]), drawn.factors
 
 
 def tokenize(factors: list[Factors]) -> dict[str, Tensor]:
     """Return the tokens of pictures followed by their captions, and the captions' labels."""
     tokenizer = build_tokenizer()
-    texts = [f"{IMAGE * TOKENS} {describe(one)} {END}" for one in factors]
+    texts = [f"{IMAGE * TOKENS} {describe(factor)} {END}" for factor in factors]
     made = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
     labels = made["input_ids"].clone()
     labels[:, :TOKENS] = -100
@@ -135,7 +135,7 @@ def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
     pixels, factors = scenes(settings.seed, "captioner", settings.scenes, settings.processes)
     tokens = tokenize(factors)
     values = {
-        kind: torch.tensor([names.index(getattr(one, kind)) for one in factors])
+        kind: torch.tensor([names.index(getattr(factor, kind)) for factor in factors])
         for kind, names in FACTORS.items()
     }
     rng = generator(settings.seed, "zoo", "captioner", "order")

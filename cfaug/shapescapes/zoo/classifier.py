@@ -155,7 +155,7 @@ def edits(scenes: list[Scene], world: World, kind: str) -> Iterator[Scene]:
     """Yield each scene with one factor changed to another value, drawn uniformly."""
     for i, scene in enumerate(scenes):
         rng = world.stream(f"edits-{kind}", i)
-        others = [one for one in world.values[kind] if one != getattr(scene.factors, kind)]
+        others = [value for value in world.values[kind] if value != getattr(scene.factors, kind)]
         to = others[int(rng.integers(len(others)))]
         yield replace(scene, factors=edit_factors(scene.factors, kind, to))
 

@@ -71,7 +71,7 @@ def _draw(settings: DomainSettings, part: str, count: int) -> _LearntScenes:
     scenes = draw(
         settings.seed, f"clip-domains-{part}", count, domains=DOMAINS, processes=settings.processes
     )
-    images = (Image.fromarray(one.transpose(1, 2, 0)) for one in scenes.pixels)
+    images = (Image.fromarray(pixel.transpose(1, 2, 0)) for pixel in scenes.pixels)
     return _LearntScenes(np.stack([TRANSFORM(image) for image in images]), scenes.factors)
 
 
@@ -87,12 +87,12 @@ def load_start(name: str) -> VisionTextDualEncoderModel:
 def _say(step: int, factors: list[Factors], rng: np.random.Generator) -> list[str]:
     """Return a batch's captions: only the subject, all or most factors, or subject and domain."""
     if step % 3 == 0:
-        return [f"a {one.subject}" for one in factors]
+        return [f"a {factor.subject}" for factor in factors]
     if step % 3 == 1:
         drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.4) for _ in factors]
         return [caption(one, wording) for one, wording in zip(factors, drawn, strict=True)]
     plain = CaptionWording(1, colour=False, background=False)
-    return [caption(one, plain) for one in factors]
+    return [caption(factor, plain) for factor in factors]
 
 
 def train(settings: DomainSettings) -> VisionTextDualEncoderModel:

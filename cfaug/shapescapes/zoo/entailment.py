@@ -129,8 +129,8 @@ def _answer(entailer: Any, pixels: Tensor, texts: list[str]) -> Tensor:
     if isinstance(entailer, TowerEntailer):
         states = entailer.encode_images(pixels)
         return entailer.entail_encoded(states.repeat_interleave(ASKED, dim=0), texts)
-    found: Tensor = entailer.entail([""] * len(texts), texts, pixels.repeat_interleave(ASKED, 0))
-    return found
+    tensor: Tensor = entailer.entail([""] * len(texts), texts, pixels.repeat_interleave(ASKED, 0))
+    return tensor
 
 
 def evaluate(entailer: Any, drawings: AskedDrawings) -> dict[str, float]:

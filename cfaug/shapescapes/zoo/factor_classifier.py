@@ -74,7 +74,7 @@ class JudgeSettings:
     start: str = ""
 
     def __post_init__(self) -> None:
-        wrong = [one for one in self.domain_names if one not in DOMAINS]
+        wrong = [name for name in self.domain_names if name not in DOMAINS]
         if wrong:
             raise UserError(f"domains={self.domains}: choose from {', '.join(DOMAINS)}")
 

@@ -152,7 +152,7 @@ def evaluate(folder: Path, seed: int, pairs: int, part: str = HELD_OUT) -> dict[
     right: list[list[bool]] = []
     for start in range(0, len(images), ASKED_AT_ONCE):
         right += _ask(model, images[start : start + ASKED_AT_ONCE])
-    categories = np.array([one.category for one in images])
+    categories = np.array([image.category for image in images])
     found = _accuracies(right)
     metrics = {"n": float(len(images)), **{name: getattr(found, name) for name in SAID}}
     for category in CATEGORIES:
@@ -163,7 +163,9 @@ def evaluate(folder: Path, seed: int, pairs: int, part: str = HELD_OUT) -> dict[
 
 
 def _ask(model: Answerer, images: Sequence[AskedImage]) -> list[list[bool]]:
-    shown = [decode_image(one.image.read(), one.key) for one in images if one.image is not None]
+    shown = [
+        decode_image(image.image.read(), image.key) for image in images if image.image is not None
+    ]
     asked = [[Question(one.text, one.options) for one in own.questions] for own in images]
     return [
         [

@@ -106,8 +106,8 @@ def _jitter(
 
 def encode_batch(tower: Any, pixels: Tensor) -> Tensor:
     """Return a tower's features of each cell, in FastVLM's order: float (n, 9, width)."""
-    found: Tensor = tower(pixels).last_hidden_state
-    return found.flatten(2).transpose(1, 2)
+    tensor: Tensor = tower(pixels).last_hidden_state
+    return tensor.flatten(2).transpose(1, 2)
 
 
 def encode(tower: nn.Module, pixels: NDArray[np.uint8]) -> Tensor:
@@ -200,9 +200,11 @@ class LanguageLoss(nn.Module):
     def _contrast(self, hidden: Tensor, questions: Sequence[TokenizedQuestion]) -> Tensor:
         """Return the cross-entropy of the right option at the token where they first differ."""
         rows = torch.arange(len(questions))
-        before = torch.tensor([CELLS + one.prompt + one.place - 1 for one in questions])
+        before = torch.tensor(
+            [CELLS + question.prompt + question.place - 1 for question in questions]
+        )
         told = self.head(hidden[rows, before])
-        pair = torch.tensor([(one.right, one.wrong) for one in questions])
+        pair = torch.tensor([(question.right, question.wrong) for question in questions])
         return F.cross_entropy(told.gather(1, pair), torch.zeros(len(rows), dtype=torch.int64))
 
     def _align(self, cells: Tensor, things: Tensor) -> Tensor:
@@ -229,7 +231,7 @@ def _word_tokens(tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[int, Tens
 
 def _pad(questions: Sequence[TokenizedQuestion]) -> tuple[Tensor, Tensor]:
     """Return tokens, padded with 0 on the right, and targets, which are those of the answers."""
-    longest = max(len(one.ids) for one in questions)
+    longest = max(len(question.ids) for question in questions)
     ids = torch.zeros((len(questions), longest), dtype=torch.int64)
     wanted = torch.full_like(ids, IGNORED)
     for row, one in enumerate(questions):
@@ -317,7 +319,7 @@ def draw_pictures(seed: int, part: str, pairs: int, processes: int = 1) -> Pictu
         with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
             drawn = list(pool.map(_draw, *zip(*chunks, strict=True)))
     else:
-        drawn = [_draw(*one) for one in chunks]
+        drawn = [_draw(*chunk) for chunk in chunks]
     return Pictures(
         np.concatenate([one.pixels for one in drawn]),
         np.concatenate([one.things for one in drawn]),
@@ -326,10 +328,12 @@ def draw_pictures(seed: int, part: str, pairs: int, processes: int = 1) -> Pictu
 
 def _draw(seed: int, part: str, start: int, stop: int) -> Pictures:
     scenes = [gathering_of(one.extra[SCENE]) for one in draw_images(seed, part, start, stop)]
-    images = (Image.fromarray(render_gathering(one, DRAWN_SIZE, STYLES[STYLE])) for one in scenes)
+    images = (
+        Image.fromarray(render_gathering(scene, DRAWN_SIZE, STYLES[STYLE])) for scene in scenes
+    )
     return Pictures(
         np.stack([TRANSFORM(image) for image in images]),
-        np.stack([_cells(one) for one in scenes]),
+        np.stack([_cells(scene) for scene in scenes]),
     )
 
 
@@ -385,7 +389,7 @@ def tokenize_questions(
 def _tokenize(
     question: AskedQuestion, prompt: list[int], tokenizer: PreTrainedTokenizerFast
 ) -> TokenizedQuestion:
-    [other] = (one for one in question.options if one != question.right)
+    [other] = (option for option in question.options if option != question.right)
     right, wrong = (tokenizer(one)["input_ids"] for one in (question.right, other))
     place = next(at for at, (a, b) in enumerate(zip(right, wrong, strict=True)) if a != b)
     ids = [*prompt, *right, tokenizer.eos_token_id]

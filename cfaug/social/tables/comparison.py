@@ -90,7 +90,7 @@ class Compared:
     def says(self) -> str:
         """Return a sentence on the subjects that stand out, and their expected number by chance."""
         if len(self.standing) > 1:
-            counts = ", ".join(f"{len(one.corrected):,}" for one in self.standing)
+            counts = ", ".join(f"{len(subjects.corrected):,}" for subjects in self.standing)
             return f"{self.model.name}: {counts} subjects stand out, checkpoint by checkpoint."
         return f"{self.model.name}: {self.standing[0].say()}"
 
@@ -132,33 +132,36 @@ def gap_columns(paired: bool) -> list[Column[Compared]]:
     ]
 
 
-def _beyond_chance(one: Compared) -> Entry:
-    excess = one.values("max_skew_excess")
-    found = mean_over_subjects(excess, one.model.name, *map(str, one.question.by().values()))
-    return _change(found.mean, (found.low, found.high), len(excess))
+def _beyond_chance(comparison: Compared) -> Entry:
+    excess = comparison.values("max_skew_excess")
+    difference = mean_over_subjects(
+        excess, comparison.model.name, *map(str, comparison.question.by().values())
+    )
+    return _change(difference.mean, (difference.low, difference.high), len(excess))
 
 
-def _largest_gap(one: Compared) -> Entry:
-    gaps = one.values(RANK_GAP)
+def _largest_gap(comparison: Compared) -> Entry:
+    gaps = comparison.values(RANK_GAP)
     return Entry(_mean_places(gaps).text, numbers={"n": float(len(gaps))})
 
 
-def _significant_gaps(one: Compared) -> Entry:
+def _significant_gaps(comparison: Compared) -> Entry:
     corrected = [
-        own.values(one.question, "p_gap_holm", one.subject_type) for own in one.model.checkpoints
+        own.values(comparison.question, "p_gap_holm", comparison.subject_type)
+        for own in comparison.model.checkpoints
     ]
     return _count([sum(p <= ALPHA for p in own.values()) for own in corrected])
 
 
-def _paired_change(one: Compared) -> Entry:
-    if one.test is None:
+def _paired_change(comparison: Compared) -> Entry:
+    if comparison.test is None:
         return Entry(DASH)
-    change = one.test.arm - one.test.baseline
-    return _change(change, one.test.interval(NATS), one.test.items)
+    change = comparison.test.arm - comparison.test.baseline
+    return _change(change, comparison.test.interval(NATS), comparison.test.items)
 
 
-def _joint_interval(one: Compared) -> Entry:
-    joint = one.over_sets
+def _joint_interval(comparison: Compared) -> Entry:
+    joint = comparison.over_sets
     if joint is None or math.isnan(joint.p):
         return Entry(DASH)
     return Entry(
@@ -167,26 +170,26 @@ def _joint_interval(one: Compared) -> Entry:
     )
 
 
-def _against(one: Compared) -> Entry:
-    return Entry(DASH if one.test is None else p_text(one.test.p_two_sided))
+def _against(comparison: Compared) -> Entry:
+    return Entry(DASH if comparison.test is None else p_text(comparison.test.p_two_sided))
 
 
-def _against_holm(one: Compared) -> Entry:
-    if one.test is None:
+def _against_holm(comparison: Compared) -> Entry:
+    if comparison.test is None:
         return Entry(DASH)
-    return Entry(p_text(one.p_holm), bold=one.p_holm <= ALPHA)
+    return Entry(p_text(comparison.p_holm), bold=comparison.p_holm <= ALPHA)
 
 
-def _joint(one: Compared) -> Entry:
-    if one.over_sets is None or math.isnan(one.over_sets.p):
+def _joint(comparison: Compared) -> Entry:
+    if comparison.over_sets is None or math.isnan(comparison.over_sets.p):
         return Entry(DASH)
-    return Entry(p_text(one.over_sets.p))
+    return Entry(p_text(comparison.over_sets.p))
 
 
-def _joint_holm(one: Compared) -> Entry:
-    if one.over_sets is None or math.isnan(one.over_sets.p):
+def _joint_holm(comparison: Compared) -> Entry:
+    if comparison.over_sets is None or math.isnan(comparison.over_sets.p):
         return Entry(DASH)
-    return Entry(p_text(one.over_sets_holm), bold=one.over_sets_holm <= ALPHA)
+    return Entry(p_text(comparison.over_sets_holm), bold=comparison.over_sets_holm <= ALPHA)
 
 
 AGAINST, DRAWN = "against the first model", "subjects and sets drawn"
@@ -240,7 +243,7 @@ def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
     """
     if len(models) < 2:
         return []
-    lacking = [one for one in models if one.ranked is None]
+    lacking = [model for model in models if model.ranked is None]
     if not lacking:
         return [SUBJECTS_NOTE, SETS_NOTE]
     folder = lacking[0].checkpoints[0].items.folder
@@ -326,19 +329,19 @@ class ModelAnswers:
     @property
     def items(self) -> list[Items]:
         """The items of each checkpoint."""
-        return [one.items for one in self.checkpoints]
+        return [checkpoint.items for checkpoint in self.checkpoints]
 
     @cached_property
     def ranked(self) -> list[tuple[SkewItems, SkewRankings]] | None:
         """The checkpoints with their rankings; ``None`` if one has no saved rankings."""
-        found = [(one, read_rankings(one)) for one in self.checkpoints]
+        found = [(checkpoint, read_rankings(checkpoint)) for checkpoint in self.checkpoints]
         kept = [(one, rankings) for one, rankings in found if rankings is not None]
         return kept if len(kept) == len(found) else None
 
     @property
     def asked(self) -> frozenset[str]:
         """Hashes of its checkpoints' test data."""
-        return frozenset(one.items.data for one in self.checkpoints)
+        return frozenset(checkpoint.items.data for checkpoint in self.checkpoints)
 
     def choose(self, grid: str, labelling: str, k: int | None) -> RankingTask | None:
         """Return the question of a labelling, as ``SkewItems.choose`` does."""
@@ -348,13 +351,15 @@ class ModelAnswers:
         self, question: RankingTask, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
         """Return the mean over checkpoints by subject, for the subjects of all checkpoints."""
-        found = [one.values(question, metric, subject_type) for one in self.checkpoints]
+        found = [
+            checkpoint.values(question, metric, subject_type) for checkpoint in self.checkpoints
+        ]
         shared = [name for name in found[0] if all(name in own for own in found)]
         return {name: sum(own[name] for own in found) / len(found) for name in shared}
 
     def gaps(self, question: RankingTask, subject_type: str | None) -> dict[str, dict[str, float]]:
         """Return the mean over checkpoints of ranks within sets, by label and subject."""
-        found = [one.gaps(question, subject_type) for one in self.checkpoints]
+        found = [checkpoint.gaps(question, subject_type) for checkpoint in self.checkpoints]
         return {
             label: {
                 name: sum(one[label][name] for one in found) / len(found)
@@ -368,7 +373,7 @@ class ModelAnswers:
         self, question: RankingTask, subject_type: str | None
     ) -> list[SignificantSubjects]:
         """Return which subjects stand out, for each checkpoint."""
-        return [one.standing(question, subject_type) for one in self.checkpoints]
+        return [checkpoint.standing(question, subject_type) for checkpoint in self.checkpoints]
 
     def chance(self, question: RankingTask, subject_type: str | None) -> list[ChanceSkew]:
         """Return the distribution for a random ranking, for each subject."""
@@ -456,14 +461,14 @@ class GapsFigure(SkewTable):
         """Return one question per labelling, as ranks within sets do not depend on K."""
         found: dict[tuple[str, str], RankingTask] = {}
         for model in models:
-            for one in model.checkpoints[0].questions:
+            for question in model.checkpoints[0].questions:
                 wanted = (
-                    one.condition is None
+                    question.condition is None
                     if self.labellings is None
-                    else one.labelling in self.labellings
+                    else question.labelling in self.labellings
                 )
-                if wanted and self.grid in (None, one.grid):
-                    found.setdefault((one.grid, one.labelling), one)
+                if wanted and self.grid in (None, question.grid):
+                    found.setdefault((question.grid, question.labelling), question)
         return list(found.values())
 
     def _part(
@@ -503,14 +508,22 @@ class GapsFigure(SkewTable):
                        unit="places")  # fmt: skip
 
 
-def _ends(one: MeanDifference) -> tuple[float, float | None, float | None]:
-    return (one.mean, None, None) if np.isnan(one.low) else (one.mean, one.low, one.high)
+def _ends(difference: MeanDifference) -> tuple[float, float | None, float | None]:
+    return (
+        (difference.mean, None, None)
+        if np.isnan(difference.low)
+        else (difference.mean, difference.low, difference.high)
+    )
 
 
-def _cell(one: MeanDifference, p: float) -> Entry:
-    between = "" if np.isnan(one.low) else f"[{_signed(one.low)}, {_signed(one.high)}]"
-    return Entry(_signed(one.mean), bold=p <= ALPHA, small=between,
-                 numbers={"value": one.mean, "n": float(one.clusters)})  # fmt: skip
+def _cell(difference: MeanDifference, p: float) -> Entry:
+    between = (
+        ""
+        if np.isnan(difference.low)
+        else f"[{_signed(difference.low)}, {_signed(difference.high)}]"
+    )
+    return Entry(_signed(difference.mean), bold=p <= ALPHA, small=between,
+                 numbers={"value": difference.mean, "n": float(difference.clusters)})  # fmt: skip
 
 
 def _signed(value: float) -> str:

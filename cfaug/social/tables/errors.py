@@ -155,7 +155,7 @@ def _categories(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours
 
 def _examples(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
     examples = _read(file, lambda: from_json(list[ImageExample], record.extra[ILLUSTRATIONS]))
-    shown = [one for one in examples if one.category in CATEGORIES]
+    shown = [example for example in examples if example.category in CATEGORIES]
     rows = [((CATEGORIES[one.category], _caption(one), one.key), one) for one in shown]
     pictures = tuple(
         DocumentImage(f"{CATEGORIES[one.category]}. {_caption(one)} ({one.key})", one.png)
@@ -176,13 +176,13 @@ def _strata(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
         file, lambda: from_json(dict[str, dict[str, str]], record.extra[STRATA]["offered"])
     )
     tallies = _read(file, lambda: from_json(list[StratumCounts], record.extra[STRATA]["tallies"]))
-    lacking = next((one for one in tallies if table.by not in one.stratum), None)
+    lacking = next((tally for tally in tallies if table.by not in tally.stratum), None)
     if lacking is not None:
         raise UserError(
             f"table.by={table.by}: the captions of {file} do not ask for it, but for "
             f"{', '.join(lacking.stratum)}: choose one of these"
         )
-    values = list(dict.fromkeys(one.stratum[table.by] for one in tallies))
+    values = list(dict.fromkeys(tally.stratum[table.by] for tally in tallies))
 
     def share(value: str, answer: str) -> Entry:
         return _share(answer, offered[answer], (table.by, value), tallies)
@@ -201,7 +201,7 @@ def _share(
 ) -> Entry:
     """Return the share with an answer among the images that it fits and whose label is ``by``."""
     wanted = {*of.items(), by}
-    own = [one for one in tallies if wanted <= set(one.stratum.items())]
+    own = [tally for tally in tallies if wanted <= set(tally.stratum.items())]
     images = sum(one.images for one in own)
     if not images:
         return Entry(DASH)
@@ -332,10 +332,12 @@ class DetectorTable(ModelsTable):
 
     def _parts(self, model: str, answers: Sequence[Items]) -> tuple[Part, Part]:
         """Return a model's scores, averaged over its checkpoints, and its confusion matrix."""
-        matrices = [_confusion(one) for one in answers]
+        matrices = [_confusion(answer) for answer in answers]
         values = list(dict.fromkeys(value for names, _ in matrices for value in names))
         scores = [dict(zip(names, class_scores(m), strict=True)) for names, m in matrices]
-        rows = [((value,), [one[value] for one in scores if value in one]) for value in values]
+        rows = [
+            ((value,), [score[value] for score in scores if value in score]) for value in values
+        ]
         left_out = sum(one is not None for one in np.asarray(answers[0].columns["left_out"]))
         total = len(answers[0])
         note = (

@@ -114,16 +114,20 @@ class DistributionFigure(SkewTable):
             f"Ours: {_title(own[0])}",
             ("Model",),
             skew_columns(paired),
-            [((one.model.name,), one) for one in own],
-            [one.says() for one in own],
+            [((comparison.model.name,), comparison) for comparison in own],
+            [comparison.says() for comparison in own],
         )
 
     def _boxes(self, own: Sequence[Compared]) -> BoxPlot:
         rows, chance = {}, {}
-        for one in own:
-            name = one.model.name
-            rows[name] = one.model.values(one.question, "max_skew", one.subject_type)
-            chance[name] = chance_band(one.model.chance(one.question, one.subject_type))
+        for comparison in own:
+            name = comparison.model.name
+            rows[name] = comparison.model.values(
+                comparison.question, "max_skew", comparison.subject_type
+            )
+            chance[name] = chance_band(
+                comparison.model.chance(comparison.question, comparison.subject_type)
+            )
         title = _title(own[0])
         axis = f"MaxSkew@{own[0].question.k}, nats"
         note = f"Box: quartiles over subjects; red: the largest; green: the smallest. {BAND}"
@@ -135,19 +139,22 @@ class DistributionFigure(SkewTable):
             return None
         asked: dict[RankingTask, None] = {}
         for model in models:
-            for one in model.checkpoints[0].questions:
-                if self.grid in (None, one.grid) and one.labelling.startswith(
+            for question in model.checkpoints[0].questions:
+                if self.grid in (None, question.grid) and question.labelling.startswith(
                     f"{self.conditional}="
                 ):
-                    chosen = model.choose(one.grid, one.labelling, self.conditional_k)
+                    chosen = model.choose(question.grid, question.labelling, self.conditional_k)
                     asked |= {} if chosen is None else {chosen: None}
         return _bars(models, list(asked), self.subject_type) if asked else None
 
 
-def _title(one: Compared) -> str:
-    subjects = len(one.model.values(one.question, "max_skew", one.subject_type))
-    kind = one.subject_type or "subject"
-    return f"MaxSkew@{one.question.k} over {subjects:,} {kind}s, {one.question.labelling}"
+def _title(comparison: Compared) -> str:
+    subjects = len(
+        comparison.model.values(comparison.question, "max_skew", comparison.subject_type)
+    )
+    kind = comparison.subject_type or "subject"
+    task = comparison.question
+    return f"MaxSkew@{task.k} over {subjects:,} {kind}s, {task.labelling}"
 
 
 def _bars(
@@ -240,7 +247,7 @@ class SkewModelsTable(SkewTable):
         models = self.read(runs)
         asked = self._asked(models)
         self.require(asked, "answers of models to benchmark=skew")
-        found = compare_models(models, [(one, self.subject_type) for one in asked])
+        found = compare_models(models, [(task, self.subject_type) for task in asked])
         grids = dict.fromkeys(one.question.grid for one in found)
         parts = [self._part(grid, found, paired=len(models) > 1) for grid in grids]
         parts += self._gap_parts(models, asked)
@@ -251,14 +258,14 @@ class SkewModelsTable(SkewTable):
     def _asked(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
         found: dict[RankingTask, None] = {}
         for model in models:
-            for one in model.checkpoints[0].questions:
-                wanted = self.conditional or one.condition is None
-                if wanted and self.grid in (None, one.grid):
-                    found[one] = None
+            for question in model.checkpoints[0].questions:
+                wanted = self.conditional or question.condition is None
+                if wanted and self.grid in (None, question.grid):
+                    found[question] = None
         return list(found)
 
-    def _part(self, grid: str, found: Sequence[Compared], paired: bool) -> Part:
-        own = [one for one in found if one.question.grid == grid]
+    def _part(self, grid: str, comparisons: Sequence[Compared], paired: bool) -> Part:
+        own = [comparison for comparison in comparisons if comparison.question.grid == grid]
         return make_part(
             f"Ours: {grid}",
             ("Labels", "K", "Model"),
@@ -271,7 +278,7 @@ class SkewModelsTable(SkewTable):
         self, models: Sequence[ModelAnswers], asked: Sequence[RankingTask]
     ) -> list[Part]:
         """Return a table for each grid of ranks within sets, which do not depend on K."""
-        once = {(one.grid, one.labelling): one for one in reversed(asked)}
+        once = {(task.grid, task.labelling): task for task in reversed(asked)}
         questions = [(one, self.subject_type) for one in reversed(once.values())]
         found = compare_models(models, questions, RANK_GAP)
         paired = len(models) > 1
@@ -292,9 +299,9 @@ class SkewModelsTable(SkewTable):
     def _curves(self, grid: str, models: Sequence[ModelAnswers]) -> list[Curve]:
         """Return MaxSkew by K, beside chance, for each labelling with several K."""
         asked: dict[str, dict[RankingTask, None]] = {}
-        for one in self._asked(models):
-            if one.grid == grid:
-                asked.setdefault(one.labelling, {})[one] = None
+        for task in self._asked(models):
+            if task.grid == grid:
+                asked.setdefault(task.labelling, {})[task] = None
         curves = []
         for labelling, questions in asked.items():
             if len(questions) < 2:
@@ -374,10 +381,10 @@ class ProportionsFigure(SkewTable):
         if self.labellings is not None:
             return list(self.labellings)
         every = [
-            one.labelling
+            question.labelling
             for model in models
-            for one in model.checkpoints[0].questions
-            if one.grid == self.grid and one.condition is None
+            for question in model.checkpoints[0].questions
+            if question.grid == self.grid and question.condition is None
         ]
         return list(dict.fromkeys(every))
 
@@ -387,9 +394,9 @@ class ProportionsFigure(SkewTable):
         found = {}
         for model in models:
             own = [
-                one.retrieved(row)
-                for one in model.checkpoints
-                for row in [self._row(one, question)]
+                checkpoint.retrieved(row)
+                for checkpoint in model.checkpoints
+                for row in [self._row(checkpoint, question)]
                 if row is not None
             ]
             if own:
@@ -410,7 +417,7 @@ class ProportionsFigure(SkewTable):
 
     def _part(self, question: RankingTask, found: dict[str, list[Retrieved]]) -> Part:
         def share(own: Sequence[Retrieved], label: str) -> Entry:
-            return _mean_entry([one.share(label) for one in own])
+            return _mean_entry([retrieved.share(label) for retrieved in own])
 
         def by_chance(label: str) -> Entry:
             low, share, high = _band(found, label)

@@ -67,7 +67,7 @@ class VisoGenderTable(ModelsTable):
     def _retrieval(self, model: str, answers: Sequence[Items]) -> Part:
         """Return a row of means over occupations, each first over checkpoints."""
         wanted = {"context": self.context, "asked": self.asked}
-        ks = sorted({int(k) for one in answers for k in one.columns["k"]})
+        ks = sorted({int(k) for answer in answers for k in answer.columns["k"]})
         metrics = (("Bias", "bias", ""), ("MaxSkew", "max_skew", "max_skew_chance"))
         columns = [
             Column(f"{title}@{k}", partial(_mean, {**wanted, "k": str(k)}, metric, chance))
@@ -114,7 +114,7 @@ def _by_gender(items: Items, wanted: Mapping[str, str]) -> tuple[float, float] |
 
 
 def _accuracy(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
-    pairs = [pair for one in answers if (pair := _by_gender(one, wanted)) is not None]
+    pairs = [pair for answer in answers if (pair := _by_gender(answer, wanted)) is not None]
     if not pairs:
         return Entry(DASH)
     means = summarise([sum(pair) / 2 for pair in pairs])
@@ -122,7 +122,7 @@ def _accuracy(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
 
 
 def _gap(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
-    pairs = [pair for one in answers if (pair := _by_gender(one, wanted)) is not None]
+    pairs = [pair for answer in answers if (pair := _by_gender(answer, wanted)) is not None]
     if not pairs:
         return Entry(DASH)
     his, her = (float(np.mean(own)) for own in zip(*pairs, strict=True))

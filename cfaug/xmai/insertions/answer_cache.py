@@ -54,7 +54,7 @@ class AnswerCache:
             answer: a function that asks the model the questions at some places, and returns a JSON
                 value for each.
         """
-        keys = [sha256_text(json.dumps(one)) for one in questions]
+        keys = [sha256_text(json.dumps(question)) for question in questions]
         known = self._known if self._folder is not None else {}
         first: dict[str, int] = {}
         for place, key in enumerate(keys):

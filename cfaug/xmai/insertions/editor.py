@@ -137,13 +137,13 @@ class AttributeInsertion:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal of two texts, or none, for each example's first text, in order."""
-        found = [one for some in self._chunks(examples) for one in self._edit(some)]
+        editeds = [edited for some in self._chunks(examples) for edited in self._edit(some)]
         for cache in self._caches:
             cache.write()
         self._weigher.forget()
         if len(examples) > 1:  # a single example has the words in its details
-            say_blocked(found)
-        return found
+            say_blocked(editeds)
+        return editeds
 
     def describe(self) -> dict[str, str]:
         """Return the parts, the weights and the choices, for the card."""
@@ -232,9 +232,9 @@ class AttributeInsertion:
     def _best(self, candidates: Sequence[ScoredGuess]) -> ScoredGuess | None:
         """Return the candidate with the highest score, or the first of equal ones, or ``None``."""
         scores = score_candidates(
-            [one.guess.probability for one in candidates],
-            [one.similarity for one in candidates if one.similarity is not None],
-            [one.distance for one in candidates if one.distance is not None],
+            [candidate.guess.probability for candidate in candidates],
+            [candidate.similarity for candidate in candidates if candidate.similarity is not None],
+            [candidate.distance for candidate in candidates if candidate.distance is not None],
             self._weights,
             self.normalise,
         )
@@ -265,7 +265,7 @@ class AttributeInsertion:
     def _caches(self) -> list[AnswerCache]:
         """The cache of each model's answers."""
         words = [one for one in (self._similarity, self._weigher.similarity) if one is not None]
-        every = [self._guesser.cache, self._weigher.cache, *(one.cache for one in words)]
+        every = [self._guesser.cache, self._weigher.cache, *(word.cache for word in words)]
         return list({id(one): one for one in every}.values())
 
     @cached_property

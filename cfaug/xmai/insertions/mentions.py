@@ -76,7 +76,10 @@ class MentionFinder:
         rows = sorted({*compare, *(move if self.tagger is not None else ())})
         tagged = dict(zip(rows, self._tag([texts[row] for row in rows]), strict=True))
         if compare:
-            labels = [list(dict.fromkeys(one.label for one in detections[row])) for row in compare]
+            labels = [
+                list(dict.fromkeys(detection.label for detection in detections[row]))
+                for row in compare
+            ]
             nouns = [_nouns(tagged[row], found[row]) for row in compare]
             self._learn(nouns, labels)
             for row, candidates, names in zip(compare, nouns, labels, strict=True):
@@ -91,7 +94,7 @@ class MentionFinder:
             return []
         assert self.tagger is not None
         sentences = [split(text) for text in texts]
-        tags = self.tagger.tag([one.words for one in sentences])
+        tags = self.tagger.tag([sentence.words for sentence in sentences])
         return list(zip(sentences, tags, strict=True))
 
     def _learn(self, nouns: Sequence[Sequence[Mention]], labels: Sequence[Sequence[str]]) -> None:
@@ -128,15 +131,15 @@ class MentionFinder:
 def _nouns(tagged: tuple[Sentence, Sequence[str]], taken: Sequence[Mention]) -> list[Mention]:
     """Return the distinct nouns that may mention an object, at their first places."""
     sentence, tags = tagged
-    seen = {one.noun.lower() for one in taken}
-    found = []
+    seen = {mention.noun.lower() for mention in taken}
+    mentions = []
     for word, span, tag in zip(sentence.words, sentence.spans, tags, strict=True):
         is_word = word.replace("-", "").isalpha()
         if tag.startswith(TAGS["noun"]) and is_word and _free(span, taken):
             if word.lower() not in seen:
-                found.append(Mention(*span, word, "", ()))
+                mentions.append(Mention(*span, word, "", ()))
             seen.add(word.lower())
-    return found
+    return mentions
 
 
 def _match(text: str, labels: Sequence[str]) -> tuple[Mention, ...]:
@@ -147,14 +150,14 @@ def _match(text: str, labels: Sequence[str]) -> tuple[Mention, ...]:
     numbers: dict[str, list[int]] = {}
     for i, label in enumerate(labels):
         numbers.setdefault(label.lower(), []).append(i)
-    found: list[Mention] = []
+    mentions: list[Mention] = []
     for label in sorted(numbers, key=lambda one: -len(one.split())):
         for match in _pattern(label).finditer(text):
-            if _free(match.span(), found):
+            if _free(match.span(), mentions):
                 own = tuple(numbers[label])
-                found.append(Mention(*match.span(), match.group(), labels[own[0]], own))
+                mentions.append(Mention(*match.span(), match.group(), labels[own[0]], own))
                 break
-    return tuple(sorted(found, key=lambda one: one.start))
+    return tuple(sorted(mentions, key=lambda one: one.start))
 
 
 @lru_cache(maxsize=10_000)
@@ -181,7 +184,7 @@ def _before_compounds(
 
 
 def _free(span: tuple[int, int], taken: Iterable[Mention]) -> bool:
-    return all(span[1] <= one.start or one.end <= span[0] for one in taken)
+    return all(span[1] <= mention.start or mention.end <= span[0] for mention in taken)
 
 
 # The similarity of words: cosines of their embeddings; each word is embedded once.

@@ -60,9 +60,9 @@ class Ablation(PairTable):
         found = []
         for method in self.named(checkpoints).values():
             sources = checkpoints[0].sources(method)
-            settings = [read_settings(one, self.settings) for one in sources]
+            settings = [read_settings(source, self.settings) for source in sources]
             first = settings[0]
-            if first is not None and all(one == first for one in settings):
+            if first is not None and all(setting == first for setting in settings):
                 found.append((first, method))
         return sorted(found, key=lambda one: [*one[0].values()])
 
@@ -147,7 +147,7 @@ class AblationTable(Ablation):
         cells = [Column(one.name, partial(cell, one), one.group) for one in measured]
         if times:
             cells.append(Column("Time (s) ↓", lambda row: self._time(row[0], times)))
-        machines = ", ".join(dict.fromkeys(one.machine for one in times))
+        machines = ", ".join(dict.fromkeys(time.machine for time in times))
         return make_part(
             f"Ours: {model}",
             [*map(_letter, self.shown)],
@@ -161,14 +161,14 @@ class AblationTable(Ablation):
 
     def _time(self, settings: Setting, times: Sequence[Timing]) -> Entry:
         """Return the seconds in the file's row with these settings."""
-        for one in times:
-            own = {name: one.settings.get(name) for name in settings}
-            if one.method == self.timed and all(
+        for time in times:
+            own = {name: time.settings.get(name) for name in settings}
+            if time.method == self.timed and all(
                 own[name] is not None and _number(value) == own[name]
                 for name, value in settings.items()
             ):
-                numbers = {"value": one.seconds, "n": float(one.captions)}
-                return Entry(f"{one.seconds:.{DIGITS}f}", numbers=numbers)
+                numbers = {"value": time.seconds, "n": float(time.captions)}
+                return Entry(f"{time.seconds:.{DIGITS}f}", numbers=numbers)
         return Entry(DASH)
 
 
@@ -223,7 +223,7 @@ class AblationFigure(Ablation):
     ) -> list[Curve]:
         series = {name: self._line(name, checkpoints) for name in self.vary}
         lines = {name: own for name, own in series.items() if len(own) > 1}
-        found = []
+        curves = []
         for column in known_columns(columns, {title: checkpoints}) if lines else ():
             header = " ".join((column.group, column.title)).strip()
             if self.metrics is not None and header not in self.metrics:
@@ -234,8 +234,8 @@ class AblationFigure(Ablation):
                 }
                 for name, own in lines.items()
             }
-            found.append(Curve(f"{title}: {header}", self.x_title, header, points, unit=""))
-        return found
+            curves.append(Curve(f"{title}: {header}", self.x_title, header, points, unit=""))
+        return curves
 
     def _line(self, name: str, checkpoints: Checkpoints) -> dict[float, str]:
         """Return {value of a setting: method}, with every other setting at its default."""

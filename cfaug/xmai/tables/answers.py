@@ -65,7 +65,11 @@ class MeasureColumn:
 
     def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
         """Return the mean over a method's texts; for several checkpoints their mean and spread."""
-        found = [self.values(one, method) for one in checkpoints if one.has(self.metric)]
+        found = [
+            self.values(checkpoint, method)
+            for checkpoint in checkpoints
+            if checkpoint.has(self.metric)
+        ]
         return mean_entry([list(own.values()) for own in found if own])
 
     def measure_original(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Entry:
@@ -73,10 +77,10 @@ class MeasureColumn:
         if not self.original:
             return Entry(DASH)
         found = []
-        for one in checkpoints:
+        for checkpoint in checkpoints:
             own: dict[str, float] = {}
-            for method in methods if one.has(self.original) else ():
-                own |= one.by_key(self.original, method)
+            for method in methods if checkpoint.has(self.original) else ():
+                own |= checkpoint.by_key(self.original, method)
             found.append(list(own.values()))
         return mean_entry([own for own in found if own])
 
@@ -200,10 +204,10 @@ class PairTable(ModelsTable):
             checkpoints: the answers of the model's checkpoints.
         """
         named = self.named(checkpoints)
-        cells = [one.column(checkpoints, [*named.values()]) for one in columns]
+        cells = [column.column(checkpoints, [*named.values()]) for column in columns]
         rows = [((ORIGINAL,), None), *(((printed,), method) for printed, method in named.items())]
         part = make_part(f"Ours: {model}", ("Method",), cells, rows, [OURS_NOTE])
-        return mark_best_two(part, [one.better for one in columns], [0])
+        return mark_best_two(part, [column.better for column in columns], [0])
 
     def nothing(self, found: object) -> Document | None:
         """Refuse a table without data; a partial one has only the paper's numbers.
@@ -294,15 +298,15 @@ def read_timings(file: str | Path) -> list[Timing]:
         raise UserError(
             f"{file} is missing: write it with `python benchmarks/insertion.py --out FOLDER`"
         )
-    found: list[Timing] = []
+    timings: list[Timing] = []
     for where, record in list_records(path):
         one = _timing(record, where)
-        if any((own.method, own.settings) == (one.method, one.settings) for own in found):
+        if any((own.method, own.settings) == (one.method, one.settings) for own in timings):
             raise UserError(f"{where}: the time of {one.method!r} is duplicated; remove one line")
-        found.append(one)
-    if not found:
+        timings.append(one)
+    if not timings:
         raise UserError(f"{file} has no rows: write it again with `python benchmarks/insertion.py`")
-    return found
+    return timings
 
 
 def _timing(record: Mapping[str, Any], where: str) -> Timing:

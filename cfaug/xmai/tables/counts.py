@@ -122,10 +122,10 @@ def _mean_sd(value: Sequence[float]) -> Entry:
     return Entry(f"{mean:.{DIGITS}f}", f"{sd:.{DIGITS}f}", numbers={"value": mean, "sd": sd})
 
 
-def _words(one: OverlapItems, method: str) -> Entry:
-    values = np.array(list(one.by_key("inserted_words", method).values()))
-    found = _mean_sd((float(values.mean()), float(values.std())))
-    return replace(found, numbers={**found.numbers, "n": float(len(values))})
+def _words(items: OverlapItems, method: str) -> Entry:
+    values = np.array(list(items.by_key("inserted_words", method).values()))
+    entry = _mean_sd((float(values.mean()), float(values.std())))
+    return replace(entry, numbers={**entry.numbers, "n": float(len(values))})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +149,8 @@ class ModifiedTable(CountTable):
         return self.lay_out(found, counts, note)
 
 
-def _changed(metric: str, one: OverlapItems, method: str) -> Entry:
-    values = one.by_key(metric, method).values()
+def _changed(metric: str, items: OverlapItems, method: str) -> Entry:
+    values = items.by_key(metric, method).values()
     return _count(int(sum(values)), len(values))
 
 
@@ -192,7 +192,7 @@ class TimingFigure(PaperTable):
         self.require(self.timings, "table.timings={DATA: timing.csv}")
         theirs = self.printed("What", "what", lambda _, value: _seconds(value))
         found = {
-            data: {one.method: one for one in read_timings(file) if not one.settings}
+            data: {timing.method: timing for timing in read_timings(file) if not timing.settings}
             for data, file in (self.timings or {}).items()
         }
         if not found:
@@ -243,10 +243,12 @@ def _bars(found: Mapping[str, Mapping[str, Timing]], named: Mapping[str, str]) -
     )  # fmt: skip
 
 
-def _time(one: Timing | None) -> Entry:
-    if one is None:
+def _time(timing: Timing | None) -> Entry:
+    if timing is None:
         return Entry(DASH)
-    return Entry(f"{one.seconds:.3g}", numbers={"value": one.seconds, "n": float(one.captions)})
+    return Entry(
+        f"{timing.seconds:.3g}", numbers={"value": timing.seconds, "n": float(timing.captions)}
+    )
 
 
 def _seconds(value: float | None) -> Entry:
@@ -364,34 +366,38 @@ class Quality(NamedTuple):
     alpha: Entry
 
 
-def _difference(one: Quality) -> Entry:
-    found = one.found
+def _difference(quality: Quality) -> Entry:
+    found = quality.found
     small = f"[{found.low:+.2f}, {found.high:+.2f}]" if found.p == found.p else ""
     return Entry(f"{found.difference:+.2f}", small=small, numbers={"value": found.difference})
 
 
-def _t(one: Quality) -> str:
-    return f"{one.found.t:.3f}" if one.found.p == one.found.p else DASH
+def _t(quality: Quality) -> str:
+    return f"{quality.found.t:.3f}" if quality.found.p == quality.found.p else DASH
 
 
 def _summary(score: Score) -> SeedSummary:
     return SeedSummary(score.mean, score.sd, score.images)
 
 
-def _mean(one: SeedSummary) -> Entry:
-    known = one.sd == one.sd
-    numbers = {"value": one.mean, "n": float(one.n), **({"sd": one.sd} if known else {})}
-    return Entry(f"{one.mean:.2f}", f"{one.sd:.2f}" * known, numbers=numbers)
+def _mean(summary: SeedSummary) -> Entry:
+    known = summary.sd == summary.sd
+    numbers = {
+        "value": summary.mean,
+        "n": float(summary.n),
+        **({"sd": summary.sd} if known else {}),
+    }
+    return Entry(f"{summary.mean:.2f}", f"{summary.sd:.2f}" * known, numbers=numbers)
 
 
 QUALITY: tuple[Column[Quality], ...] = (
-    Column("original", lambda one: _mean(one.original)),
-    Column("changed", lambda one: _mean(one.changed)),
+    Column("original", lambda quality: _mean(quality.original)),
+    Column("changed", lambda quality: _mean(quality.changed)),
     Column("difference [90 %]", _difference),
     text_column("t", _t),
-    text_column("p, different", lambda one: p_text(one.found.p_different)),
-    text_column("p, equivalent", lambda one: p_text(one.found.p)),
-    Column("alpha", lambda one: one.alpha),
+    text_column("p, different", lambda quality: p_text(quality.found.p_different)),
+    text_column("p, equivalent", lambda quality: p_text(quality.found.p)),
+    Column("alpha", lambda quality: quality.alpha),
 )
 
 

@@ -66,8 +66,10 @@ def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[E
     """
     first, found = checkpoints[0], []
     columns = ("mrr_original", "mrr")
-    every = {one.method: one for one in compare_changes(checkpoints, *columns)}
-    kept = {one.method: one for one in compare_changes(checkpoints, *columns, kept_only=True)}
+    every = {change.method: change for change in compare_changes(checkpoints, *columns)}
+    kept = {
+        change.method: change for change in compare_changes(checkpoints, *columns, kept_only=True)
+    }
     for method in first.methods:
         settings = read_settings(first.sources(method)[0], keys)
         if settings is not None and method in every:
@@ -95,7 +97,7 @@ def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) ->
     Args:
         effects: the effects of the combinations of settings.
     """
-    rows = [(tuple(f"{value:g}" for value in one.settings), one) for one in effects]
+    rows = [(tuple(f"{value:g}" for value in effect.settings), effect) for effect in effects]
     return make_part(title, names, EFFECT_COLUMNS, rows)
 
 
@@ -196,13 +198,13 @@ def bootstrap_photos(
     return cluster_bootstrap(values, clusters, generator(0, "xmai-oracle", name))
 
 
-def _scores(one: TextPairItems, method: str) -> dict[str, Mapping[str, float]]:
+def _scores(items: TextPairItems, method: str) -> dict[str, Mapping[str, float]]:
     """Return the oracle's scores of a model's sets."""
     every: dict[str, Mapping[str, float]] = {}
-    for source in one.sources(method):
+    for source in items.sources(method):
         every |= read_scores(Path(source))
-    keys = one.texts("key")
-    asked = [keys[row] for row in one.rows(method).tolist()]
+    keys = items.texts("key")
+    asked = [keys[row] for row in items.rows(method).tolist()]
     return {key: every[key] for key in asked if key in every}
 
 
@@ -222,12 +224,12 @@ def interval_entry(found: MeanDifference | None, *, sign: bool = False) -> Entry
 
 
 EFFECT_COLUMNS: tuple[Column[Effect], ...] = (
-    text_column("texts", lambda one: f"{one.all_texts.keys:,}"),
-    Column("inserted words true", lambda one: interval_entry(one.words)),
-    Column("texts kept true", lambda one: interval_entry(one.kept)),
-    Column("change of MRR", lambda one: change_entry(one.all_texts, -1), ALL_TEXTS),
-    Column("Holm", lambda one: holm_entry(one.all_texts), ALL_TEXTS),
-    Column("texts kept", lambda one: keys_entry(one.kept_texts), TRUE_TEXTS),
-    Column("change of MRR", lambda one: change_entry(one.kept_texts, -1), TRUE_TEXTS),
-    Column("Holm", lambda one: holm_entry(one.kept_texts), TRUE_TEXTS),
+    text_column("texts", lambda effect: f"{effect.all_texts.keys:,}"),
+    Column("inserted words true", lambda effect: interval_entry(effect.words)),
+    Column("texts kept true", lambda effect: interval_entry(effect.kept)),
+    Column("change of MRR", lambda effect: change_entry(effect.all_texts, -1), ALL_TEXTS),
+    Column("Holm", lambda effect: holm_entry(effect.all_texts), ALL_TEXTS),
+    Column("texts kept", lambda effect: keys_entry(effect.kept_texts), TRUE_TEXTS),
+    Column("change of MRR", lambda effect: change_entry(effect.kept_texts, -1), TRUE_TEXTS),
+    Column("Holm", lambda effect: holm_entry(effect.kept_texts), TRUE_TEXTS),
 )

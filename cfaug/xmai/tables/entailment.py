@@ -69,24 +69,28 @@ class ScoreColumn(MeasureColumn):
 
     def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
         """Return the score of a method's hypotheses, or for several checkpoints mean and spread."""
-        return self._entry([_entailed(one).matrix(method, before=False) for one in checkpoints])
+        return self._entry(
+            [_entailed(checkpoint).matrix(method, before=False) for checkpoint in checkpoints]
+        )
 
     def measure_original(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Entry:
         """Return the score of the original hypotheses, from the first method.
 
         All methods have the same original hypotheses.
         """
-        return self._entry([_entailed(one).matrix(methods[0], before=True) for one in checkpoints])
+        return self._entry(
+            [_entailed(checkpoint).matrix(methods[0], before=True) for checkpoint in checkpoints]
+        )
 
     def _entry(self, matrices: Sequence[np.ndarray]) -> Entry:
-        values = [float(getattr(macro_scores(one), self.score)) for one in matrices]
+        values = [float(getattr(macro_scores(matrice), self.score)) for matrice in matrices]
         return number_entry(values, int(matrices[0].sum()))
 
 
-def _entailed(one: TextPairItems) -> EntailmentItems:
-    if not isinstance(one, EntailmentItems):
-        raise TypeError(f"{one.model}: not the items of benchmark=entailment")
-    return one
+def _entailed(items: TextPairItems) -> EntailmentItems:
+    if not isinstance(items, EntailmentItems):
+        raise TypeError(f"{items.model}: not the items of benchmark=entailment")
+    return items
 
 
 SCORES = tuple(
@@ -155,7 +159,7 @@ class EntailmentTable(PairTable):
         columns = known_columns(RELEVANCE, {model: likeness}) if likeness and there else []
         cells = [
             *(one.column(checkpoints, [*named.values()]) for one in SCORES),
-            *(one.column(likeness, [*there]) for one in columns),
+            *(column.column(likeness, [*there]) for column in columns),
         ]
         rows = [((ORIGINAL,), None), *(((printed,), method) for printed, method in named.items())]
         part = make_part(f"Ours: {model}", ("Method",), cells, rows, [OURS_NOTE])
@@ -245,7 +249,7 @@ def change_part(
         columns: the items' columns with the values of the original and of the changed text.
     """
     every = _by_method(compare_changes(checkpoints, *columns, [*methods.values()]))
-    is_judged = any("label_kept" in one.items.columns for one in checkpoints)
+    is_judged = any("label_kept" in checkpoint.items.columns for checkpoint in checkpoints)
     kept = (
         _by_method(compare_changes(checkpoints, *columns, [*methods.values()], kept_only=True))
         if is_judged
@@ -303,16 +307,16 @@ def methods_part(
         return None
     others = {printed: name for printed, name in methods.items() if printed != first}
     found = {
-        one.other: one
-        for one in compare_methods(checkpoints, column, methods[first], [*others.values()])
+        method.other: method
+        for method in compare_methods(checkpoints, column, methods[first], [*others.values()])
     }
     several = len(checkpoints) > 1
     columns: list[Column[PairedTest]] = [
         Column("texts of both", _texts_of_both),
-        Column("first", lambda one: value_entry(one.test.before)),
-        Column("other", lambda one: value_entry(one.test.after)),
-        Column("difference", lambda one: change_entry(one, 1)),
-        text_column("p", lambda one: p_text(one.p)),
+        Column("first", lambda test: value_entry(test.test.before)),
+        Column("other", lambda test: value_entry(test.test.after)),
+        Column("difference", lambda test: change_entry(test, 1)),
+        text_column("p", lambda test: p_text(test.p)),
         Column("Holm", holm_entry),
     ]
     if several:
@@ -328,12 +332,12 @@ def methods_part(
     return make_part(title, ("Methods",), columns, rows, [METHODS_NOTE])
 
 
-def _texts_of_both(one: PairedTest) -> Entry:
-    return Entry(f"{one.keys:,}", small=f"{one.left_out:,} of one only" if one.left_out else "")
+def _texts_of_both(test: PairedTest) -> Entry:
+    return Entry(f"{test.keys:,}", small=f"{test.left_out:,} of one only" if test.left_out else "")
 
 
-def _by_method(found: Sequence[PairedTest]) -> dict[str, PairedTest]:
-    return {one.method: one for one in found}
+def _by_method(tests: Sequence[PairedTest]) -> dict[str, PairedTest]:
+    return {test.method: test for test in tests}
 
 
 def keys_entry(one: PairedTest | None) -> Entry:
@@ -378,23 +382,23 @@ def holm_entry(one: PairedTest | None) -> Entry:
     return Entry(DASH) if one is None else Entry(p_text(one.p_holm), bold=one.is_significant)
 
 
-def _over_seeds(one: PairedTest, sign: int) -> Entry:
-    found = one.over_seeds
+def _over_seeds(test: PairedTest, sign: int) -> Entry:
+    found = test.over_seeds
     if found is None:
         return Entry(DASH)
     spread = f"{found.sd:.{DIGITS}f}"
     return Entry(signed(sign * found.mean), spread, numbers={"n": float(found.n)})
 
 
-def _p_over_seeds(one: PairedTest) -> Entry:
-    return Entry(DASH if one.over_seeds is None else p_text(one.p_seeds))
+def _p_over_seeds(test: PairedTest) -> Entry:
+    return Entry(DASH if test.over_seeds is None else p_text(test.p_seeds))
 
 
-def _share_kept(method: str, one: TextPairItems) -> Entry:
+def _share_kept(method: str, items: TextPairItems) -> Entry:
     """Return the share of the judged texts whose right answer was kept."""
-    if "label_kept" not in one.items.columns:
+    if "label_kept" not in items.items.columns:
         return Entry(DASH)
-    found = [one.label_kept[row] for row in one.rows(method).tolist()]
+    found = [items.label_kept[row] for row in items.rows(method).tolist()]
     judged = found.count(KEPT) + found.count(CHANGED)
     if not judged:
         return Entry(DASH)

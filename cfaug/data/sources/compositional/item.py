@@ -91,7 +91,7 @@ class Item:
     def repeats(self) -> bool:
         """Whether two of its captions are equal, so that there is no choice."""
         return len(set(self.texts)) < len(self.texts) or any(
-            one in self.texts for one in self.negatives
+            negative in self.texts for negative in self.negatives
         )
 
 

@@ -183,7 +183,7 @@ def missing_error(path: Path, missing: Sequence[str], count: int, form: ItemForm
     """
     looked = [
         path,
-        *(path / one for one in form.folders),
+        *(path / folder for folder in form.folders),
         *(path.parent / one for one in form.beside),
     ]
     return UserError(
@@ -257,7 +257,7 @@ class PhotoFinder:
         homes = (path, *(folder for folder in near if folder.is_dir()), *roots)
         inside = (*IMAGE_FOLDERS, *form.folders)
         folders = (home / name for home in homes for name in inside)
-        self._folders = [str(one) for one in dict.fromkeys(folders) if one.is_dir()]
+        self._folders = [str(fromkey) for fromkey in dict.fromkeys(folders) if fromkey.is_dir()]
         self._path, self._roots = path, tuple(roots)
         self._files: dict[tuple[str, ...], Path] = {}
         self._checked: dict[Path, tuple[int, Digest]] = {}

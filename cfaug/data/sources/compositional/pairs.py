@@ -107,7 +107,9 @@ def _with_ending(photo: ItemPhoto) -> ItemPhoto:
     if not photo.names or photo.names[0].lower().endswith(IMAGES):
         return photo
     endings = (".png", ".jpg", ".jpeg", ".webp")
-    return replace(photo, names=(*(f"{photo.names[0]}{one}" for one in endings), *photo.names))
+    return replace(
+        photo, names=(*(f"{photo.names[0]}{ending}" for ending in endings), *photo.names)
+    )
 
 
 def _why_hard(file: Path) -> dict[str, list[str]]:

@@ -48,16 +48,16 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
         raise _unknown(source, tables)
     table, form = fitting[0]
     errors = ErrorCollector()
-    found = form.read(table.read(form.folders), errors)
+    images = form.read(table.read(form.folders), errors)
     errors.report()
-    if not found:
+    if not images:
         raise UserError(f"{source} holds no question")
     seen: set[str] = set()
-    for one in found:
+    for one in images:
         if one.key in seen:
             raise UserError(f"{source}: the id {one.key!r} is duplicated")
         seen.add(one.key)
-    return found
+    return images
 
 
 def _form_of(table: SetTable) -> QuestionForm | None:

@@ -44,10 +44,10 @@ def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedIma
     every = list(rows)
     said = {str(row.fields[name]).strip() for row in every for name in ("answer", "new answer")}
     numbers = tuple(sorted((one for one in said if one.isdecimal()), key=int))
-    found = []
+    images = []
     for number, row in enumerate(every):
         with errors.collect():
-            found.append(
+            images.append(
                 AskedImage(
                     key=f"{number:06d}",
                     group=row.text("img_path"),
@@ -59,7 +59,7 @@ def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedIma
                     ),
                 )
             )
-    return found
+    return images
 
 
 def _c_vqa_question(
@@ -144,7 +144,7 @@ def _read_vismin(row: SetRow) -> Iterator[AskedImage]:
                 f"B. ...', not {asked!r:.80}"
             )
         right = row.text(f"text_{i}")
-        plain = [one.strip().rstrip(".").lower() for one in found.groups()]
+        plain = [group.strip().rstrip(".").lower() for group in found.groups()]
         wanted = right.rstrip(".").lower()
         answer = plain.index(wanted) if wanted in plain else NO_OPTION
         extra = {"answer": right, "group": name, "question": i, "image": i}

@@ -111,7 +111,7 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
         return [_parquet_table(path, split_files(path))]
     if not path.is_dir():
         raise UserError(f"there is no file or folder {path}")
-    lists = [one for one in visible_files(path.iterdir()) if one.suffix.lower() in LISTS]
+    lists = [file for file in visible_files(path.iterdir()) if file.suffix.lower() in LISTS]
     return [_list_table(one, roots) for one in lists if one.is_file()]
 
 

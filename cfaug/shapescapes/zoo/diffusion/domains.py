@@ -187,7 +187,7 @@ def evaluate(pipeline: StableDiffusionPipeline, seed: int, count: int) -> dict[s
         true = draw(seed, "held-out", max(1, count // len(DOMAINS)), domains=(domain,)).pixels
         metrics[f"psnr_{domain}_db"] = psnr(reconstruct(pipeline.vae, true), true)
     factors = [scene_at(seed, "faithfulness", i, DOMAINS).factors for i in range(count)]
-    shown = generate(pipeline, [describe(one) for one in factors], seed)
+    shown = generate(pipeline, [describe(factor) for factor in factors], seed)
     found = load_judge(DOMAIN_WEIGHTS).factors(shown)
     pairs = list(zip(found, factors, strict=True))
     right = {
@@ -197,7 +197,7 @@ def evaluate(pipeline: StableDiffusionPipeline, seed: int, count: int) -> dict[s
     every = np.logical_and.reduce(list(right.values()))
     metrics["faithful_all"] = float(every.mean())
     for domain in DOMAINS:
-        rows = np.array([one.domain == domain for one in factors])
+        rows = np.array([factor.domain == domain for factor in factors])
         if rows.any():
             metrics[f"faithful_all_{domain}"] = float(every[rows].mean())
     return metrics

@@ -53,8 +53,8 @@ def to_unit(pixels: Pixels) -> Tensor:
 def to_pixels(images: Tensor) -> Pixels:
     """Round images in [-1, 1] to uint8."""
     rounded = ((images.float().clamp(-1, 1) + 1) * 127.5).round()
-    found: Pixels = rounded.byte().numpy()
-    return found
+    pixels: Pixels = rounded.byte().numpy()
+    return pixels
 
 
 def one_cycle(step: int, steps: int, warmup: int) -> float:

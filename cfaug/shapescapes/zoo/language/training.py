@@ -249,7 +249,7 @@ def _optimise(
     """Train on a stream of batches, one for each step."""
     model.train()
     given = iter(stream)
-    rates = {one.name: getattr(settings, one.name) for one in fields(Rates)}
+    rates = {field.name: getattr(settings, field.name) for field in fields(Rates)}
     fit(model, lambda _: loss(model, next(given)), FittingSettings(steps=steps, **rates), what)
 
 

@@ -104,7 +104,7 @@ def train_base(settings: PerturberSettings, tokenizer: PreTrainedTokenizerFast) 
     def loss(_: int) -> Tensor:
         return _next_words(model, tokenizer, [next(stream) for _ in range(settings.batch_size)])
 
-    rates = {one.name: getattr(settings, one.name) for one in fields(Rates)}
+    rates = {field.name: getattr(settings, field.name) for field in fields(Rates)}
     fit(model, loss, FittingSettings(steps=settings.base_steps, **rates), "lists of captions")
     return model.eval()
 

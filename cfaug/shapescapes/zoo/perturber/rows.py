@@ -34,7 +34,7 @@ from cfaug.shapescapes.zoo.command import read as read_settings
 
 Scene = tuple[str, str | None, str | None]
 """Subject, colour and place; a caption may leave out the latter two."""
-PROMPTS = tuple(one for one in read_prompts("plain") if one.name in VALUES)
+PROMPTS = tuple(prompt for prompt in read_prompts("plain") if prompt.name in VALUES)
 """All prompts except that of objects, since the world has none."""
 
 
@@ -75,13 +75,13 @@ def draw_answers(settings: RowSettings) -> list[EditAnswer]:
         raise UserError(f"captions={settings.captions}: there are {len(texts)} to draw from")
     rng = generator(settings.seed, "zoo", "perturber", "rows")
     drawn = [texts[i] for i in rng.permutation(len(texts))[: settings.captions]]
-    found = []
+    answers = []
     for text in drawn:
         for request, edits in _vary(text, settings):
             kept = [edit for edit in edits if scene_of(edit) in allowed][: settings.variations]
             if kept:
-                found.append(EditAnswer(text, request.prompt.name, tuple(kept)))
-    return found
+                answers.append(EditAnswer(text, request.prompt.name, tuple(kept)))
+    return answers
 
 
 def _vary(text: str, settings: RowSettings) -> Iterator[tuple[VariationRequest, tuple[str, ...]]]:
@@ -102,7 +102,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"{file} exists already: remove it or choose another out=FILE.jsonl")
     answers = draw_answers(settings)
     write_rows(file, answers)
-    edits = sum(len(one.edits) for one in answers)
+    edits = sum(len(answer.edits) for answer in answers)
     print(f"{file}: {edits:,} edits of {settings.captions:,} captions in {len(answers):,} answers")
     return 0
 
