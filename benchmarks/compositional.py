@@ -60,7 +60,7 @@ class Laid:
 def captions() -> list[str]:
     """Return distinct captions in words that the tiny model knows."""
     from cfaug.core.rng import generator
-    from cfaug.shapescapes.vocabulary import (
+    from cfaug.shapescapes.settings import (
         COLOURS,
         PLACES,
         SUBJECTS,

@@ -115,8 +115,8 @@ class Bench:
     """Both ways over the same weights."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from cfaug.imaging.cross_attention import CrossAttention
-        from cfaug.imaging.null_text import NullText
+        from cfaug.imaging.attention import CrossAttention
+        from cfaug.imaging.inversion import NullText
         from cfaug.imaging.photo_editing import InvertAndEdit
 
         self.args = args
@@ -144,9 +144,8 @@ class Bench:
         return DiffusionWeights(self.args.weights, **options)
 
     def _draw(self, seed: int) -> Photo:
-        from cfaug.shapescapes.domains import STYLES
-        from cfaug.shapescapes.scene import Scene, render
-        from cfaug.shapescapes.vocabulary import Factors
+        from cfaug.shapescapes.drawing import Scene, render
+        from cfaug.shapescapes.settings import STYLES, Factors
 
         buffer = io.BytesIO()
         scene = Scene(Factors("ball", "red", "beach"), seed)
@@ -182,7 +181,7 @@ class Bench:
         """Return prompt-to-prompt's control: refinement, with doubled weight for edited words."""
         import torch
 
-        from cfaug.imaging.cross_attention import CrossAttention, refine_alignment, tokenize
+        from cfaug.imaging.attention import CrossAttention, refine_alignment, tokenize
 
         loaded = self.paper.loaded
         base, edited = (tokenize(loaded.tokenizer, text) for text in TEXTS)

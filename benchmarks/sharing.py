@@ -27,10 +27,17 @@ from scipy import ndimage
 
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import Draw, Example, ImageJob, Proposal
-from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.oracle import edit_factors
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, CaptionWording, Factors, caption
+from cfaug.shapescapes.settings import (
+    COLOURS,
+    PLACES,
+    STYLES,
+    SUBJECTS,
+    CaptionWording,
+    Factors,
+    caption,
+)
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 SIZE = 64
@@ -212,7 +219,7 @@ def measure(arm: Arm, pairs: Sequence[Pair], where: set[tuple[str, str]]) -> Row
     import torch
 
     from cfaug.imaging.clip import ClipScorer
-    from cfaug.imaging.cosines import direction
+    from cfaug.imaging.select import direction
     from cfaug.models.specs import HFClip
     from cfaug.shapescapes.zoo.factor_classifier import load_judge
 

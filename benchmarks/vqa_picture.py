@@ -31,7 +31,7 @@ class PictureSettings:
         out: the PNG to write.
         seed: the seed of the world.
         first: the first pair of the part ``test``, a multiple of 6; it and the next five are shown.
-        styles: the names of ``cfaug.shapescapes.domains.STYLES``, joined by "+".
+        styles: the names of ``cfaug.shapescapes.settings.STYLES``, joined by "+".
     """
 
     out: str

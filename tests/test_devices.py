@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.core.devices import available_devices, check_accelerator, check_device, choose_device
 from cfaug.core.errors import UserError
+from cfaug.core.processes import available_devices, check_accelerator, check_device, choose_device
 
 
 @pytest.mark.parametrize(

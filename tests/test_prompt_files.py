@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.core.prompt_files import MOST_BYTES, find_prompt_file, read_keys
+from cfaug.core.files import MOST_BYTES, find_prompt_file, read_keys
 
 
 def test_a_shipped_prompt_is_found_by_its_name():

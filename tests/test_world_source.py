@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.core.world_source import is_questions, is_world, questions_part, world_part
+from cfaug.core.weights import is_questions, is_world, questions_part, world_part
 
 
 @pytest.mark.parametrize("part", ["ood", "ood@photo", "real_test"])

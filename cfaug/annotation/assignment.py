@@ -18,8 +18,8 @@ from annotated_types import Interval
 from cfaug.annotation.findings import ReportSection
 from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.annotation.record import picture_example
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, name_some, say
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import derive, generator
 from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.data.mixture.records import decimal, half_up

@@ -18,8 +18,8 @@ from cfaug.annotation.forms import (
     read_two_texts,
 )
 from cfaug.annotation.question import AnnotationQuestion, ImageItem
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import derive
 from cfaug.data.index import Index
 from cfaug.report.page import p_text

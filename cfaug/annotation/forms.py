@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from cfaug.annotation.question import ImageItem, check_field
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import ReadWith
 from cfaug.core.rng import derive
 from cfaug.core.validation import Positive, check_fields
 from cfaug.data.index import Index
-from cfaug.data.index.examples import pair_rows
+from cfaug.data.index.index import pair_rows
 
 Kind = Literal["scale", "check", "text"]
 Value = int | bool | str

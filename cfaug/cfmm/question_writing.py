@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cfaug.cfmm.question_checks import DUPLICATED, check_question
-from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.core.files import require_regular
 from cfaug.core.pixels import decode_image
+from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import Answerer
 from cfaug.core.questions import (
     CATEGORY,

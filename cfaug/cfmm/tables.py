@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from cfaug.cfmm.composition import derived_part, text_part
 from cfaug.cfmm.question_items import ACCURACIES, BLIND, PRIOR, SEEN, QuestionItems
-from cfaug.cfmm.question_tests import (
+from cfaug.cfmm.question_page import (
     ALPHA,
     Checkpoints,
     CounterfactualDrop,
@@ -19,7 +19,7 @@ from cfaug.cfmm.question_tests import (
     compare_kinds,
     compare_models,
 )
-from cfaug.core.read_with import ReadWith
+from cfaug.core.binding import ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.arm_table import mark_best_two
 from cfaug.report.document import Column, Document, Entry, Part, make_part, rules_of, text_column

@@ -36,11 +36,11 @@ from cfaug.cfmm.vqa_prompting import (
     leave_out_too,
     read_demonstrations,
 )
+from cfaug.core.binding import LEARNT, TRAINED, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import Answerer
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
-from cfaug.core.read_with import LEARNT, TRAINED, ReadWith
 from cfaug.core.types import Evaluation
 from cfaug.core.validation import Count, Positive, Seed, check_fields
 from cfaug.editing.edit_prompts import OPTIONS, read_wording

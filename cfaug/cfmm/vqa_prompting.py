@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.cfmm.question_items import QuestionRow, Reply, rank_reply
 from cfaug.core.errors import UserError
-from cfaug.core.files import require_regular
+from cfaug.core.files import read_yaml, require_regular
 from cfaug.core.pixels import content_digest, decode_image
-from cfaug.core.prompt_files import read_yaml
 from cfaug.core.questions import Answered, Demonstration, Question
 from cfaug.core.rng import generator
 from cfaug.editing.edit_prompts import OPTIONS, Wording, fill

@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from cfaug.compositional.blind_language import BlindLanguage, IdentifiedLanguageModel
 from cfaug.compositional.caption_scores import (
+    BlindLanguage,
     CaptionScorer,
+    IdentifiedLanguageModel,
     ScoredItems,
     read_caption_question,
     scorer_of,
 )
 from cfaug.compositional.items import CATEGORY, ItemSource, check_tags, only, parts_by, read_tags
+from cfaug.core.binding import MODEL, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Answerer, Matcher
-from cfaug.core.read_with import MODEL, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Better, ColumnValues, Evaluation, Outcome
 from cfaug.core.validation import Positive
 from cfaug.data.index import Index

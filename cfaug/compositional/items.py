@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from cfaug.core.binding import FOLDER, ReadWith
 from cfaug.core.errors import UserError, say, say_once
-from cfaug.core.read_with import FOLDER, ReadWith
 from cfaug.core.types import CLUSTER, ITEM
-from cfaug.core.world_source import is_world
+from cfaug.core.weights import is_world
 from cfaug.data.sources import find_reader, item_list
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
 from cfaug.data.sources.compositional.item import CATEGORY, RELEASED

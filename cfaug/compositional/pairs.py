@@ -21,10 +21,10 @@ from cfaug.compositional.items import (
     read_tag,
     read_tags,
 )
+from cfaug.core.binding import MODEL, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Answerer, Matcher
-from cfaug.core.read_with import MODEL, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, ColumnValues, Evaluation, Outcome
 from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_pairs, paired_rows
 from cfaug.stats.choices import pair_hits, winoground_hits

@@ -1,4 +1,4 @@
-"""Check the keys and types of composed settings against the signatures that will receive them."""
+"""Check composed settings against the signatures that receive them, and against what reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, is_typeddict
 
 from cfaug.core.errors import UserError
-from cfaug.core.installation import explain_missing
+from cfaug.core.processes import explain_missing
 from cfaug.core.validation import (
     accepts,
     alternatives_of,
@@ -24,6 +24,7 @@ from cfaug.core.validation import (
     plain_of,
     write_value,
 )
+from cfaug.core.weights import is_questions, is_world
 
 HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
 """Keys of a node that are not arguments of its target."""
@@ -323,3 +324,151 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
 
 
 Config = dict[str, Any]
+
+
+# Settings that a class reads only beside others, as the class itself declares.
+#
+# A class names them in ``read_with``::
+#
+#     read_with: ClassVar[ReadWith] = {
+#         "order_seed": {"option_order": ("shuffled",)},
+#         "max_new_tokens": {"protocol": ("write",)},
+#     }
+#
+# A condition may also be about what is evaluated, which is not a setting of the class: ``MODEL``,
+# ``TRAINED``, ``WORLD`` and ``LEARNT``. Where that is not known yet, such a condition holds.
+#
+# ``cfaug.run.unread`` refuses such a setting on the command line where nothing reads it, and
+# ``--help`` lists the conditions.
+
+GIVEN = "given"
+"""The condition that a setting has any value but null, false, 0 and an empty text or list."""
+FOLDER = "FOLDER"
+"""The condition that a setting names data other than a part of the embedded world."""
+MODEL, TRAINED, WORLD, LEARNT = "@model", "@trained", "@world", "@learnt"
+"""Conditions about what is evaluated: the name of the protocol by which the model is asked, whether
+it is a finished run, whether its data are in the embedded world, and whether it learnt from
+``captions``, ``hypotheses`` or ``questions``."""
+Condition = Mapping[str, Sequence[Any] | str]
+"""{setting of the same class: its values, or ``GIVEN`` or ``FOLDER``}; all have to hold."""
+ReadWith = Mapping[str, Condition | Sequence[Condition]]
+"""{setting: the condition under which it is read, or several of which one has to hold}.
+
+A class that never reads a setting, such as an inherited one, or ``part.setting`` of one of its
+parts, declares it with no condition: ``[]``."""
+
+
+def declared_by(target: Callable[..., Any]) -> dict[str, Sequence[Condition]]:
+    """Return {setting: the conditions of which one has to hold} of a class and its bases."""
+    bases = reversed(target.__mro__) if isinstance(target, type) else ()
+    every: dict[str, Any] = {}
+    for base in bases:
+        every |= vars(base).get("read_with", {})
+    return {name: [one] if isinstance(one, Mapping) else one for name, one in every.items()}
+
+
+def find_unread(
+    target: Callable[..., Any], node: Mapping[str, Any], tested: Mapping[str, Any] | None = None
+) -> dict[str, Sequence[Condition]]:
+    """Return {setting that the class does not read: the conditions of which one has to hold}.
+
+    Args:
+        node: its settings; those that are missing have their defaults.
+        tested: {``MODEL``, ``TRAINED``, ...: what is known of the model to evaluate}.
+
+    >>> class Questions:
+    ...     read_with = {"seed": {"order": ("shuffled", "reversed")}}
+    ...     def __init__(self, order="given", seed=0): pass
+    >>> find_unread(Questions, {"seed": 3})
+    {'seed': [{'order': ('shuffled', 'reversed')}]}
+    >>> find_unread(Questions, {"seed": 3, "order": "shuffled"})
+    {}
+    """
+    declared = declared_by(target)
+    if not declared:
+        return {}
+    usual = {
+        name: one.default
+        for name, one in inspect.signature(target).parameters.items()
+        if one.default is not inspect.Parameter.empty
+    }
+    values = {**usual, **node, **(tested or {})}
+    return {
+        name: conditions
+        for name, conditions in declared.items()
+        if not any(holds(condition, values) for condition in conditions)
+    }
+
+
+def holds(condition: Condition, values: Mapping[str, Any]) -> bool:
+    """Say whether a condition holds for the settings of a class; missing ones count as null.
+
+    >>> holds({"kinds": ("synonym",)}, {"kinds": ["frame", "synonym"]})  # of a list one value
+    True
+    """
+    return all(_fits(name, wanted, values) for name, wanted in condition.items())
+
+
+def _fits(name: str, wanted: Sequence[Any] | str, values: Mapping[str, Any]) -> bool:
+    if name.startswith("@") and name not in values:
+        return True
+    value = values.get(name)
+    if wanted == GIVEN:
+        return bool(value)
+    return _names_folder(value) if wanted == FOLDER else _has(value, wanted)
+
+
+def _names_folder(value: Any) -> bool:
+    if isinstance(value, str):
+        return not (is_world(value) or is_questions(value))
+    inside = value.values() if isinstance(value, Mapping) else value or ()
+    return any(_names_folder(one) for one in inside)
+
+
+def _has(value: Any, wanted: Sequence[Any]) -> bool:
+    if isinstance(value, list | tuple):
+        return any(one in wanted for one in value)
+    return value in wanted
+
+
+def describe_conditions(conditions: Sequence[Condition], prefix: str = "") -> str:
+    """Return conditions as they are typed.
+
+    Args:
+        prefix: the node of the settings, with its dot.
+
+    >>> describe_conditions([{"protocol": ("write",), "rationale": GIVEN}], "benchmark.")
+    'benchmark.protocol=write and benchmark.rationale=...'
+    >>> describe_conditions([{"data": FOLDER, TRAINED: (True,)}, {MODEL: ("Answerer",)}])
+    'data=FOLDER and finished runs (name=..., arm=..., runs=...), or a model that provides Answerer'
+    """
+    if not conditions:
+        return "no setting of this part"
+    return ", or ".join(
+        " and ".join(_describe(name, wanted, prefix) for name, wanted in condition.items())
+        for condition in conditions
+    )
+
+
+def _describe(name: str, wanted: Sequence[Any] | str, prefix: str) -> str:
+    if name == MODEL:
+        return f"a model that provides {' or '.join(wanted)}"
+    if name in _TESTED:
+        return " or ".join(_TESTED[name][value] for value in wanted)
+    if wanted in (GIVEN, FOLDER):
+        return f"{prefix}{name}={'...' if wanted == GIVEN else FOLDER}"
+    return " or ".join(f"{prefix}{name}={write_value(value)}" for value in wanted)
+
+
+_TESTED: Mapping[str, Mapping[Any, str]] = {
+    TRAINED: {True: "finished runs (name=..., arm=..., runs=...)"},
+    WORLD: {
+        True: "data in the embedded world (data=shapescapes)",
+        False: "data outside the embedded world (data=folder)",
+    },
+    LEARNT: {
+        "captions": "runs that learnt from captions",
+        "hypotheses": "runs that learnt from labelled hypotheses",
+        "questions": "runs that learnt from questions",
+    },
+}

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, hidden ones left out, and caches."""
+"""Files: written whole or not at all, hidden ones left out, caches, and prompt files."""
 
 from __future__ import annotations
 
@@ -10,22 +10,15 @@ import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from cfaug.core.errors import UserError
+import yaml
 
-# Writing a file, or a folder, whole or not at all; every such write goes through here.
-#
-# Some writers need something else. Rows are appended to ``results.jsonl`` under a lock, and to
-# ``metrics.csv`` by the one process of a run: existing rows are never written again, and a torn
-# last line is mended by the next append (``report/results.py``, ``train/loggers.py``). The Hub's
-# Parquet files, in a folder that was empty, are renamed once their number is known, since it is
-# part of their names (``data/exporters/hub.py``). Earlier results and an edited card are renamed
-# aside (``run/extending.py``, ``run/run_folder.py``). Files of a folder that does not have its
-# final name yet are written plainly: the folder appears whole.
+from cfaug.core.errors import UserError
 
 READ_AT_ONCE = 2**22
 REPOSITORY = re.compile(r"(models|datasets|spaces)--.+")
@@ -299,12 +292,6 @@ def visible_files(files: Iterable[Path]) -> list[Path]:
     return sorted(file for file in files if not is_hidden(file.name))
 
 
-# Cache files: each has its checksum in its name and is never changed.
-#
-# So processes can share a folder of them without locks: any file may be deleted at any time. A
-# damaged file is deleted, and its content is computed again.
-
-
 def write_kept(folder: Path, name: str, suffix: str, content: bytes) -> Path:
     """Write a file atomically; its folder is created if missing.
 
@@ -407,3 +394,61 @@ class KeptRecords:
             if line:
                 one = json.loads(line)
                 self._known[one["key"]] = one["found"]
+
+
+# Prompt files: shipped ones by name, and the user's own YAML files.
+
+MOST_BYTES = 2**20
+"""The largest size of a file of prompts or demonstrations."""
+
+
+def find_prompt_file(
+    name: str, shipped: Sequence[str], folder: str, setting: str, holds: str
+) -> Path:
+    """Return a shipped prompt file by its name, or the user's own by its path.
+
+    Args:
+        name: one of ``shipped``, or the path of a file.
+        shipped: the names of the files in ``folder``.
+        folder: the folder of the shipped files within the package.
+        setting: the setting that gives the name, for the error.
+        holds: the required content of the user's own file, for the error.
+    """
+    if name in shipped:
+        return Path(str(files("cfaug"))) / folder / f"{name}.yaml"
+    file = Path(name).expanduser()
+    if not file.is_file():
+        raise UserError(
+            f"{setting}={name}: there is no such file; choose {', '.join(shipped)}, or a YAML file "
+            f"with {holds}"
+        )
+    return file
+
+
+def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
+    """Return the mapping that a YAML file holds.
+
+    Args:
+        file: a YAML file of at most ``MOST_BYTES``.
+        wanted: the required keys; no others are allowed.
+    """
+    found = read_yaml(file)
+    if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
+        raise UserError(f"{file} should have the keys {', '.join(wanted)}, and no other")
+    return found
+
+
+def read_yaml(file: Path) -> Any:
+    """Return the content of a YAML file of at most ``MOST_BYTES``.
+
+    Args:
+        file: a regular file.
+    """
+    try:
+        if (size := require_regular(file).stat().st_size) > MOST_BYTES:
+            raise UserError(f"{file} has {size:,} bytes; at most {MOST_BYTES:,} are read")
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{file} is not YAML: {error}") from error
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error

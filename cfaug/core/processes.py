@@ -1,9 +1,10 @@
-"""Processes of one machine: signals that ask them to stop, locks on files, ranks, threads."""
+"""The machine: processes, signals and locks, its devices, and where cfaug is installed."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,21 +12,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Means, Positive, check
 
-# The reactions of processes to signals that ask them to stop.
-#
-# SIGTERM, which schedulers send, ends a command as Ctrl-C does (``interruptible``). Training
-# records both and finishes its step first (``StopRequest``); a data worker continues until its
-# parent ends it (``obey_parent``). Three modules do more than handle signals and are not part of
-# this one: ``cfaug.train.engine`` unwraps Lightning's exceptions of an interruption,
-# ``cfaug.run.ranks`` is a process of its own that stands in for torchrun and raises its exception,
-# and ``cfaug.core.safety.chat_renderer`` is one that imports nothing but Jinja.
+if TYPE_CHECKING:
+    import torch
+
 
 AGAIN_SECONDS = 1.0
 """A Ctrl-C within this time is the same one: a terminal and torchrun each pass it on."""
@@ -137,20 +134,6 @@ def _end_when_told(parent: int) -> None:
     os._exit(0)
 
 
-# Locks that processes of one machine hold on files: ``flock``, in twenty lines of code.
-#
-# filelock is not used (version 4.2; we read its source). It cannot convert a shared lock into an
-# exclusive one, which generation needs: its read-write lock is an SQLite file without conversion.
-# Without ``flock`` it falls back, with a warning, to a file whose existence is the lock (pull
-# request 480; opting out came with 622), and such a lock outlives a process that is killed. It
-# refuses a lock file that is a link, polls every 50 ms instead of waiting (a lock changes hands in
-# 34 ms instead of 0.2 ms) and takes 25 ms to import.
-#
-# The kernel releases a lock when its process ends, however it ends, so no lock is ever stale. The
-# file itself is never removed or emptied: in a folder that was received it may be a link, and a
-# process that removed it might remove one that another process has just locked.
-
-
 def acquire(file: IO[str] | int, *, shared: bool = False, wait: bool = True) -> bool:
     """Lock an open file until it is closed; convert a lock that is already held.
 
@@ -207,8 +190,6 @@ def speaks() -> bool:
 
 Threads = Positive | Annotated[None, Means("all cores")]
 """The number of torch's threads."""
-
-
 SPINS = "2000"
 """Turns of a waiting thread before it sleeps. A step of the tiny CLIP on two cores, at 100,000,
 2,000 and 0 turns: on an idle machine 45, 57 and 71 ms (one thread: 77); beside two busy processes
@@ -241,3 +222,158 @@ def use_threads(threads: Threads) -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(threads)
+
+
+# The choice of the device that a model runs on. Torch is imported when it is needed.
+
+KINDS = ("auto", "cpu", "cuda", "mps", "xpu")
+
+
+def check_device(name: object, key: str = "device") -> None:
+    """Refuse a name that no device has on any machine, before torch is imported.
+
+    >>> check_device("cuda:1")
+
+    Args:
+        name: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, ``mps`` or ``xpu``.
+    """
+    pattern = rf"({'|'.join(KINDS)})|(cuda|xpu):\d+"
+    if not isinstance(name, str) or re.fullmatch(pattern, name) is None:
+        raise UserError(f"{key}={name}: choose auto, cpu, cuda, cuda:N (N from 0), mps or xpu")
+
+
+def available_devices() -> list[str]:
+    """Return the names that ``choose_device`` takes on this machine besides ``auto``."""
+    import torch
+
+    found = ["cpu"]
+    for kind in ("cuda", "xpu"):
+        module = getattr(torch, kind)
+        count = module.device_count() if module.is_available() else 0
+        found += [kind, *(f"{kind}:{n}" for n in range(count))] if count else []
+    return [*found, "mps"] if torch.backends.mps.is_available() else found
+
+
+def choose_device(name: object = "auto", key: str = "device") -> torch.device:
+    """Return the device of that name; ``auto`` is CUDA if available, otherwise the CPU.
+
+    Args:
+        name: ``auto``, or one of ``available_devices()``.
+    """
+    import torch
+
+    check_device(name, key)
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    there = available_devices()
+    if name not in there:
+        raise UserError(f"{key}={name}: this machine has none; choose auto or {', '.join(there)}")
+    return torch.device(str(name))
+
+
+def check_accelerator(name: str, key: str = "trainer.accelerator") -> None:
+    """Refuse a kind of device, as Lightning names them, that this machine lacks.
+
+    Args:
+        name: ``auto``, ``cpu``, ``gpu`` (CUDA or Apple's) or ``mps``.
+    """
+    if name in ("auto", "cpu"):
+        return
+    has = available_devices()
+    there = ["auto", "cpu"]
+    there += ["gpu"] if {"cuda", "mps"} & {*has} else []
+    there += ["mps"] if "mps" in has else []
+    if name not in there:
+        raise UserError(f"{key}={name}: this machine has none; choose {' or '.join(there)}")
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Say whether an error means that memory ran out, on any device.
+
+    >>> lacks_memory(MemoryError()), lacks_memory(RuntimeError("shapes differ"))
+    (True, False)
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and (
+        "out of memory" in text or "can't allocate memory" in text
+    )
+
+
+# The place of the settings (``conf/``) and sweeps (``sweeps/``): in the repository or the wheel.
+#
+# They are at the top level of the repository, where people look for them; a wheel has them inside
+# the package.
+
+PACKAGE = Path(__file__).resolve().parents[1]
+CHECKOUT = PACKAGE.parent
+"""The repository, if ``cfaug`` is used from a clone."""
+
+
+def find_folder(name: str) -> Path:
+    """Return a folder of the repository's top level, as it is installed.
+
+    Args:
+        name: ``conf`` or ``sweeps``.
+
+    Raises:
+        FileNotFoundError: if the installation lacks it.
+    """
+    for folder in (CHECKOUT / name, PACKAGE / name):
+        # Beside an installed package, a folder of that name may belong to another package.
+        if folder.is_dir() and (folder.parent == PACKAGE or is_checkout()):
+            return folder
+    raise FileNotFoundError(f"{name}/ is missing: the installation of cfaug is incomplete")
+
+
+def is_checkout() -> bool:
+    """Say whether the package is used from a clone of its repository."""
+    return (CHECKOUT / "pyproject.toml").is_file() and (CHECKOUT / "train.py").is_file()
+
+
+EXTRAS = {
+    "diffusers": "generate",
+    "textblob": "generate",
+    "open_clip": "open_clip",
+    "wandb": "loggers",
+    "tensorboard": "loggers",
+    "tensorboardX": "loggers",
+    "torch_fidelity": "fid",
+    "hydra_plugins": "slurm",
+}
+"""The extra that has each module, as ``pyproject.toml`` lists them."""
+LOGGERS = {"wandb": ("wandb",), "tensorboard": ("tensorboard", "tensorboardX")}
+"""{logger: its modules, any of which suffices}."""
+
+
+def explain_missing(error: Exception) -> str | None:
+    """Say which extra has a module that could not be imported; ``None`` for any other error.
+
+    Args:
+        error: the error of an import; some libraries name the module only in the message.
+    """
+    if not isinstance(error, ImportError):
+        return None
+    named = (error.name or "").partition(".")[0]
+    words = [named, *re.findall(r"\w+", str(error))]
+    module = next((word for word in words if word in EXTRAS), None)
+    if module is None:
+        return None
+    return _say_missing(module)
+
+
+def check_logger(kind: str) -> None:
+    """Refuse a logger whose package is missing, before there is anything to log.
+
+    Args:
+        kind: the kind of the logger; a logger without a package of its own passes.
+    """
+    modules = LOGGERS.get(kind, ())
+    # A folder ./wandb of earlier runs is found as well, as a namespace package without a file.
+    if modules and not any((spec := find_spec(module)) and spec.origin for module in modules):
+        raise UserError(_say_missing(modules[0]))
+
+
+def _say_missing(module: str) -> str:
+    return f"{module} is missing, which this command needs: pip install 'cfaug[{EXTRAS[module]}]'"

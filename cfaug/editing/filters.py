@@ -15,8 +15,8 @@ from cfaug.core.rng import generator
 from cfaug.core.types import Edited, Proposal
 from cfaug.core.validation import Seed
 from cfaug.editing.edit_checks import measure_edits, table_lines
-from cfaug.editing.fixed_edit import is_control
 from cfaug.editing.protocols import TAGS, Candidate, SentenceEmbedder, Tagger, round_digits
+from cfaug.editing.rule_edits import is_control
 from cfaug.editing.sentence import normalise
 
 

@@ -14,15 +14,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import ReadWith
 from cfaug.core.rng import derive, generator
 from cfaug.core.safety.safe_loading import read_json, render_chat
 from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected
 from cfaug.core.validation import Count, Positive, Seed, check_fields
 from cfaug.core.weights import sha256_text
-from cfaug.editing.edit_format import FILE, EditFormat, parse_variations
-from cfaug.editing.edit_prompts import EditPrompt, read_prompts
+from cfaug.editing.edit_prompts import FILE, EditFormat, EditPrompt, parse_variations, read_prompts
 from cfaug.editing.language_models import SampledLM
 from cfaug.editing.protocols import (
     CaptionEdit,

@@ -16,9 +16,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import require_regular
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.validation import check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.editing.protocols import CaptionEdit, SentenceEmbedder, Verdict, round_digits
@@ -180,7 +180,7 @@ class LabelGuard:
             ``fixed`` rejects an edit if the replaced words are similar to the class name or share
             words with its names, or if the caption no longer names the class.
         encoder: the encoder of texts, whose cosine is the similarity: a sentence encoder for the
-            paper's rules, ``cfaug.editing.embeddings.TextTower`` for the released one; ``None``
+            paper's rules, ``cfaug.editing.pretrained.TextTower`` for the released one; ``None``
             compares only words, which ``fixed`` can do.
         words: the names of classes.
         threshold: the least similarity that is rejected (0.5, Table 6). Cosines of CLIP's text

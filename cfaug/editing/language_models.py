@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from annotated_types import Interval
 
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.validation import Positive, Weight, check_fields
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.pretrained import Pretrained, by_length

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import MinLen
 
-from cfaug.core.read_with import ReadWith
+from cfaug.core.binding import ReadWith
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Seed, check_fields
 from cfaug.core.words import right_articles

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Edit, Edited, Example, Proposal
 from cfaug.core.validation import Positive, check_fields
 from cfaug.editing.protocols import (

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Matcher
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import derive
 from cfaug.core.types import CLUSTER, ITEM, ColumnValues, Evaluation
 from cfaug.core.validation import Positive, Seed

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from cfaug.core.binding import ReadWith
 from cfaug.core.detections import DETECTIONS, detections_from_json, detections_to_json
-from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
 from cfaug.core.files import KeptRecords, Record
 from cfaug.core.pixels import decode_image, open_image, stack_pixels
+from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import Captioner, Detector, OpenVocabularyDetector
-from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Example
 from cfaug.core.weights import sha256, sha256_text
 from cfaug.data.shards.shards import disk_errors

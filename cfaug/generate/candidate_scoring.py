@@ -27,8 +27,7 @@ from cfaug.generate.candidate_images import (
     check_scores,
     compared_texts,
 )
-from cfaug.generate.plan import CandidateSlice
-from cfaug.generate.recipe import Pipeline
+from cfaug.generate.recipe import CandidateSlice, Pipeline
 from cfaug.generate.sampling import AnyDraws
 from cfaug.imaging.select import HALVING, SAME_TEXT, Selection
 

@@ -21,15 +21,15 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import write_file, write_json
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edited, Example, Proposal, Rejected
-from cfaug.data.shards.edits import (
+from cfaug.data.shards.shards import (
     FOLDER,
     committed_captions,
+    disk_errors,
     read_caption_commit,
     read_edits,
     read_lines,
     sets_of,
 )
-from cfaug.data.shards.shards import disk_errors
 from cfaug.editing.filters import NotASibling, caption_report
 from cfaug.editing.substitution import Substitution
 from cfaug.generate.failures import Attempt, attempt, check_json, check_results, say_some

@@ -18,7 +18,7 @@ from typing import Any
 from cfaug.core.errors import UnavailableError, UserError
 from cfaug.core.validation import Positive, Processes, check_fields
 from cfaug.core.weights import sha256_text
-from cfaug.editing.edit_format import unique
+from cfaug.editing.edit_prompts import unique
 from cfaug.editing.protocols import VariationRequest, Variations
 from cfaug.generate.annotators import AnnotationCache
 from cfaug.generate.chat_protocol import (

@@ -15,9 +15,8 @@ from typing import IO, Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, write_json
 from cfaug.core.processes import acquire, hold_lock
-from cfaug.data.shards import edits
-from cfaug.data.shards.edits import FOLDER, read_caption_commit
-from cfaug.data.shards.shards import CARD, list_committed, summarise
+from cfaug.data.shards import shards as edits
+from cfaug.data.shards.shards import CARD, FOLDER, list_committed, read_caption_commit, summarise
 from cfaug.generate.recipe import RunSettings
 from cfaug.generate.sets import add_yields
 

@@ -20,7 +20,7 @@ from cfaug.generate.candidate_scoring import (
     reject_slice,
 )
 from cfaug.generate.failures import Attempt, ProgressReporter, attempt, say_some
-from cfaug.generate.plan import Batch, ShardPlan, digest
+from cfaug.generate.recipe import Batch, ShardPlan, digest
 from cfaug.generate.sampling import Trial
 from cfaug.generate.sets import Provenance, count_yields, make_sets
 

@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import interruptible
 from cfaug.core.protocols import ChecksSource, Editor, SharesExamples
 from cfaug.core.types import Example, SourceImage
-from cfaug.data.shards import edits
+from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import read_commit
 from cfaug.generate import captions, images
 from cfaug.generate.annotation import AnnotationStage
@@ -34,15 +34,18 @@ from cfaug.generate.folder import (
     settings_hash,
     write_card,
 )
-from cfaug.generate.plan import (
+from cfaug.generate.recipe import (
+    Pipeline,
+    Recipe,
+    RunSettings,
     ShardPlan,
+    ShardSettings,
     check_groups,
     count_candidates,
     shard_count,
     shard_slice,
     shards_of,
 )
-from cfaug.generate.recipe import Pipeline, Recipe, RunSettings, ShardSettings
 from cfaug.generate.source import digest_of
 
 NAMED = 5

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from cfaug.core.devices import check_device, choose_device
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, require_attributes
 from cfaug.core.pixels import as_floats
+from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import DualEncoder, EmbeddingScorer
-from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Images, Proposal, Scores
-from cfaug.imaging.cosines import CosineScorer, Unit
+from cfaug.imaging.select import CosineScorer, Unit
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ClipScorer(CosineScorer):
-    """A :class:`cfaug.imaging.cosines.CosineScorer` on a dual encoder, in float32 and unit length.
+    """A :class:`cfaug.imaging.select.CosineScorer` on a dual encoder, in float32 and unit length.
 
     Args:
         encoder: the encoder, on its device and in evaluation mode.
@@ -134,7 +134,7 @@ class LazyClipScorer(CosineScorer):
     Args:
         model: the dual encoder.
         preprocessing: ``ip2p`` or ``standard``, see ``ClipScorer``.
-        device: a device that ``cfaug.core.devices.choose_device`` accepts; ``auto`` is CUDA if
+        device: a device that ``cfaug.core.processes.choose_device`` accepts; ``auto`` is CUDA if
             available.
         prefix: prefix of the names of its scores.
         consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.

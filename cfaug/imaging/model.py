@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cfaug.core import weights
-from cfaug.core.devices import check_device, choose_device
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.processes import check_device, choose_device
 from cfaug.core.safety.safe_loading import (
     check_finite,
     check_folder,
@@ -112,7 +112,7 @@ class DiffusionWeights:
         dtype: ``fp32``, ``bf16`` or ``fp16``; latents and the sampler's arithmetic stay float32.
             ``fp64`` is for comparing with a reference.
         device: ``auto`` (CUDA where there is one), or another name that
-            ``cfaug.core.devices.choose_device`` knows.
+            ``cfaug.core.processes.choose_device`` knows.
         channels_last: whether convolutions use the memory layout with channels last.
         compile: whether the UNet is compiled; the first calls then take minutes.
 

@@ -1,4 +1,4 @@
-"""Edits of photos by text: inversion, then generation with prompt-to-prompt's control (LANCE)."""
+"""Edits of photos by text: inversion and prompt-to-prompt (LANCE), or the photo as it is."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
 from PIL import Image
 
 from cfaug.core.errors import UserError
-from cfaug.core.pixels import MAX_PIXELS, decode_image, open_image, round_pixels
+from cfaug.core.pixels import MAX_PIXELS, decode_image, open_image, round_pixels, to_rgb
 from cfaug.core.types import ImageJob, Images, SourceImage
 from cfaug.core.validation import Positive, Share, check_fields
-from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
+from cfaug.imaging.attention import CrossAttention, Tokens, tokenize
 from cfaug.imaging.model import Diffusion, DiffusionWeights
 from cfaug.imaging.tree import PhotoTree, plan_edits
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from cfaug.imaging.prompt_to_prompt import SafetyChecker
     from cfaug.imaging.sampler import PhotoSampler
 
-
-# Preparation of photos for a diffusion model: checks, decoding, square crop, resizing.
 
 GREY, TINY, ANIMATED, BROKEN = "photo_grey", "photo_tiny", "photo_animated", "photo_broken"
 """Reasons why a photo is not edited, as in cards and candidate logs."""
@@ -392,3 +390,41 @@ def _photo_of(job: ImageJob) -> SourceImage:
             "with images (data.source=FOLDER) and a recipe that asks for them (source_images: true)"
         )
     return job.image
+
+
+# An image editor that generates nothing: the source image serves every text of a proposal.
+
+WRITTEN = ("PNG", "JPEG", "WEBP")
+"""Formats in shards; images of other formats (GIF, BMP, TIFF) are re-encoded losslessly."""
+
+
+@dataclass(frozen=True)
+class SameImage:
+    """An image editor for methods that change only texts: it returns the source's file unchanged.
+
+    Args:
+        max_pixels: the largest number of pixels by an image's header; larger images are invalid.
+    """
+
+    max_pixels: int = MAX_PIXELS
+
+    keeps_files: ClassVar[bool] = True
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return the source image of each job, once for each of its texts."""
+        return [Images((self._read(job),), (0,) * len(job.texts)) for job in jobs]
+
+    def describe(self) -> dict[str, str]:
+        """Return the source of the images."""
+        return {"images": "the source's own"}
+
+    def _read(self, job: ImageJob) -> bytes | np.ndarray:
+        name = f"the image of {job.proposal.example.key!r}"
+        if job.image is None:
+            raise UserError(
+                f"{name} is missing: SameImage needs a source with images (data.source=FOLDER) "
+                "and a recipe that asks for them (source_images: true)"
+            )
+        data = job.image.read()
+        image = open_image(data, name, self.max_pixels)
+        return data if image.format in WRITTEN else np.asarray(to_rgb(image, name))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge
 
-from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import round_pixels
+from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import Progressive
 from cfaug.core.types import ImageJob, Images
 from cfaug.core.validation import OneOf, Positive, check_fields
-from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
+from cfaug.imaging.attention import CrossAttention, Tokens, tokenize
 from cfaug.imaging.model import Diffusion, DiffusionWeights, load_part, load_tools, resolve
 from cfaug.imaging.tree import Tree, find_parents, plan
 
@@ -263,7 +263,7 @@ class SafetyChecker:
             ``safety_checker`` and a ``feature_extractor``.
         revision: the commit of a Hub id.
         device: ``auto`` (CUDA where there is one), or another name that
-            ``cfaug.core.devices.choose_device`` knows.
+            ``cfaug.core.processes.choose_device`` knows.
 
     Raises:
         UserError: for an invalid device.

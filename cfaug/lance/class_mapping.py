@@ -19,7 +19,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.data.sources.row import WNID, class_words, imagenet_names
 from cfaug.stats.classification import hits_at
-from cfaug.stats.stress import softmax, top_classes, truth_probability
+from cfaug.stats.effects import softmax, top_classes, truth_probability
 
 ALIKE = 0.9
 """Share of 1,000 names that must be ImageNet's, in its order, for all to count as ImageNet's."""

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.progress import watch
 from cfaug.core.protocols import FeatureExtractor, LanguageModel
-from cfaug.core.read_with import ReadWith
 from cfaug.core.rng import generator
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
 from cfaug.core.validation import Seed

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from cfaug.core.binding import GIVEN, MODEL, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_lines
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import Classifier
-from cfaug.core.read_with import GIVEN, MODEL, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION, Better, Evaluation, Outcome
 from cfaug.data.sources.row import class_words, imagenet_names, make_distinct, prompt_names
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint

@@ -18,8 +18,8 @@ from cfaug.report.document import Column, Document, Part, make_part, text_column
 from cfaug.report.items import Items
 from cfaug.report.page import p_text, percent, points
 from cfaug.report.writers import to_markdown
+from cfaug.stats.effects import DropTest, fisher, paired_drop
 from cfaug.stats.significance import holm
-from cfaug.stats.stress import DropTest, fisher, paired_drop
 
 # Is a classifier worse on edits than on their photos? Tests over the items of a stress test.
 #

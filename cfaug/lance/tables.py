@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION
 from cfaug.core.validation import check_fields
-from cfaug.data.shards.edits import FOLDER, read_all_edits
+from cfaug.data.shards.shards import FOLDER, read_all_edits
 from cfaug.editing.edit_checks import OVERALL, EditMeasures, measure_edits
 from cfaug.lance.stress_drops import EDITED_PHOTOS, Drop, compare_drops
 from cfaug.lance.stress_items import EDITED, StressItems

@@ -15,8 +15,8 @@ from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.protocols import Answerer
 from cfaug.core.questions import Answered, Question
 from cfaug.core.types import ENTAILMENT
+from cfaug.models.encoder import image_transform
 from cfaug.models.fusion import check_images
-from cfaug.models.pretrained import image_transform
 from cfaug.models.prompts import HYPOTHESIS, Reduction
 from cfaug.models.vision_language import VisionLanguageModel
 

@@ -249,7 +249,7 @@ class InceptionFeatures:
         Args:
             protocol: ``FeatureExtractor`` or ``None``, which means the same.
         """
-        from cfaug.models.inception import Inception
+        from cfaug.models.classifiers import Inception
 
         choose_protocol(self.provides, protocol, self.owner)
         return Inception.load(Path(self.weights).expanduser())

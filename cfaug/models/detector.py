@@ -14,7 +14,7 @@ from torchvision.ops import batched_nms, clip_boxes_to_image, remove_small_boxes
 
 from cfaug.core.errors import UserError
 from cfaug.models.checkpoints import longest_text
-from cfaug.models.pretrained import Wrapped
+from cfaug.models.encoder import Wrapped
 
 DIGITS = 5
 """Decimals of a score and of a coordinate; further digits depend on the batch."""

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import ENTAILMENT
-from cfaug.models.encoder import on_device
-from cfaug.models.pretrained import Wrapped, label_names, text_length
+from cfaug.models.encoder import Wrapped, label_names, on_device, text_length
 
 
 class HFEntailer(Wrapped):

@@ -84,7 +84,7 @@ def _check_bounds(lower: float | None, upper: float | None) -> None:
 
 
 def _as_matcher(encoder: Any) -> Any:
-    from cfaug.models.matching import DualMatcher
+    from cfaug.models.image_text import DualMatcher
 
     return DualMatcher(encoder)
 
@@ -117,7 +117,7 @@ class HFClip(Folder):
     logit_scale_max: float | None = None
 
     provides = (DualEncoder, Matcher)
-    implementation = "cfaug.models.pretrained.HFEncoder"
+    implementation = "cfaug.models.encoder.HFEncoder"
     ineffective = frozenset({"logit_scale_min", "logit_scale_max"})
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class BridgeTower(HFClip):
     The arguments are those of :class:`HFClip`.
     """
 
-    implementation = "cfaug.models.fusion_encoders.BridgeTowerEncoder"
+    implementation = "cfaug.models.fusion.BridgeTowerEncoder"
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class BridgeTowerMatching(Folder):
     """``BridgeTowerForImageAndTextRetrieval``: the probability that a caption is of an image."""
 
     provides = (Matcher,)
-    implementation = "cfaug.models.fusion_encoders.BridgeTowerMatcher"
+    implementation = "cfaug.models.fusion.BridgeTowerMatcher"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class ViltMatching(Folder):
     """``ViltForImageAndTextRetrieval``: one transformer of image and text that returns a logit."""
 
     provides = (Matcher,)
-    implementation = "cfaug.models.fusion_encoders.ViltMatcher"
+    implementation = "cfaug.models.fusion.ViltMatcher"
 
 
 @dataclass(frozen=True)

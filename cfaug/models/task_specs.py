@@ -287,7 +287,7 @@ class ViltEntailment(Fusion):
     The arguments are those of :class:`cfaug.models.task_specs.Fusion`.
     """
 
-    implementation = "cfaug.models.fusion_encoders.ViltEntailer"
+    implementation = "cfaug.models.fusion.ViltEntailer"
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ class BridgeTowerEntailment(Fusion):
     The arguments are those of :class:`cfaug.models.task_specs.Fusion`.
     """
 
-    implementation = "cfaug.models.fusion_encoders.BridgeTowerEntailer"
+    implementation = "cfaug.models.fusion.BridgeTowerEntailer"
 
 
 @dataclass(frozen=True)
@@ -307,7 +307,7 @@ class FlavaEntailment(Fusion):
     The arguments are those of :class:`cfaug.models.task_specs.Fusion`.
     """
 
-    implementation = "cfaug.models.fusion_encoders.FlavaEntailer"
+    implementation = "cfaug.models.fusion.FlavaEntailer"
 
 
 @dataclass(frozen=True)
@@ -388,7 +388,7 @@ class VisionLanguage(Checkpoint):
 
     def load_prompts(self) -> Prompts:
         """Return the model's writer of prompts, loaded from its processor, without its weights."""
-        from cfaug.models.pretrained import load_processor
+        from cfaug.models.encoder import load_processor
         from cfaug.models.prompts import Prompts
 
         folder = self.folder()

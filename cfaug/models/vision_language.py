@@ -18,14 +18,14 @@ import torch
 from PIL.Image import Image
 from torch import Tensor, nn
 
-from cfaug.core.devices import lacks_memory
 from cfaug.core.errors import UserError, say
+from cfaug.core.processes import lacks_memory
 from cfaug.core.questions import Answered, Question
 from cfaug.core.types import OptionScore
 from cfaug.models.checkpoints import load_model, longest_text
+from cfaug.models.encoder import Wrapped, load_processor
 from cfaug.models.option_batches import Translated, is_translator
 from cfaug.models.option_scores import Continued, EncodedQuestion, Shape
-from cfaug.models.pretrained import Wrapped, load_processor
 from cfaug.models.prompts import Prompts
 from cfaug.models.question_reader import QuestionReader, longest_query
 

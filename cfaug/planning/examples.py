@@ -12,13 +12,12 @@ from typing import Any, Literal
 
 from cfaug.core.errors import UserError, say
 from cfaug.core.types import Example
-from cfaug.core.world_source import is_world, world_part
+from cfaug.core.weights import is_world, world_part
 from cfaug.data.sources.lists import LISTS
 from cfaug.generate.recipe import ExamplePer
 from cfaug.generate.source import group_by_image, read_captions
 from cfaug.planning.build import build
-from cfaug.planning.source_report import say_source
-from cfaug.planning.sources import part_folder, permitted_roots, say_once
+from cfaug.planning.sources import part_folder, permitted_roots, say_once, say_source
 
 MODIFIED = "modified_captions"
 """The kind of an index of texts and their edits."""
@@ -172,7 +171,7 @@ def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
 
 
 def _read_index(index: Any, settings: ExampleSettings) -> Sequence[Example]:
-    from cfaug.data.index.examples import examples
+    from cfaug.data.index.index import examples
 
     per: Literal["image", "text"] = "text" if settings.per == "text" else "image"
     found = islice(examples(index, per), settings.limit)

@@ -15,7 +15,7 @@ from cfaug.report.arms import same_identity
 from cfaug.report.records import Run, read_run
 from cfaug.report.results import RECORD, RESULTS, Cell, Result, join_seeds, read_results
 
-SEED = re.compile(r"seed=-?\d+")
+SEED_FOLDER = re.compile(r"seed=-?\d+")
 COUNTS = ("train", "counterfactual")
 """The counts of a run that tables print."""
 NAMED = 8
@@ -113,7 +113,7 @@ class Runs:
     def folders(self, name: str) -> list[Path]:
         """Return the folders of an arm's seeds; other folders do not count."""
         found = (self.root / name).glob("seed=*")
-        return sorted(folder for folder in found if SEED.fullmatch(folder.name))
+        return sorted(folder for folder in found if SEED_FOLDER.fullmatch(folder.name))
 
     def _tell_changed(self, name: str) -> None:
         changed = [folder.parent for folder in self.root.glob(f"{escape(name)},*/seed=*")]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.validation import Seed, check_fields
 from cfaug.planning.build import build
-from cfaug.planning.source_report import say_source
+from cfaug.planning.sources import say_source
 from cfaug.run.annotation_source import (
     AnnotationSource,
     find_answer_files,
@@ -47,7 +47,7 @@ def annotation(
         seed: the seed of the world, if ``data`` has none.
         paths: the folders ``shards``, ``cache`` and ``image_roots``.
     """
-    from cfaug.core.world_source import is_world
+    from cfaug.core.weights import is_world
     from cfaug.planning.sources import label_file, open_source, permitted_roots
 
     if "_target_" not in node:
@@ -250,8 +250,8 @@ class ReadAnswers:
             self._read_question(self.question, source)
 
     def _read_question(self, question: AnnotationQuestion, source: AnnotationSource) -> None:
+        from cfaug.annotation.page import sentences, write_report
         from cfaug.annotation.record import are_simulated, record_of, write_record
-        from cfaug.annotation.report import sentences, write_report
 
         findings = find_answers(question, self.answers, source.items(question))
         findings = _leave_out_inattentive(findings)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import CALLED_BY, UserError, name_commands, name_some
-from cfaug.core.installation import is_checkout
+from cfaug.core.processes import is_checkout
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results

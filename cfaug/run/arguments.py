@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.installation import find_folder
+from cfaug.core.processes import find_folder
 
 HYDRA_FLAGS = {
     "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p",

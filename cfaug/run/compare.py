@@ -1,4 +1,4 @@
-"""The arms of one experiment side by side: tables, report, and printed summary."""
+"""Tables of the arms of one experiment, with report and summary, and tables of papers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cfaug.report.significance_table import items_of_runs, significance_table
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report
-from cfaug.run.publish import hand_over
+from cfaug.run.run_folder import hand_over
 
 if TYPE_CHECKING:
     from cfaug.core.types import CounterfactualSet
@@ -229,9 +229,6 @@ def _data_of(folder: Path) -> DataSettings:
     return data
 
 
-# ``weights=... baseline=...``: compare checkpoints, which have no seeds, over test items.
-
-
 def compare_checkpoints(
     one: EvaluationTarget, baselines: Sequence[EvaluationTarget], benchmarks: Primary
 ) -> None:
@@ -266,8 +263,6 @@ def compare_checkpoints(
     written = write_tables(table, one.folder)
     say("wrote " + ", ".join(map(str, written)), sys.stdout)
 
-
-# ``evaluate.py compare=[A.csv,B.csv]``: compare models item by item, from files of items.
 
 FOLDER = "compared"
 LONGEST_NAME = 100
@@ -313,8 +308,6 @@ def _name(shown: Sequence[str]) -> str:
     words = [re.sub(r"[^\w.-]+", "_", name)[: LONGEST_NAME // 2] for name in shown[:2]]
     return "-against-".join(words) + more
 
-
-# The tables of several experiments; an error in one does not stop the others.
 
 SHOWN = 3
 """Most experiments whose tables are printed; with more, each is one line."""
@@ -365,9 +358,6 @@ def compare_all(
     return code
 
 
-# Several experiments in one table: ``name=[a,b]`` links their arms into one folder.
-
-
 def join_experiments(root: Path, names: Sequence[str]) -> str:
     """Link the arms of several experiments into one, and return its name.
 
@@ -415,3 +405,30 @@ def _link_all(folder: Path, wanted: dict[str, Path]) -> None:
     for name, target in wanted.items():
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(target)
+
+
+# ``evaluate.py table=...``: a paper's table or figure, from the runs under ``paths.runs``.
+
+TABLES = "tables"
+
+
+def write_table(table: Mapping[str, Any], root: Path) -> int:
+    """Make one table: print it, write it in every format, and add it to the page of all tables.
+
+    Args:
+        table: the node of the table, from ``conf/table``.
+    """
+    from cfaug.report.arm_results import Runs
+    from cfaug.report.paper_tables import write_tables_page
+    from cfaug.report.writers import to_markdown, write_document
+
+    if "_target_" not in table:
+        raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")
+    runs = Runs(root)
+    document = build(table).build(runs)
+    document = replace(document, notes=(*document.notes, *runs.left_out))
+    say(to_markdown(document), sys.stdout)
+    paths = write_document(document, root / TABLES)
+    page = write_tables_page(root / TABLES)
+    say("wrote " + ", ".join(str(path) for path in [*paths, page]), sys.stdout)
+    return DONE

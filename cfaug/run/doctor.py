@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from cfaug import __version__
 from cfaug.core.errors import UserError, say
-from cfaug.core.installation import find_folder, is_checkout
+from cfaug.core.processes import find_folder, is_checkout
 
 DATA = re.compile(r"\$\{paths\.data\}/([\w.-]+)")
 """The name of a folder of data in the settings."""

@@ -13,15 +13,14 @@ from unicodedata import normalize
 from annotated_types import MinLen
 
 from cfaug.core.binding import Node, RunPaths
-from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
-from cfaug.core.processes import Threads, use_threads
+from cfaug.core.processes import Threads, check_device, choose_device, use_threads
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Means, RunSeed, Share, check_fields
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
 from cfaug.evaluation.suites import check_member, open_member
-from cfaug.models.interpolation import Factor
+from cfaug.models.lora import Factor
 from cfaug.planning.build import build
 from cfaug.planning.sources import permitted_roots
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
@@ -45,7 +44,7 @@ from cfaug.run.evaluation_data import (
 )
 from cfaug.run.identity import runs_folder
 from cfaug.run.launch import DONE, FAILED, Jobs, report
-from cfaug.run.publish import check_result_loggers
+from cfaug.run.run_folder import check_result_loggers
 from cfaug.run.unread import refuse_unread_by_runs
 from cfaug.run.unread_branches import CheckpointFacts, describe_learning
 
@@ -66,7 +65,7 @@ def evaluate(settings: EvaluateSettings) -> int:
     use_threads(settings.threads)
     experiment, paths = settings.experiment, settings.paths
     if settings.table is not None:
-        from cfaug.run.tables import write_table
+        from cfaug.run.compare import write_table
 
         return write_table(settings.table, settings.root)
     if settings.compare is not None:

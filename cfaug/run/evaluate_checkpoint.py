@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cfaug.core.devices import choose_device
 from cfaug.core.errors import UserError, say
+from cfaug.core.processes import choose_device
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Means, Weight, check, write_value
 from cfaug.evaluation.benchmark import (
@@ -22,7 +22,7 @@ from cfaug.evaluation.benchmark import (
     LeakAware,
 )
 from cfaug.evaluation.context import adapt, loadable_as
-from cfaug.models.interpolation import Ends, Factor, Interpolated
+from cfaug.models.lora import Ends, Factor, Interpolated
 from cfaug.planning.build import build
 from cfaug.report.checkpoint_tables import interpolated_arm
 from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, write_items

@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Any, cast
 from cfaug.core.errors import UserError
 from cfaug.core.safety.safe_loading import read_json
 from cfaug.core.validation import write_value
-from cfaug.core.weights import resolve
-from cfaug.core.world_source import is_questions, is_world, world_part
+from cfaug.core.weights import is_questions, is_world, resolve, world_part
 from cfaug.data.mixture.settings import data_seed
 from cfaug.models.specs import HFClip, NoModelSpec
 from cfaug.planning.build import build
-from cfaug.planning.source_report import say_source
-from cfaug.planning.sources import label_file, open_data, open_questions, open_source, part_folder
+from cfaug.planning.sources import (
+    label_file,
+    open_data,
+    open_questions,
+    open_source,
+    part_folder,
+    say_source,
+)
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.report.records import read_config, setting_node
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
@@ -145,7 +150,7 @@ def _describe_questions(
     Such a run trained on no images with captions, and held none out.
     """
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.planning.question_plan import trained_images
+    from cfaug.planning.mixture_plan import trained_images
 
     none = DataSettings(None, None, seed=data.seed, world=data.world)
     context = describe_data(replace(target, data=none), opener)

@@ -13,11 +13,20 @@ from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.processes import Threads, use_threads
 from cfaug.core.types import Example
 from cfaug.core.validation import Means, Positive, Processes, check
-from cfaug.core.world_source import QUESTIONS_PREFIX, is_world
+from cfaug.core.weights import QUESTIONS_PREFIX, is_world
 from cfaug.generate.job import Job, JobIdentity, JobSummary
 from cfaug.generate.job import generate as make
-from cfaug.generate.plan import count_candidates, shard_count, shards_of
-from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Pipeline, Recipe, RunSettings, parts_of
+from cfaug.generate.recipe import (
+    IMAGE_PARTS,
+    TEXT_PARTS,
+    Pipeline,
+    Recipe,
+    RunSettings,
+    count_candidates,
+    parts_of,
+    shard_count,
+    shards_of,
+)
 from cfaug.generate.sets import yield_lines
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, find_examples

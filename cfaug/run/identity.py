@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.core.world_source import is_questions, is_world
+from cfaug.core.weights import is_questions, is_world
 from cfaug.report.arms import CONTENT
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.run.arguments import flatten

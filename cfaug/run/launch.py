@@ -18,8 +18,7 @@ from typing import Any
 
 from cfaug.core.binding import Config
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
-from cfaug.core.installation import explain_missing
-from cfaug.core.processes import interruptible, rank, wait_briefly
+from cfaug.core.processes import explain_missing, interruptible, rank, wait_briefly
 from cfaug.core.safety.addresses import hide_words, scrub
 from cfaug.run.arguments import CommandLine, own_settings, read
 from cfaug.run.compose import PRESET, compose_jobs, resolve

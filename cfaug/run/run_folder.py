@@ -1,4 +1,4 @@
-"""The folder of one run: its identity, its state, and whether to start, resume or skip it.
+"""The folder of one run: its identity and state, and what is published from it.
 
 A finished run with the same hash is skipped, an unfinished one is resumed, and a run with another
 hash is refused with the difference.
@@ -12,7 +12,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cfaug.core.cards import CARD, is_edited
-from cfaug.core.errors import UserError, say
+from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.files import write_json
-from cfaug.core.installation import is_checkout
-from cfaug.core.processes import hold_lock
-from cfaug.report.arms import ABSENT
-from cfaug.report.records import UNFINISHED, check_record
+from cfaug.core.processes import check_logger, hold_lock, is_checkout
+from cfaug.planning.build import build
+from cfaug.report.arms import ABSENT, same_identity
+from cfaug.report.checkpoint_tables import alarms, changes, initial_values
+from cfaug.report.records import UNFINISHED, check_record, read_config, read_run, setting_node
 from cfaug.report.results import read_record
 from cfaug.run.identity import EXTENDED, LENGTH, check_owner, config_hash
 
@@ -200,8 +201,6 @@ class RunFolder:
             yield
 
 
-# The provenance of a run for its record: versions, revision, hardware, time and memory.
-
 PACKAGES = (
     "cfaug", "torch", "torchvision", "transformers", "lightning", "open_clip_torch", "numpy",
     "pillow", "hydra-core", "safetensors",
@@ -294,3 +293,73 @@ def peak_rss_mib() -> int:
     # On other systems; on Linux, this figure may be that of the parent process.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak / (1024 * 1024 if sys.platform == "darwin" else 1024))
+
+
+# After evaluation: model cards with results, tables for W&B, warnings about forgetting.
+
+LOGS_RESULTS = "wandb"
+"""The logger to which results are written as well; the others get only curves."""
+
+
+def check_result_loggers(folders: Sequence[Path]) -> None:
+    """Refuse runs whose results go to a logger that is not installed, before they are measured.
+
+    Args:
+        folders: the folders of the runs; ``hand_over`` reports one with unreadable settings.
+    """
+    for folder in folders:
+        try:
+            kind = setting_node(read_config(folder), "logger", folder).get("kind")
+        except UserError:
+            continue
+        if kind == LOGS_RESULTS:
+            try:
+                check_logger(kind)
+            except UserError as error:
+                raise UserError(f"{folder} was trained with logger={kind}: {error}") from error
+
+
+def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> list[str]:
+    """Write each run's model card and W&B table, and warn on stderr of arms that forgot something.
+
+    Args:
+        experiment: the folder of the runs' arms.
+        threshold: decrease of accuracy or recall@1 beyond which a warning is printed; ``None``
+            prints none.
+
+    Returns:
+        The warnings.
+    """
+    from cfaug.train.card import log_results, write_card
+
+    initial = initial_values(experiment)
+    kept = {run.folder for run in same_identity([read_run(folder) for folder in folders])[0]}
+    found, edited = [], []
+    for folder in folders:
+        try:
+            own = changes(folder, initial)
+        except UserError:
+            continue  # its damaged results were reported when it was evaluated
+        edited.append(write_card(folder, own, threshold))
+        logger = setting_node(read_config(folder), "logger", folder)
+        log_results(build(logger, trusted=False), folder)
+        if folder in kept:
+            found += own
+    say_edited([card for card in edited if card is not None])
+    said = [] if threshold is None else alarms(found, threshold)
+    for line in said:
+        say(line)
+    return said
+
+
+def say_edited(cards: Sequence[Path]) -> None:
+    """Say on stderr which model cards were kept because somebody edited them.
+
+    Args:
+        cards: the files of the kept cards.
+    """
+    if cards:
+        say(
+            f"kept as edited, or as an earlier version wrote it, without these results: "
+            f"{name_some(cards)}; remove the file and evaluate again for a new card"
+        )

@@ -20,9 +20,14 @@ from cfaug.core.progress import watch
 from cfaug.core.validation import RunSeed, check
 from cfaug.data.mixture.settings import DataSettings, EntailmentData, QuestionData
 from cfaug.planning.build import build
-from cfaug.planning.mixture_plan import plan_contrastive, plan_entailment, prepare_sources
-from cfaug.planning.question_plan import plan_language, plan_questions
-from cfaug.planning.source_report import check_undrawn
+from cfaug.planning.mixture_plan import (
+    plan_contrastive,
+    plan_entailment,
+    plan_language,
+    plan_questions,
+    prepare_sources,
+)
+from cfaug.planning.sources import check_undrawn
 from cfaug.planning.training import (
     TrainPlan,
     TrainRequest,
@@ -33,7 +38,6 @@ from cfaug.planning.training import (
     refuse_ignored_epochs,
 )
 from cfaug.report.records import read_run
-from cfaug.run.extending import longer, without_length
 from cfaug.run.identity import (
     arm_folder,
     clean_name,
@@ -44,6 +48,7 @@ from cfaug.run.identity import (
 )
 from cfaug.run.launch import Jobs
 from cfaug.run.run_folder import RunFolder
+from cfaug.run.usage import longer, without_length
 from cfaug.train.language_task import EditData
 from cfaug.train.settings import LossSettings, refuse_unstarted
 from cfaug.train.task import Task

@@ -11,26 +11,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.core.devices import check_accelerator
 from cfaug.core.errors import UserError, name_some, say, say_record
 from cfaug.core.files import write_file
-from cfaug.core.installation import check_logger
-from cfaug.core.processes import has_launcher, rank, speaks
+from cfaug.core.processes import check_accelerator, check_logger, has_launcher, rank, speaks
 from cfaug.core.progress import watch
 from cfaug.core.validation import check_part
-from cfaug.planning.source_report import say_sources
+from cfaug.planning.sources import say_sources
 from cfaug.planning.training import TrainSettings
 from cfaug.report.records import FAILED, INTERRUPTED
 from cfaug.report.results import read_record
 from cfaug.run import run_folder
 from cfaug.run.arguments import flatten
-from cfaug.run.extending import set_results_aside
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, Jobs, report
-from cfaug.run.parallel import run_at_once, shared_pixels
-from cfaug.run.ranks import start_ranks
+from cfaug.run.parallel import run_at_once, shared_pixels, start_ranks
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
+from cfaug.run.usage import set_results_aside
 
 if TYPE_CHECKING:
     from cfaug.train.task import FitResult

@@ -16,10 +16,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cfaug.core.binding import locate
+from cfaug.core.binding import declared_by, describe_conditions, holds, locate
 from cfaug.core.errors import UserError, say
-from cfaug.core.read_with import declared_by, describe_conditions, holds
-from cfaug.core.world_source import world_family
+from cfaug.core.weights import world_family
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.unread_branches import (

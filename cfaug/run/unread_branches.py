@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from cfaug.core.binding import locate
+from cfaug.core.binding import (
+    LEARNT,
+    MODEL,
+    TRAINED,
+    WORLD,
+    describe_conditions,
+    find_unread,
+    locate,
+)
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, NoModel
-from cfaug.core.read_with import LEARNT, MODEL, TRAINED, WORLD, describe_conditions, find_unread
-from cfaug.core.world_source import is_questions, is_world
+from cfaug.core.weights import is_questions, is_world
 
 # Which settings of ``annotate=...`` each of its steps reads, for ``cfaug.run.unread``.
 
@@ -170,7 +177,7 @@ def describe_learning(data: Any) -> tuple[bool, str]:
 
 
 def knowing(about: CheckpointFacts | None, target: Any) -> dict[str, Any]:
-    """Return what is known of a model as the conditions of ``cfaug.core.read_with`` name it.
+    """Return what is known of a model as the conditions of ``cfaug.core.binding`` name it.
 
     Args:
         about: the model; ``None`` if nothing is known.

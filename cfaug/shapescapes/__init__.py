@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import PROMPTS
+from cfaug.shapescapes.settings import PROMPTS, WorldSettings
 
 if TYPE_CHECKING:
     from cfaug.shapescapes.parts import ensure

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.shapescapes.scene import Rendering
-from cfaug.shapescapes.vocabulary import FRAMES, SUBJECTS, CaptionWording, Factors, caption
+from cfaug.shapescapes.drawing import Rendering
+from cfaug.shapescapes.settings import FRAMES, SUBJECTS, CaptionWording, Factors, caption
 from cfaug.shapescapes.world import World
 
 COVER = 128

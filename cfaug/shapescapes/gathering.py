@@ -17,18 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.domains import Style
-from cfaug.shapescapes.drawing import draw_mask
-from cfaug.shapescapes.scene import (
+from cfaug.shapescapes.drawing import (
     SUPERSAMPLING,
     Floats,
     Scene,
     cast_shadow,
     develop,
+    draw_mask,
     paint_backdrop,
     paint_surface,
 )
-from cfaug.shapescapes.vocabulary import Factors
+from cfaug.shapescapes.settings import Factors, Style
 
 SIDE = 3
 """Columns and rows of cells."""

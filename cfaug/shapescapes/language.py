@@ -20,7 +20,7 @@ from cfaug.editing.edit_checks import KIND_CORRECT, LABEL_KEPT
 from cfaug.editing.protocols import Blank, CaptionEdit, Fill, VariationRequest, Variations, Verdict
 from cfaug.editing.rule_edits import NO_PLACE, NO_RULE
 from cfaug.editing.sentence import split
-from cfaug.shapescapes.vocabulary import (
+from cfaug.shapescapes.settings import (
     COLOURS,
     DOMAINS,
     FRAMES,

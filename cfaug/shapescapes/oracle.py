@@ -16,11 +16,18 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.rng import generator
 from cfaug.core.types import Example, ImageJob, Images
 from cfaug.core.validation import OneOf, check_fields
-from cfaug.shapescapes.domains import STYLES, Style
+from cfaug.shapescapes.drawing import Rendering, Scene, render, scene_of
 from cfaug.shapescapes.language import parse
-from cfaug.shapescapes.scene import Rendering, Scene, render, scene_of
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, PLACES, SUBJECTS, Factors
+from cfaug.shapescapes.settings import (
+    COLOURS,
+    DOMAINS,
+    PLACES,
+    STYLES,
+    SUBJECTS,
+    Factors,
+    Style,
+    WorldSettings,
+)
 
 CHOICES = {"subject": SUBJECTS, "colour": tuple(COLOURS), "background": tuple(PLACES)}
 """The values of the factors of a photo."""
@@ -185,7 +192,7 @@ class OracleSets:
 
     Args:
         image_size: the side of the pictures in pixels.
-        style: a name of ``cfaug.shapescapes.domains.STYLES``.
+        style: a name of ``cfaug.shapescapes.settings.STYLES``.
         shuffled: whether to permute the pictures of a set at random, so that its labels are
             independent of them: any skew that a test then finds is a false alarm, whatever the
             model prefers.

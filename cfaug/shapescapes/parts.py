@@ -35,15 +35,15 @@ from cfaug.core.words import right_articles
 from cfaug.data.shards.shards import write_shards
 from cfaug.shapescapes.compositional import parts as compositional
 from cfaug.shapescapes.detector import HIDDEN
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.entailment import EntailmentPhoto, cover, photos
 from cfaug.shapescapes.language import parse
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import (
+from cfaug.shapescapes.settings import (
     FRAMES,
     PLACES,
     CaptionWording,
     Factors,
+    WorldSettings,
     caption,
     draw_wording,
 )

@@ -25,7 +25,7 @@ from cfaug.core.questions import (
     AskedQuestion,
 )
 from cfaug.core.rng import derive
-from cfaug.data.sources.question_sets.columns import EmbeddedImage
+from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.shapescapes.gathering import Gathering, Thing, render_gathering
 from cfaug.shapescapes.question_topics import CATEGORIES, Condition, State, Topic, choose
 from cfaug.shapescapes.settings import WorldSettings

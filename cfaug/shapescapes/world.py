@@ -11,10 +11,9 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive, generator
+from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.oracle import edit_factors
-from cfaug.shapescapes.scene import Scene
-from cfaug.shapescapes.settings import SKEWED, WorldSettings
-from cfaug.shapescapes.vocabulary import SUBJECTS, CaptionWording, Factors
+from cfaug.shapescapes.settings import SKEWED, SUBJECTS, CaptionWording, Factors, WorldSettings
 
 
 def _pick(rng: np.random.Generator, choices: Sequence[str]) -> str:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from cfaug.annotation.record import HumanAnswers, read_human_answers
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.item_schema import ItemColumn, ItemSchema
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.editing.caption_grids import right_articles
 from cfaug.evaluation.benchmark import SourceBenchmark, fingerprint

@@ -31,7 +31,7 @@ from cfaug.core.grids import (
     require_attributes,
 )
 from cfaug.core.validation import check
-from cfaug.data.index.examples import IndexedImage
+from cfaug.data.index.index import IndexedImage
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

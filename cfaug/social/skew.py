@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from annotated_types import Interval
 
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, TEXTS, require_labellings
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.progress import watch
-from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Better, Evaluation, Outcome
 from cfaug.core.validation import Count, PositiveNumber, Seed
 from cfaug.editing.caption_grids import placeholders, right_articles

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 import numpy as np
 from annotated_types import MinLen
 
+from cfaug.core.binding import TRAINED, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import DualEncoder
-from cfaug.core.read_with import TRAINED, ReadWith
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.core.validation import Positive, check_fields
 from cfaug.data.sources.visogender import VisoGenderPhotos

@@ -25,10 +25,10 @@ from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from cfaug.core.devices import check_accelerator, choose_device
 from cfaug.core.errors import UserError
-from cfaug.core.processes import StopRequest, keep_handlers
+from cfaug.core.processes import StopRequest, check_accelerator, choose_device, keep_handlers
 from cfaug.core.progress import Progress
+from cfaug.train.card import connection, wandb_identity
 from cfaug.train.checkpoint import (
     WAY_OUT,
     AtomicCheckpointIO,
@@ -39,7 +39,6 @@ from cfaug.train.checkpoint import (
 )
 from cfaug.train.module import Batch, TrainingModule
 from cfaug.train.settings import LoggerSettings, TrainerSettings, refuse_unstarted
-from cfaug.train.tracking import connection, wandb_identity
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.order import rank_share
-from cfaug.editing.edit_format import EditAnswer, EditFormat
+from cfaug.editing.edit_prompts import EditAnswer, EditFormat
 from cfaug.models import lora as adapters
 from cfaug.models.checkpoints import longest_text, quiet, replace_checkpoint
 from cfaug.train.contrastive_module import gather_all

@@ -16,8 +16,7 @@ from cfaug.core.protocols import LanguageModel
 from cfaug.core.rng import generator
 from cfaug.core.validation import PartialShare, Positive, Seed, check_fields
 from cfaug.data.mixture.settings import data_seed
-from cfaug.editing.edit_format import FILE, EditAnswer, EditFormat
-from cfaug.editing.edit_prompts import read_prompts
+from cfaug.editing.edit_prompts import FILE, EditAnswer, EditFormat, read_prompts
 from cfaug.editing.protocols import round_digits
 from cfaug.models.lora import BaseModel
 from cfaug.train.task import Task
@@ -194,7 +193,7 @@ class EditData:
 
     Args:
         edits: the JSON Lines file, with ``caption``, ``kind`` and ``edit``, one edited caption, on
-            each line; see ``cfaug.editing.edit_format``.
+            each line; see ``cfaug.editing.edit_prompts``.
         format: ``alpaca``, an instruction with a preamble; ``short``, the prompt's name, for tiny
             models; ``None`` is the model's own if it was trained for edits before, else ``alpaca``.
         prompts: the instructions: ``plain``, LANCE's without examples (Table 5), ``examples``, or

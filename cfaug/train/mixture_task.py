@@ -140,7 +140,7 @@ class MixtureTask(Task):
 
     def describe(self) -> dict[str, Any]:
         """Return the sources' sizes, a hash of the order, and the held-out and joined rows."""
-        from cfaug.data.mixture.image_names import count_joined_groups
+        from cfaug.data.mixture.leakage import count_joined_groups
         from cfaug.data.mixture.order import epoch_order, split_sets
 
         data, mixture = self.data, self.mixture
@@ -260,6 +260,6 @@ class ContrastiveTask(MixtureTask):
 
     def log_examples(self, folder: Path) -> None:
         """Write a table of counterfactual pairs to Weights & Biases, if that is the logger."""
-        from cfaug.train.tracking import log_pairs
+        from cfaug.train.card import log_pairs
 
         log_pairs(self.logger, folder, self.mixture, self.captions)

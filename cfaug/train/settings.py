@@ -9,9 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
 
-from cfaug.core.devices import check_device
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.processes import check_device
 from cfaug.core.validation import (
     Count,
     PartialShare,

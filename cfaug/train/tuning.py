@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.validation import PartialShare, Positive, PositiveNumber, check_fields
 
 if TYPE_CHECKING:

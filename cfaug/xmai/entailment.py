@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
+from cfaug.core.binding import FOLDER, GIVEN, TRAINED, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.pixels import content_digest
 from cfaug.core.progress import watch
 from cfaug.core.protocols import EncodesImages, Entailer
-from cfaug.core.read_with import FOLDER, GIVEN, TRAINED, ReadWith
 from cfaug.core.types import ENTAILMENT, Evaluation, Outcome
 from cfaug.core.validation import Positive
 from cfaug.data.sources.lists import LISTS
@@ -37,16 +37,17 @@ from cfaug.xmai.entailment_items import (
     summarise_entailment,
     write_entailment,
 )
-from cfaug.xmai.entailment_sources import (
+from cfaug.xmai.text_pair_benchmark import METHOD, Metric, TextPairBenchmark
+from cfaug.xmai.text_pairs import (
     Question,
+    TextPairs,
     check_entailment_labels,
     find_photos,
     holds_changes,
     lacks_photos,
     read_hypotheses,
+    read_text_pairs,
 )
-from cfaug.xmai.text_pair_benchmark import METHOD, Metric, TextPairBenchmark
-from cfaug.xmai.text_pairs import TextPairs, read_text_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor

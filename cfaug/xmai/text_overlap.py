@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import NoModel
-from cfaug.core.read_with import ReadWith
 from cfaug.core.types import Evaluation
 from cfaug.data.sources.lists import LISTS
 from cfaug.editing.wordnet import Synonyms

@@ -17,11 +17,13 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CLUSTER, ITEM, Better, Outcome
 from cfaug.data.sources.lists import LISTS
 from cfaug.evaluation.benchmark import SourceBenchmark, fingerprint
-from cfaug.xmai.entailment_sources import Question, check_labels, read_right_answers
 from cfaug.xmai.text_pair_items import CHANGED, KEPT, UNKNOWN
 from cfaug.xmai.text_pairs import (
+    Question,
     TextPairs,
+    check_labels,
     holds_edited_captions,
+    read_right_answers,
     read_text_pairs,
     share_captions,
 )

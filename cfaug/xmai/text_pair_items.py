@@ -20,8 +20,8 @@ from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER
 from cfaug.report.items import ModelItems
+from cfaug.stats.effects import DropTest, paired_drop
 from cfaug.stats.significance import SeedSummary, holm, paired_t, summarise
-from cfaug.stats.stress import DropTest, paired_drop
 
 KEPT, CHANGED, UNKNOWN = "kept", "changed", "unknown"
 """Values of the column ``label_kept``: is the right answer still that of the original text?"""

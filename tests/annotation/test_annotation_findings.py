@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import ImageItem
-from cfaug.coco_cf import annotation_tables
-from cfaug.coco_cf.annotation_tables import CATEGORIES, OUTCOMES
+from cfaug.coco_cf import figures as annotation_tables
+from cfaug.coco_cf.figures import CATEGORIES, OUTCOMES
 from cfaug.coco_cf.label_frequency import altered_subjects
 from cfaug.coco_cf.label_gains import count_subjects
 from cfaug.coco_cf.tables import published

@@ -14,12 +14,12 @@ import pytest
 from cfaug.annotation.answers import Answer
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
+from cfaug.annotation.page import sentences, write_report
 from cfaug.annotation.question import ImageItem
 from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
-from cfaug.annotation.report import sentences, write_report
 from cfaug.annotation.simulate import Mistakes, simulate_answers
-from cfaug.coco_cf import annotation_tables
-from cfaug.coco_cf.annotation_tables import AnnotationTable
+from cfaug.coco_cf import figures as annotation_tables
+from cfaug.coco_cf.figures import AnnotationTable
 from cfaug.coco_cf.label_gains import AlteredSubjects, Subjects
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.human_labels import read_labels

@@ -11,13 +11,12 @@ import pytest
 from cfaug.annotation.answers import Answer, Screening, read_answers, read_known
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.findings import Findings
-from cfaug.annotation.page import share_out, write_questions
+from cfaug.annotation.page import sentences, share_out, write_questions, write_report
 from cfaug.annotation.question import AnnotationQuestion
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
-from cfaug.annotation.report import sentences, write_report
 from cfaug.annotation.simulate import read_truth
-from cfaug.coco_cf import annotation_tables
-from cfaug.coco_cf.annotation_tables import AnnotationTable
+from cfaug.coco_cf import figures as annotation_tables
+from cfaug.coco_cf.figures import AnnotationTable
 from cfaug.coco_cf.label_gains import AlteredSubjects
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Member

@@ -7,7 +7,7 @@ from cfaug.core.errors import RejectedError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Answerer
 from cfaug.core.questions import AskedQuestion, Question
-from cfaug.data.sources.question_sets.columns import EmbeddedImage
+from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.models.task_specs import VisionLanguage
 from tests.data.question_files import encode_image
 from tests.models.tiny_vlm import save_llava

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cfaug.cfmm.question_items import QuestionItems
-from cfaug.cfmm.question_tests import compare_kinds, compare_models
+from cfaug.cfmm.question_page import compare_kinds, compare_models
 from cfaug.core.errors import UserError
 from cfaug.stats.item_tests import mcnemar
 from tests.report.question_example import ASKED, IMAGES, question_items

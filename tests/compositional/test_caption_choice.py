@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.compositional.blind_language import BlindLanguage
 from cfaug.compositional.caption_choice import CaptionChoice
+from cfaug.compositional.caption_scores import BlindLanguage
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark

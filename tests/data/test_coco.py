@@ -15,8 +15,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import group_code
-from cfaug.data.mixture.image_names import coco_ids
-from cfaug.data.mixture.leakage import find_leaks
+from cfaug.data.mixture.leakage import coco_ids, find_leaks
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import PHOTOS, pair, photo_folder
 

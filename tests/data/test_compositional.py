@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.data.index.index import Index
-from cfaug.data.mixture.image_names import coco_ids
+from cfaug.data.mixture.leakage import coco_ids
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources.captioned_parquet import HUB_SETS
 from cfaug.data.sources.compositional import ITEM_LISTS, ItemList

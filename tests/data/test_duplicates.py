@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
-from cfaug.data.mixture.image_names import count_joined_groups, join_groups
+from cfaug.data.mixture.leakage import count_joined_groups, join_groups
 from cfaug.data.mixture.mixture import mix, plan_mixture
 from cfaug.data.mixture.settings import DataSettings, Sources
 from tests.data.making import Columns, noise_image

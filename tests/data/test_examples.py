@@ -12,7 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Example, Member
 from cfaug.data.index import open_index
 from cfaug.data.index.disk_format import group_code
-from cfaug.data.index.examples import examples
+from cfaug.data.index.index import examples
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import noise_image, pair
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
 from cfaug.data.index.disk_format import group_code
-from cfaug.data.mixture.image_names import LARGEST_ID, coco_ids
-from cfaug.data.mixture.leakage import find_equal_images, find_leaks
+from cfaug.data.mixture.leakage import LARGEST_ID, coco_ids, find_equal_images, find_leaks
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import pair, photo_folder
 from tests.properties import examples

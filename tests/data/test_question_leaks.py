@@ -12,7 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.questions import AskedQuestion
 from cfaug.data.mixture.leakage import find_question_leaks
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.data.sources.question_sets.columns import EmbeddedImage, FileImage
+from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.evaluation.benchmark import LeakAware
 from tests.data.question_files import own_record, write_own
 from tests.evaluation.questions import Drawn, Picture, context, image, opened

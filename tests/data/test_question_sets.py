@@ -10,10 +10,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import content_digest
 from cfaug.core.questions import NO_OPTION, AskedImage, AskedQuestion
 from cfaug.core.types import SourceImage
+from cfaug.data.sources.parquet import MAX_BYTES
 from cfaug.data.sources.question_sets import FORMS, read_questions
-from cfaug.data.sources.question_sets.columns import EmbeddedImage, ParquetColumn
-from cfaug.data.sources.question_sets.rows import split_options
-from cfaug.data.sources.released import MAX_BYTES
+from cfaug.data.sources.question_sets.rows import EmbeddedImage, ParquetColumn, split_options
 from tests.data.question_files import (
     encode_image,
     hallusion_record,

@@ -17,7 +17,9 @@ from cfaug.core.types import Edit
 from cfaug.data.export import PublisherStatements, export_clip_benchmark, export_hub
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.data.sources import parquet, released, social_counterfactuals
+from cfaug.data.sources import captioned_parquet as social_counterfactuals
+from cfaug.data.sources import parquet
+from cfaug.data.sources import parquet as released
 from cfaug.data.sources.importing import import_sets
 from cfaug.social.grid_sets import read_grid_sets
 from tests.data.released import (

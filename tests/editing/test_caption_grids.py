@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.editing import grid_files
+from cfaug.editing import caption_grids as grid_files
 from cfaug.editing.caption_grids import AttributeGrid, read_grid, shipped_grids
 
 TABLE_5 = {

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.editing.edit_format import ALPACA, EditFormat, parse_variations, unique
-from cfaug.editing.edit_prompts import EditPrompt, read_prompts
+from cfaug.editing.edit_prompts import (
+    ALPACA,
+    EditFormat,
+    EditPrompt,
+    parse_variations,
+    read_prompts,
+    unique,
+)
 
 NAMES = ["adjective", "background-location", "background-weather", "domain", "object", "subject"]
 

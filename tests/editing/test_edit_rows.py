@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import json_lines
-from cfaug.editing.edit_format import (
+from cfaug.editing.edit_prompts import (
     EditAnswer,
     EditFormat,
     caption_key,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit, Example
-from cfaug.editing.fixed_edit import NOT_THERE, OTHER_CLASS, AddReconstruction, FixedEdit
+from cfaug.editing.rule_edits import NOT_THERE, OTHER_CLASS, AddReconstruction, FixedEdit
 from cfaug.generate.job import Job, generate
 from cfaug.generate.recipe import Recipe, RunSettings
 from tests.editing.perturbing import photo_of

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.editing.embeddings import TextTower
 from cfaug.editing.label_guard import ClassWords, LabelGuard, NoOpGuard
 from cfaug.editing.language_models import SentenceEncoder
+from cfaug.editing.pretrained import TextTower
 from cfaug.editing.protocols import SentenceEmbedder
 from cfaug.editing.wordnet import WordNet
 from cfaug.models.specs import HFClip

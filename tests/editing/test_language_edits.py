@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.editing.edit_format import EditFormat
-from cfaug.editing.edit_prompts import read_prompts
+from cfaug.editing.edit_prompts import EditFormat, read_prompts
 from cfaug.editing.instructed_edit import InstructedEdit, InstructModel, TunedModel
 from cfaug.editing.language_models import KeyedNoise, SampledLM
 from cfaug.editing.protocols import VariationModel, VariationRequest

@@ -16,7 +16,7 @@ from cfaug.editing.paraphrase import Paraphrase
 from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.wordnet import Senses, Synonyms
 from cfaug.shapescapes.language import parse
-from cfaug.shapescapes.vocabulary import PLACES
+from cfaug.shapescapes.settings import PLACES
 
 REAL = Path(__file__).parents[1] / "shapescapes" / "zoo" / "held_out_captions.json"
 

@@ -7,7 +7,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit, Edited, Example, Proposal
-from cfaug.editing.fixed_edit import AddReconstruction, FixedEdit, is_control
+from cfaug.editing.rule_edits import AddReconstruction, FixedEdit, is_control
 from cfaug.generate.captions import edit_captions
 from cfaug.generate.failures import Attempt
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.editing.embeddings import WordVectors
+from cfaug.editing.pretrained import WordVectors
 from cfaug.editing.protocols import SentenceEmbedder
 
 GLOVE = "the 1 0 0\nred 0 3 4\nDog 0 0 -2e0\ndog 0 1 0\nred 9 9 9\n"

@@ -16,7 +16,7 @@ from cfaug.evaluation.classification import Classes, Classification, ZeroShot
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.image_text_matching import Matching
 from cfaug.evaluation.retrieval import Retrieval
-from cfaug.shapescapes.vocabulary import PROMPTS, SUBJECTS
+from cfaug.shapescapes.settings import PROMPTS, SUBJECTS
 from cfaug.social.visogender import VisoGender
 from cfaug.xmai.entailment import Entailment
 

@@ -21,9 +21,8 @@ from cfaug.evaluation.image_text_matching import Matching
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.evaluation.suites import Auto, HeldOut, Suite, check_member, open_member
 from cfaug.shapescapes import WorldSettings, ensure
-from cfaug.shapescapes.factor_classification import WorldClassification
-from cfaug.shapescapes.labels import ensure_labels
-from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS
+from cfaug.shapescapes.labels import WorldClassification, ensure_labels
+from cfaug.shapescapes.settings import COLOURS, PLACES, SUBJECTS
 from tests.data.making import noise_image, pair
 
 WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14, counterfactual_pairs=20)

@@ -26,7 +26,7 @@ from cfaug.editing.caption_grids import AttributeGrid, read_grid
 from cfaug.generate.job import Job, generate
 from cfaug.generate.recipe import ShardSettings
 from cfaug.generate.sampling import Draws
-from cfaug.imaging.cosines import clip_selection
+from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
 
 T = TypeVar("T")

@@ -15,10 +15,9 @@ from cfaug.core.types import Edit, ImageJob
 from cfaug.generate.candidate_scoring import Journal, ShardScorer, candidate_log
 from cfaug.generate.failures import ProgressReporter
 from cfaug.generate.images import choose_winners, draw_shard, merge
-from cfaug.generate.plan import ShardPlan
-from cfaug.generate.recipe import encode_image
+from cfaug.generate.recipe import ShardPlan, encode_image
 from cfaug.generate.sampling import Draws
-from cfaug.imaging.cosines import clip_selection
+from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
 from tests.records import image_job, proposal
 

@@ -8,7 +8,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected
-from cfaug.data.shards.edits import read_edits, read_proposals
+from cfaug.data.shards.shards import read_edits, read_proposals
 from cfaug.generate.captions import edit_captions, write_captions
 from cfaug.generate.failures import Attempt
 from cfaug.generate.folder import write_card

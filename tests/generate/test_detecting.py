@@ -22,8 +22,8 @@ from cfaug.generate.failures import Rejection
 from cfaug.models.specs import HFClip
 from cfaug.models.task_specs import ZeroShotDetection
 from cfaug.shapescapes import WorldSettings
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.vocabulary import COLOURS, SUBJECTS, Factors
+from cfaug.shapescapes.drawing import Scene, render
+from cfaug.shapescapes.settings import COLOURS, SUBJECTS, Factors
 from tests.generate.photos import photo
 from tests.models import tiny
 

@@ -14,7 +14,7 @@ from cfaug.data.shards.shards import read_sets
 from cfaug.generate.folder import write_card
 from cfaug.generate.job import Job, generate
 from cfaug.generate.sampling import Draws
-from cfaug.imaging.cosines import clip_selection
+from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
 from tests.generate.tiny import card, contents, job, log
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from cfaug.data.shards.shards import read_sets
 from cfaug.generate.candidate_scoring import ShardScorer, better_half
 from cfaug.generate.job import generate
-from cfaug.generate.plan import ShardPlan
+from cfaug.generate.recipe import ShardPlan
 from cfaug.generate.sampling import Draws
-from cfaug.imaging.cosines import clip_selection
+from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
 from tests.generate.test_candidate_scoring import caption_sets, slow_scores
 from tests.generate.tiny import card, contents, job, log

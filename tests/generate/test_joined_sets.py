@@ -12,13 +12,11 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.types import Edit, Edited, Example, ImageJob, Images, Proposal
 from cfaug.data.shards.shards import read_sets
-from cfaug.editing.fixed_edit import AddReconstruction
+from cfaug.editing.rule_edits import AddReconstruction
 from cfaug.generate.job import generate
-from cfaug.generate.plan import ShardPlan
-from cfaug.generate.recipe import Recipe
+from cfaug.generate.recipe import Recipe, ShardPlan
 from cfaug.generate.sampling import GridDraws
-from cfaug.imaging.cosines import CONSISTENCY, DIRECTION, REASONS
-from cfaug.imaging.select import Selection
+from cfaug.imaging.select import CONSISTENCY, DIRECTION, REASONS, Selection
 from tests.generate.photos import photo
 from tests.generate.tiny import SIDE, Eye, card, colours, contents, job, log
 
@@ -201,7 +199,7 @@ def test_a_set_of_single_edited_texts_keeps_all_of_them(tmp_path):
                 ),
             )
 
-    from cfaug.imaging.same_image import SameImage
+    from cfaug.imaging.photo_editing import SameImage
 
     base = job(tmp_path, captions=EXAMPLES)
     recipe = Recipe(

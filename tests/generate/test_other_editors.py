@@ -17,10 +17,9 @@ from cfaug.data.shards.shards import read_commit, read_sets
 from cfaug.generate.candidate_scoring import Journal, ShardScorer
 from cfaug.generate.failures import ProgressReporter
 from cfaug.generate.images import Provenance, draw_shard, publish
-from cfaug.generate.plan import ShardPlan, check_groups, digest
-from cfaug.generate.recipe import Pipeline
+from cfaug.generate.recipe import Pipeline, ShardPlan, check_groups, digest
 from cfaug.generate.sampling import Draws
-from cfaug.imaging.same_image import SameImage
+from cfaug.imaging.photo_editing import SameImage
 from cfaug.imaging.select import Selection
 from tests.generate import tiny
 from tests.imaging.test_same_image import Photo, encoded

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit
 from cfaug.generate.job import generate
-from cfaug.generate.plan import ShardPlan
+from cfaug.generate.recipe import ShardPlan
 from cfaug.generate.sampling import STRATA, Draws, Law, LawLearner, count_rounds
-from cfaug.imaging.cosines import clip_selection
+from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
 from tests.properties import examples
 from tests.records import proposal

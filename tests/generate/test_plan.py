@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit
 from cfaug.core.validation import check_part
-from cfaug.generate.plan import (
+from cfaug.generate.recipe import (
     ShardPlan,
     digest,
     shard_count,

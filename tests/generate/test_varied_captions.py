@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.data.shards.edits import read_edits
-from cfaug.data.shards.shards import read_sets
+from cfaug.data.shards.shards import read_edits, read_sets
 from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.label_guard import LabelGuard
 from cfaug.generate.chat_asking import ChatServer

@@ -5,7 +5,7 @@ from dataclasses import replace
 from cfaug.generate.job import generate
 from cfaug.generate.sampling import Draws
 from cfaug.generate.sets import COUNTS, add_yields, yield_lines
-from cfaug.imaging.cosines import clip_selection
+from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
 
 

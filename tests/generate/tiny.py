@@ -24,8 +24,8 @@ from cfaug.core.types import Edit, Edited, Example, ImageJob, Images, Proposal
 from cfaug.generate.job import Job, JobIdentity
 from cfaug.generate.recipe import Pipeline, Recipe, RunSettings, ShardSettings
 from cfaug.generate.sampling import Draws
-from cfaug.imaging.cosines import CosineScorer, clip_selection
 from cfaug.imaging.prompt_to_prompt import edit_at_once
+from cfaug.imaging.select import CosineScorer, clip_selection
 
 SIDE = 4
 WORDS = ["cat", "dog", "ball", "tree", "house", "star"]

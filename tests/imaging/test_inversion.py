@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.imaging.cross_attention import CrossAttention
-from cfaug.imaging.inversion import DirectInversion, EditFriendly
-from cfaug.imaging.null_text import NullText
+from cfaug.imaging.attention import CrossAttention
+from cfaug.imaging.inversion import DirectInversion, EditFriendly, NullText
 from tests.imaging import reference_photos as reference
 from tests.imaging.reference import Explicit
 from tests.imaging.test_cross_attention import CASES, edited_map

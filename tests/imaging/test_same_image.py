@@ -11,7 +11,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import as_floats
 from cfaug.core.protocols import ImageEditor, Progressive
 from cfaug.core.types import Draw, Example, ImageJob, Images, Proposal
-from cfaug.imaging.same_image import SameImage
+from cfaug.imaging.photo_editing import SameImage
 
 
 class Photo:

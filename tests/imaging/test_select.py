@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.imaging.cosines import REASONS, clip_selection
-from cfaug.imaging.select import Selection
+from cfaug.imaging.select import REASONS, Selection, clip_selection
 from tests.properties import examples
 
 COSINES = st.floats(-1, 1, width=32)

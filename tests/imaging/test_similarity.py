@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.imaging.cosines import cosine, direction, mean_direction
+from cfaug.imaging.select import cosine, direction, mean_direction
 from tests.generate.tiny import Eye
 
 

@@ -14,7 +14,7 @@ import yaml
 from cfaug.annotation.forms import EditedItem
 from cfaug.annotation.ratings import Rating, summarise_ratings, write_ratings
 from cfaug.core.errors import UserError
-from cfaug.data.shards.edits import FOLDER
+from cfaug.data.shards.shards import FOLDER
 from cfaug.lance.edit_clusters import FILE as INSIGHTS
 from cfaug.lance.stress_items import EDITED, StressItems
 from cfaug.lance.stress_page import write_stress_pages

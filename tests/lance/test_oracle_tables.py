@@ -16,7 +16,7 @@ from cfaug.lance.stress_drops import compare_factors
 from cfaug.lance.stress_items import STRESS_ITEMS, StressItems
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items
-from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.language import describe
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.oracles.lance import (
@@ -26,8 +26,7 @@ from cfaug.shapescapes.oracles.lance import (
     measure_edits,
     read_pictures,
 )
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.vocabulary import Factors
+from cfaug.shapescapes.settings import STYLES, Factors
 
 
 @pytest.mark.parametrize(

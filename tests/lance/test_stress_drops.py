@@ -181,7 +181,7 @@ def test_the_sizes_of_lances_sets_follow_from_its_percentages():
     ],
 )
 def test_fishers_p_of_lances_drops(name, expected):
-    from cfaug.stats.stress import fisher
+    from cfaug.stats.effects import fisher
 
     whole, photos = PUBLISHED["Original"]
     size, edits = PUBLISHED[name]

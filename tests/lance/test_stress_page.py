@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks.browser import Browser
 from cfaug.core.errors import UserError
-from cfaug.editing.fixed_edit import FixedEdit
+from cfaug.editing.rule_edits import FixedEdit
 from cfaug.lance.stress_items import EDITED, StressItems
 from cfaug.lance.stress_page import PageSettings, fill_command, stress_page, verdict
 from cfaug.planning.build import build

@@ -232,7 +232,7 @@ def _processor(kind):
 
 @pytest.mark.parametrize("kind", ["clip", "clip, cropped", "siglip", "vit", "flava"])
 def test_images_of_any_shape_are_those_of_the_models_own_processor(kind):
-    from cfaug.models.pretrained import image_transform
+    from cfaug.models.encoder import image_transform
 
     processor = _processor(kind)
     transform = image_transform(processor, kind)
@@ -245,7 +245,7 @@ def test_images_of_any_shape_are_those_of_the_models_own_processor(kind):
 
 
 def test_the_geometry_can_be_chosen(folders):
-    from cfaug.models.pretrained import image_transform
+    from cfaug.models.encoder import image_transform
 
     assert image_transform(_processor("siglip"), "x", "crop").geometry == "crop"
     squashed = spec(folders, "clip", geometry="squash")
@@ -256,7 +256,7 @@ def test_the_geometry_can_be_chosen(folders):
 
 
 def test_an_image_processor_that_cannot_be_expressed_is_refused():
-    from cfaug.models.pretrained import image_transform
+    from cfaug.models.encoder import image_transform
 
     assert image_transform(tiny.image_processor(resample=2), "x").resample == "bilinear"
     with pytest.raises(UserError, match="filter"):

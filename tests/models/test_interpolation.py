@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher
-from cfaug.models.interpolation import Ends, Interpolated, interpolate
+from cfaug.models.lora import Ends, Interpolated, interpolate
 from cfaug.models.specs import HFClip
 from tests.models import tiny
 

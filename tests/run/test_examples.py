@@ -15,8 +15,8 @@ from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.shards.shards import write_shard
 from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.shapescapes import WorldSettings
+from cfaug.shapescapes.drawing import render, scene_of
 from cfaug.shapescapes.language import parse
-from cfaug.shapescapes.scene import render, scene_of
 from tests.data.layouts import cells, images, jsonl, parquet, table
 from tests.data.making import noise_image
 

@@ -10,12 +10,12 @@ from importlib import invalidate_caches
 import pytest
 import yaml
 
-from cfaug.core import installation
+from cfaug.core import processes as installation
 from cfaug.core.errors import UserError
-from cfaug.core.installation import EXTRAS, LOGGERS, check_logger, explain_missing
+from cfaug.core.processes import EXTRAS, LOGGERS, check_logger, explain_missing
 from cfaug.run import evaluate, train
 from cfaug.run.launch import report
-from cfaug.run.publish import check_result_loggers
+from cfaug.run.run_folder import check_result_loggers
 from tests.scripts import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

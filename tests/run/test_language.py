@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cfaug.editing.causal_lm import CausalLM
-from cfaug.editing.edit_format import EditFormat
+from cfaug.editing.edit_prompts import EditFormat
 from cfaug.models.lora import WEIGHTS
 from cfaug.train.settings import OptimSettings, TrainerSettings
 from tests import children

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import ReadWith
 from cfaug.editing.baselines import RandomDeletion
 from cfaug.generate.source import digest_of
 from cfaug.planning.build import build

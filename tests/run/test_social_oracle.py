@@ -11,10 +11,8 @@ from cfaug.data.shards.shards import read_sets
 from cfaug.editing.caption_grids import read_grid
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
-from cfaug.shapescapes.domains import STYLES
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import SUBJECTS, Factors
+from cfaug.shapescapes.drawing import Scene, render
+from cfaug.shapescapes.settings import STYLES, SUBJECTS, Factors, WorldSettings
 from cfaug.social.grid_sets import read_grid_sets
 from tests.test_conf import CONF
 

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from cfaug.data.shards.edits import read_all_edits
-from cfaug.data.shards.shards import read_sets
+from cfaug.data.shards.shards import read_all_edits, read_sets
 from cfaug.report.document import read_document
 from tests import skips
 from tests.run.conftest import SCENES, files

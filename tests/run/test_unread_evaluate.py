@@ -11,7 +11,7 @@ import pytest
 from cfaug.compositional.pairs import PairMatching
 from cfaug.core.binding import locate
 from cfaug.core.errors import USERS_MISTAKE, UserError
-from cfaug.core.prompt_files import read_yaml
+from cfaug.core.files import read_yaml
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
 from cfaug.core.validation import alternatives_of, annotation_of, base_of, choices_of
 from cfaug.evaluation.context import EvaluationContext

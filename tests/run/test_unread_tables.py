@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from cfaug.core.binding import locate
-from cfaug.core.prompt_files import read_yaml
-from cfaug.core.read_with import declared_by
+from cfaug.core.binding import declared_by, locate
+from cfaug.core.files import read_yaml
 from cfaug.models import specs
 from cfaug.report.comparison import Comparison
 from cfaug.report.paper_tables import PaperTable

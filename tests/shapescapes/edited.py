@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.shapescapes.domains import Style
+from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.oracle import edit_factors, redraw_edited
-from cfaug.shapescapes.scene import Scene
+from cfaug.shapescapes.settings import Style
 
 
 def draw_edited(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
 from cfaug.shapescapes.parts import LeaveOut, read_leave_out, shorten_caption
-from cfaug.shapescapes.vocabulary import (
+from cfaug.shapescapes.settings import (
     COLOURS,
     FRAMES,
     PLACES,

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cfaug.compositional.blind_language import BlindLanguage
+from cfaug.compositional.caption_scores import BlindLanguage
 from cfaug.shapescapes.compositional.parts import PARTS, CaptionReader
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World

@@ -12,9 +12,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Annotator
 from cfaug.core.types import Example
 from cfaug.shapescapes.detector import PLACE_LABELS, SceneDetector, text_truth
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors
+from cfaug.shapescapes.drawing import Scene, render
+from cfaug.shapescapes.settings import COLOURS, PLACES, SUBJECTS, Factors, WorldSettings
 
 WORLD = WorldSettings(seed=1, style="drawing")
 RNG = np.random.default_rng(0)

@@ -13,11 +13,10 @@ from sklearn.linear_model import LogisticRegression
 from cfaug.core.pixels import decode_image
 from cfaug.core.types import ENTAILMENT
 from cfaug.shapescapes.detector import text_label
+from cfaug.shapescapes.drawing import render, scene_of
 from cfaug.shapescapes.entailment import COVER, PLAN, cover, photos
 from cfaug.shapescapes.parts import make_part, part_size
-from cfaug.shapescapes.scene import render, scene_of
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import COLOURS, PLACES
+from cfaug.shapescapes.settings import COLOURS, PLACES, WorldSettings
 from cfaug.shapescapes.world import World
 
 SETTINGS = WorldSettings(seed=3, style="drawing", shortcut="none", ve_photos=24, ve_test_photos=6)

@@ -11,7 +11,6 @@ import pytest
 from PIL import Image
 
 from cfaug.core.rng import derive
-from cfaug.shapescapes.domains import STYLES
 from cfaug.shapescapes.gathering import (
     SHAPES,
     SIDE,
@@ -22,8 +21,7 @@ from cfaug.shapescapes.gathering import (
     render_gathering,
 )
 from cfaug.shapescapes.question_parts import SCENE, make_questions
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import COLOURS
+from cfaug.shapescapes.settings import COLOURS, STYLES, WorldSettings
 
 SIZE = 60
 """Pixels of a side, 20 a cell."""

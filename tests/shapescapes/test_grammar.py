@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cfaug.shapescapes.language import FACTOR_OF, Statement, describe, parse
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.vocabulary import (
+from cfaug.shapescapes.settings import (
     DOMAINS,
     FRAMES,
     PLACES,

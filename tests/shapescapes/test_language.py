@@ -15,7 +15,7 @@ from cfaug.shapescapes.language import (
     VocabularyFiller,
     VocabularyTagger,
 )
-from cfaug.shapescapes.vocabulary import (
+from cfaug.shapescapes.settings import (
     COLOURS,
     FRAMES,
     PLACES,

@@ -14,11 +14,10 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import ImageEditor
 from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.language import describe
 from cfaug.shapescapes.oracle import FACTORS, OracleEdit, edit_scene, psnr_outside, redraw_edited
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import Factors
+from cfaug.shapescapes.settings import Factors, WorldSettings
 
 WORLD = WorldSettings(image_size=32, style="clear", seed=1, domains=("photo", "sketch"))
 SCENE = Scene(Factors("cat", "red", "beach"), 9)

@@ -11,10 +11,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.grids import GridMember, attribute_combinations, grid_edit, grid_key
 from cfaug.core.protocols import ImageEditor
 from cfaug.core.types import Draw, Example, ImageJob, Proposal
-from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.oracle import OracleSets, factors_of, redraw_edited
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.vocabulary import Factors
+from cfaug.shapescapes.settings import STYLES, Factors
 
 GRID = {"colour": ("red", "blue"), "background": ("beach", "snow", "grass")}
 

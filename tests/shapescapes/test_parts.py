@@ -15,8 +15,7 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
 from cfaug.shapescapes.parts import make_part, part_size
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import COLOURS, PLACES, PROMPTS, SUBJECTS, words
+from cfaug.shapescapes.settings import COLOURS, PLACES, PROMPTS, SUBJECTS, WorldSettings, words
 from cfaug.shapescapes.world import World
 
 TRAINING_PARTS = ("real", "more_real", "counterfactual", "matched", "unbiased")

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.oracle import CHOICES
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors
+from cfaug.shapescapes.settings import COLOURS, PLACES, STYLES, SUBJECTS, Factors
 from tests.properties import examples
 from tests.shapescapes.edited import draw_edited
 

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from cfaug.core.world_source import COMPOSITIONAL, COMPOSITIONAL_PREFIX, world_family
+from cfaug.core.weights import COMPOSITIONAL, COMPOSITIONAL_PREFIX, world_family
 from cfaug.shapescapes.parts import _MAKERS, make_part
 from cfaug.shapescapes.question_parts import PARTS, make_questions
 from cfaug.shapescapes.settings import READ_BY, WorldSettings

@@ -12,11 +12,10 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
+from cfaug.shapescapes.drawing import scene_of
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.parts import make_part
-from cfaug.shapescapes.scene import scene_of
-from cfaug.shapescapes.settings import SHORTCUTS, WorldSettings
-from cfaug.shapescapes.vocabulary import DOMAINS, SUBJECTS, Factors
+from cfaug.shapescapes.settings import DOMAINS, SHORTCUTS, SUBJECTS, Factors, WorldSettings
 from cfaug.shapescapes.world import World
 
 OLD = {

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.parts import make_part
-from cfaug.shapescapes.settings import SKEWED, WorldSettings
-from cfaug.shapescapes.vocabulary import SUBJECTS, CaptionWording, Factors
+from cfaug.shapescapes.settings import SKEWED, SUBJECTS, CaptionWording, Factors, WorldSettings
 from cfaug.shapescapes.world import World
 
 COLOURS, BACKGROUNDS = ("red", "yellow", "blue", "purple"), ("beach", "grass", "snow")

@@ -18,9 +18,9 @@ from cfaug.shapescapes.detector import (
     text_label,
     text_truth,
 )
+from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.language import parse
-from cfaug.shapescapes.scene import Scene
-from cfaug.shapescapes.vocabulary import (
+from cfaug.shapescapes.settings import (
     COLOURS,
     DOMAINS,
     FRAMES,

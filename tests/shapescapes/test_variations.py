@@ -13,7 +13,7 @@ from cfaug.editing.label_guard import LabelGuard
 from cfaug.editing.protocols import EditGuard, VariationModel, VariationRequest
 from cfaug.shapescapes.language import FACTOR_OF, VALUES, WorldCheck, WorldVariations, parse
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.vocabulary import FRAMES, WEATHER, CaptionWording, Factors, caption
+from cfaug.shapescapes.settings import FRAMES, WEATHER, CaptionWording, Factors, caption
 from tests.editing.perturbing import edit_of, photo_of
 
 PROMPTS = {one.name: one for one in read_prompts("plain")}

@@ -7,10 +7,8 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Draw
-from cfaug.shapescapes.domains import STYLES
-from cfaug.shapescapes.drawing import Weather, develop
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.vocabulary import Factors
+from cfaug.shapescapes.drawing import Scene, Weather, develop_image, render
+from cfaug.shapescapes.settings import STYLES, Factors
 from tests.records import image_job
 
 SCENE = Scene(Factors("cat", "red", "grass"), 5)
@@ -20,7 +18,7 @@ JOB = image_job(("a cat", "a dog"), Draw(3, 0.5, 3.0))
 def test_a_clear_scene_put_into_fog_is_the_foggy_scene_but_for_its_grain():
     clear = render(SCENE, 64, STYLES["clear"]).image()
     foggy = render(SCENE, 64, STYLES["fog"]).pixels.astype(int)
-    found = np.asarray(develop(clear, STYLES["fog"], 0)).astype(int)
+    found = np.asarray(develop_image(clear, STYLES["fog"], 0)).astype(int)
     grain = 255 * STYLES["fog"].noise
     difference = found - foggy
     assert abs(difference.mean()) < 0.2

@@ -12,8 +12,7 @@ import yaml
 
 from cfaug.core.grids import Labelling
 from cfaug.report.items import Items, write_items
-from cfaug.shapescapes.settings import SKEWED, WorldSettings
-from cfaug.shapescapes.vocabulary import SUBJECTS
+from cfaug.shapescapes.settings import SKEWED, SUBJECTS, WorldSettings
 from cfaug.shapescapes.world import World
 from cfaug.social.skew import Skew
 from cfaug.social.skew_rows import GridLabels, RankedSubject, item_columns, measure

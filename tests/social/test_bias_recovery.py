@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import permutation_test, spearmanr
 
 from cfaug.core.rng import generator
-from cfaug.social.bias_recovery import find_planted, rank_correlation
+from cfaug.social.within_set_gap import find_planted, rank_correlation
 
 rng = np.random.default_rng
 

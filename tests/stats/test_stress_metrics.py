@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from cfaug.stats.effects import fisher, paired_drop, softmax, top_classes, truth_probability
 from cfaug.stats.item_tests import mcnemar
-from cfaug.stats.stress import fisher, paired_drop, softmax, top_classes, truth_probability
 
 LOGITS = arrays(
     np.float32, st.tuples(st.integers(1, 6), st.integers(1, 8)),

@@ -9,7 +9,7 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.editing.causal_lm import CausalLM
-from cfaug.editing.edit_format import EditFormat
+from cfaug.editing.edit_prompts import EditFormat
 from cfaug.models import lora as adapters
 from cfaug.train.language_task import EditData, LanguageTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings

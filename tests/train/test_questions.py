@@ -14,9 +14,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.data.mixture.settings import QuestionData
-from cfaug.data.sources.question_sets.columns import EmbeddedImage
+from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.models.task_specs import VisionLanguage
-from cfaug.planning.question_plan import draw_questions, open_rows, trained_images
+from cfaug.planning.mixture_plan import draw_questions, open_rows, trained_images
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.train.question_task import QuestionTask

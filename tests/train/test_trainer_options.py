@@ -168,7 +168,7 @@ def test_a_device_is_chosen_by_its_name(monkeypatch):
     from cfaug.train import engine
 
     there = ["cpu", "cuda", "cuda:0", "cuda:1"]
-    monkeypatch.setattr("cfaug.core.devices.available_devices", lambda: there)
+    monkeypatch.setattr("cfaug.core.processes.available_devices", lambda: there)
     placed = [
         engine.placement(TrainerSettings(max_steps=1, device=name))
         for name in ("cpu", "cuda", "cuda:1")

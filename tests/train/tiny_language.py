@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from cfaug.editing.edit_format import EditAnswer
+from cfaug.editing.edit_prompts import EditAnswer
 from tests.editing.tiny import _byte_level, save_as
 
 COLOURS = ("red", "blue", "green", "black")

@@ -15,7 +15,7 @@ from benchmarks.browser import Browser
 from cfaug.core.errors import UserError
 from cfaug.report.items import write_items
 from cfaug.report.model_pages import ImageSource
-from cfaug.xmai.insertion_page import (
+from cfaug.xmai.insertion import (
     MethodTests,
     insertion_page,
     verdicts,
@@ -128,7 +128,7 @@ def test_a_photo_that_is_found_better_is_said_to_rise():
 
 
 def _tables(one):
-    from cfaug.xmai.insertion_page import _InsertionPageData
+    from cfaug.xmai.insertion import _InsertionPageData
 
     return _InsertionPageData([MethodTests(one)], 3).content()["tables"][0]
 

@@ -9,8 +9,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.xmai.entailment_sources import check_labels, read_right_answers
-from cfaug.xmai.text_pairs import read_text_pairs
+from cfaug.xmai.text_pairs import check_labels, read_right_answers, read_text_pairs
 from tests.evaluation.text_sets import text_set
 
 

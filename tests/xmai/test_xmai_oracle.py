@@ -19,10 +19,10 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
 from cfaug.report.writers import to_markdown
 from cfaug.shapescapes.detector import CaptionTruth, text_truth
+from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.oracles.xmai import against_reader, reciprocal_ranks
-from cfaug.shapescapes.scene import Scene
-from cfaug.shapescapes.vocabulary import COLOURS, SUBJECTS, Factors
-from cfaug.xmai.tables.effects import texts_kept, words_true
+from cfaug.shapescapes.settings import COLOURS, SUBJECTS, Factors
+from cfaug.xmai.tables.ablations import texts_kept, words_true
 from cfaug.xmai.text_pair_items import InsertionItems
 
 CONF = Path(__file__).parents[2] / "conf/table/xmai_oracle.yaml"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from cfaug.data.export.dataset_card import PublisherStatements
-from cfaug.data.export.hub import export_clip_benchmark, export_hub
-from cfaug.data.export.questions import export_questions, write_questions
+from cfaug.data.export.hub import (
+    export_clip_benchmark,
+    export_hub,
+    export_questions,
+    write_questions,
+)
 
 __all__ = [
     "PublisherStatements",

@@ -27,7 +27,7 @@ from cfaug.data.index.extra_columns import (
 )
 from cfaug.data.index.reading import RowCounts, ScanReport
 from cfaug.data.sources import Row
-from cfaug.data.sources.released import MAX_BYTES
+from cfaug.data.sources.parquet import MAX_BYTES
 from cfaug.data.sources.row import NAMED_AT_ONCE, Description
 
 # Writes the columns of an index: one row per image-text pair, checked as it arrives.
@@ -37,7 +37,7 @@ NUMBERS = {
     "groups": np.uint64, "images": np.int64, "member": np.int32,
 }  # fmt: skip
 WORDS = ("texts", "keys", "labels", "files")
-NEGATIVES = "negatives"
+NEGATIVE_TEXTS = "negatives"
 """A column that only an index with negatives has: JSON lists of texts, or empty texts."""
 BOXES = "boxes"
 """A column of indexes in which some images are parts of their files: int32 (rows, 4), left, top,
@@ -183,7 +183,7 @@ class _Table:
         if self._negatives:
             rows = (self._negatives.get(row) for row in range(len(self.words["texts"])))
             texts = ("" if one is None else json.dumps(one, ensure_ascii=False) for one in rows)
-            Strings.of(texts).save(folder, NEGATIVES)
+            Strings.of(texts).save(folder, NEGATIVE_TEXTS)
         if self._boxes:
             boxes = np.zeros((len(self.words["texts"]), 4), np.int32)
             boxes[list(self._boxes)] = list(self._boxes.values())
@@ -196,7 +196,7 @@ class _Table:
 FORMAT = 5
 """The number of this format: an index of another one in a cache is made anew."""
 ABOUT = "index.json"
-NEGATIVE_FILES = tuple(f"{NEGATIVES}.{part}.npy" for part in ("blob", "offsets"))
+NEGATIVE_FILES = tuple(f"{NEGATIVE_TEXTS}.{part}.npy" for part in ("blob", "offsets"))
 SEEN = "seen"
 """The column with size and time of each file of images, int64 (files, 2)."""
 
@@ -280,7 +280,7 @@ def read_about(folder: Path) -> IndexDescription:
         columns = {name: map_column(folder / f"{name}.npy") for name in NUMBERS}
         words = {name: len(Strings.load(folder, name)) for name in WORDS}
         if any(file in checks for file in NEGATIVE_FILES):
-            words[NEGATIVES] = len(Strings.load(folder, NEGATIVES))
+            words[NEGATIVE_TEXTS] = len(Strings.load(folder, NEGATIVE_TEXTS))
         digests = map_column(folder / f"{DIGESTS}.npy")
         if not _fits(columns, words, digests):
             raise DamagedError("its columns do not fit each other")
@@ -311,7 +311,7 @@ def check_words(folder: Path) -> None:
     Raises:
         DamagedError: if a column has invalid strings, naming it.
     """
-    there = [NEGATIVES] if (folder / NEGATIVE_FILES[0]).is_file() else []
+    there = [NEGATIVE_TEXTS] if (folder / NEGATIVE_FILES[0]).is_file() else []
     for name in (*WORDS, *there):
         try:
             column = Strings.load(folder, name)
@@ -351,7 +351,7 @@ def column_files() -> list[str]:
 def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int], digests: np.ndarray) -> bool:
     """Return whether every column has all rows, and every reference is within bounds."""
     rows = words["texts"]
-    if not rows or words["labels"] != rows or words.get(NEGATIVES, rows) != rows:
+    if not rows or words["labels"] != rows or words.get(NEGATIVE_TEXTS, rows) != rows:
         return False
     for name, column in columns.items():
         if column.shape != (rows,) or column.dtype != NUMBERS[name]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.hard_negatives import find_pairs, keep_whole_sets
-from cfaug.data.mixture.image_names import join_groups
-from cfaug.data.mixture.leakage import Withheld, hold_out, withhold
+from cfaug.data.mixture.human_labels import Labels
+from cfaug.data.mixture.leakage import Withheld, hold_out, join_groups, withhold
 from cfaug.data.mixture.pool import Captioned, find_edited_rows, first_members
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, HeldOutTest, Imaged, Join
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cfaug.data.index import Index
-    from cfaug.data.mixture.human_labels import Labels
     from cfaug.data.mixture.settings import DataSettings
 
 
@@ -136,11 +135,6 @@ def find_eligible(
                 only(COUNTERFACTUAL, keep_whole_sets(counterfactual, rows))
     return (masks[REAL], masks[COUNTERFACTUAL]), join
 
-
-# The rows of a source that are edits, and the sets that an editor left unchanged.
-#
-# An editor that changes only captions writes a set for every caption, with the same text twice if
-# it found nothing to change: such a set is never a counterfactual.
 
 EDIT_KIND = "edit_kind"
 """The column of the kind of a row's edit; null for an unedited row."""

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.data.mixture.image_names import join_groups
+from cfaug.data.mixture.leakage import join_groups
 from cfaug.data.mixture.records import (
     COUNTERFACTUAL,
     REAL,

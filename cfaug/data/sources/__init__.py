@@ -9,7 +9,7 @@ from pathlib import Path
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_links
 from cfaug.data.sources.caption_list import CaptionList, PairedFolders
-from cfaug.data.sources.captioned_parquet import HUB_SETS, CaptionedParquet
+from cfaug.data.sources.captioned_parquet import HUB_SETS, SOCIAL_COUNTERFACTUALS, CaptionedParquet
 from cfaug.data.sources.class_folders import Food101, ImageFolder, LabelList
 from cfaug.data.sources.coco import Coco, Karpathy
 from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
@@ -19,11 +19,9 @@ from cfaug.data.sources.detected_captions import DetectedCaptions, EncodedCaptio
 from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.modified_captions import ModifiedPhotos
-from cfaug.data.sources.photo_lists import PhotoList
+from cfaug.data.sources.photo_lists import EntailmentParquet, PhotoList, SnliVe
 from cfaug.data.sources.pix2pix import InstructPix2Pix
 from cfaug.data.sources.row import Reader, Row, split_home
-from cfaug.data.sources.snli_ve import EntailmentParquet, SnliVe
-from cfaug.data.sources.social_counterfactuals import SOCIAL_COUNTERFACTUALS
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
 
 __all__ = ["PAIRED", "READERS", "Reader", "Row", "find_reader", "is_photo_list", "split_folder"]

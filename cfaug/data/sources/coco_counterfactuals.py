@@ -23,7 +23,7 @@ from cfaug.core.pixels import IMAGES
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.words import replaced_run
 from cfaug.data.sources.lists import json_lines
-from cfaug.data.sources.released import (
+from cfaug.data.sources.parquet import (
     MAX_BYTES,
     require_image,
     text_field,

@@ -33,8 +33,8 @@ from cfaug.data.sources.modified_captions import (
     label_of,
     photo_of,
 )
-from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
-from cfaug.data.sources.released import MAX_BYTES, require_image
+from cfaug.data.sources.parquet import MAX_BYTES, require_image
+from cfaug.data.sources.photo_lists import PREMISE, PhotoList, PhotoText, rows_of
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
@@ -44,7 +44,6 @@ from cfaug.data.sources.row import (
     clean_key,
     files_identity,
 )
-from cfaug.data.sources.snli_ve import PREMISE
 
 OBJECTS, ATTRIBUTES = "objects", "attributes"
 

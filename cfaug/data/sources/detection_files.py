@@ -29,7 +29,7 @@ from cfaug.core.detections import (
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.data.sources.coco import entries
 from cfaug.data.sources.lists import json_file, json_lines
-from cfaug.data.sources.released import text_field
+from cfaug.data.sources.parquet import text_field
 from cfaug.data.sources.row import ErrorCollector
 
 MISSING, INVALID = "no detections", "invalid detections"

@@ -21,9 +21,8 @@ from cfaug.core.types import Example
 from cfaug.core.words import replaced_run
 from cfaug.data.sources.folders import file_digest
 from cfaug.data.sources.lists import LISTS, LONGEST_LINE, list_records, require_unicode
-from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
+from cfaug.data.sources.photo_lists import PREMISE, PhotoList, PhotoText, rows_of
 from cfaug.data.sources.row import ErrorCollector, Row, caption, clean_key, entailment_label
-from cfaug.data.sources.snli_ve import PREMISE
 
 MODIFIED = ("modified", "augmented")
 """Columns of the edited text."""

@@ -1,4 +1,4 @@
-"""Parquet of the Hugging Face Hub: rows of files, assembled into sets.
+"""Parquet of the Hugging Face Hub: rows checked and assembled into sets.
 
 Images are structs of bytes and path. Files are read in batches of a few rows, so that the memory
 needed is that of the sets being assembled, whatever the folder's size.
@@ -13,21 +13,20 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, visible_files
+from cfaug.core.pixels import check_image
 from cfaug.core.types import CounterfactualSet
-from cfaug.data.sources.released import require_image
+from cfaug.data.shards.codec import image_extension
+from cfaug.data.sources.lists import require_unicode
 from cfaug.data.sources.row import Description, ErrorCollector, Reader, files_identity
 
 ROWS_AT_ONCE = 16
 PENDING_BYTES = 2 * 2**30
 """Maximum size, in bytes, of the images of unfinished sets, whose rows may be far apart."""
-
 FEW_ROWS = 4096
 """Number of rows read at once from columns without images."""
-
 DAMAGE = (OSError, ValueError, KeyError, OverflowError)
 """Errors that Arrow raises for a damaged file, besides its own."""
-
-Record = tuple[str, dict[str, Any]]
+ParquetRecord = tuple[str, dict[str, Any]]
 
 
 class ParquetSets(Reader):
@@ -52,7 +51,7 @@ class ParquetSets(Reader):
         description: str,
         columns: Sequence[str],
         set_columns: Sequence[str],
-        build: Callable[[list[Record]], CounterfactualSet],
+        build: Callable[[list[ParquetRecord]], CounterfactualSet],
         also: Sequence[str] = (),
         path_name: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
@@ -87,15 +86,15 @@ class ParquetSets(Reader):
                 yield self._build(rows)
         errors.report()
 
-    def _single(self, path: Path) -> Iterator[list[Record]]:
+    def _single(self, path: Path) -> Iterator[list[ParquetRecord]]:
         return ([record] for record in records(parquet_files(path), needed=self._columns))
 
-    def _group_rows(self, path: Path) -> Iterator[list[Record]]:
+    def _group_rows(self, path: Path) -> Iterator[list[ParquetRecord]]:
         names = self._set_columns
         paths = [] if self._path_name is None else ["image.path"]
         few = records(parquet_files(path), columns=[*names, *paths])
         sizes = Counter(self._set_name(record) for _, record in few)
-        pending: dict[tuple[str, ...], list[Record]] = {}
+        pending: dict[tuple[str, ...], list[ParquetRecord]] = {}
         held = 0
         for where, record in records(parquet_files(path), needed=self._columns):
             name = self._set_name(record)
@@ -149,7 +148,7 @@ def records(
     files: Sequence[Path],
     columns: Sequence[str] | None = None,
     needed: Collection[str] = (),
-) -> Iterator[Record]:
+) -> Iterator[ParquetRecord]:
     """Yield (place, row) of every file, in order.
 
     Args:
@@ -203,3 +202,29 @@ def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
     if not isinstance(data, bytes):
         raise UserError(f"{where}: {name!r} holds no image bytes; download the files with them")
     return require_image(data, f"{where}: {name}")
+
+
+# Images and texts of released data, checked.
+
+MAX_BYTES = 64 * 2**20
+"""Maximum size of an encoded image in bytes: far above any photo, far below a bomb."""
+
+
+def require_image(data: bytes, where: str) -> bytes:
+    """Return an encoded image after checking its size, header and end."""
+    if len(data) > MAX_BYTES:
+        raise UserError(f"{where}: {len(data)} bytes are too many; at most {MAX_BYTES} are read")
+    check_image(lambda at, n: data[at : at + n], len(data), where)
+    image_extension(data, where)
+    return data
+
+
+def text_field(record: dict[str, Any], name: str, where: str) -> str:
+    """Return a text or whole number of a record, as text."""
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        found = ", ".join(map(str, record))
+        raise UserError(
+            f"{where}: {name!r} should be a text, not {value!r}; the columns are {found}"
+        )
+    return require_unicode(str(value), where)

@@ -1,4 +1,4 @@
-"""Shared code of readers for special forms of lists of texts about photos.
+"""Lists of texts about photos: what their readers share, and SNLI-VE.
 
 The source is the folder with the list, or the list itself, ``FOLDER/NAME.csv``, if there are
 several. The photos are beside it, in ``images/`` and the like, or in a folder that
@@ -11,20 +11,42 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
-from pathlib import Path
+from itertools import groupby, islice
+from pathlib import Path, PurePath
+from sys import intern
 from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import check_link, visible_files
-from cfaug.core.pixels import Digest
+from cfaug.core.pixels import Digest, content_digest
+from cfaug.core.types import CounterfactualSet, Member
+from cfaug.data.sources.captioned_parquet import split_files
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, images_below, locate
-from cfaug.data.sources.lists import LONGEST_LINE, Record, list_records
-from cfaug.data.sources.row import Description, Reader, Row, files_identity
+from cfaug.data.sources.labelled import class_names_of
+from cfaug.data.sources.lists import LONGEST_LINE, Record, json_lines, list_records
+from cfaug.data.sources.parquet import (
+    ParquetRecord,
+    column_names,
+    image_of,
+    open_parquet,
+    parquet_files,
+    records,
+    text_field,
+)
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Reader,
+    Row,
+    caption,
+    clean_key,
+    entailment_label,
+    files_identity,
+    split_home,
+)
 
 ENDINGS = (".csv", ".jsonl", ".tsv")
 """Extensions of such lists, which are all read line by line."""
-
 FOLDERS = ("", "annotations", "data")
 """Folders in which the list may be."""
 
@@ -195,3 +217,220 @@ def rows_of(
             file=str(file), offset=0, length=length, digest=digest, where=str(file),
             edited=one.edited, extra=one.extra,
         )  # fmt: skip
+
+
+# SNLI-VE (Xie et al., 2019): does a hypothesis follow from a photo of Flickr30k?
+#
+# ``snli_ve_train.jsonl``, ``snli_ve_dev.jsonl`` and ``snli_ve_test.jsonl`` beside the photos, as
+# made by https://github.com/necla-ml/SNLI-VE and on the Hub; the source is the folder,
+# ``FOLDER:dev`` if there are several files, or one of the files.
+
+PHOTO = ("Flickr30K_ID", "Flickr30kID", "Flikr30kID")
+"""Names of the column of the photo's number in two releases of the data and one of its mirrors."""
+READ = ("gold_label", "pairID", "sentence1", "sentence2")
+UNDECIDED = "-"
+"""The gold label of a pair on which the annotators did not agree."""
+PREMISE, PAIR = "premise", "pair_id"
+"""Names of a row's extra values: the photo's caption, and the pair's id."""
+
+
+class SnliVe(PhotoList):
+    """Hypotheses about photos, each with its label; a set is a photo with all its hypotheses.
+
+    The text is the hypothesis; the premise, a caption of the photo, is an extra value, as is the
+    pair's id. The group is the name of the photo's file, as in other sources of Flickr30k. Pairs
+    without a gold label, and repeated lines, are left out.
+
+    Args:
+        image_roots: absolute folders, besides the list's own, in which photos may lie.
+    """
+
+    kind = "snli_ve"
+    form = "SNLI-VE"
+    description = (
+        "snli_ve_SPLIT.jsonl beside Flickr30k's photos (SNLI-VE; of several splits FOLDER:dev)"
+    )
+
+    def __init__(self, image_roots: Sequence[Path] = ()) -> None:
+        super().__init__(image_roots)
+        self._left_out: dict[str, int] = {}
+
+    def is_form(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a line has the columns."""
+        return set(READ) <= set(record) and any(name in record for name in PHOTO)
+
+    def records(self, file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield every line; lists in other formats than ``.jsonl`` do not belong to SNLI-VE."""
+        return json_lines(file) if file.suffix.lower() == ".jsonl" else iter(())
+
+    def lists(self, path: Path) -> list[Path]:
+        """Return the files of a folder or of its named split, or the path if it is a file."""
+        if path.exists() or ":" not in path.name:
+            return super().lists(path)
+        folder, _, split = path.name.rpartition(":")
+        files = super().lists(path.with_name(folder)) if folder else []
+        return [file for file in files if file.stem.rpartition("_")[2] == split]
+
+    def list_of(self, path: Path) -> Path:
+        """Return the file to read."""
+        files = self.lists(path)
+        if len(files) > 1:
+            splits = (f"{path}:{file.stem.rpartition('_')[2]}" for file in files)
+            raise UserError(f"{path} has several splits; name one: {', '.join(splits)}")
+        return files[0]
+
+    def home(self, path: Path) -> Path:
+        """Return the folder in which photos are searched."""
+        folder, colon, _ = path.name.rpartition(":")
+        return super().home(path.with_name(folder) if colon and not path.exists() else path)
+
+    def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns that are read, and all columns."""
+        _, first = next(iter(self.records(self.list_of(path))))
+        return (*PHOTO, *READ), tuple(first)
+
+    def left_out(self, path: Path) -> tuple[str, ...]:
+        """Return the numbers of lines without a gold label, and of repeated lines."""
+        return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
+
+    def open(self, path: Path) -> Iterator[Row]:
+        """Yield the hypotheses of each photo together, photos as the list first names them."""
+        errors = ErrorCollector()
+        for name, (where, texts) in self._photos(path).items():
+            with errors.collect():
+                file = self.photo(path, name, where)
+                yield from rows_of(clean_key(PurePath(name).stem), name, file, texts)
+        errors.report()
+
+    def _photos(self, path: Path) -> dict[str, tuple[str, list[PhotoText]]]:
+        errors = ErrorCollector()
+        photos: dict[str, tuple[str, list[PhotoText]]] = {}
+        pairs: dict[str, tuple[str, PhotoText]] = {}
+        undecided = twice = 0
+        for where, record in self.records(self.list_of(path)):
+            with errors.collect():
+                if record.get("gold_label") == UNDECIDED:
+                    undecided += 1
+                    continue
+                name, one = _photo_name(record, where), _text(record, where)
+                pair = one.extra[PAIR]
+                if pair in pairs:
+                    if pairs[pair][1] != one:
+                        raise UserError(
+                            f"{where}: the pair {pair!r} is duplicated, with another text or label "
+                            f"in {pairs[pair][0]}; remove one"
+                        )
+                    twice += 1
+                    continue
+                pairs[pair] = where, one
+                photos.setdefault(name, (where, []))[1].append(one)
+        errors.report()
+        self._left_out = {
+            "pairs without a gold label": undecided, "pairs that are there twice": twice,
+        }  # fmt: skip
+        return photos
+
+
+def _photo_name(record: Mapping[str, Any], where: str) -> str:
+    """Return the name of the photo's file, with its extension."""
+    column = next((name for name in PHOTO if name in record), PHOTO[0])
+    name = text_field(dict(record), column, where)
+    return intern(name if PurePath(name).suffix else f"{name}.jpg")
+
+
+def _text(record: Mapping[str, Any], where: str) -> PhotoText:
+    premise = record.get("sentence1")
+    return PhotoText(
+        caption(record.get("sentence2"), where),
+        intern(entailment_label(record.get("gold_label"), where)),
+        {
+            PREMISE: intern(caption(premise, f"{where}, sentence1")),
+            PAIR: text_field(dict(record), "pairID", where),
+        },
+    )
+
+
+IMAGE, HYPOTHESIS, LABEL, FILE = "image", "hypothesis", "label", "filename"
+NO_LABEL = (-1, None, UNDECIDED)
+
+
+class EntailmentParquet(Reader):
+    """Reads images with hypotheses; adjacent rows with the same image are a set."""
+
+    imported = True
+    has_parts = True
+    kind = "entailment_parquet"
+    form = "parquet of images, hypotheses and labels"
+    description = "*.parquet with image, hypothesis, label, and premise (SNLI-VE on the Hub)"
+
+    def __init__(self) -> None:
+        self._undecided = 0
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether there are parquet files with the columns."""
+        files = parquet_files(split_home(path)[0])
+        return bool(files) and {IMAGE, HYPOTHESIS, LABEL} <= set(column_names(files[0]))
+
+    def describe(self, path: Path) -> Description:
+        """Return which columns are read, and the number of rows without a label."""
+        used = (IMAGE, HYPOTHESIS, LABEL, PREMISE, FILE)
+        found = Description.of_columns(used, column_names(split_files(path)[0]))
+        left = (f"{self._undecided:,} pairs without a gold label",) if self._undecided else ()
+        return Description(found.used, found.unused, left)
+
+    def identity(self, path: Path) -> Any:
+        """Return names, sizes and times of the split's files."""
+        return files_identity(split_files(path))
+
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield the hypotheses of each image together."""
+        files, errors, self._undecided = split_files(path), ErrorCollector(), 0
+        classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, LABEL)
+        together = groupby(records(files, needed=(IMAGE, HYPOTHESIS, LABEL)), _image)
+        for number, (_, rows) in enumerate(together):
+            with errors.collect():
+                some = list(rows)
+                decided = [row for row in some if row[1][LABEL] not in NO_LABEL]
+                self._undecided += len(some) - len(decided)
+                if decided:
+                    yield _set(decided, classes, f"{number:08d}")
+        errors.report()
+
+
+def _image(row: ParquetRecord) -> Any:
+    image = row[1][IMAGE]
+    return image.get("bytes") if isinstance(image, dict) else image
+
+
+def _set(
+    rows: Sequence[ParquetRecord], classes: Sequence[str] | None, key: str
+) -> CounterfactualSet:
+    where, first = rows[0]
+    image = image_of(first, IMAGE, where)
+    file = first.get(FILE)
+    return CounterfactualSet(
+        key=key,
+        group=file if isinstance(file, str) and file else content_digest(image).hex(),
+        members=tuple(_member(record, classes, key, place) for place, record in rows),
+        images={IMAGE: image},
+        provenance={"source": EntailmentParquet.kind},
+    )
+
+
+def _member(record: dict[str, Any], classes: Sequence[str] | None, key: str, where: str) -> Member:
+    label = record[LABEL]
+    if isinstance(label, int) and not isinstance(label, bool):
+        if classes is None or not 0 <= label < len(classes):
+            raise UserError(
+                f"{where}: the label {label} has no name: the file's schema names "
+                f"{', '.join(classes or ()) or 'no classes'}"
+            )
+        label = classes[label]
+    premise = record.get(PREMISE)
+    return Member(
+        caption(record[HYPOTHESIS], where),
+        IMAGE,
+        key,
+        label=entailment_label(label, where),
+        extra={} if not premise else {PREMISE: caption(premise, f"{where}: {PREMISE}")},
+    )

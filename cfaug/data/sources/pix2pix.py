@@ -22,7 +22,7 @@ from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.words import replaced_run
 from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.lists import json_file, json_lines
-from cfaug.data.sources.released import require_image
+from cfaug.data.sources.parquet import require_image
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,

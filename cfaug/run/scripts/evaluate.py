@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cfaug.core.installation import find_folder
+from cfaug.core.processes import find_folder
 from cfaug.run.evaluate import EvaluateSettings, run_jobs
 from cfaug.run.launch import Script, launch
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cfaug.core.installation import find_folder
+from cfaug.core.processes import find_folder
 from cfaug.planning.training import TrainSettings
 from cfaug.run.launch import Script, launch
 from cfaug.run.train import run_jobs

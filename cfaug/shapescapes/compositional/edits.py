@@ -20,10 +20,9 @@ import numpy as np
 from PIL import Image
 
 from cfaug.core.words import right_articles
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.gathering import FOUR, SHAPES, Gathering, Thing, render_gathering
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import FRAMES, PLACES, Factors, words
+from cfaug.shapescapes.settings import FRAMES, PLACES, Factors, WorldSettings, words
 from cfaug.shapescapes.world import World
 
 Choice = TypeVar("Choice")

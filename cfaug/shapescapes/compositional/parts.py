@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from cfaug.core.rng import derive
 from cfaug.core.types import CounterfactualSet, Edit, Member
-from cfaug.core.world_source import COMPOSITIONAL
+from cfaug.core.weights import COMPOSITIONAL
 from cfaug.shapescapes.compositional.edits import (
     CLAIMS,
     EDITS,
@@ -46,8 +46,7 @@ from cfaug.shapescapes.compositional.edits import (
     say,
     words_of_pictures,
 )
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import FRAMES
+from cfaug.shapescapes.settings import FRAMES, WorldSettings
 from cfaug.shapescapes.world import World
 
 CATEGORY, SET, NAME = "category", "set", "shapescapes"

@@ -20,12 +20,12 @@ from typing import ClassVar
 import numpy as np
 
 from cfaug.cfmm.question_items import SEEN, QuestionItems
-from cfaug.cfmm.question_tests import CounterfactualDrop, compare_kinds
+from cfaug.cfmm.question_page import CounterfactualDrop, compare_kinds
 from cfaug.cfmm.tables import PromptAnswers, QuestionTable, in_every_way, percent_entry
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, AskedImage
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM
 from cfaug.data.sources.question_sets import read_questions

@@ -36,11 +36,10 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import Models, PaperTable
-from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.drawing import scene_of
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.oracle import edit_scene, psnr_outside, redraw_edited
-from cfaug.shapescapes.scene import scene_of
-from cfaug.shapescapes.vocabulary import PHOTO, Factors
+from cfaug.shapescapes.settings import PHOTO, STYLES, Factors
 from cfaug.shapescapes.zoo.factor_classifier import Judge, load_judge
 
 OTHER = "other"

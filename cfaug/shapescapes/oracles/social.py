@@ -24,8 +24,8 @@ from cfaug.shapescapes.oracles.social_planted import (
     read_world_runs,
 )
 from cfaug.shapescapes.settings import SKEWED
-from cfaug.social.bias_recovery import rank_correlation
 from cfaug.social.skew_items import Band, SkewItems, chance_of_mean
+from cfaug.social.within_set_gap import rank_correlation
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.significance import summarise
 

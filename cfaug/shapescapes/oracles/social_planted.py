@@ -14,8 +14,8 @@ from cfaug.report.items import read_items
 from cfaug.report.records import read_config, read_run, setting_node
 from cfaug.shapescapes.settings import SKEWED, WorldSettings
 from cfaug.shapescapes.world import World
-from cfaug.social.bias_recovery import NOTHING, Placement, find_planted
 from cfaug.social.skew_items import RankingTask, SkewItems, read_list
+from cfaug.social.within_set_gap import NOTHING, Placement, find_planted
 
 
 @dataclass(frozen=True)

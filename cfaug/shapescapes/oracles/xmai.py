@@ -18,18 +18,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from cfaug.core.read_with import GIVEN, ReadWith
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.data.shards.shards import read_sets
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Column, Curve, Document, Entry, Part, make_part
 from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import read_answers
 from cfaug.shapescapes.detector import inserted_claims, read_scene, text_truth
-from cfaug.shapescapes.vocabulary import Factors
+from cfaug.shapescapes.settings import Factors
 from cfaug.stats.item_tests import MeanDifference
 from cfaug.xmai.entailment_items import EntailmentItems
-from cfaug.xmai.tables.answers import Checkpoints, PairTable
-from cfaug.xmai.tables.effects import (
+from cfaug.xmai.tables.ablations import (
     bootstrap_photos,
     effect_curves,
     effects_part,
@@ -37,6 +36,7 @@ from cfaug.xmai.tables.effects import (
     measure_effects,
     texts_part,
 )
+from cfaug.xmai.tables.answers import Checkpoints, PairTable
 from cfaug.xmai.tables.entailment import change_part, value_entry
 from cfaug.xmai.text_pair_items import InsertionItems, PairedTest, TextPairItems, compare_changes
 

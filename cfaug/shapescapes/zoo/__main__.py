@@ -27,7 +27,7 @@ COMMANDS = {
     "language": "cfaug.shapescapes.zoo.language.__main__",
     "perturber": "cfaug.shapescapes.zoo.perturber.__main__",
     "perturber_rows": "cfaug.shapescapes.zoo.perturber.rows",
-    "questions": "cfaug.shapescapes.zoo.questions",
+    "questions": "cfaug.shapescapes.zoo.vlm_training",
     "vlm": "cfaug.shapescapes.zoo.vlm",
 }
 """The module of each command, which has ``main(argv) -> int``."""

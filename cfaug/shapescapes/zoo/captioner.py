@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.language import describe, parse
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.vocabulary import DOMAINS, Factors, words_of_domains
+from cfaug.shapescapes.settings import DOMAINS, Factors, words_of_domains
 from cfaug.shapescapes.zoo.classifier import SIDE, TRANSFORM, build_processor
 from cfaug.shapescapes.zoo.clip import jitter
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run, save_half

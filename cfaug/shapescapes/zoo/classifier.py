@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from cfaug.core.pixels import ImageTransform
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes import WorldSettings
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.oracle import edit_factors
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.vocabulary import DOMAINS, SUBJECTS
+from cfaug.shapescapes.settings import DOMAINS, SUBJECTS
 from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo.clip import jitter
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run, save_half

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.oracle import CHOICES
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.vocabulary import (
+from cfaug.shapescapes.settings import (
     COLOURS,
     PLACES,
+    STYLES,
     SUBJECTS,
     CaptionWording,
     Factors,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cfaug.core.pixels import ImageTransform
 from cfaug.core.rng import generator
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.vocabulary import (
+from cfaug.shapescapes.settings import (
     DOMAINS,
     CaptionWording,
     Factors,

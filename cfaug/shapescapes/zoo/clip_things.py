@@ -31,8 +31,7 @@ from cfaug.shapescapes.compositional.edits import (
     words_of_pictures,
 )
 from cfaug.shapescapes.compositional.parts import PairDistribution
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import FRAMES
+from cfaug.shapescapes.settings import FRAMES, WorldSettings
 from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo.clip import draw_unbiased, evaluate, normalise, shift
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run

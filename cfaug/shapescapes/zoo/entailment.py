@@ -27,8 +27,8 @@ from cfaug.models.task_specs import (
     FlavaEntailment,
     ViltEntailment,
 )
+from cfaug.shapescapes.drawing import render
 from cfaug.shapescapes.entailment import PLAN, cover, photos
-from cfaug.shapescapes.scene import render
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo.clip import jitter

@@ -27,7 +27,7 @@ from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.validation import Seed
 from cfaug.core.weights import resolve
 from cfaug.shapescapes.oracle import CHOICES, FACTORS
-from cfaug.shapescapes.vocabulary import DOMAINS, PHOTO, Factors
+from cfaug.shapescapes.settings import DOMAINS, PHOTO, Factors
 from cfaug.shapescapes.zoo.command import descend, facts, fresh_folder, read, run, write_card
 from cfaug.shapescapes.zoo.diffusion.data import Pixels, Scenes, draw
 

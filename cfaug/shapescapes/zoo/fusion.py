@@ -28,13 +28,12 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher
 from cfaug.core.rng import derive, generator
 from cfaug.core.validation import OneOf, check_fields
-from cfaug.models.encoder import Encoder
-from cfaug.models.fusion_encoders import BridgeTowerEncoder, BridgeTowerMatcher, ViltMatcher
-from cfaug.models.matching import PairMatcher
-from cfaug.models.pretrained import HFEncoder
+from cfaug.models.encoder import Encoder, HFEncoder
+from cfaug.models.fusion import BridgeTowerEncoder, BridgeTowerMatcher, ViltMatcher
+from cfaug.models.image_text import PairMatcher
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
 from cfaug.shapescapes.oracle import CHOICES, edit_factors
-from cfaug.shapescapes.vocabulary import CaptionWording, caption, words
+from cfaug.shapescapes.settings import CaptionWording, caption, words
 from cfaug.shapescapes.zoo.clip import PROMPTS, Drawings, draw_unbiased, jitter, truth
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run, save_half
 from cfaug.shapescapes.zoo.model import IMAGE_SIZE, MAX_LENGTH, SPECIAL, build_tokenizer

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfaug.shapescapes.vocabulary import words
+from cfaug.shapescapes.settings import words
 from cfaug.shapescapes.zoo.command import save_half
 
 if TYPE_CHECKING:

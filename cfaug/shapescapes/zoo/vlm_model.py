@@ -18,7 +18,7 @@ from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve
 from cfaug.models.checkpoints import quiet
 from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES
-from cfaug.shapescapes.vocabulary import COLOURS
+from cfaug.shapescapes.settings import COLOURS
 from cfaug.shapescapes.zoo.command import save_half
 from cfaug.shapescapes.zoo.model import END, build_word_tokenizer
 

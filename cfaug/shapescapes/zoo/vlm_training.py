@@ -1,4 +1,4 @@
-"""Training of the tiny vision-language models: first contents of cells, then questions.
+"""Training of the tiny vision-language models: contents of cells, then questions.
 
 The vision tower learns attributes and places of things and sees no text; it is then frozen, so that
 every picture is encoded once for all steps and questions. The language model learns right answers
@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
@@ -26,7 +27,8 @@ from torch import Tensor, nn
 
 from cfaug.core.questions import AskedImage, AskedQuestion
 from cfaug.core.rng import generator
-from cfaug.shapescapes.domains import STYLES
+from cfaug.core.validation import OneOf, Positive, Seed, check_fields
+from cfaug.data.export import write_questions
 from cfaug.shapescapes.gathering import (
     SHAPES,
     SIDE,
@@ -35,11 +37,10 @@ from cfaug.shapescapes.gathering import (
     gathering_of,
     render_gathering,
 )
-from cfaug.shapescapes.question_parts import SCENE, draw_pair
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import COLOURS
+from cfaug.shapescapes.question_parts import PARTS, SCENE, draw_pair, make_questions
+from cfaug.shapescapes.settings import COLOURS, STYLES, WorldSettings
 from cfaug.shapescapes.world import World
-from cfaug.shapescapes.zoo.command import FittingSettings, fit
+from cfaug.shapescapes.zoo.command import FittingSettings, fit, read, run
 from cfaug.shapescapes.zoo.vlm_model import CELLS, TRANSFORM, build_tokenizer
 
 if TYPE_CHECKING:
@@ -268,8 +269,6 @@ def train_language(
     model.eval()
 
 
-# Training data of the tiny vision-language models: pictures, contents of cells, questions.
-
 STYLE = "drawing"
 DRAWN_SIZE = 64
 CHUNK = 250
@@ -394,3 +393,49 @@ def _tokenize(
     place = next(at for at, (a, b) in enumerate(zip(right, wrong, strict=True)) if a != b)
     ids = [*prompt, *right, tokenizer.eos_token_id]
     return TokenizedQuestion(ids, len(prompt), place, wrong[place])
+
+
+# Write ShapeScapes-VQA as a question set: ``python -m cfaug zoo questions out=FOLDER part=test``.
+#
+# ``FOLDER/questions.jsonl`` has the form that ``benchmark.data`` reads, and ``FOLDER/images`` has
+# the pictures. The same settings give the same bytes, and a larger set begins with the smaller one.
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionSettings:
+    """The settings of the command, given as ``name=value``.
+
+    Attributes:
+        out: the folder to write, empty or missing.
+        part: ``train`` or ``test``, which have no scene in common.
+        pairs: the number of pairs of pictures, each with five questions; of every six pairs one is
+            of each category.
+        image_size: the side of the pictures in pixels; small shapes are distinguishable from about
+            64.
+        style: a name of ``cfaug.shapescapes.settings.STYLES``.
+    """
+
+    out: str
+    part: Annotated[str, OneOf(PARTS)] = "test"
+    pairs: Positive = 150
+    seed: Seed = 0
+    image_size: int = 64
+    style: str = "drawing"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def main(argv: list[str]) -> int:
+    """Write the questions and the pictures, and print their numbers."""
+    given = read(QuestionSettings, argv)
+    world = WorldSettings(seed=given.seed, image_size=given.image_size, style=given.style)
+    size: dict[str, Any] = {PARTS[given.part]: given.pairs}
+    images = make_questions(replace(world, **size), given.part)
+    count = write_questions(images, Path(given.out))
+    print(f"{count:,} pictures with five questions each in {given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

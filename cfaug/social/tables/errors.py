@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from cfaug.annotation.assignment import ILLUSTRATIONS, STRATA
+from cfaug.annotation.page import NOT_PEOPLE
 from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_record
-from cfaug.annotation.report import NOT_PEOPLE
+from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import ReadWith
 from cfaug.core.validation import check_fields, from_json
 from cfaug.editing.caption_grids import CaptionGrid, read_grid
 from cfaug.report.arm_results import Runs

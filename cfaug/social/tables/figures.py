@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from functools import partial
 from typing import ClassVar
 
+from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.read_with import GIVEN, ReadWith
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import (
     BarPlot,

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from cfaug.core.binding import ReadWith
 from cfaug.core.detections import Detection, detections_of
-from cfaug.core.devices import check_device, choose_device
 from cfaug.core.errors import UserError, say
 from cfaug.core.pixels import decode_image, stack_pixels
+from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import DualEncoder
-from cfaug.core.read_with import ReadWith
 from cfaug.core.safety.safe_loading import find_damaged
 from cfaug.core.types import Edit, Edited, Example, Rejected
 from cfaug.core.validation import check_fields
 from cfaug.editing.protocols import EMPTY, propose_change, round_digits
 from cfaug.editing.sentence import normalise
-from cfaug.xmai.insertions.canvas import Canvas
-from cfaug.xmai.insertions.guesses import Guess
+from cfaug.xmai.insertions.guesses import Canvas, Guess
 from cfaug.xmai.insertions.mentions import Mention
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import MaskFiller, SentenceEmbedder, Tagger
 from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.block_list import BlockList
-from cfaug.xmai.insertions.canvas import Canvas, Context
 from cfaug.xmai.insertions.draft import (
     BROKEN_PHOTO,
     MASK_IN_TEXT,
@@ -31,7 +30,7 @@ from cfaug.xmai.insertions.draft import (
     propose,
     say_blocked,
 )
-from cfaug.xmai.insertions.guesses import Guess, Guesser
+from cfaug.xmai.insertions.guesses import Canvas, Context, Guess, Guesser
 from cfaug.xmai.insertions.mentions import Fallback, MentionFinder, WordSimilarity
 from cfaug.xmai.insertions.scores import Normalise, Weigher, Weights, score_candidates
 

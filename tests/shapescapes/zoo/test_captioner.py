@@ -12,7 +12,7 @@ from cfaug.core.weights import resolve
 from cfaug.models.task_specs import ImageCaptioning
 from cfaug.shapescapes.language import describe, parse
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.vocabulary import words_of_domains
+from cfaug.shapescapes.settings import words_of_domains
 from cfaug.shapescapes.zoo.captioner import build_tokenizer, evaluate, main, scenes, tokenize
 
 ZOO = "zoo:captioner"

@@ -12,8 +12,8 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.core.weights import resolve
 from cfaug.models.task_specs import ImageClassification
-from cfaug.shapescapes.scene import render
-from cfaug.shapescapes.vocabulary import SUBJECTS
+from cfaug.shapescapes.drawing import render
+from cfaug.shapescapes.settings import SUBJECTS
 from cfaug.shapescapes.zoo.classifier import (
     TRANSFORM,
     ClassifierSettings,

@@ -16,7 +16,7 @@ from cfaug.shapescapes.zoo.clip import PretrainSettings
 from cfaug.shapescapes.zoo.command import fresh_folder, make_model, read, write_card
 from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings
 from cfaug.shapescapes.zoo.factor_classifier import JudgeSettings
-from cfaug.shapescapes.zoo.language.corpus import LanguageSettings
+from cfaug.shapescapes.zoo.language.training import LanguageSettings
 
 KINDS = [PretrainSettings, JudgeSettings, LanguageSettings, DiffusionSettings]
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.shapescapes.vocabulary import KINDS, words
+from cfaug.shapescapes.settings import KINDS, words
 from cfaug.shapescapes.zoo.command import read
 from cfaug.shapescapes.zoo.diffusion.__main__ import main
 from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings, draw, wordings

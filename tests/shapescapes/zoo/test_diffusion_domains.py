@@ -11,11 +11,10 @@ import pytest
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve, sha256
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.vocabulary import DOMAINS, words, words_of_domains
+from cfaug.shapescapes.settings import DOMAINS, words, words_of_domains
 from cfaug.shapescapes.zoo.diffusion.data import draw, scene_at, wordings
 from cfaug.shapescapes.zoo.diffusion.domains import enlarge, evaluate, main
-from cfaug.shapescapes.zoo.diffusion.pipeline import assemble, generate, load
-from cfaug.shapescapes.zoo.diffusion.unet import build_tokenizer
+from cfaug.shapescapes.zoo.diffusion.unet import assemble, build_tokenizer, generate, load
 from cfaug.shapescapes.zoo.diffusion.vae import psnr, reconstruct
 
 TINY = {

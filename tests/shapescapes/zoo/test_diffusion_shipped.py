@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.shapescapes.vocabulary import CaptionWording, Factors, caption, words
+from cfaug.shapescapes.settings import CaptionWording, Factors, caption, words
 from cfaug.shapescapes.zoo.diffusion.data import draw, scene_at
-from cfaug.shapescapes.zoo.diffusion.pipeline import generate, load
+from cfaug.shapescapes.zoo.diffusion.unet import generate, load
 from cfaug.shapescapes.zoo.diffusion.vae import grid_peaks, psnr, reconstruct
 from cfaug.shapescapes.zoo.factor_classifier import load_judge
 

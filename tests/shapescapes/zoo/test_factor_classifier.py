@@ -11,7 +11,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.vocabulary import DOMAINS
+from cfaug.shapescapes.settings import DOMAINS
 from cfaug.shapescapes.zoo.command import read
 from cfaug.shapescapes.zoo.diffusion.data import draw
 from cfaug.shapescapes.zoo.factor_classifier import (

@@ -17,7 +17,8 @@ from cfaug.editing.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
 from cfaug.editing.language_models import MaskedLM, SentenceEncoder
 from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.shapescapes.zoo.language import corpus, training
+from cfaug.shapescapes.zoo.language import training
+from cfaug.shapescapes.zoo.language import training as corpus
 from cfaug.shapescapes.zoo.language.__main__ import main
 
 SHIPPED = Path(__file__).parents[3] / "cfaug" / "shapescapes" / "zoo" / "weights" / "language"

@@ -13,10 +13,11 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.core.weights import resolve
 from cfaug.data.sources.lists import json_lines
-from cfaug.editing.edit_format import EditFormat, group_rows
+from cfaug.editing.edit_prompts import EditFormat, group_rows
 from cfaug.shapescapes.language import WorldVariations
 from cfaug.shapescapes.zoo.perturber import __main__ as command
-from cfaug.shapescapes.zoo.perturber import base, rows
+from cfaug.shapescapes.zoo.perturber import rows
+from cfaug.shapescapes.zoo.perturber import rows as base
 from cfaug.shapescapes.zoo.perturber.rows import PerturberSettings, RowSettings
 
 ROWS = RowSettings(out="rows.jsonl", captions=40)

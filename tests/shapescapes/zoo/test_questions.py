@@ -8,11 +8,10 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.shapescapes.domains import STYLES
 from cfaug.shapescapes.gathering import gathering_of, render_gathering
 from cfaug.shapescapes.question_parts import SCENE, make_questions
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.zoo.questions import main
+from cfaug.shapescapes.settings import STYLES, WorldSettings
+from cfaug.shapescapes.zoo.vlm_training import main
 from tests.shapescapes.read_gatherings import answer
 
 

@@ -12,9 +12,11 @@ from cfaug.data.sources.compositional.choices import (
     HardPositives,
     SugarCrepe,
     SugarCrepePlus,
+    TrohnImg,
+    TrohnText,
 )
 from cfaug.data.sources.compositional.item import ItemForm
-from cfaug.data.sources.compositional.listed import ItemList
+from cfaug.data.sources.compositional.listed import ItemList, ItemTable
 from cfaug.data.sources.compositional.pairs import (
     Bivlc,
     MmvpVlm,
@@ -22,8 +24,6 @@ from cfaug.data.sources.compositional.pairs import (
     Vismin,
     Winoground,
 )
-from cfaug.data.sources.compositional.tables import ItemTable
-from cfaug.data.sources.compositional.trohn import TrohnImg, TrohnText
 
 __all__ = ["FORMS", "ITEM_LISTS", "ITEM_TABLES", "ItemForm", "ItemList", "ItemTable"]
 

@@ -65,8 +65,7 @@ def denoiser(
     settings: DiffusionSettings, vae: AutoencoderKL, scenes: Scenes, work: Path
 ) -> Denoiser:
     """Return the trained UNet and text encoder; write a pipeline to ``work`` at every save."""
-    from cfaug.shapescapes.zoo.diffusion.pipeline import assemble, save
-    from cfaug.shapescapes.zoo.diffusion.unet import train_denoiser
+    from cfaug.shapescapes.zoo.diffusion.unet import assemble, save, train_denoiser
     from cfaug.shapescapes.zoo.diffusion.vae import encode
 
     def snapshot(half: Denoiser, step: int) -> None:
@@ -79,7 +78,7 @@ def denoiser(
 
 def build(settings: DiffusionSettings, work: Path, folder: Path) -> dict[str, float]:
     """Train the stages that ``work`` lacks, write the pipeline; return the stages' seconds."""
-    from cfaug.shapescapes.zoo.diffusion.pipeline import assemble, save
+    from cfaug.shapescapes.zoo.diffusion.unet import assemble, save
 
     started = time.perf_counter()
     scenes = draw(settings.seed, "train", settings.scenes, processes=settings.processes)
@@ -125,7 +124,7 @@ def evaluate_all(
     settings: DiffusionSettings, folder: Path, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """Load the pipeline from ``folder``, like a user; return its metrics, seconds and sizes."""
-    from cfaug.shapescapes.zoo.diffusion.pipeline import evaluate, load
+    from cfaug.shapescapes.zoo.diffusion.unet import evaluate, load
 
     pipeline = load(folder)
     return {

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from cfaug.core.rng import derive, generator
 from cfaug.core.validation import Seed
-from cfaug.shapescapes.domains import STYLES
+from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.oracle import CHOICES
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.vocabulary import PHOTO, CaptionWording, Factors, caption, draw_wording
+from cfaug.shapescapes.settings import PHOTO, STYLES, CaptionWording, Factors, caption, draw_wording
 
 IMAGE_SIZE = 64
 CHUNK = 500
@@ -66,7 +65,7 @@ def draw(
 
     Args:
         part: the name of their purpose; parts have no scene in common.
-        style: a name of ``cfaug.shapescapes.domains.STYLES``.
+        style: a name of ``cfaug.shapescapes.settings.STYLES``.
         domains: the domains of the scenes, drawn uniformly.
     """
     starts = range(0, count, CHUNK)

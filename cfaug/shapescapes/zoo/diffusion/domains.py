@@ -19,7 +19,7 @@ from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve
 from cfaug.shapescapes.language import describe
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.vocabulary import DOMAINS, words_of_domains
+from cfaug.shapescapes.settings import DOMAINS, words_of_domains
 from cfaug.shapescapes.zoo.command import fresh_folder, read, run, write_card
 from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings, Scenes, draw, scene_at
 from cfaug.shapescapes.zoo.factor_classifier import DOMAIN_WEIGHTS, load_judge
@@ -81,8 +81,7 @@ def enlarge(pipeline: StableDiffusionPipeline, seed: int) -> Denoiser:
 def _train(
     settings: DiffusionDomainSettings, pipeline: StableDiffusionPipeline, scenes: Scenes, work: Path
 ) -> Denoiser:
-    from cfaug.shapescapes.zoo.diffusion.pipeline import assemble, save
-    from cfaug.shapescapes.zoo.diffusion.unet import train_denoiser
+    from cfaug.shapescapes.zoo.diffusion.unet import assemble, save, train_denoiser
     from cfaug.shapescapes.zoo.diffusion.vae import encode
 
     def snapshot(half: Denoiser, step: int) -> None:
@@ -119,7 +118,7 @@ def _refined(
 
 def build(settings: DiffusionDomainSettings, work: Path, folder: Path) -> dict[str, float]:
     """Train the stages that ``work`` lacks, write the pipeline; return the stages' seconds."""
-    from cfaug.shapescapes.zoo.diffusion.pipeline import assemble, load, save
+    from cfaug.shapescapes.zoo.diffusion.unet import assemble, load, save
 
     start = load(resolve(settings.start))
     scenes = draw(
@@ -159,7 +158,7 @@ def evaluate_all(
     settings: DiffusionDomainSettings, folder: Path, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """Load the pipeline from ``folder``, like a user; return its metrics, seconds and sizes."""
-    from cfaug.shapescapes.zoo.diffusion.pipeline import load
+    from cfaug.shapescapes.zoo.diffusion.unet import load
 
     pipeline = load(folder)
     return {
@@ -179,7 +178,7 @@ def evaluate(pipeline: StableDiffusionPipeline, seed: int, count: int) -> dict[s
     generated pictures whose factor, or all factors, the domains' judge finds to be those of the
     caption. Captions are held out, independent and uniform; 20 DDIM steps, guidance 3.
     """
-    from cfaug.shapescapes.zoo.diffusion.pipeline import generate
+    from cfaug.shapescapes.zoo.diffusion.unet import generate
     from cfaug.shapescapes.zoo.diffusion.vae import psnr, reconstruct
 
     metrics: dict[str, float] = {"n": count}

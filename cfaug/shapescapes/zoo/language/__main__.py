@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cfaug.shapescapes.zoo.command import fresh_folder, read, run, save_half, write_card
-from cfaug.shapescapes.zoo.language.corpus import Corpus, LanguageSettings, vocabulary
-from cfaug.shapescapes.zoo.language.corpus import read as read_captions
+from cfaug.shapescapes.zoo.language.training import Corpus, LanguageSettings, vocabulary
+from cfaug.shapescapes.zoo.language.training import read as read_captions
 
 _Model = TypeVar("_Model")
 

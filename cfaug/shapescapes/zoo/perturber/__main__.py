@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.editing.causal_lm import CausalLM
-from cfaug.editing.edit_format import EditFormat, split_by_caption
+from cfaug.editing.edit_prompts import EditFormat, split_by_caption
 from cfaug.shapescapes.zoo.command import fresh_folder, read, run, save_half, write_card
 from cfaug.shapescapes.zoo.perturber.rows import PerturberSettings, draw_answers
 from cfaug.train.language_task import EditData, LanguageTask
@@ -62,7 +62,7 @@ def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any
 
 def build(settings: PerturberSettings, folder: Path) -> dict[str, Any]:
     """Train, tune and evaluate; return metrics, counts, seconds and sizes."""
-    from cfaug.shapescapes.zoo.perturber.base import (
+    from cfaug.shapescapes.zoo.perturber.rows import (
         build_tokenizer,
         evaluate,
         held_out_captions,
