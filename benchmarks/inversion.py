@@ -115,7 +115,7 @@ class Bench:
     """Both ways over the same weights."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        from cfaug.imaging.attention import CrossAttention
+        from cfaug.imaging.cross_attention import CrossAttention
         from cfaug.imaging.inversion import NullText
         from cfaug.imaging.photo_editing import InvertAndEdit
 
@@ -181,7 +181,7 @@ class Bench:
         """Return prompt-to-prompt's control: refinement, with doubled weight for edited words."""
         import torch
 
-        from cfaug.imaging.attention import CrossAttention, refine_alignment, tokenize
+        from cfaug.imaging.cross_attention import CrossAttention, refine_alignment, tokenize
 
         loaded = self.paper.loaded
         base, edited = (tokenize(loaded.tokenizer, text) for text in TEXTS)

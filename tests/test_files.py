@@ -142,14 +142,14 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
         # The head of files.py says why the others rename.
         (
             r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(",
-            {"core/files.py", "data/export/hub.py", "run/extending.py", "run/run_folder.py"},
+            {"core/files.py", "data/export/hub.py", "run/usage.py", "run/run_folder.py"},
         ),
         (r"\bfcntl\b", {"core/processes.py"}),
         (r"\bfrom rich\.progress\b|\bfrom rich import progress\b|\btqdm\(", {"core/progress.py"}),
         # The head of processes.py says why.
         (
             r"\bsignal\.signal\(|\bsigwait|\bpthread_sigmask",
-            {"core/processes.py", "run/ranks.py", "core/safety/chat_renderer.py"},
+            {"core/processes.py", "run/parallel.py", "core/safety/chat_renderer.py"},
         ),
     ],
     ids=["atomic writes", "locks", "progress", "signals"],

@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import MAX_PIXELS, decode_image, open_image, round_pixels, to_rgb
 from cfaug.core.types import ImageJob, Images, SourceImage
 from cfaug.core.validation import Positive, Share, check_fields
-from cfaug.imaging.attention import CrossAttention, Tokens, tokenize
+from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
 from cfaug.imaging.model import Diffusion, DiffusionWeights
 from cfaug.imaging.tree import PhotoTree, plan_edits
 

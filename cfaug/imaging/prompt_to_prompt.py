@@ -16,7 +16,7 @@ from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import Progressive
 from cfaug.core.types import ImageJob, Images
 from cfaug.core.validation import OneOf, Positive, check_fields
-from cfaug.imaging.attention import CrossAttention, Tokens, tokenize
+from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
 from cfaug.imaging.model import Diffusion, DiffusionWeights, load_part, load_tools, resolve
 from cfaug.imaging.tree import Tree, find_parents, plan
 

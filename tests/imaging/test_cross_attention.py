@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.imaging.attention import (
+from cfaug.imaging.cross_attention import (
     CrossAttention,
     find_phrase,
     refine_alignment,

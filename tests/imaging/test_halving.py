@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Draw
-from cfaug.imaging.attention import CrossAttention
+from cfaug.imaging.cross_attention import CrossAttention
 from cfaug.imaging.tree import find_parents, plan
 from tests.imaging.test_sharing import PAIR, SET, close, editor, job
 from tests.records import image_job

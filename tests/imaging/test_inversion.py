@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.imaging.attention import CrossAttention
+from cfaug.imaging.cross_attention import CrossAttention
 from cfaug.imaging.inversion import DirectInversion, EditFriendly, NullText
 from tests.imaging import reference_photos as reference
 from tests.imaging.reference import Explicit

@@ -12,7 +12,7 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import ImageEditor
-from cfaug.imaging.attention import CrossAttention
+from cfaug.imaging.cross_attention import CrossAttention
 from cfaug.imaging.model import DiffusionWeights, load_part
 from cfaug.imaging.prompt_to_prompt import PromptToPrompt, SafetyChecker
 from tests.imaging import tiny

@@ -11,7 +11,7 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import ImageEditor, Progressive, SharesExamples
 from cfaug.core.types import Draw, Example, ImageJob, Proposal
-from cfaug.imaging.attention import CrossAttention
+from cfaug.imaging.cross_attention import CrossAttention
 from cfaug.imaging.model import DiffusionWeights
 from cfaug.imaging.photo_editing import InvertAndEdit
 from tests.imaging import tiny

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.imaging.attention import CrossAttention, Tokens, refine_alignment, tokenize
+from cfaug.imaging.cross_attention import CrossAttention, Tokens, refine_alignment, tokenize
 from tests.imaging import tiny
 from tests.imaging.reference_mapper import refinement_mapper
 from tests.imaging.test_inversion import NEXT, STEPS, Slow, close, control_maps, draw
