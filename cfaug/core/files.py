@@ -341,12 +341,17 @@ def read_kept(folder: Path, pattern: str, read: Callable[[Path], None]) -> int:
 
 Record = Mapping[str, Any]
 
+_KEY, _VALUE = '{"key": "', '", "found": '
+"""The texts before the key and before the value in a line of JSON."""
+
 
 class KeptRecords:
-    """Records by key, in memory and in a folder.
+    """JSON values by key, in memory and in a folder.
+
+    A value is parsed each time it is asked for: often only a few of a folder's values are needed.
 
     Args:
-        folder: the folder of the files, created when a record is added; ``None`` keeps records in
+        folder: the folder of the files, created when a value is added; ``None`` keeps values in
             memory only.
 
     Attributes:
@@ -355,34 +360,37 @@ class KeptRecords:
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self._known: dict[str, Record] = {}
+        self._known: dict[str, str] = {}
         self.damaged = 0 if folder is None else read_kept(folder, "*.jsonl", self._read_file)
 
     def __contains__(self, key: str) -> bool:
-        """Say whether there is a record for a key."""
+        """Say whether there is a value for a key."""
         return key in self._known
 
     def __len__(self) -> int:
-        """Return the number of records."""
+        """Return the number of values."""
         return len(self._known)
 
-    def __getitem__(self, key: str) -> Record:
-        """Return a record."""
-        return self._known[key]
+    def __getitem__(self, key: str) -> Any:
+        """Return a value, in the form that another process would read: a tuple became a list."""
+        return json.loads(self._known[key])
 
-    def add(self, found: Mapping[str, Record]) -> None:
-        """Write records into one file.
+    def add(self, values: Mapping[str, Any]) -> None:
+        """Write values into one file.
+
+        Args:
+            values: the values by key; a key is a hash in hexadecimal digits, or another text that
+                JSON does not escape.
 
         Raises:
             OSError: if the disk is full or cannot be written.
         """
-        lines = [json.dumps({"key": key, "found": dict(one)}) for key, one in found.items()]
-        # In the form that the next process will read: a tuple becomes a list.
-        self._known.update({one["key"]: one["found"] for one in map(json.loads, lines)})
-        if self.folder is None or not found:
+        texts = {key: json.dumps(value) for key, value in values.items()}
+        self._known.update(texts)
+        if self.folder is None or not texts:
             return
-        content = "".join(f"{line}\n" for line in lines).encode()
-        self._write(hashlib.sha256(" ".join(found).encode()).hexdigest()[:32], content)
+        content = "".join(f"{_KEY}{key}{_VALUE}{text}}}\n" for key, text in texts.items())
+        self._write(hashlib.sha256(" ".join(texts).encode()).hexdigest()[:32], content.encode())
 
     def _write(self, name: str, content: bytes) -> None:
         assert self.folder is not None
@@ -392,8 +400,10 @@ class KeptRecords:
         # Not splitlines: U+2028 may stand within a text.
         for line in file.read_bytes().split(b"\n"):
             if line:
-                one = json.loads(line)
-                self._known[one["key"]] = one["found"]
+                head, separator, text = line.decode().partition(_VALUE)
+                if not separator or not head.startswith(_KEY):
+                    raise ValueError(f"{file} has a line that is not a record")
+                self._known[head.removeprefix(_KEY)] = text[:-1]
 
 
 # Prompt files: shipped ones by name, and the user's own YAML files.

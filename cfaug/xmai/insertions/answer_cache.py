@@ -14,14 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError, say
-from cfaug.core.files import read_kept, write_kept
+from cfaug.core.files import KeptRecords
 from cfaug.core.weights import sha256_text
-
-KEY, FOUND = '{"key": "', '", "found": '
-"""The texts before the key and before the answer in a line of JSON."""
-
-NOTHING = "null"
-"""The answer for an unreadable image, which is not kept because it may differ next time."""
 
 
 class AnswerCache:
@@ -52,32 +46,30 @@ class AnswerCache:
         Args:
             questions: the questions as JSON values.
             answer: a function that asks the model the questions at some places, and returns a JSON
-                value for each.
+                value for each; ``None`` stands for an unreadable image, and is not kept because it
+                may differ next time.
         """
         keys = [sha256_text(json.dumps(question)) for question in questions]
-        known = self._known if self._folder is not None else {}
+        kept = self._kept if self.keeps else KeptRecords(None)
         first: dict[str, int] = {}
         for place, key in enumerate(keys):
-            if key not in known:
+            if key not in kept and key not in self._fresh:
                 first.setdefault(key, place)
         self.asked += len(first)
-        found = answer(list(first.values())) if first else []
-        # Answers have the form that the next process will read: a tuple becomes a list.
-        new = {key: json.dumps(one) for key, one in zip(first, found, strict=True)}
-        if self._folder is not None:
-            worth = {key: one for key, one in new.items() if one != NOTHING}
-            known.update(worth)
-            self._fresh.update(worth)
-        return [json.loads(new[key] if key in new else known[key]) for key in keys]
+        answers = answer(list(first.values())) if first else []
+        # In the form that the next process will read: a tuple becomes a list.
+        new = {key: json.dumps(value) for key, value in zip(first, answers, strict=True)}
+        texts = self._fresh | new
+        if self.keeps:
+            self._fresh = {key: text for key, text in texts.items() if text != "null"}
+        return [json.loads(texts[key]) if key in texts else kept[key] for key in keys]
 
     def write(self) -> None:
         """Write the new answers."""
-        if self._folder is None or not self._fresh:
+        if not self._fresh:
             return
-        lines = [f"{KEY}{key}{FOUND}{one}}}\n" for key, one in self._fresh.items()]
-        name = sha256_text(" ".join(self._fresh))[:32]
         try:
-            write_kept(self._folder, name, ".jsonl", "".join(lines).encode())
+            self._kept.add({key: json.loads(text) for key, text in self._fresh.items()})
         except OSError as error:
             raise UserError(
                 f"answers of models cannot be kept in {self._folder} ({error}): free some space, "
@@ -86,20 +78,11 @@ class AnswerCache:
         self._fresh = {}
 
     @cached_property
-    def _known(self) -> dict[str, str]:
-        known: dict[str, str] = {}
-
-        def read(file: Path) -> None:
-            for line in file.read_bytes().split(b"\n"):
-                if line:
-                    # Parsed on demand: most settings need only a part.
-                    head, found, answer = line.decode().partition(FOUND)
-                    if not found or not head.startswith(KEY):
-                        raise ValueError(f"{file} has a line that is not an answer")
-                    known[head.removeprefix(KEY)] = answer[:-1]
-
-        assert self._folder is not None
-        damaged = read_kept(self._folder, "*.jsonl", read)
-        if damaged:
-            say(f"{damaged} files in {self._folder} were damaged; their questions are asked again")
-        return known
+    def _kept(self) -> KeptRecords:
+        kept = KeptRecords(self._folder)
+        if kept.damaged:
+            say(
+                f"{kept.damaged} files in {self._folder} were damaged; "
+                "their questions are asked again"
+            )
+        return kept
