@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,7 +45,7 @@ def _flipped(folder: Path, name: str) -> None:
 
 
 def _swapped_texts(folder: Path) -> None:
-    file = folder / "texts.blob.npy"
+    file = folder / "texts.arrow"
     content = file.read_bytes()
     at = [content.index(f"scene {i}".encode()) + len("scene ") for i in (0, 1)]
     swapped = bytearray(content)
@@ -67,7 +68,7 @@ HARMS: dict[str, Harm] = {
     ),
     "missing column": lambda folder: (folder / "groups.npy").unlink(),
     "cut column": lambda folder: os.truncate(folder / "groups.npy", 140),
-    "empty column": lambda folder: os.truncate(folder / "labels.offsets.npy", 0),
+    "empty column": lambda folder: os.truncate(folder / "labels.arrow", 0),
     "shorter column": _cut,
     "permuted texts": _swapped_texts,
     **{f"flipped {n}": (lambda folder, n=n: _flipped(folder, n)) for n in column_files()},
@@ -110,10 +111,39 @@ def _changed(folder: Path, name: str, row: int, value: int) -> None:
     np.save(folder / f"{name}.npy", column)
 
 
+def _write_texts(folder: Path, name: str, column: pa.Array) -> None:
+    table = pa.table({name: column})
+    file = pa.OSFile(str(folder / f"{name}.arrow"), "wb")
+    with file, pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+
+
+def _forge_texts(
+    folder: Path,
+    name: str,
+    blob: dict[int, int] | None = None,
+    offsets: dict[int, int] | None = None,
+) -> None:
+    """Change bytes or offsets of a column of texts in its file."""
+    file = folder / f"{name}.arrow"
+    content = file.read_bytes()
+    column = pa.ipc.open_file(pa.BufferReader(content)).read_all().column(0).chunk(0)
+    parts = zip((np.int64, np.uint8), column.buffers()[1:], (offsets, blob), strict=True)
+    for dtype, buffer, changes in parts:
+        values = np.frombuffer(buffer, dtype)
+        values = values[: len(column) + 1 if dtype is np.int64 else None].copy()
+        before = values.tobytes()
+        assert content.count(before) == 1
+        for place, value in (changes or {}).items():
+            values[place] = value
+        content = content.replace(before, values.tobytes())
+    file.write_bytes(content)
+
+
 def _inside_a_character(folder: Path) -> None:
-    second = int(np.load(folder / "texts.offsets.npy")[1])
-    _changed(folder, "texts.blob", second - 1, 0xC3)
-    _changed(folder, "texts.blob", second, 0xB6)
+    with pa.OSFile(str(folder / "texts.arrow")) as file:
+        first = len(pa.ipc.open_file(file).read_all().column(0)[0].as_py())
+    _forge_texts(folder, "texts", {first - 1: 0xC3, first: 0xB6})
 
 
 FORGERIES: dict[str, Harm] = {
@@ -129,15 +159,16 @@ FORGERIES: dict[str, Harm] = {
     "objects": lambda folder: np.save(
         folder / "groups.npy", np.array([print] * 12, object), allow_pickle=True
     ),
-    "texts that are no UTF-8": lambda folder: _changed(folder, "texts.blob", 0, 0xFF),
-    "texts cut off": lambda folder: _changed(folder, "texts.blob", -1, 0xC3),
+    "texts that are no UTF-8": lambda folder: _forge_texts(folder, "texts", {0: 0xFF}),
+    "texts cut off": lambda folder: _forge_texts(folder, "texts", {-1: 0xC3}),
     "a text that begins within a character": _inside_a_character,
-    "offsets out of turn": lambda folder: _changed(folder, "keys.offsets", 1, 10**6),
-    "offsets before the first": lambda folder: _changed(folder, "labels.offsets", 0, -1),
-    "offsets that end too soon": lambda folder: _changed(folder, "texts.offsets", -1, 30),
-    "texts of floats": lambda folder: np.save(
-        folder / "texts.blob.npy", np.load(folder / "texts.blob.npy").astype(float)
+    "offsets out of turn": lambda folder: _forge_texts(folder, "keys", None, {1: 10**6}),
+    "offsets before the first": lambda folder: _forge_texts(folder, "labels", None, {0: -1}),
+    "offsets that end beyond the texts": lambda folder: _forge_texts(
+        folder, "texts", None, {-1: 10**6}
     ),
+    "texts of floats": lambda folder: _write_texts(folder, "texts", pa.array([0.5] * 12)),
+    "no text at all": lambda folder: _write_texts(folder, "texts", pa.nulls(12, pa.large_string())),
     "another format": lambda folder: _about(folder, format=2),
     "checks of nothing": lambda folder: _about(folder, checks=None),
 }

@@ -204,7 +204,7 @@ def test_columns_of_parquet(tmp_path: Path) -> None:
 # Damage, and indexes of other versions.
 
 
-@pytest.mark.parametrize("name", [EXTRA, "group_names.blob.npy"])
+@pytest.mark.parametrize("name", [EXTRA, "group_names.arrow"])
 def test_a_damaged_column_is_named_when_it_is_read(index: Index, tmp_path: Path, name: str) -> None:
     content = bytearray((index.folder / name).read_bytes())
     content[-1] ^= 4

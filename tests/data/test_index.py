@@ -9,6 +9,8 @@ import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +23,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import group_code
-from cfaug.data.index.extra_columns import Strings
+from cfaug.data.index.extra_columns import GrowingStrings, Strings
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import noise_image, pair, write_tar
 
@@ -138,17 +140,19 @@ def test_more_files_than_may_be_open_at_once(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) - before <= 260
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
-def test_a_column_of_strings_is_a_list_of_strings(strings: list[str]) -> None:
-    column = Strings.of(strings)
-    assert [column[i] for i in range(len(column))] == strings
-
-
-def test_a_column_of_empty_strings_is_kept(tmp_path: Path) -> None:
-    for strings in ([], ["", ""]):
-        Strings.of(strings).save(tmp_path, "words")
-        column = Strings.load(tmp_path, "words")
-        assert [column[i] for i in range(len(column))] == strings
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))), st.integers(1, 4))
+def test_a_column_of_strings_is_a_list_of_strings(strings: list[str], batch: int) -> None:
+    growing = GrowingStrings()
+    with (
+        mock.patch("cfaug.data.index.extra_columns.ROWS_AT_ONCE", batch),
+        TemporaryDirectory() as folder,
+    ):
+        for string in strings:
+            growing.append(string)
+        assert len(growing) == len(strings)
+        growing.save(Path(folder), "words")
+        for column in (growing.column(), Strings.load(Path(folder), "words")):
+            assert [column[i] for i in range(len(column))] == list(column) == strings
 
 
 def test_a_long_scan_shows_a_bar_and_a_short_one_does_not(

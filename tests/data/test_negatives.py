@@ -71,11 +71,11 @@ def test_a_photo_with_several_captions(tmp_path: Path) -> None:
 def test_a_damaged_column_is_noticed(tmp_path: Path) -> None:
     negclip(tmp_path / "x")
     index = open_index(tmp_path / "x", tmp_path / "cache")
-    blob = np.load(index.folder / "negatives.blob.npy")
-    np.save(index.folder / "negatives.blob.npy", blob[::-1])
+    content = (index.folder / "negatives.arrow").read_bytes()
+    (index.folder / "negatives.arrow").write_bytes(content[::-1])
     again = open_index(tmp_path / "x", tmp_path / "cache")
     assert negatives(again) == NEGATIVES
-    (index.folder / "negatives.offsets.npy").unlink()
+    (index.folder / "negatives.arrow").unlink()
     assert negatives(open_index(tmp_path / "x", tmp_path / "cache")) == NEGATIVES
 
 

@@ -18,7 +18,6 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import checksum
 from cfaug.core.pixels import DIGEST_BYTES
 from cfaug.data.index.extra_columns import (
-    EXTRA,
     MOST_COLUMNS,
     GrowingExtra,
     GrowingStrings,
@@ -179,24 +178,26 @@ class _Table:
         digests = np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST_BYTES)
         np.save(folder / f"{DIGESTS}.npy", digests)
         for name, words in self.words.items():
-            words.column().save(folder, name)
+            words.save(folder, name)
         if self._negatives:
-            rows = (self._negatives.get(row) for row in range(len(self.words["texts"])))
-            texts = ("" if one is None else json.dumps(one, ensure_ascii=False) for one in rows)
-            Strings.of(texts).save(folder, NEGATIVE_TEXTS)
+            texts = GrowingStrings()
+            for row in range(len(self.words["texts"])):
+                negatives = self._negatives.get(row)
+                texts.append("" if negatives is None else json.dumps(negatives, ensure_ascii=False))
+            texts.save(folder, NEGATIVE_TEXTS)
         if self._boxes:
             boxes = np.zeros((len(self.words["texts"]), 4), np.int32)
             boxes[list(self._boxes)] = list(self._boxes.values())
             np.save(folder / f"{BOXES}.npy", boxes)
         if self._named_groups:
-            self._group_names.column().save(folder, GROUP_NAMES)
+            self._group_names.save(folder, GROUP_NAMES)
         return self._extra.save(folder, len(self.words["texts"]))
 
 
-FORMAT = 5
+FORMAT = 6
 """The number of this format: an index of another one in a cache is made anew."""
 ABOUT = "index.json"
-NEGATIVE_FILES = tuple(f"{NEGATIVE_TEXTS}.{part}.npy" for part in ("blob", "offsets"))
+NEGATIVE_FILE = f"{NEGATIVE_TEXTS}.arrow"
 SEEN = "seen"
 """The column with size and time of each file of images, int64 (files, 2)."""
 
@@ -246,7 +247,7 @@ def write_index(
     if content.columns_dropped:
         many = f"{content.columns_dropped:,} columns beyond the first {MOST_COLUMNS}"
         described = replace(described, left_out=(*described.left_out, many))
-    files = sorted([*folder.glob("*.npy"), *folder.glob(EXTRA)])
+    files = sorted([*folder.glob("*.npy"), *folder.glob("*.arrow")])
     about = {
         "format": FORMAT, "kind": kind, "source": source, "hash": content.hash,
         "reading": tally.reading(kind, form, described, content.extra).json(),
@@ -274,12 +275,13 @@ def read_about(folder: Path) -> IndexDescription:
         if _check_of(about) != about["check"]:
             raise DamagedError(f"{ABOUT} was changed since it was written")
         checks: dict[str, int] = about["checks"]
-        for name in (*column_files(), *(file for file in NEGATIVE_FILES if file in checks)):
+        negatives = [NEGATIVE_FILE] if NEGATIVE_FILE in checks else []
+        for name in (*column_files(), *negatives):
             if checksum(folder / name) != checks[name]:
                 raise DamagedError(f"{name} was changed since it was written")
         columns = {name: map_column(folder / f"{name}.npy") for name in NUMBERS}
         words = {name: len(Strings.load(folder, name)) for name in WORDS}
-        if any(file in checks for file in NEGATIVE_FILES):
+        if negatives:
             words[NEGATIVE_TEXTS] = len(Strings.load(folder, NEGATIVE_TEXTS))
         digests = map_column(folder / f"{DIGESTS}.npy")
         if not _fits(columns, words, digests):
@@ -303,21 +305,6 @@ def check_file(folder: Path, name: str) -> None:
     except (OSError, KeyError) as error:
         raise DamagedError(f"{name} cannot be read: {error!r}") from error
     raise DamagedError(f"{name} was changed since it was written")
-
-
-def check_words(folder: Path) -> None:
-    """Refuse an index from elsewhere with invalid strings: anyone can compute checksums.
-
-    Raises:
-        DamagedError: if a column has invalid strings, naming it.
-    """
-    there = [NEGATIVE_TEXTS] if (folder / NEGATIVE_FILES[0]).is_file() else []
-    for name in (*WORDS, *there):
-        try:
-            column = Strings.load(folder, name)
-            column.check()
-        except (OSError, ValueError, EOFError) as error:
-            raise DamagedError(f"{name} are not texts: {error}") from error
 
 
 def is_current(folder: Path) -> bool:
@@ -345,7 +332,7 @@ def _stat(file: str) -> tuple[int, int]:
 def column_files() -> list[str]:
     """Return the names of all files of columns."""
     numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS, SEEN)]
-    return numbers + [f"{name}.{part}.npy" for name in WORDS for part in ("blob", "offsets")]
+    return numbers + [f"{name}.arrow" for name in WORDS]
 
 
 def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int], digests: np.ndarray) -> bool:

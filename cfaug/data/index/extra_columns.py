@@ -2,16 +2,16 @@
 
 They are in one Arrow file beside the other columns, memory-mapped on first use, and typed:
 booleans, whole numbers, floats, texts; anything else (lists, objects, mixed types) is JSON in a
-column of texts marked as such. They are not part of a source's hash.
+column of texts marked as such. They are not part of a source's hash. The columns of texts that
+every index has (captions, keys, labels) are Arrow files, too.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
 import struct
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ class GrowingExtra:
     """Extra values during writing, kept as JSON with many rows in one text."""
 
     def __init__(self) -> None:
-        self._rows, self._texts = array("q"), GrowingStrings()
+        self._rows, self._texts = array("q"), list[str]()
         self._kinds: dict[str, set[str]] = {}
         self._waiting: list[Mapping[str, Any]] = []
         self._where: list[str] = []
@@ -65,7 +65,9 @@ class GrowingExtra:
     def _encode(self) -> None:
         """Encode the pending rows in one call: starting an encoder costs more than a row."""
         try:
-            self._texts.append(_json([dict(values) for values in self._waiting]))
+            text = _json([dict(values) for values in self._waiting])
+            text.encode()
+            self._texts.append(text)
         except UnicodeEncodeError:
             for values, where in zip(self._waiting, self._where, strict=True):
                 require_unicode(_json(dict(values)), where)
@@ -104,7 +106,7 @@ class GrowingExtra:
         return tuple(kept), len(self._kinds) - len(kept)
 
     def _values(self) -> Iterator[Mapping[str, Any]]:
-        for text in self._texts.column():
+        for text in self._texts:
             yield from json.loads(text)
 
 
@@ -198,100 +200,87 @@ def _read_json(text: str, column: str) -> Any:
         ) from error
 
 
-# A column of strings without a Python object per row: one blob of UTF-8 and its offsets.
-#
-# A memory-mapped Arrow file, as for the extra columns, is written, opened and checked in half the
-# time (0.1 s for half a million captions), but a row takes 1.2 times as long to read. Indexes on
-# users' disks must stay readable, so a second format would not replace this one.
-
-AT_ONCE = 2**22
-"""Number of bytes that are decoded together when all strings are checked."""
+# A column of texts in an Arrow file: a text becomes a Python object when it is read.
 
 
 class Strings:
-    """A read-only column; ``column[i]`` decodes one string.
+    """A read-only column; ``column[i]`` decodes one text.
 
     Args:
-        blob: the UTF-8 of all strings, one after the other, uint8 (bytes,).
-        offsets: the start of each string, int64 (rows + 1,).
+        texts: the texts, large_string, without null.
     """
 
-    def __init__(self, blob: np.ndarray, offsets: np.ndarray) -> None:
-        self.blob = blob
-        self.offsets = offsets
+    def __init__(self, texts: pa.ChunkedArray) -> None:
+        self._texts = texts
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return len(self._texts)
 
     def __iter__(self) -> Iterator[str]:
-        return (self[row] for row in range(len(self)))
+        for start in range(0, len(self), ENCODED_AT_ONCE):
+            yield from self._texts.slice(start, ENCODED_AT_ONCE).to_pylist()
 
     def __getitem__(self, row: int) -> str:
-        return bytes(self.blob[self.offsets[row] : self.offsets[row + 1]]).decode()
-
-    def check(self) -> None:
-        """Check every string.
-
-        Raises:
-            ValueError: if one is not UTF-8, or the offsets are not those of this blob.
-        """
-        blob, offsets = self.blob, self.offsets
-        types = (blob.dtype == np.uint8, offsets.dtype == np.int64)
-        if not all(types) or (blob.ndim, offsets.ndim) != (1, 1):
-            raise ValueError("columns of another type")
-        ends = offsets[:1].tolist(), offsets[-1:].tolist()
-        if ends != ([0], [len(blob)]) or (np.diff(offsets) < 0).any():
-            raise ValueError("offsets that lead out of the text")
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        for start in range(0, len(blob), AT_ONCE):
-            decoder.decode(blob[start : start + AT_ONCE].tobytes())
-        decoder.decode(b"", final=True)
-        begins = offsets[:-1][offsets[:-1] < len(blob)]
-        if ((blob[begins] & 0xC0) == 0x80).any():
-            raise ValueError("a text that begins within a character")
-
-    @classmethod
-    def of(cls, strings: Iterable[str]) -> Strings:
-        """Collect strings.
-
-        >>> Strings.of(["a ball", "", "höhe"])[2]
-        'höhe'
-        """
-        growing = GrowingStrings()
-        for string in strings:
-            growing.append(string)
-        return growing.column()
-
-    def save(self, folder: Path, name: str) -> None:
-        """Write ``name.blob.npy`` and ``name.offsets.npy``."""
-        np.save(folder / f"{name}.blob.npy", self.blob)
-        np.save(folder / f"{name}.offsets.npy", self.offsets)
+        text: str = self._texts[row].as_py()
+        return text
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Strings:
-        """Map the two files into memory."""
-        return cls(
-            map_column(folder / f"{name}.blob.npy"), map_column(folder / f"{name}.offsets.npy")
-        )
+        """Map ``name.arrow`` into memory.
+
+        Raises:
+            ValueError: if the file holds anything but texts in UTF-8.
+            OSError: if it cannot be read.
+        """
+        import pyarrow as pa
+
+        file = require_regular(folder / f"{name}.arrow")
+        table = read_table(file, (pa.large_string(),))
+        if table.num_columns != 1 or table.column(0).null_count:
+            raise ValueError(f"{file.name} holds other columns than one of texts")
+        return cls(table.column(0))
 
 
 class GrowingStrings:
-    """A column during writing: each string is appended to the blob."""
+    """A column during writing."""
 
     def __init__(self) -> None:
-        self._blob, self._offsets = bytearray(), array("q", [0])
+        self._chunks: list[pa.Array] = []
+        self._waiting: list[bytes] = []
 
     def __len__(self) -> int:
-        return len(self._offsets) - 1
+        return ROWS_AT_ONCE * len(self._chunks) + len(self._waiting)
 
-    def append(self, string: str) -> None:
-        """Add one string; a lone surrogate raises UnicodeEncodeError."""
-        self._blob += string.encode()
-        self._offsets.append(len(self._blob))
+    def append(self, text: str) -> None:
+        """Add one text; a lone surrogate raises UnicodeEncodeError."""
+        self._waiting.append(text.encode())
+        if len(self._waiting) == ROWS_AT_ONCE:
+            self._chunks.append(_text_array(self._waiting))
+            self._waiting = []
 
     def column(self) -> Strings:
-        """Return the column over the same memory; nothing can be appended after that."""
-        return Strings(np.frombuffer(self._blob, np.uint8), np.frombuffer(self._offsets, np.int64))
+        """Return the column of the texts up to now."""
+        return Strings(self._array())
+
+    def save(self, folder: Path, name: str) -> None:
+        """Write ``name.arrow``."""
+        import pyarrow as pa
+
+        table = pa.table({name: self._array()})
+        file = pa.OSFile(str(folder / f"{name}.arrow"), "wb")
+        with file, pa.ipc.new_file(file, table.schema) as out:
+            out.write_table(table)
+
+    def _array(self) -> pa.ChunkedArray:
+        import pyarrow as pa
+
+        return pa.chunked_array([*self._chunks, _text_array(self._waiting)])
+
+
+def _text_array(texts: list[bytes]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(texts, pa.large_binary()).cast(pa.large_string())
 
 
 def map_column(file: Path) -> np.ndarray:

@@ -28,6 +28,7 @@ from cfaug.data.index.disk_format import (
     BOXES,
     DIGESTS,
     GROUP_NAMES,
+    NEGATIVE_FILE,
     NEGATIVE_TEXTS,
     WORDS,
     DamagedError,
@@ -137,6 +138,10 @@ class Index:
             return Strings.load(self.folder, name)
         except FileNotFoundError as error:
             raise self._removed() from error
+        except ValueError as error:
+            raise UserError(
+                f"the index {self.folder} is damaged: {error}; make it again"
+            ) from error
 
     def _has(self, file: str) -> bool:
         """Say whether the index has a file that only some have, unless it was removed entirely."""
@@ -176,9 +181,7 @@ class Index:
 
     @cached_property
     def _negatives(self) -> Strings | None:
-        return (
-            self._load_words(NEGATIVE_TEXTS) if self._has(f"{NEGATIVE_TEXTS}.offsets.npy") else None
-        )
+        return self._load_words(NEGATIVE_TEXTS) if self._has(NEGATIVE_FILE) else None
 
     @property
     def has_negatives(self) -> bool:
@@ -210,10 +213,9 @@ class Index:
 
     @cached_property
     def _group_names(self) -> Strings | None:
-        if not self._has(f"{GROUP_NAMES}.offsets.npy"):
+        if not self._has(f"{GROUP_NAMES}.arrow"):
             return None
-        for part in ("blob", "offsets"):
-            self._check(f"{GROUP_NAMES}.{part}.npy")
+        self._check(f"{GROUP_NAMES}.arrow")
         return self._load_words(GROUP_NAMES)
 
     def _check(self, name: str) -> None:

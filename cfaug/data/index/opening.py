@@ -16,7 +16,6 @@ from cfaug.data.index.disk_format import (
     ABOUT,
     FORMAT,
     DamagedError,
-    check_words,
     is_current,
     read_about,
     write_index,
@@ -117,9 +116,7 @@ def _open_folder(folder: Path, source: str | Path) -> Index:
 def _open_named(folder: Path, source: str | Path) -> Index:
     """Open an index that the user named, which cannot be remade from a source."""
     try:
-        index = _open_folder(folder, source)
-        check_words(folder)
-        return index
+        return _open_folder(folder, source)
     except DamagedError as error:
         raise UserError(
             f"{folder} is not a readable index: {error}; make or copy it again"
