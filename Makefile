@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 .DEFAULT_GOAL := help
 .PHONY: help env demo demo-full tables stress social xmai compositional cfmm test test-slow test-all test-system slurm-test lint types floors docs lock clean-runs
 
-help:  ## list the targets
+help:  ## list the targets (minutes are those of two cores)
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 env: $(STAMP)  ## create the environment in .venv/ from the pinned versions
@@ -18,7 +18,7 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP)  ## the whole main job on two cores: generate, arms over seeds, table, runs/demo/report.html
+demo: $(STAMP)  ## the whole main job: generate, arms over seeds, table, runs/demo/report.html (7 min, 5 seeds)
 	$(BIN)/python generate.py --multirun part=0,1 parts=2 parallel=2
 	$(BIN)/python train.py --multirun sweep=sweeps/demo.yaml parallel=2
 	$(BIN)/python evaluate.py name=demo
@@ -34,7 +34,7 @@ demo-full: $(STAMP)  ## every arm, the ratio curve and a second pre-training see
 TABLES := $(shell ls conf/table | sed -n 's/^\(coco_cf.*\)\.yaml$$/\1/p' | sort -V | paste -sd, -)
 TABLES_WORLD := data.world.seed=108 data.world.real_scenes=600 data.world.counterfactual_pairs=600
 
-tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/tables/report.html
+tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/tables/report.html (17 min, 5 seeds)
 	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3.yaml parallel=2 share_image_cache=true
 	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3_control.yaml parallel=2 share_image_cache=true
 	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_11.yaml parallel=2 share_image_cache=true
@@ -56,7 +56,7 @@ STRESS := paths.runs=runs/stress
 STRESS_MODELS := 'table.models={background: "weights/zoo-classifier-background-*", colour: "weights/zoo-classifier-colour-*", style: "weights/zoo-classifier-style-*", none: "weights/zoo-classifier-none-*"}'
 STRESS_SETS := benchmark.data=shards/stress/lance-background benchmark.random=shards/stress/lance_r-background
 
-stress: $(STAMP)  ## LANCE on ShapeScapes: classifiers with planted shortcuts, and what the oracle says: runs/stress/report.html
+stress: $(STAMP)  ## LANCE on ShapeScapes: classifiers with planted shortcuts, and what the oracle says: runs/stress/report.html (11 min, trains nothing)
 	$(BIN)/python generate.py --multirun sweep=sweeps/stress_generate.yaml parallel=2
 	$(BIN)/python generate.py --multirun sweep=sweeps/stress_inversions.yaml parallel=2
 	$(BIN)/python evaluate.py --multirun sweep=sweeps/stress.yaml
@@ -71,7 +71,7 @@ SOCIAL := paths.runs=runs/social
 SOCIAL_SEEDS ?= 107,108,109
 SOCIAL_MODELS := table.benchmark=oracle_skew 'table.models={nothing planted: social_nothing/nothing, planted at 0.5: social/both-0.5, planted at 1: social/both-1}'
 
-social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, what lowers them: runs/social/report.html
+social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, what lowers them: runs/social/report.html (13 min, 3 seeds)
 	$(BIN)/python generate.py recipe=social_oracle paths.shards=shards/social_debias
 	$(BIN)/python generate.py recipe=social_oracle recipe.image_editor.shuffled=true paths.shards=shards/social/shuffled
 	$(BIN)/python generate.py --multirun recipe=social part=0,1 parts=2 parallel=2 shards.sets_per_shard=15 recipe.selection.keep=4 paths.shards=shards/social/generated
@@ -96,7 +96,7 @@ XMAI_VE := $(subst shards/xmai/,shards/xmai/ve-,$(XMAI_SETS))
 XMAI_WEIGHTS := $(shell for a in 0 1 5 20; do for b in 0 1 5; do echo "w_$${a}_$$b: shards/xmai/weights-$$a-$$b"; done; done | paste -sd, -)
 XMAI_ERRORS := e_00: shards/xmai/errors-0, e_10: shards/xmai/errors-0.1, e_20: shards/xmai/errors-0.2, e_40: shards/xmai/errors-0.4
 
-xmai: $(STAMP)  ## attribute insertion on ShapeScapes: is what is inserted true, and whose fault is a drop: runs/xmai/report.html
+xmai: $(STAMP)  ## attribute insertion on ShapeScapes: is what is inserted true, and whose fault is a drop: runs/xmai/report.html (3 min, trains nothing)
 	$(BIN)/python generate.py --multirun sweep=sweeps/xmai_methods.yaml parallel=2
 	$(BIN)/python generate.py --multirun sweep=sweeps/xmai_methods_ve.yaml parallel=2
 	$(BIN)/python generate.py --multirun sweep=sweeps/xmai_tradeoff.yaml
@@ -115,7 +115,7 @@ xmai: $(STAMP)  ## attribute insertion on ShapeScapes: is what is inserted true,
 
 COMPOSITIONAL := paths.runs=runs/compositional
 
-compositional: $(STAMP)  ## text-only negatives, image negatives and pairs on ShapeScapes: choices and pairs over seeds: runs/compositional/report.html
+compositional: $(STAMP)  ## text-only negatives, image negatives and pairs on ShapeScapes: choices and pairs over seeds: runs/compositional/report.html (22 min, 5 seeds)
 	$(BIN)/python generate.py --multirun recipe=coco_cf world@data.world=compositional data.source=shapescapes_compositional:single_counterfactual limit=320 part=0,1 parts=2 parallel=2 paths.shards=shards/compositional/generated
 	$(BIN)/python train.py --multirun sweep=sweeps/compositional.yaml parallel=2 share_image_cache=true $(COMPOSITIONAL)
 	$(BIN)/python evaluate.py name=compositional benchmark=shapescapes_compositional comparison=compositional $(COMPOSITIONAL)
@@ -128,7 +128,7 @@ CFMM_QUESTIONS := shards/shapescapes-vqa/questions.jsonl
 CFMM_ASK := model=tiny_vlm benchmark=vqa benchmark.data=$(CFMM_QUESTIONS) benchmark.name=shapescapes
 CFMM_MODELS := 'table.models={basic questions alone: weights/zoo-vlm-basic-0, basic and counterfactual: weights/zoo-vlm-both-0}'
 
-cfmm: $(STAMP) $(CFMM_QUESTIONS)  ## CFMM on ShapeScapes: does a model that sees reason about "if ...", and does training help: runs/cfmm/report.html
+cfmm: $(STAMP) $(CFMM_QUESTIONS)  ## CFMM on ShapeScapes: does a model that sees reason about "if ...", and does training help: runs/cfmm/report.html (11 min, 5 seeds)
 	$(BIN)/python evaluate.py --multirun weights=zoo:vlm-basic-0,zoo:vlm-both-0 $(CFMM_ASK) $(CFMM)
 	$(BIN)/python train.py --multirun sweep=sweeps/cfmm_training.yaml parallel=2 $(CFMM)
 	$(BIN)/python evaluate.py name=cfmm_training comparison=cfmm_training $(CFMM)
@@ -151,9 +151,9 @@ test-slow: $(STAMP)  ## the other tests: kills, restarts, several processes, who
 test-all: $(STAMP)  ## every test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-test-system:  ## as root on Debian: Chromium and WordNet, without which some tests are skipped
+test-system:  ## as root on Debian: Chromium, without which some tests are skipped
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium wordnet-base >/dev/null
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null
 
 slurm-test: $(STAMP)  ## as root on Debian: install slurm, prove the sbatch scripts, clean up
 	$(BIN)/python tools/slurm_test.py

@@ -13,7 +13,7 @@ then fails. Unset, every skip is allowed. ``.ci/run`` sets it."""
 
 NEEDS = {
     "browser": "Chromium (as root on Debian: make test-system)",
-    "wordnet": "WordNet (as root on Debian: make test-system)",
+    "wordnet": "the whole WordNet 3.0 (Debian's wordnet-base)",
     "root": "root, who may mount a small disk",
     "minilm": "the extra minilm",
     "fid": "the extra fid",

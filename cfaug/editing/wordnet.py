@@ -1,13 +1,13 @@
-"""WordNet's nouns (Miller, 1995), read from its own files: hypernyms, and sister terms.
+"""WordNet 3.0 (Miller, 1995), read from its own files: hypernyms, sister terms and synonyms.
 
-The files are those of NLTK's downloader and of Debian's ``wordnet-base``. NLTK's reader finds the
-same senses, but needs two files that the Debian package lacks, and 2.5 s until its first answer
-(NLTK 3.10), compared with 0.2 s here; ``wn`` needs its own database, which it downloads.
+The files come with the package, without their glosses (``tools/pack_wordnet.py``), so that results
+do not depend on what a machine has. NLTK's reader finds the same senses, but takes 2.5 s until its
+first answer (NLTK 3.10), compared with 0.3 s here, and its files have to be downloaded, as the
+database of ``wn`` has.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,21 +41,10 @@ _ENDINGS = (
     ("men", "man"),
     ("ies", "y"),
 )
+PACKED = Path(__file__).with_name("wordnet.zip")
+"""The files of all parts of speech without glosses, with their licence."""
 _FILES = ("index.noun", "data.noun", "noun.exc")
 _HYPERNYM, _HYPONYM = "@", "~"
-
-
-def places() -> list[Path]:
-    """Return the places to search for WordNet: NLTK's data folders, then the system's."""
-    listed = os.environ.get("NLTK_DATA", "").split(os.pathsep)
-    roots = [Path(root) for root in listed if root]
-    roots += [Path(os.path.expanduser("~/nltk_data")), Path("/usr/share/nltk_data")]
-    found = [
-        place
-        for root in roots
-        for place in (root / "corpora/wordnet", root / "corpora/wordnet.zip")
-    ]
-    return [*found, Path("/usr/share/wordnet")]
 
 
 @dataclass(frozen=True)
@@ -74,7 +63,7 @@ class WordNet:
 
     Args:
         folder: a folder with ``index.noun``, ``data.noun`` and ``noun.exc``, or a zip of it;
-            ``None`` searches the folders of NLTK and Debian.
+            ``None`` for those of the package.
     """
 
     folder: str | None = None
@@ -158,18 +147,16 @@ def read_files(names: Sequence[str], folder: str | None = None) -> dict[str, byt
     """Return files of WordNet by name.
 
     Args:
-        folder: their folder, or a zip of it; ``None`` searches the folders of NLTK and Debian.
+        folder: their folder, or a zip of it; ``None`` for those of the package.
     """
-    wanted = places() if folder is None else [Path(folder)]
-    for place in wanted:
-        found = _read(place, names)
-        if found is not None:
-            return found
-    raise UserError(
-        f"WordNet is not on this machine ({', '.join(names)} in none of: "
-        f"{', '.join(map(str, wanted))}). Where there is a network: python -m nltk.downloader "
-        "wordnet, or apt-get install wordnet-base; else copy its folder and set NLTK_DATA"
-    )
+    place = PACKED if folder is None else Path(folder)
+    found = _read(place, names)
+    if found is None:
+        raise UserError(
+            f"{place} has no files of WordNet: {', '.join(names)} must be in this folder, or in a "
+            "zip of it; without this setting, the package's own are read"
+        )
+    return found
 
 
 def _read(place: Path, names: Sequence[str]) -> dict[str, bytes] | None:
@@ -206,7 +193,7 @@ class Hyponymy:
 
     Args:
         senses: the number of senses of each word, the most frequent first.
-        wordnet: the folder or zip of WordNet's files; ``None`` searches for it.
+        wordnet: the folder or zip of WordNet's files; ``None`` for those of the package.
     """
 
     senses: Positive = 2
@@ -250,7 +237,7 @@ class SisterTerms:
 
     Args:
         senses: the number of senses of the noun, the most frequent first.
-        wordnet: the folder or zip of WordNet's files; ``None`` searches for it.
+        wordnet: the folder or zip of WordNet's files; ``None`` for those of the package.
     """
 
     senses: int = 1
@@ -292,11 +279,9 @@ class SisterTerms:
         return {"filler": f"WordNet sister terms, {self.senses} senses"}
 
 
-# Synonyms in WordNet's four parts of speech (Miller, 1995), read from its own files.
-#
-# The senses of a word and their order are those of NLTK's ``wordnet.synsets``: nouns, verbs,
-# adjectives, adverbs, each with the base forms of morphy's rules. NLTK's reader is not used, for
-# the reasons given in ``cfaug.editing.wordnet``.
+# Synonyms in WordNet's four parts of speech. The senses of a word and their order are those of
+# NLTK's ``wordnet.synsets``: nouns, verbs, adjectives, adverbs, each with the base forms of
+# morphy's rules.
 
 Senses = tuple[tuple[str, ...], ...]
 """The words of each sense, the most frequent sense first."""
@@ -321,7 +306,7 @@ class Synonyms:
 
     Args:
         folder: a folder with WordNet's index, data and exception files of all parts of speech, or a
-            zip of it; ``None`` searches the folders of NLTK and Debian.
+            zip of it; ``None`` for those of the package.
     """
 
     folder: str | None = None

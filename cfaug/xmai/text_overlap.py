@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 WORDNET = "wordnet"
-"""Value of ``benchmark.synonyms`` for the WordNet found on this machine."""
+"""Value of ``benchmark.synonyms`` for the package's WordNet."""
 OVERLAP: Mapping[str, Metric] = {
     "bleu": Metric(),
     "meteor": Metric(),

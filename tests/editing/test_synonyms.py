@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.editing.wordnet import PARTS, Synonyms, read_files
+from cfaug.editing.wordnet import PACKED, PARTS, Synonyms, WordNet, read_files
 from tests import skips
+from tools.pack_wordnet import pack
 
 SENSES = {
     "noun": [["dog", "domestic_dog"], ["axis"], ["ax", "axe"], ["leaf"], ["better"]],
@@ -69,8 +71,8 @@ def test_single_words_are_those_meteor_matches(folder):
     assert synonyms.single_words("zebra") == frozenset()
 
 
-def test_its_absence_is_said_with_what_to_do(tmp_path):
-    with pytest.raises(UserError, match=r"index\.verb.*nltk\.downloader wordnet.*wordnet-base"):
+def test_a_folder_without_its_files_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"has no files of WordNet: .*index\.verb"):
         Synonyms(str(tmp_path)).senses("dog")
 
 
@@ -90,13 +92,31 @@ def plain_search(word, lines):
 
 def test_the_real_wordnet_is_read_as_a_plain_search_finds_it():
     synonyms = Synonyms()
-    try:
-        synonyms.senses("dog")
-    except UserError:
-        skips.skip("wordnet")
     names = [name for part in PARTS for name in (f"index.{part}", f"data.{part}")]
     lines = {name: text.decode().splitlines() for name, text in read_files(names).items()}
     for word in ("dog", "galore", "red", "quickly"):
         assert list(synonyms.senses(word)) == plain_search(word, lines)
     assert "scarlet" in synonyms.single_words("red")
     assert synonyms.single_words("running") >= {"run", "running", "race"}
+
+
+def test_the_package_s_wordnet_says_what_the_whole_one_says(tmp_path):
+    whole = "/usr/share/wordnet"
+    if not Path(whole, "data.noun").is_file():
+        skips.skip("wordnet")
+    pack(Path(whole), tmp_path / "again.zip")
+    assert (tmp_path / "again.zip").read_bytes() == PACKED.read_bytes()
+    ours, theirs = WordNet(), WordNet(whole)
+    assert ours._index == theirs._index
+    assert len(ours._index) == 117_798
+    for offset in sorted({place for places in ours._index.values() for place in places}):
+        assert ours.synset(offset) == theirs.synset(offset)
+    ours, theirs = Synonyms(), Synonyms(whole)
+    for word in {word for part in PARTS for word in ours._index[part]} | {"men", "bigger", "ran"}:
+        assert ours.senses(word) == theirs.senses(word)
+
+
+def test_the_licence_comes_along():
+    for name, text in read_files([f"data.{part}" for part in PARTS]).items():
+        assert b"Copyright 2006 by Princeton University" in text, name
+        assert b"THIS SOFTWARE AND DATABASE IS PROVIDED" in text, name

@@ -44,7 +44,7 @@ def make(tmp_path, script, capfd):
         code = script("generate")(
             [
                 f"hydra.searchpath=[file://{OWN}]", "recipe=varied", "zoo=shapescapes",
-                f"recipe.annotators.captions.file={tmp_path / 'captions.csv'}",
+                "force=true", f"recipe.annotators.captions.file={tmp_path / 'captions.csv'}",
                 f"data.source={tmp_path / 'photos'}", f"paths.shards={tmp_path / folder}",
                 f"paths.worlds={tmp_path / 'worlds'}", f"paths.cache={tmp_path / 'cache'}",
                 *words,
