@@ -1,4 +1,4 @@
-"""Zero-shot classification of a labelled source by prompts."""
+"""Classification of a labelled source: zero-shot by prompts, or by a classifier's own classes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from cfaug.core.binding import MODEL, ReadWith
 from cfaug.core.errors import UserError, name_some, say_once
 from cfaug.core.files import is_hidden, read_lines
 from cfaug.core.item_schema import ItemColumn, ItemSchema
+from cfaug.core.protocols import Classifier
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.data.sources import split_folder
 from cfaug.data.sources.row import (
@@ -25,7 +27,9 @@ from cfaug.data.sources.row import (
     require_names,
 )
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
-from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
+from cfaug.evaluation.cached_model import CachedClassifier
+from cfaug.evaluation.class_mapping import match_classes
+from cfaug.evaluation.inference import Pixels, classify_images, embed_images, embed_texts
 from cfaug.stats.classification import (
     class_vectors,
     fill_templates,
@@ -63,23 +67,35 @@ class Classes:
 class ZeroShot(SourceBenchmark):
     """Top-1, top-5 and mean per-class recall with a template ensemble.
 
+    A classifier answers with its own classes, to which the labels are matched by WordNet id or by
+    name; ``benchmark=stress`` matches them alike.
+
     Args:
         name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
         batch_size: number of images or prompts embedded at once.
         without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
             it was trained on; otherwise they are only reported.
+        restrict: whether a classifier chooses only among the labels of the source, as is usual for
+            parts of ImageNet, not among all of its classes.
     """
 
+    restrict: bool = False
+
     kind: ClassVar[str] = "classification"
+    also_asks: ClassVar[tuple[type, ...]] = (Classifier,)
+    read_with: ClassVar[ReadWith] = {"restrict": {MODEL: ("Classifier",)}}
     item_schema: ClassVar[ItemSchema] = ItemSchema(
         "an image",
         (
             ItemColumn("item", "the image", "text", always=True),
             ItemColumn("cluster", "its group, such as its photo", "text", always=True),
-            ItemColumn("acc1", "1 if its class is the most similar; a share where classes tie"),
-            ItemColumn("acc5", "the same for the five most similar, if there are five classes"),
+            ItemColumn(
+                "acc1",
+                "1 if its class is the most similar or probable; a share where classes tie",
+            ),
+            ItemColumn("acc5", "the same for the first five classes, if there are five"),
             ItemColumn("label", "the name of its class", "text"),
-            ItemColumn("predicted", "the name of the most similar class", "text"),
+            ItemColumn("predicted", "the name of the most similar or probable class", "text"),
         ),
     )
 
@@ -124,6 +140,8 @@ class ZeroShot(SourceBenchmark):
         if warning is not None:
             say_once(warning)
         self.class_names, self._templates = list(classes.names), list(classes.templates)
+        derived = prompt_names(classes.labels) == self.class_names
+        self._known_as = list(classes.labels) if derived else self.class_names
         self._labels = np.array([number[str(label)] for label in shown])
         self._index, self._pixels = index, Pixels(index, first)
         return self
@@ -131,37 +149,59 @@ class ZeroShot(SourceBenchmark):
     @property
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
-        return fingerprint(self._index.hash, self._pixels.rows, self.class_names, self._templates)
+        chosen = ["restrict"] if self.restrict else []
+        asked = (self._index.hash, self._pixels.rows, self.class_names, self._templates)
+        return fingerprint(*asked, *chosen)
 
-    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+    def run(self, model: DualEncoder | CachedEncoder | Classifier | CachedClassifier) -> Evaluation:
         """Return acc1, acc5 (where there are five classes) and mean per-class recall.
 
         Mean per-class recall is not a mean over items but the mean of ``acc1`` over labels.
         """
+        if isinstance(model, Classifier | CachedClassifier):
+            return self._evaluate(*self._classify(model))
         prompts = embed_texts(
-            encoder, fill_templates(self._templates, self.class_names), self.batch_size
+            model, fill_templates(self._templates, self.class_names), self.batch_size
         )
         vectors = class_vectors(prompts.reshape(len(self.class_names), len(self._templates), -1))
-        images = embed_images(encoder, self._pixels, self.batch_size)
-        scores = zero_shot_scores(images, vectors)
-        hits = hits_at(scores, self._labels)
-        recall = mean_per_class_recall(scores, self._labels)
-        recall_outcome = self.outcome("mean_per_class_recall", recall, len(images))
-        names = np.array(self.class_names, dtype=object)
+        images = embed_images(model, self._pixels, self.batch_size)
+        return self._evaluate(zero_shot_scores(images, vectors), self._labels, self.class_names)
+
+    def _classify(
+        self, model: Classifier | CachedClassifier
+    ) -> tuple[np.ndarray, np.ndarray, list[str]]:
+        """Return a classifier's logits, the column of each image's class, and names of columns."""
+        asked = np.arange(len(self.class_names)) if self.restrict else np.unique(self._labels)
+        columns = match_classes([self._known_as[i] for i in asked], model.classes, "the model")
+        logits, names = classify_images(model, self._pixels, self.batch_size), model.classes
+        if self.restrict:
+            logits, names = logits[:, columns], tuple(names[column] for column in columns)
+            columns = np.arange(len(columns))
+        column = dict(zip(asked.tolist(), columns.tolist(), strict=True))
+        truth = np.array([column[label] for label in self._labels.tolist()])
+        return logits, truth, make_distinct([class_words(name) for name in names])
+
+    def _evaluate(self, scores: np.ndarray, truth: np.ndarray, named: Sequence[str]) -> Evaluation:
+        """Compare scores (images, classes) with the column of each image's class."""
+        hits = hits_at(scores, truth)
+        recall = mean_per_class_recall(scores, truth)
+        chance = {f"acc{k}": k / len(named) for k in (1, 5)}
+        recall_outcome = self.outcome("mean_per_class_recall", recall, len(truth), chance["acc1"])
+        names = np.array(named, dtype=object)
         rows = self._pixels.rows
         items = {
             ITEM: name_rows(self._index, rows),
             CLUSTER: cluster_rows(self._index, rows),
             **hits,
-            "label": names[self._labels],
+            "label": names[truth],
             "predicted": names[scores.argmax(axis=1)],
         }
-        return Evaluation([*self.mean_outcomes(hits), recall_outcome], items)
+        return Evaluation([*self.mean_outcomes(hits, chance), recall_outcome], items)
 
 
 @dataclass
 class Classification(ZeroShot):
-    """Zero-shot classification: ImageFolder, CLIP_benchmark folder, Hub parquet, CIFAR's binaries.
+    """Classification: ImageFolder, CLIP_benchmark folder, Hub parquet, CIFAR's binaries.
 
     In a folder with splits, the test split is used, or else the validation split. Prompts use
     CLIP's names of the classes of ImageNet and Caltech-101, and other labels as words
@@ -174,6 +214,8 @@ class Classification(ZeroShot):
         batch_size: number of images or prompts embedded at once.
         without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
             it was trained on; otherwise they are only reported.
+        restrict: whether a classifier chooses only among the labels of the folder, as is usual for
+            parts of ImageNet, not among all of its classes.
         templates: prompts with ``{c}`` for the class name; ``folder`` takes CLIP_benchmark's
             zeroshot_classification_templates.txt. The default is the paper's.
         classes: a file of class names, one per line; ``None`` uses classnames.txt in the folder or
@@ -182,6 +224,8 @@ class Classification(ZeroShot):
 
     templates: Sequence[str] | str = (PAPER_TEMPLATE,)
     classes: str | None = None
+
+    read_with: ClassVar[ReadWith] = {"templates": {MODEL: ("DualEncoder",)}}
 
     def source(self) -> str:
         """Return the test split of the folder."""

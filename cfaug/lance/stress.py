@@ -23,9 +23,9 @@ from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION, Better, Ev
 from cfaug.data.sources.row import class_words, imagenet_names, make_distinct, prompt_names
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint
 from cfaug.evaluation.cached_model import image_keys
+from cfaug.evaluation.class_mapping import Answers, judge, match_classes
 from cfaug.evaluation.classification import PAPER_TEMPLATE, Classes, prompt_templates
 from cfaug.evaluation.inference import Pixels, classify_images
-from cfaug.lance.class_mapping import Answers, judge, match_classes
 from cfaug.lance.stress_items import STRESS_ITEMS
 from cfaug.lance.stress_sets import (
     EDITED,

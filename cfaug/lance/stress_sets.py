@@ -13,11 +13,11 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
 from cfaug.evaluation.benchmark import cluster_rows
 from cfaug.evaluation.cached_model import image_keys
-from cfaug.lance.class_mapping import SHOWN
+from cfaug.evaluation.class_mapping import SHOWN
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.lance.class_mapping import Answers
+    from cfaug.evaluation.class_mapping import Answers
 
 
 EDITED, RANDOM = "edited", "random"

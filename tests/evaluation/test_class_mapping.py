@@ -6,7 +6,12 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.sources.row import imagenet_names
-from cfaug.lance.class_mapping import ids_of_name, imagenet_aliases, imagenet_ids, match_classes
+from cfaug.evaluation.class_mapping import (
+    ids_of_name,
+    imagenet_aliases,
+    imagenet_ids,
+    match_classes,
+)
 
 
 def torchvision_categories():

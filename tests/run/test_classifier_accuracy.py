@@ -1,0 +1,89 @@
+"""Accuracy of classifiers by ``benchmark=classification``, against a plain loop of timm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+
+from cfaug.data.sources.row import imagenet_names, make_distinct
+from cfaug.report.items import read_items
+from cfaug.report.results import read_results
+from tests.data.making import noise_image
+from tests.models import tiny
+
+IDS = {"n01440764": 0, "n02102040": 217, "n04356056": 837, "n03888257": 701}
+"""Tench, English springer, the first of two "sunglasses", and parachute: ImageNet's columns."""
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("photos")
+    for number, wnid in enumerate(IDS):
+        (folder / wnid).mkdir()
+        for one in range(5):
+            seed = 10 * number + one
+            (folder / wnid / f"{one}.png").write_bytes(noise_image(seed))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return timm.create_model("test_convnext2").eval()
+
+
+def loop(model, photos):
+    """Return {photo: logits}, from timm's own transform, one photo at a time."""
+    transform = timm.data.create_transform(**timm.data.resolve_data_config(model=model))
+    with torch.inference_mode():
+        return {
+            file: model(transform(Image.open(file).convert("RGB"))[None])[0].numpy()
+            for file in sorted(photos.rglob("*.png"))
+        }
+
+
+@pytest.mark.parametrize("restrict", [False, True])
+def test_accuracy_on_imagenets_ids_is_that_of_a_plain_loop(
+    restrict, photos, model, place, tmp_path
+):
+    timm.models.save_for_hf(model, tmp_path / "timm", safe_serialization=True)
+    words = ["benchmark=classification", f"benchmark.data={photos}", "model=timm", "device=cpu"]
+    words += [f"model.name_or_path={tmp_path / 'timm'}", "benchmark.name=own"]
+    assert place.evaluate(*words, f"benchmark.restrict={restrict}") == 0
+    [folder] = [file.parent for file in place.root.rglob("results.jsonl")]
+    found = {row.metric: row for row in read_results(folder / "results.jsonl")}
+    items = read_items(folder, "own_classification").columns
+    names = imagenet_names()
+    ids = list(IDS) if restrict else list(names)
+    called = make_distinct([names[one] for one in ids])
+    expected = {}
+    for file, logits in loop(model, photos).items():
+        order = np.argsort(-(logits[list(IDS.values())] if restrict else logits))
+        at = ids.index(file.parent.name)
+        told = (called[at], called[order[0]], float(at == order[0]), at in order[:5])
+        expected[f"{file.parent.name}-{file.stem}"] = told
+    assert len({told[1] for told in expected.values()}) > 1
+    said = zip(*(items[name] for name in ("item", "label", "predicted", "acc1")), strict=True)
+    assert {item.rpartition("-")[0]: tuple(rest) for item, *rest in said} == {
+        name: told[:3] for name, told in expected.items()
+    }
+    assert found["acc1"].value == pytest.approx(np.mean([one[2] for one in expected.values()]))
+    assert found["acc1"].chance == 1 / len(ids)
+    if not restrict:
+        five = np.mean([one[3] for one in expected.values()])
+        assert found["acc5"].value == pytest.approx(five)
+
+
+def test_a_label_that_the_classifier_lacks_is_named(photos, place, tmp_path, capsys):
+    weights = tiny.save_classifier(tmp_path / "vit")
+    words = ["benchmark=classification", f"benchmark.data={photos}", "model=classifier"]
+    assert place.evaluate(*words, f"model.name_or_path={weights}", "device=cpu") == 2
+    said = capsys.readouterr().err
+    assert "the model has 5 classes (ball, cube, star, beach, sand); of the labels" in said
+    assert "model.classes=FILE" in said
+    assert place.evaluate(*words, f"model.name_or_path={weights}", "benchmark.templates=[a]") == 2
+    assert "is read with a model that provides DualEncoder; leave it out" in capsys.readouterr().err
