@@ -1,4 +1,4 @@
-"""``cfaug train|generate|evaluate|zoo|doctor ...``, also ``python -m cfaug ...``."""
+"""``cfaug train|generate|evaluate|zoo|new|doctor ...``, also ``python -m cfaug ...``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ COMMANDS = {
         "cfaug.shapescapes.zoo.__main__",
         "list the tiny models that are shipped, or train one anew",
     ),
+    "new": ("cfaug.run.new_recipe", "write a working recipe of your own to start from"),
     "doctor": ("cfaug.run.doctor", "say which optional parts are here, and how to get the others"),
 }
 """The module of each command, which has ``main(argv) -> int``, and a line of help."""

@@ -1,0 +1,80 @@
+"""``cfaug new recipe NAME``: a working method of one's own to start from, outside the repository.
+
+It writes a folder NAME with a recipe, an editor of captions, an editor of images, a benchmark and
+their test, which swap two colours; ``--config-dir NAME`` makes all of them known.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from cfaug.core.errors import USERS_MISTAKE, UserError, say
+from cfaug.core.files import write_file
+from cfaug.core.processes import find_folder
+
+EXAMPLE = Path(__file__).parent / "example_recipe"
+NAME, CLASS = "swap_colours", "SwapColours"
+"""Name of the example, and the beginning of its classes."""
+USAGE = "cfaug new recipe NAME [FOLDER]: a working recipe to start from, in ./NAME or in FOLDER"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the folder and say what to type next; return the exit code."""
+    words = list(argv)
+    if {"-h", "--help"} & set(words):
+        say(f"{__doc__}\n{USAGE}", sys.stdout)
+        return 0
+    try:
+        if words[:1] != ["recipe"] or len(words) not in (2, 3):
+            raise UserError(f"{' '.join(['cfaug new', *words])!r} is invalid; type\n{USAGE}")
+        name = words[1]
+        folder = Path(words[2] if len(words) == 3 else name).expanduser()
+        _check(name, folder)
+        files = write_example(name, folder)
+    except UserError as error:
+        say(f"error: {error}")
+        return USERS_MISTAKE
+    for file in files:
+        say(f"wrote {file}", sys.stdout)
+    own, shards = f"--config-dir {folder}", f"shards/{name}"
+    say("next:")
+    say(f"  python generate.py {own} recipe={name} limit=200 paths.shards={shards}")
+    say(f"  python evaluate.py {own} benchmark={name} benchmark.data={shards} weights=zoo:clip-0")
+    say(f"  pytest {folder}")
+    return 0
+
+
+def write_example(name: str, folder: Path) -> list[Path]:
+    """Write the example into a folder under another name, and return the files."""
+    camel = "".join(part.capitalize() for part in name.split("_"))
+    written = []
+    for file in sorted(EXAMPLE.rglob("*")):
+        if file.suffix not in (".py", ".yaml"):
+            continue
+        place = folder / str(file.relative_to(EXAMPLE)).replace(NAME, name)
+        text = file.read_text(encoding="utf-8").replace(NAME, name).replace(CLASS, camel)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_file(place, text.encode())
+        written.append(place)
+    return written
+
+
+def _check(name: str, folder: Path) -> None:
+    """Refuse a name that no module, or no recipe, can have, and a folder that is there."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise UserError(
+            f"{name!r} is invalid: a recipe's name has small letters, digits and underscores, and "
+            "begins with a letter, such as swap_colours"
+        )
+    if folder.exists():
+        raise UserError(f"{folder} is there already: name another folder")
+    for group in ("recipe", "benchmark"):
+        if (find_folder("conf") / group / f"{name}.yaml").exists():
+            raise UserError(f"{group}={name} is shipped: choose another name")
+    if name in sys.stdlib_module_names or find_spec(name) is not None:
+        raise UserError(f"{name} is the name of an installed Python module: choose another name")

@@ -1,0 +1,61 @@
+"""``cfaug new recipe NAME`` writes a method that works, and whose own test passes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cfaug.__main__ import main
+from cfaug.run.new_recipe import EXAMPLE
+from tests.scripts import ROOT
+
+
+def test_every_file_has_the_new_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "recipe", "my_method"]) == 0
+    written = sorted(file for file in (tmp_path / "my_method").rglob("*") if file.is_file())
+    originals = [one for one in EXAMPLE.rglob("*") if one.suffix in (".py", ".yaml")]
+    assert len(written) == len(originals) == 5
+    for file in written:
+        text = file.read_text()
+        assert "swap_colours" not in text + str(file)
+        assert "SwapColours" not in text
+    assert "class MyMethodEditor" in (tmp_path / "my_method/my_method.py").read_text()
+    said = capsys.readouterr()
+    assert said.out.count("wrote my_method/") == 5
+    assert "generate.py --config-dir my_method recipe=my_method" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "'cfaug new' is invalid; type\ncfaug new recipe NAME [FOLDER]"),
+        (["model", "a"], "'cfaug new model a' is invalid"),
+        (["recipe", "My-Method"], "'My-Method' is invalid: a recipe's name has small letters"),
+        (["recipe", "class"], "'class' is invalid"),
+        (["recipe", "coco_cf"], "recipe=coco_cf is shipped: choose another name"),
+        (["recipe", "retrieval"], "benchmark=retrieval is shipped"),
+        (["recipe", "json"], "json is the name of an installed Python module"),
+        (["recipe", "mine", "there"], "there is there already"),
+    ],
+)
+def test_what_cannot_be_is_refused(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    assert main(["new", *words]) == 2
+    assert f"error: {message}" in capsys.readouterr().err
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+
+
+@pytest.mark.slow
+def test_its_own_test_passes(tmp_path):
+    """As its owner runs it, in a process that knows nothing of this repository's tests."""
+    new = [sys.executable, "-m", "cfaug", "new", "recipe", "my_method"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(tmp_path)}
+    subprocess.run(new, cwd=tmp_path, env=environment, check=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "my_method"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
