@@ -10,6 +10,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 PUBLIC = {
+    "Comparison": "cfaug.run.comparison",
+    "Index": "cfaug.data.index",
+    "Mixture": "cfaug.data.mixture.records",
+    "Result": "cfaug.report.results",
     "Run": "cfaug.report.records",
     "UserError": "cfaug.core.errors",
     "compare": "cfaug.run.api",

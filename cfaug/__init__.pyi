@@ -1,5 +1,8 @@
 from cfaug.core.errors import UserError as UserError
+from cfaug.data.index import Index as Index
+from cfaug.data.mixture.records import Mixture as Mixture
 from cfaug.report.records import Run as Run
+from cfaug.report.results import Result as Result
 from cfaug.run.api import compare as compare
 from cfaug.run.api import evaluate as evaluate
 from cfaug.run.api import fine_tune as fine_tune
@@ -7,5 +10,6 @@ from cfaug.run.api import generate_sets as generate_sets
 from cfaug.run.api import mix as mix
 from cfaug.run.api import open_source as open_source
 from cfaug.run.api import read_run as read_run
+from cfaug.run.comparison import Comparison as Comparison
 
 __version__: str

@@ -7,29 +7,37 @@ Settings have the names of the command line: ``fine_tune({"data.cf_ratio": 0.6},
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from cfaug.core.errors import CALLED_BY, UserError, name_commands, name_some
 from cfaug.core.processes import is_checkout
+from cfaug.core.validation import DryRun
 from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
-from cfaug.run.arguments import flatten, write_override
+from cfaug.run.arguments import flatten, search_also, write_override
+from cfaug.run.comparison import Comparison
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
 from cfaug.run.unread import OPEN_SOURCE, place_of, refuse_others
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import Mixture
+    from cfaug.report.significance_rows import Table
     from cfaug.run.evaluate import EvaluateSettings
     from cfaug.run.run_plan import TrainJob
 
 Settings = Mapping[str, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 if not is_checkout():  # an installed package has no scripts: messages name its command
     os.environ.setdefault(CALLED_BY, "cfaug")
@@ -39,27 +47,55 @@ _CALLING = threading.RLock()
 """The lock of a call, as Hydra, torch's random state and default precision are process-wide."""
 
 
-@contextmanager
-def _public() -> Iterator[None]:
+def _public(function: Callable[P, R]) -> Callable[P, R]:
     """Run one call at a time, and raise errors that the user can mend as ``UserError``.
 
-    Messages name the commands as they are typed in this installation.
+    Messages name the commands as they are typed in this installation. ``quiet=True`` of a call
+    prints nothing; if it fails, what it would have printed comes first.
     """
-    with _CALLING:
-        try:
-            yield
-        except UserError as error:
-            error.args = (name_commands(str(error)),)
-            raise
-        except Exception as error:
-            message = explain(error)
-            if message is None:
+
+    @wraps(function)
+    def call(*args: P.args, **more: P.kwargs) -> R:
+        with _CALLING, _printing(quiet=bool(more.get("quiet"))):
+            try:
+                return function(*args, **more)
+            except UserError as error:
+                error.args = (name_commands(str(error)),)
                 raise
-            raise UserError(name_commands(message)) from error
+            except Exception as error:
+                message = explain(error)
+                if message is None:
+                    raise
+                raise UserError(name_commands(message)) from error
+
+    return call
 
 
-@_public()
-def open_source(name: str | Path, settings: Settings | None = None, /, **more: Any) -> Index:
+@contextmanager
+def _printing(*, quiet: bool) -> Iterator[None]:
+    """Keep back what is printed meanwhile, unless it ends in an error."""
+    if not quiet:
+        yield
+        return
+    printed = io.StringIO()
+    try:
+        with redirect_stdout(printed), redirect_stderr(printed):
+            yield
+    except BaseException:
+        sys.stderr.write(printed.getvalue())
+        raise
+
+
+@_public
+def open_source(
+    name: str | Path,
+    settings: Settings | None = None,
+    /,
+    *,
+    config_dir: str | Path | None = None,
+    quiet: bool = False,
+    **more: Any,
+) -> Index:
     """Open a source of images and captions: a folder of any form, or ``shapescapes:PART``.
 
     Args:
@@ -67,10 +103,13 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
             addresses of remote shards, which are copied into ``paths.cache`` once.
         settings: settings of ``cfaug train`` that choose the world and the folders: ``seed``,
             ``data.seed``, ``data.world.*`` and ``paths.*``; ``None`` for the defaults.
+        config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
+        quiet: whether to print nothing, unless the call fails.
         more: further settings, whose names hold no dot.
 
     Returns:
-        An index, with its length and, by row, text, image, key and group.
+        An index: its length is the number of captions, and by row it has ``text``, ``image``,
+        ``key``, ``label`` and ``group_name``.
 
     Raises:
         UserError: for a folder that no reader recognises, or invalid settings.
@@ -80,7 +119,7 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
     from cfaug.planning.sources import permitted_roots
 
     _check_path(name, "the name of a source")
-    [(config, words)] = _compose("train", settings, more)
+    [(config, words)] = _compose("train", settings, more, config_dir)
     refuse_others(words, OPEN_SOURCE, "cfaug.open_source")
     paths = config["paths"]
     data = build(config["data"]).with_seed(config["seed"])
@@ -90,13 +129,22 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
     )  # fmt: skip
 
 
-@_public()
-def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
+@_public
+def generate_sets(
+    settings: Settings | None = None,
+    /,
+    *,
+    config_dir: str | Path | None = None,
+    quiet: bool = False,
+    **more: Any,
+) -> Path:
     """Make counterfactual sets by a recipe, as ``cfaug generate`` does.
 
     Args:
         settings: settings of the command, such as ``{"paths.shards": "shards/try"}``; ``None`` for
             the defaults.
+        config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
+        quiet: whether to print nothing, unless the call fails.
         more: further settings, whose names hold no dot: ``recipe="coco_cf", limit=6``.
 
     Returns:
@@ -108,7 +156,7 @@ def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
     """
     from cfaug.run.generate import GenerateSettings, generate
 
-    [(config, words)] = _compose("generate", settings, more)
+    [(config, words)] = _compose("generate", settings, more, config_dir)
     given = GenerateSettings(**config, overrides=words)
     _refuse_dry_run(given.dry_run)
     if generate(given) != DONE:
@@ -116,35 +164,53 @@ def generate_sets(settings: Settings | None = None, /, **more: Any) -> Path:
     return Path(given.paths["shards"]).absolute()
 
 
-@_public()
-def mix(settings: Settings | None = None, /, **more: Any) -> Mixture:
+@_public
+def mix(
+    settings: Settings | None = None,
+    /,
+    *,
+    config_dir: str | Path | None = None,
+    quiet: bool = False,
+    **more: Any,
+) -> Mixture:
     """Draw the exact rows that a run is trained on and those held out, without training.
 
     Args:
         settings: settings of ``cfaug train``, such as ``{"data.cf_ratio": 0.6, "data.size":
             1000}``; ``None`` for the defaults.
+        config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
+        quiet: whether to print nothing, unless the call fails.
         more: further settings, whose names hold no dot: ``seed=107``.
 
     Returns:
-        The mixture: ``train`` and ``validation`` are pairs (source, row of its index), and
-        ``counts`` is the number of rows of each kind.
+        The mixture: ``train`` and ``validation`` are pairs (source, row of its index), ``sources``
+        the real and the counterfactual index, and ``counts`` the number of rows of each kind.
 
     Raises:
         UserError: for invalid settings, or data from which the mixture cannot be drawn.
     """
-    mixture: Mixture | None = getattr(_plan(settings, more).task, "mixture", None)
+    mixture: Mixture | None = getattr(_plan(settings, more, config_dir).task, "mixture", None)
     if mixture is None:
         raise UserError("this task is not trained on a mixture of real and counterfactual examples")
     return mixture
 
 
-@_public()
-def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
+@_public
+def fine_tune(
+    settings: Settings | None = None,
+    /,
+    *,
+    config_dir: str | Path | None = None,
+    quiet: bool = False,
+    **more: Any,
+) -> Run:
     """Fine-tune a model as ``cfaug train`` does; a finished run is read, not trained again.
 
     Args:
         settings: settings of the command, such as ``{"data.cf_ratio": 0.6, "trainer.max_steps":
             100}``; ``None`` for the defaults.
+        config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
+        quiet: whether to print nothing, unless the call fails.
         more: further settings, whose names hold no dot: ``seed=107, name="mine"``.
 
     Returns:
@@ -155,16 +221,22 @@ def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
     """
     from cfaug.run.train import run_one
 
-    job = _plan(settings, more)
+    job = _plan(settings, more, config_dir)
     _refuse_dry_run(job.settings.dry_run)
     if run_one(job) != DONE:
         raise UserError(f"{job.folder.path}: the run failed; its messages are above")
     return _read_run(job.folder.path)
 
 
-@_public()
+@_public
 def evaluate(
-    model: Run | str | Path, settings: Settings | None = None, /, **more: Any
+    model: Run | str | Path,
+    settings: Settings | None = None,
+    /,
+    *,
+    config_dir: str | Path | None = None,
+    quiet: bool = False,
+    **more: Any,
 ) -> list[Result]:
     """Evaluate a run or a checkpoint on benchmarks, as ``cfaug evaluate`` does.
 
@@ -172,6 +244,8 @@ def evaluate(
         model: a finished run, or a checkpoint: a folder, a Hub id or ``zoo:NAME``.
         settings: settings of the command, such as ``{"benchmark.data": "PHOTOS"}``; ``None`` for
             the defaults.
+        config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
+        quiet: whether to print nothing, unless the call fails.
         more: further settings, whose names hold no dot: ``benchmark="retrieval"``.
 
     Returns:
@@ -185,17 +259,23 @@ def evaluate(
     if not isinstance(model, Run):
         _check_path(model, "a run or a checkpoint")
     named = {"runs": [str(model.folder)]} if isinstance(model, Run) else {"weights": str(model)}
-    given = _evaluate(settings, more, named)
+    given = _evaluate(settings, more, config_dir, named)
     if isinstance(model, Run):
         return model.results()
     [tested] = find_checkpoints(given, (), without=False)
     return read_results(tested.folder / RESULTS)
 
 
-@_public()
+@_public
 def compare(
-    experiment: str | Sequence[str], settings: Settings | None = None, /, **more: Any
-) -> list[Result]:
+    experiment: str | Sequence[str],
+    settings: Settings | None = None,
+    /,
+    *,
+    config_dir: str | Path | None = None,
+    quiet: bool = False,
+    **more: Any,
+) -> Comparison:
     """Evaluate an experiment's runs and test whether its arms differ, as ``cfaug evaluate`` does.
 
     The table with its tests is written into the experiment's folder: ``table.csv``, ``.md``,
@@ -206,10 +286,13 @@ def compare(
             whose arms are compared in one table.
         settings: settings of the command, such as ``{"paths.runs": "runs"}``; ``None`` for the
             defaults.
+        config_dir: a folder of configurations and classes of one's own, as ``--config-dir``.
+        quiet: whether to print nothing, unless the call fails.
         more: further settings, whose names hold no dot: ``baseline="real"``.
 
     Returns:
-        All results of the experiment's runs.
+        The comparison: ``differences`` with their intervals and p, the ``family`` that is corrected
+        together, ``results`` of all runs, and ``to_pandas()``.
 
     Raises:
         UserError: if there is nothing to compare, or settings are invalid.
@@ -217,12 +300,18 @@ def compare(
     names = list(experiment) if isinstance(experiment, list | tuple) else [experiment]
     if not names or not all(isinstance(name, str) and name for name in names):
         raise UserError(f"{experiment!r} is invalid: name an experiment, or a list of several")
-    given = _evaluate(settings, more, {"name": names if len(names) > 1 else names[0]})
-    folders = sorted((given.root / str(given.experiment)).glob("*/seed=*"))
-    return [row for folder in folders for row in read_run_folder(folder).results()]
+    named = {"name": names if len(names) > 1 else names[0]}
+    tables: dict[Path, Table] = {}
+    given = _evaluate(settings, more, config_dir, named, tables)
+    folder = given.root / str(given.experiment)
+    if folder not in tables:
+        raise UserError(f"{folder}: nothing was compared; a table needs two arms on the same seeds")
+    runs = sorted(folder.glob("*/seed=*"))
+    results = [row for run in runs for row in read_run_folder(run).results()]
+    return Comparison(folder.absolute(), tables[folder], tuple(results))
 
 
-@_public()
+@_public
 def read_run(folder: str | Path) -> Run:
     """Read a run's folder.
 
@@ -263,7 +352,7 @@ def _is_encodable(path: str) -> bool:
         return False
 
 
-def _refuse_dry_run(dry_run: bool) -> None:
+def _refuse_dry_run(dry_run: DryRun) -> None:
     """Refuse ``dry_run=true``, with which a command makes nothing that a function could return."""
     if dry_run:
         raise UserError(
@@ -272,26 +361,32 @@ def _refuse_dry_run(dry_run: bool) -> None:
         )
 
 
-def _evaluate(settings: Settings | None, more: Settings, named: Settings) -> EvaluateSettings:
-    """Run ``cfaug evaluate`` and return its settings."""
+def _evaluate(
+    settings: Settings | None,
+    more: Settings,
+    config_dir: str | Path | None,
+    named: Settings,
+    tables: dict[Path, Table] | None = None,
+) -> EvaluateSettings:
+    """Run ``cfaug evaluate`` and return its settings; collect the tables of experiments."""
     from cfaug.run.evaluate import EvaluateSettings
     from cfaug.run.evaluate import evaluate as ask
 
-    [(config, words)] = _compose("evaluate", settings, more, named)
+    [(config, words)] = _compose("evaluate", settings, more, config_dir, named)
     given = EvaluateSettings(**config, overrides=words)
     _refuse_dry_run(given.dry_run)
     with collect_reports() as messages:
-        code = ask(given)
+        code = ask(given, tables)
     if code != DONE:
         raise UserError("\n".join(messages) or "a benchmark failed; its messages are above")
     return given
 
 
-def _plan(settings: Settings | None, more: Settings) -> TrainJob:
+def _plan(settings: Settings | None, more: Settings, config_dir: str | Path | None) -> TrainJob:
     from cfaug.planning.training import TrainSettings
     from cfaug.run.run_plan import plan_run, prepare_data
 
-    jobs = _compose("train", settings, more)
+    jobs = _compose("train", settings, more, config_dir)
     [(config, words)] = jobs
     for word in words:
         if place_of(word) in ("part", "parts"):
@@ -317,7 +412,11 @@ def _flatten(settings: Settings) -> dict[str, Any]:
 
 
 def _compose(
-    name: str, settings: Settings | None, more: Settings, named: Settings | None = None
+    name: str,
+    settings: Settings | None,
+    more: Settings,
+    config_dir: str | Path | None,
+    named: Settings | None = None,
 ) -> Jobs:
     """Compose the settings of one command."""
     from importlib import import_module
@@ -334,6 +433,9 @@ def _compose(
     if duplicated:
         raise UserError(f"duplicated setting: the first argument already gives {duplicated[0]}")
     words = [write_override(key, value) for key, value in {**given, **more, **named}.items()]
+    if config_dir is not None:
+        _check_path(config_dir, "a folder of configurations")
+        words.insert(0, search_also(str(config_dir), "config_dir"))
     script = import_module(f"cfaug.run.scripts.{name}").SCRIPT
     jobs: Jobs = script.compose(words, multirun=False)
     return jobs

@@ -253,7 +253,7 @@ def quickstart() -> str:
 
 
 def test_the_quickstart_is_short():
-    assert len(quickstart().splitlines()) < 25
+    assert len(quickstart().splitlines()) < 30
 
 
 @pytest.mark.slow
@@ -268,3 +268,31 @@ def test_the_quickstart_runs(here):
     rest = rest.replace('"shapescapes:real"', f'"shapescapes:real", {world}')
     exec(compile(before + tiny + "photos =" + rest, str(PAGE), "exec"), {})
     assert (Path("runs/quick/report.html")).is_file()
+
+
+def test_an_image_of_a_source(here):
+    photos = cfaug.open_source("shapescapes:real", numbers(TINY_WORLD))
+    image = photos.image(-1)
+    assert (image.mode, image.size) == ("RGB", (32, 32))
+    with pytest.raises(IndexError, match="out of range"):
+        photos.image(len(photos))
+
+
+def test_settings_of_ones_own_folder(here, tmp_path):
+    own = tmp_path / "own/experiment"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text(
+        "# @package _global_\nname: mine\narms:\n  small: {data: {cf_ratio: 0, size: 40}}\n"
+    )
+    asked = {**numbers(TINY), "experiment": "mine/small"}
+    assert cfaug.mix(asked, config_dir=own.parent).counts["train"] == 32
+    with pytest.raises(cfaug.UserError, match="config_dir nowhere: there is no such folder"):
+        cfaug.mix(asked, config_dir="nowhere")
+
+
+def test_quiet_prints_nothing_unless_it_fails(here, capfd):
+    settings = {**numbers(TINY), "data.cf_ratio": 0.5, "data.size": 40}
+    cfaug.mix(settings, quiet=True)
+    assert capfd.readouterr() == ("", "")
+    with pytest.raises(cfaug.UserError, match="no finished run in"):
+        cfaug.compare("nothing", quiet=True)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 import numpy as np
 
 from cfaug.core.errors import UserError, name_some
-from cfaug.core.pixels import box_digest, content_digest, cut_out
+from cfaug.core.pixels import box_digest, content_digest, cut_out, decode_image
 from cfaug.core.types import Example
 from cfaug.data.index.disk_format import (
     ABOUT,
@@ -41,6 +41,7 @@ from cfaug.data.sources.row import NEGATIVES, class_caption
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from PIL.Image import Image
 
 
 OPEN_FILES = 64
@@ -56,7 +57,7 @@ class _Handle:
         self.number = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def __del__(self) -> None:
-        if hasattr(self, "number"):
+        if hasattr(self, "number") and os is not None:  # None while the interpreter stops
             os.close(self.number)
 
 
@@ -298,6 +299,10 @@ class Index:
     def image_name(self, row: int) -> str:
         """Name a row's image for a message: the file, and the key within it."""
         return f"{self.file_name(row)} ({self.key(row)})"
+
+    def image(self, row: int) -> Image:
+        """Return a row's image, RGB; its size is checked before it is decoded."""
+        return decode_image(self.read_image(row), self.image_name(row))
 
     def read_image(self, row: int) -> bytes:
         """Return a row's encoded image, by one read of one range of one file; thread-safe.
