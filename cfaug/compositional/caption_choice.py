@@ -58,6 +58,10 @@ if TYPE_CHECKING:
 METRICS = ("accuracy", "ties", "original_accuracy", "brittleness", "text_only",
            "blind_language_sum", "blind_language_mean", "blind_model")  # fmt: skip
 """All possible metrics."""
+BY_ORDER = frozenset({
+    "accuracy", "original_accuracy", "blind_language_sum", "blind_language_mean", "blind_model",
+})  # fmt: skip
+"""Metrics that the order of the captions' scores decides."""
 LOWER = frozenset({"brittleness", "ties"})
 """Metrics for which lower values are better."""
 
@@ -271,10 +275,20 @@ class CaptionChoice(ItemSource):
     def _means(
         self, metric: str, hit_N: np.ndarray, by: dict[str, str], of: np.ndarray
     ) -> list[Outcome]:
-        counted = hit_N[of & ~np.isnan(hit_N)]
-        if not len(counted):
+        own = of & ~np.isnan(hit_N)
+        if not own.any():
             return []
-        return [self._outcome(metric, metric, float(counted.mean()), len(counted), by)]
+        chance = self._chance(metric, own)
+        return [self._outcome(metric, metric, float(hit_N[own].mean()), int(own.sum()), by, chance)]
+
+    def _chance(self, metric: str, of: np.ndarray) -> float | None:
+        """Return the share of some items that a random order of the captions gets right."""
+        if metric not in BY_ORDER:
+            return None
+        truth = self._choices.truth[of]
+        true, false = (truth == TRUE).sum(axis=1), (truth == FALSE).sum(axis=1)
+        true = np.ones_like(true) if metric == "original_accuracy" else true
+        return chance_of_choice(true, false)
 
     def _averages(self, metric: str, hit_N: np.ndarray) -> list[Outcome]:
         """Return the means over categories and over groups, and the mean of each group."""
@@ -299,10 +313,11 @@ class CaptionChoice(ItemSource):
         return outcomes
 
     def _outcome(
-        self, metric: str, name: str, value: float, n: int, by: Mapping[str, str]
-    ) -> Outcome:
+        self, metric: str, name: str, value: float, n: int, by: Mapping[str, str],
+        chance: float | None = None,
+    ) -> Outcome:  # fmt: skip
         better: Better = "lower" if metric in LOWER else "higher"
-        return Outcome(str(self.name), name, value, n, better, by=by)
+        return Outcome(str(self.name), name, value, n, better, by=by, chance=chance)
 
 
 # Items of one image and several captions, some of which are true: read from a source.
@@ -382,6 +397,20 @@ def _has_no_answer(item: Sequence[tuple[str, int]]) -> bool:
     return not true.isdisjoint(false)
 
 
+def chance_of_choice(true_N: np.ndarray, false_N: np.ndarray) -> float:
+    """Return the expected accuracy of scores drawn at random.
+
+    Args:
+        true_N: number of true captions of each item, all of which must score above the false ones.
+        false_N: number of its false captions.
+
+    >>> chance_of_choice(np.array([1, 2]), np.array([1, 1]))  # (1/2 + 1/3) / 2
+    0.41666666666666663
+    """
+    counts = zip(true_N.tolist(), false_N.tolist(), strict=True)
+    return float(np.mean([1 / comb(true + false, true) for true, false in counts]))
+
+
 # The terminal summary of a choice among captions.
 
 SHOWN = 12
@@ -414,8 +443,7 @@ def describe_choice(
         (outcome.metric, *outcome.by.items()): f"{100 * outcome.value:.1f} %"
         for outcome in found.outcomes
     }
-    true, false = ((truth_NK == what).sum(axis=1).tolist() for what in (TRUE, FALSE))
-    chance = np.mean([1 / comb(a + b, a) for a, b in zip(true, false, strict=True)])
+    chance = chance_of_choice(*((truth_NK == what).sum(axis=1) for what in (TRUE, FALSE)))
     lines = [
         f"accuracy {values['accuracy',]} of {len(truth_NK)} items; "
         f"chance is {100 * chance:.1f} %; "

@@ -44,6 +44,11 @@ DIRECTIONS: Mapping[str, int] = {
     "text_score_i0": 0, "text_score_i1": 1, "image_score_c0": 0, "image_score_c1": 1,
 }  # fmt: skip
 """Scores of a single direction, and the number of the image each is about."""
+CHANCE: Mapping[str, float] = {
+    **dict.fromkeys(("text_score", "image_score"), 1 / 4), "group_score": 1 / 6,
+    **dict.fromkeys(("group_matching", *DIRECTIONS), 1 / 2),
+}  # fmt: skip
+"""The expected score of a model that draws its scores at random."""
 
 
 @dataclass
@@ -156,20 +161,24 @@ class PairMatching(ItemSource):
         }
         columns |= {name: own for name, own in hits.items() if name not in columns}
         columns |= {name: only(values) for name, values in {**self._tags, **self._kinds}.items()}
-        return Evaluation([*self.mean_outcomes(hits), *self._parts(hits)], columns)
+        return Evaluation([*self.mean_outcomes(hits, CHANCE), *self._parts(hits)], columns)
 
     def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
         """Return every score by tag, and single directions by the kind of image."""
         outcomes = [
-            Outcome(str(self.name), metric, float(hit[own].mean()), int(own.sum()), by=by)
+            Outcome(
+                str(self.name), metric, float(hit[own].mean()), int(own.sum()), by=by,
+                chance=CHANCE[metric],
+            )
             for by, own in parts_by(self._tags)
             for metric, hit in hits.items()
-        ]
+        ]  # fmt: skip
         for metric, image in DIRECTIONS.items():
             if metric not in hits or not self._kinds:
                 continue
             name = f"image {image}"
             for by, own in parts_by({name: self._kinds[name]}):
                 mean = float(hits[metric][own].mean())
-                outcomes.append(Outcome(str(self.name), metric, mean, int(own.sum()), by=by))
+                n, chance = int(own.sum()), CHANCE[metric]
+                outcomes.append(Outcome(str(self.name), metric, mean, n, by=by, chance=chance))
         return outcomes

@@ -39,6 +39,8 @@ def locate(dotted: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         why = explain_missing(error) or str(error)
+        if isinstance(error, ModuleNotFoundError) and not module.startswith("cfaug."):
+            why += " (your own modules are imported from the folder of --config-dir and PYTHONPATH)"
         raise UserError(f"_target_ {dotted!r} cannot be imported: {why}") from error
 
 

@@ -125,13 +125,18 @@ def say_once(text: str, about: str = "") -> None:
     say(text)
 
 
-def say_record(about: Mapping[str, Any], hidden: Sequence[str] = ()) -> None:
-    """Print a command's results on stdout, as lines on a terminal and as JSON for a program.
+def say_record(
+    about: Mapping[str, Any], hidden: Sequence[str] = (), as_json: bool | None = None
+) -> None:
+    """Print a command's results on stdout, as lines for a person or as JSON for a program.
 
     Args:
-        hidden: the names that are left out on a terminal, because other lines show them.
+        hidden: the names that are left out of the lines, because other lines show them.
+        as_json: ``None`` for lines on a terminal and JSON elsewhere.
     """
-    if not sys.stdout.isatty():
+    if as_json is None:
+        as_json = not sys.stdout.isatty()
+    if as_json:
         say(json.dumps(about), sys.stdout)
         return
     for name, value in about.items():

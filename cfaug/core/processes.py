@@ -340,6 +340,7 @@ EXTRAS = {
     "tensorboard": "loggers",
     "tensorboardX": "loggers",
     "torch_fidelity": "fid",
+    "pandas": "notebook",
     "hydra_plugins": "slurm",
 }
 """The extra that has each module, as ``pyproject.toml`` lists them."""

@@ -445,6 +445,7 @@ class Outcome:
         unit: ``fraction`` (tables show per cent), ``nats``, ... (tables show the number itself).
         by: the part of the test that the number concerns, such as ``{"edit": "background"}``; empty
             for the whole test.
+        chance: the expected value of a model that answers at random; ``None`` if it is not known.
 
     Raises:
         UserError: if the direction is invalid, or ``by`` does not map text to text.
@@ -457,6 +458,7 @@ class Outcome:
     better: Better = "higher"
     unit: str = "fraction"
     by: Mapping[str, str] = field(default_factory=dict)
+    chance: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", _frozen(self.by))

@@ -77,6 +77,9 @@ class Means:
     words: str
 
 
+DryRun = bool | Annotated[Literal["json"], Means("for programs")]
+
+
 def check_fields(settings: Any, node: str = "") -> None:
     """Check the fields of a dataclass against their annotations.
 

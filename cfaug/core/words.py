@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from importlib.resources import files
@@ -273,3 +274,13 @@ def visual_words(kind: Kind, file: str | None = None) -> tuple[str, ...]:
     if not found:
         raise UserError(f"{path} holds no names of {kind}: it should have one a line")
     return found
+
+
+def normalise_caption(text: str) -> str:
+    """Return the words of a caption, without case, punctuation, spaces and encoding of accents.
+
+    >>> normalise_caption(" A cat, on the mat . ") == normalise_caption("a cat on the mat")
+    True
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join("".join(c if c.isalnum() else " " for c in folded).split())

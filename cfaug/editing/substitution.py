@@ -35,6 +35,13 @@ AUXILIARIES = frozenset((*_BE, *_HAVE, *_DO))
 """Auxiliary verbs, whose replacement does not change the content."""
 
 
+FRAME_WORDS = frozenset(
+    ("photo", "photograph", "picture", "pic", "image", "view", "shot", "snapshot", "closeup",
+     "close-up")
+)  # fmt: skip
+"""Nouns that name the picture itself where "of" follows, as in "a photo of an ostrich"."""
+
+
 TOO_LONG = "max_words"
 """The stage at which a text of too many words is rejected."""
 
@@ -70,6 +77,8 @@ class Substitution:
             are words other than the original; the paper has no such refill.
         noun_runs: the part to replace of a run such as "fire hydrant": ``each`` of its nouns as in
             the paper, only the ``head``, or the ``whole`` run by one word.
+        keep_frame: whether ``FRAME_WORDS`` before "of" stay: "a picture of an ostrich" shows what
+            "a photo of an ostrich" shows. The paper edits them, too.
         repair_article: whether "a" becomes "an" where the new word needs it; not in the paper.
         edits: the number of edits of a set, each of one word; captions with fewer get no set.
         kind: the kind of the edits in the records; ``None`` is the part of speech.
@@ -87,6 +96,7 @@ class Substitution:
     top_k: Positive = 10
     refill_to_k: bool = False
     noun_runs: Literal["each", "head", "whole"] = "each"
+    keep_frame: bool = True
     repair_article: bool = False
     edits: Positive = 1
     kind: str | None = None
@@ -178,6 +188,13 @@ class Substitution:
             and not (self.part_of_speech == "verb" and word.lower() in AUXILIARIES)
             for word, tag in zip(sentence.words, tags, strict=True)
         ]
+        if self.keep_frame:
+            follows = ""
+            for place, word in reversed([*enumerate(map(str.lower, sentence.words))]):
+                if follows == "of" and word in FRAME_WORDS:
+                    fit[place] = False  # and so is "close-up" in "a close-up view of"
+                else:
+                    follows = word
         every = [i for i, fits in enumerate(fit) if fits]
         if self.noun_runs == "each" or self.part_of_speech != "noun":
             return [Slot(i, i) for i in every]

@@ -228,20 +228,31 @@ class SourceBenchmark(ABC):
             rows: the rows to use; ``None`` for all.
         """
 
-    def outcome(self, metric: str, value: float, n: int) -> Outcome:
-        """Return a fraction for which higher values are better."""
-        return Outcome(str(self.name), metric, value, n)
+    def outcome(self, metric: str, value: float, n: int, chance: float | None = None) -> Outcome:
+        """Return a fraction for which higher values are better.
 
-    def mean_outcomes(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
+        Args:
+            chance: the expected value of a model that answers at random; ``None`` if unknown.
+        """
+        return Outcome(str(self.name), metric, value, n, chance=chance)
+
+    def mean_outcomes(
+        self, hits: Mapping[str, np.ndarray], chance: Mapping[str, float] | None = None
+    ) -> list[Outcome]:
         """Return the mean of each metric over the items that count for it.
 
         Args:
             hits: {metric: float (items,)}, ``nan`` where an item does not count.
+            chance: {metric: expected value of a model that answers at random}, as far as known.
         """
         import numpy as np
 
         counted = {metric: values[~np.isnan(values)] for metric, values in hits.items()}
-        return [self.outcome(m, float(values.mean()), len(values)) for m, values in counted.items()]
+        known = chance or {}
+        return [
+            self.outcome(metric, float(values.mean()), len(values), known.get(metric))
+            for metric, values in counted.items()
+        ]
 
 
 def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.ndarray:

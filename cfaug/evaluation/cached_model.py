@@ -76,6 +76,11 @@ class _CachedModel(Generic[Model]):
             raise AttributeError(name)
         return getattr(self.model, name)
 
+    @cached_property
+    def captions(self) -> KeptRecords:
+        """How many of some captions the model cannot tell apart, by the captions' hash."""
+        return KeptRecords(self.folder)
+
     def _about(self, pointer: Path) -> dict[str, str]:
         """Return the facts needed before any answer, as stored earlier or by loading the model."""
         try:

@@ -19,7 +19,7 @@ from cfaug.core.protocols import Matcher
 from cfaug.core.rng import derive
 from cfaug.core.types import CLUSTER, ITEM, ColumnValues, Evaluation
 from cfaug.core.validation import Positive, Seed
-from cfaug.data.mixture.pool import normalise
+from cfaug.core.words import normalise_caption
 from cfaug.evaluation.benchmark import (
     SourceBenchmark,
     cluster_rows,
@@ -126,7 +126,10 @@ class Matching(SourceBenchmark):
         hits = {name: np.where(np.isnan(gap), np.nan, gap > 0) for name, gap in gaps.items()}
         anchors = {"anchor": self._keys("_anchor"), "random": self._keys("_random")}
         kind = {"kind": [matcher.kind] * len(self._first)}
-        return Evaluation(self.mean_outcomes(hits), {**items, **hits, **anchors, **scores, **kind})
+        chance = dict.fromkeys(hits, 1 / 2)
+        return Evaluation(
+            self.mean_outcomes(hits, chance), {**items, **hits, **anchors, **scores, **kind}
+        )
 
     def score(self, matcher: Matcher | CachedMatcher) -> dict[str, np.ndarray]:
         """Compute every score that the gaps need: six for a pair with a photograph, else three.
@@ -207,12 +210,12 @@ def find_anchors(pairs: Index, first: np.ndarray, real: Index) -> np.ndarray:
     within: dict[tuple[int, str], int] = {}
     anywhere: dict[str, int] = {}
     for row in range(len(real)):
-        text = normalise(real.text(row))
+        text = normalise_caption(real.text(row))
         within.setdefault((int(real.groups[row]), text), row)
         anywhere[text] = -1 if text in anywhere else row
     found = []
     for row in first.tolist():
-        text = normalise(pairs.text(row))
+        text = normalise_caption(pairs.text(row))
         found.append(within.get((int(pairs.groups[row]), text), anywhere.get(text, -1)))
     return np.array(found)
 

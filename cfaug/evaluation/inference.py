@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,16 +15,19 @@ from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import decode_image, stack_pixels
 from cfaug.core.progress import watch
 from cfaug.core.safety.safe_loading import NOT_NUMBERS, find_damaged
+from cfaug.core.weights import sha256_text
 from cfaug.data.sources.row import equal_names_warning, require_names
 from cfaug.evaluation.cached_model import (
     CachedClassifier,
     CachedEncoder,
     CachedMatcher,
     batch_keys,
+    explain_refusal,
     image_keys,
     recall_or_compute,
     text_keys,
 )
+from cfaug.models.indistinct import Indistinct, check_captions, count_indistinct
 from cfaug.stats.classification import class_vectors, fill_templates, zero_shot_scores
 
 if TYPE_CHECKING:
@@ -136,6 +139,7 @@ def embed_texts(
         normalise: scale embeddings to unit length; otherwise they are as the encoder returns them,
             for callers that need their mean.
     """
+    check_captions(lambda: _count_indistinct(encoder, texts))
 
     def compute(places: list[int]) -> Iterator[np.ndarray]:
         some = [texts[at] for at in places]
@@ -145,6 +149,21 @@ def embed_texts(
         kept = encoder.texts if normalise else encoder.raw_texts
         return recall_or_compute(kept, text_keys(texts), compute)
     return compute_distinct(texts, compute)
+
+
+def _count_indistinct(
+    model: DualEncoder | CachedEncoder | Matcher | CachedMatcher, texts: Sequence[str]
+) -> Indistinct:
+    """Count captions that the model cannot tell apart; the counts of a cached model are kept."""
+    if not isinstance(model, CachedEncoder | CachedMatcher):
+        return count_indistinct(model.tokenize, texts)
+    key = sha256_text("\n".join(texts))
+    if key not in model.captions:
+        found = count_indistinct(model.model.tokenize, texts)
+        with explain_refusal(model.folder):
+            model.captions.add({key: asdict(found)})
+    kept = model.captions[key]
+    return Indistinct(**{**kept, "example": tuple(kept["example"])})
 
 
 def _model(encoder: DualEncoder | CachedEncoder) -> DualEncoder:
@@ -316,6 +335,7 @@ class PairsToScore:
 
 def match_pairs(matcher: Matcher | CachedMatcher, asked: PairsToScore, size: int) -> np.ndarray:
     """Return a matcher's scores for images with texts, float32 (pairs,), cached or computed."""
+    check_captions(lambda: _count_indistinct(matcher, list(dict.fromkeys(asked.texts))))
     if not isinstance(matcher, CachedMatcher):
         return np.concatenate(list(_score_batches(matcher, asked, size)))
 

@@ -14,7 +14,7 @@ from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.core.validation import Positive
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
-from cfaug.stats.ranking import hits_at, standings
+from cfaug.stats.ranking import all_tied, hits_at, standings
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import DualEncoder
@@ -126,7 +126,9 @@ class Retrieval(SourceBenchmark):
             self._image_of_text,
         )
         hits = hits_at(found)
-        return Evaluation(self.mean_outcomes(hits), self._items(found, hits))
+        expected = hits_at(all_tied(self._image_of_text))
+        chance = {metric: float(values.mean()) for metric, values in expected.items()}
+        return Evaluation(self.mean_outcomes(hits, chance), self._items(found, hits))
 
     def _items(
         self, found: Mapping[str, QueryRanks], hits: Mapping[str, np.ndarray]

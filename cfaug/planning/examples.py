@@ -83,7 +83,7 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
     if reader not in (_read_world, _read_questions) and settings.leave_out is not None:
         raise UserError(
             f"data.leave_out is about captions of the embedded world: with data.source={name} give "
-            "data.leave_out=null"
+            "zoo=captions or data.leave_out=null"
         )
     return partial(reader, name, settings)
 

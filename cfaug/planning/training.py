@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 from cfaug.core.binding import Config, Node, RunPaths
 from cfaug.core.errors import UserError
 from cfaug.core.processes import Threads
-from cfaug.core.validation import Means, Positive, Processes, RunSeed, check_fields
+from cfaug.core.validation import DryRun, Means, Positive, Processes, RunSeed, check_fields
 from cfaug.planning.build import build
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class TrainSettings:
     trainer: Node
     logger: Node
     paths: RunPaths
-    dry_run: bool
+    dry_run: DryRun
     overwrite: bool
     part: int = 0
     parts: int = 1

@@ -235,6 +235,27 @@ def _compared(scores_QG: np.ndarray, target_Q: np.ndarray) -> tuple[np.ndarray, 
     return above, equal
 
 
+def all_tied(image_of_text_T: np.ndarray) -> dict[str, QueryRanks]:
+    """Return the standings in both directions of a model that tells nothing apart.
+
+    Its recalls are chance: the mean over every order of the candidates.
+
+    Args:
+        image_of_text_T: index of each caption's image, integers (texts,).
+
+    >>> {way: ranks.hits(1).tolist() for way, ranks in all_tied(np.array([0, 0, 1, 1])).items()}
+    {'image_to_text': [0.5, 0.5], 'text_to_image': [0.5, 0.5, 0.5, 0.5]}
+    """
+    captions = np.bincount(image_of_text_T)
+    texts, images = len(image_of_text_T), len(captions)
+    return {
+        "image_to_text": QueryRanks(np.zeros(images, np.int64), texts - captions, captions),
+        "text_to_image": QueryRanks(
+            np.zeros(texts, np.int64), np.full(texts, images - 1), np.ones(texts, np.int64)
+        ),
+    }
+
+
 def join(parts: list[QueryRanks]) -> QueryRanks:
     """Concatenate the standings of consecutive queries."""
     return QueryRanks(

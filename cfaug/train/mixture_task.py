@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.core.errors import say_once
 from cfaug.core.protocols import DualEncoder
 from cfaug.data.mixture.records import COUNTERFACTUAL
+from cfaug.models.indistinct import (
+    MOST_CAPTIONS,
+    WARNED_SHARE,
+    count_in_folder,
+    count_indistinct,
+)
+from cfaug.models.task_specs import Folder
 from cfaug.train.task import Task
 
 if TYPE_CHECKING:
@@ -191,6 +199,8 @@ class _Unsized:
 #
 # No torch at import.
 
+TRAINING_CAPTIONS = "the captions to train on"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveTask(MixtureTask):
@@ -203,9 +213,24 @@ class ContrastiveTask(MixtureTask):
     loss: LossSettings | None = None
 
     def load(self) -> Encoder:
-        """Return the dual encoder with its initial weights."""
+        """Return the dual encoder with its initial weights.
+
+        This warns of captions that the encoder cannot tell apart.
+        """
         encoder: Encoder = self.model.load(DualEncoder)
+        found = count_indistinct(encoder.tokenize, self.some_captions())
+        if found.share > WARNED_SHARE:
+            say_once(f"warning: {TRAINING_CAPTIONS}: {found}")
         return encoder
+
+    def some_captions(self) -> list[str]:
+        """Return the captions of the first ``MOST_CAPTIONS`` training rows."""
+        captions = []
+        for source, row in self.mixture.train[:MOST_CAPTIONS].tolist():
+            index = self.indexes[source]
+            assert index is not None
+            captions.append(index.text(row))
+        return captions
 
     def make_module(self, trained: Encoder, total_steps: int) -> ContrastiveModule:
         """Return the encoder with its loss and its optimizer."""
@@ -242,8 +267,22 @@ class ContrastiveTask(MixtureTask):
         return PairNegatives(index, kind)
 
     def describe(self) -> dict[str, Any]:
-        """Return the common entries, and the average number of wrong answers in a batch."""
+        """Return the common entries, and two counts of the contrastive loss.
+
+        These are the captions that the model cannot tell apart, and the average number of wrong
+        answers in a batch.
+        """
         described = super().describe()
+        if isinstance(self.model, Folder):
+            alike = count_in_folder(
+                self.model.folder(), self.model.max_length, self.some_captions()
+            )
+            if alike is not None:
+                described["captions"] = {
+                    "different": alike.captions, "different_to_the_model": alike.sequences,
+                }  # fmt: skip
+                if alike.share > WARNED_SHARE:
+                    described["captions"]["warning"] = str(alike)
         if self.data.negatives is None:
             return described
         names = ("train", "text_negatives", "image_negatives")

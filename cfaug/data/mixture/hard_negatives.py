@@ -32,7 +32,8 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.grids import NEUTRAL
 from cfaug.core.rng import generator
-from cfaug.data.mixture.pool import Captioned, first_members, normalise
+from cfaug.core.words import normalise_caption
+from cfaug.data.mixture.pool import Captioned, first_members
 from cfaug.data.mixture.records import COUNTERFACTUAL, Imaged, Mixture
 from cfaug.data.mixture.settings import Captions
 
@@ -72,7 +73,10 @@ def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
     sizes = np.bincount(sets) if len(sets) else sets
     paired = sizes[sets] == 2
     first = np.flatnonzero(paired & first_members(index)) if len(sets) else sets
-    other = [normalise(index.text(row)) != normalise(index.text(row + 1)) for row in first.tolist()]
+    other = [
+        normalise_caption(index.text(row)) != normalise_caption(index.text(row + 1))
+        for row in first.tolist()
+    ]
     first = first[np.array(other, bool)]
     if not len(first):
         raise UserError(

@@ -6,7 +6,6 @@ group is cut, and its remaining rows are not used.
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.words import normalise_caption
 from cfaug.data.mixture.leakage import join_groups
 from cfaug.data.mixture.records import (
     COUNTERFACTUAL,
@@ -236,16 +236,6 @@ class Captioned(PlanRows, Protocol):
         ...
 
 
-def normalise(text: str) -> str:
-    """Return the words of a caption, without case, punctuation, spaces and encoding of accents.
-
-    >>> normalise(" A cat, on the mat . ") == normalise("a cat on the mat")
-    True
-    """
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join("".join(c if c.isalnum() else " " for c in folded).split())
-
-
 def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
     """Find the real row of every counterfactual set: same group, same words as the first member.
 
@@ -255,7 +245,7 @@ def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
     wanted = Counter[tuple[int, str]]()
     originals = []
     for row in np.flatnonzero(first_members(counterfactual)).tolist():
-        name = (int(counterfactual.groups[row]), normalise(counterfactual.text(row)))
+        name = (int(counterfactual.groups[row]), normalise_caption(counterfactual.text(row)))
         wanted[name] += 1
         originals.append((row, name))
     found = np.zeros(len(real.groups), bool)
@@ -263,7 +253,7 @@ def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
     # In a large source, only captions of edited photos are compared.
     groups = np.fromiter({group for group, _ in wanted}, np.uint64)
     for row in np.flatnonzero(np.isin(real.groups, groups)).tolist():
-        name = (int(real.groups[row]), normalise(real.text(row)))
+        name = (int(real.groups[row]), normalise_caption(real.text(row)))
         if wanted[name] > 0:
             wanted[name] -= 1
             found[row] = True
