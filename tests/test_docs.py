@@ -21,6 +21,7 @@ def site(tmp_path_factory):
     for file in (ROOT / "docs").iterdir():
         if file.is_file():
             shutil.copy(file, source)
+    shutil.copy(ROOT / "README.md", folder)  # docs/index.md includes its first commands
     (folder / "cfaug").symlink_to(ROOT / "cfaug")  # docs/map.md links its files
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "docs", "site"],
