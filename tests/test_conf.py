@@ -257,6 +257,7 @@ def test_a_zoo_names_models_only(zoo):
     assert "@package" not in text
     roles = yaml.safe_load(text)
     assert roles.pop("name") == zoo
+    assert roles.pop("knows", None) == {"shapescapes": "drawn scenes"}.get(zoo)
     assert all(node is None or "_target_" in node for node in roles.values())
 
 

@@ -61,7 +61,9 @@ def names_of(requirements: list[str]) -> set[str]:
 def imported() -> set[str]:
     """The distributions that the package and its scripts import, stubs such as _typeshed aside."""
     found = packages_distributions()
-    files = [*ROOT.rglob("*.py"), *ROOT.parent.glob("*.py")]
+    example = ROOT / "run/example_recipe"  # whose test its new owner runs
+    files = [one for one in ROOT.rglob("*.py") if one.parent != example]
+    files += ROOT.parent.glob("*.py")
     modules = {name for file in files for name in IMPORT.findall(file.read_text())}
     modules -= {*sys.stdlib_module_names, "cfaug", "_typeshed"}
     assert modules <= set(found), "every one is installed where tests run"

@@ -94,7 +94,6 @@ def _wordnet_base() -> Callable[[str], str]:
     from cfaug.editing.wordnet import WordNet
 
     wordnet = WordNet()
-    wordnet.base("word")  # report a missing WordNet at once, not halfway through
 
     @cache
     def base(word: str) -> str:

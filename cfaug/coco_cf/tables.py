@@ -94,6 +94,7 @@ class ArmsTable:
             parts=(theirs, *(one.part() for one in (*ours, *beside))),
             notes=tuple(self.notes),
             curves=tuple(our.curve() for our in ours) if self.curve else (),
+            answer=describe_equal_size(ours[0].part()),
         )
 
     def _part(
@@ -137,6 +138,27 @@ class ArmsTable:
         rows = [(row, runs.arm(row.run)) for row in wanted]
         own = [arm for row, arm in rows if row.run not in shown]
         return rows if _was_asked(own, columns, place) else []
+
+
+def describe_equal_size(part: Part) -> str:
+    """Compare the means of real data alone and of a mixture of the same size, in one sentence.
+
+    Empty for a table without sizes, shares and means, or without such a mixture.
+    """
+    if len(part.labels) != 3 or not part.columns or part.columns[-1] != "Mean":
+        return ""
+    rows = [(labels, cells[-1]) for labels, cells in part.rows if "value" in cells[-1].numbers]
+    real = {labels[1]: mean for labels, mean in rows if labels[2] == "0%" and labels[1] != "0"}
+    for labels, mean in rows:
+        if labels[1] in real and labels[2] != "0%":
+            other = real[labels[1]]
+            shown = "shown" if mean.underlined else "not shown"
+            return (
+                f"With {labels[1]} training examples, {labels[2]} of them counterfactual, the mean "
+                f"is {mean.text} %, and {other.text} % with real ones alone: {shown} to be better "
+                "by the paper's test."
+            )
+    return ""
 
 
 def _was_asked(arms: Sequence[ArmResults], columns: Sequence[ValueColumn], place: Place) -> bool:

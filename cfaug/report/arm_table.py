@@ -11,7 +11,13 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.types import Better
 from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
-from cfaug.report.comparison import measures, same_weights_say
+from cfaug.report.comparison import (
+    answers,
+    at_chance,
+    chances,
+    measures,
+    same_weights_say,
+)
 from cfaug.report.document import DAGGER, Column, Curve, Entry, Part, make_part, rules_of
 from cfaug.report.page import DASH, PERCENT, Measure
 from cfaug.report.results import Cell, join_seeds
@@ -33,6 +39,11 @@ class MeasuredColumn:
     group: str
     benchmark: str | None
     metric: str | None
+
+    @property
+    def full_name(self) -> str:
+        """Its header, after the one above it."""
+        return f"{self.group} {self.header}".strip()
 
     @property
     def cell(self) -> Cell:
@@ -98,17 +109,27 @@ class ArmTablePart:
     def __post_init__(self) -> None:
         values = {row.run: [self._values(arm, c) for c in self.columns] for row, arm in self.rows}
         self.measures = [self._measure(column) for column in self.columns]
+        by_chance = {row.run: self._at_chance(arm) for row, arm in self.rows}
         self.cells = [
             [
                 compare_with_baseline(
-                    own, values[base][i] if base in values else None, self.measures[i]
+                    own,
+                    None if base not in values or i in by_chance[row.run] & by_chance[base]
+                    else values[base][i],
+                    self.measures[i],
                 )
                 for i, own in enumerate(values[row.run])
             ]
             for row, _ in self.rows
             for base in [None if self._same_weights(row)[1] else row.baseline]
-        ]
+        ]  # fmt: skip
         self._correct()
+
+    def _at_chance(self, arm: ArmResults) -> set[int]:
+        """Return the columns in which an arm is not shown to be better than chance."""
+        own = answers(replace(row, arm="") for row in arm.rows)
+        measured = {i: c.cell for i, c in enumerate(self.columns) if c.metric is not None}
+        return {i for i, cell in measured.items() if at_chance(own.get(("", cell), {}))}
 
     def _same_weights(self, row: ArmRow) -> tuple[set[int], bool]:
         """Return the seeds at which a row and its baseline have equal weights, and if all do."""
@@ -239,6 +260,7 @@ class ArmTablePart:
         asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
         count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
         yield f"{count} ({join_seeds(seeds)}). Columns: {asked}. {self._units()}"
+        yield from self._chance()
         for row, _ in self.rows:
             same, every = self._same_weights(row)
             if same:
@@ -250,6 +272,28 @@ class ArmTablePart:
             yield (
                 f"Tested against {', '.join(map(str, bases))}; † corrects the paired test over "
                 f"{tests} comparisons."
+            )
+
+    def _chance(self) -> Iterator[str]:
+        """Say what chance is, and which rows are not shown to be better."""
+        known = chances(row for _, arm in self.rows for row in arm.rows)
+        told = [
+            f"{column.full_name} {self.measures[i].text(known[column.cell])}"
+            for i, column in enumerate(self.columns)
+            if column.metric is not None and column.cell in known
+        ]
+        if not told:
+            return
+        yield f"Chance: {', '.join(told)}."
+        low = [
+            f"{row.run} ({', '.join(self.columns[i].full_name for i in sorted(own))})"
+            for row, arm in self.rows
+            if (own := self._at_chance(arm))
+        ]
+        if low:
+            yield (
+                f"Not shown to be better than chance: {'; '.join(low)}; two such rows are not "
+                "tested against each other."
             )
 
     def _untested(self) -> Iterator[str]:

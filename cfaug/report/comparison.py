@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from cfaug.core.errors import UserError
 from cfaug.report.arms import ORIGINALS, PAIRS_IN_BATCH, SHUFFLED, SINGLES, Arm
@@ -12,7 +13,7 @@ from cfaug.report.results import Cell, Result, arms_of, cells_of, join_seeds
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonSettings:
     """The arms that an experiment is about, by name; names without an arm are ignored.
 
     Args:
@@ -89,6 +90,7 @@ class Comparison:
         )
         tested = self._choose_tested(arms, baseline)
         order = [arm for arm in dict.fromkeys((*self.before, baseline)) if arm in arms_of(rows)]
+        main = arms[tested[0]]
         paired = self._with_paired(arms, tested)
         return Headline(
             benchmark=benchmark,
@@ -103,6 +105,8 @@ class Comparison:
                 if arm.name not in paired and self._is_control(arm)
             ),
             labels=labels,
+            share=main.cf_ratio or None,
+            declared=len(order) > 1 or any(arm in arms for arm in self.tested),
         )
 
     def _choose_tested(self, arms: Mapping[str, Arm], baseline: str) -> tuple[str, ...]:
@@ -150,7 +154,10 @@ class Comparison:
 Answers = Mapping[int, Result]
 """{seed: row} of one arm on one benchmark and metric."""
 OTHER_DATA = "other test data"
+BOTH_AT_CHANCE = "both at chance"
 SAME_WEIGHTS = "the same weights"
+LEVEL = 0.05
+"""Level at which an arm is better than chance."""
 ONE_TEST = (
     "Evaluate all arms on the same data: set benchmark.data=FOLDER; for your own data, "
     "data.holdout=0.1 keeps one held-out set for every arm; on the embedded world, compare arms of "
@@ -202,6 +209,34 @@ def obstacle(ours: Answers, theirs: Answers) -> str:
         return OTHER_DATA
     same = same_weights(ours, theirs)
     return SAME_WEIGHTS if same and same == shared else ""
+
+
+def chances(rows: Iterable[Result]) -> dict[Cell, float]:
+    """Return what a model that answers at random is expected to reach, where that is known."""
+    found: dict[Cell, list[float]] = {}
+    for row in rows:
+        if row.chance is not None:
+            found.setdefault(row.cell, []).append(row.chance)
+    return {cell: fmean(known) for cell, known in found.items()}
+
+
+def at_chance(found: Answers) -> bool:
+    """Return whether an arm is not shown to be better than chance on a benchmark and metric.
+
+    An exact binomial test, one-sided, of the mean over seeds as if it were one model's: seeds
+    answer the same items. ``False`` where chance is not known.
+    """
+    from scipy.stats import binomtest
+
+    rows = list(found.values())
+    known = [row.chance for row in rows if row.chance is not None]
+    if not rows or len(known) < len(rows):
+        return False
+    items = min(row.n for row in rows)
+    right = round(items * sum(row.value for row in rows) / len(rows))
+    chance = min(max(sum(known) / len(known), 0.0), 1.0)
+    p: float = binomtest(right, items, chance, alternative="greater").pvalue
+    return p > LEVEL
 
 
 def same_weights(ours: Answers, theirs: Answers) -> set[int]:
@@ -325,6 +360,8 @@ class Headline:
         paired: the arms under test, and those that have the same pairs in one batch.
         controls: arms with the same number of examples but without the pairing.
         labels: longer names of arms, for people.
+        share: share of counterfactual examples of the main arm under test; ``None`` if unknown.
+        declared: whether somebody declared the expected order, rather than it being the only one.
     """
 
     benchmark: str
@@ -335,6 +372,8 @@ class Headline:
     paired: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    share: float | None = None
+    declared: bool = True
 
     @property
     def cell(self) -> Cell:

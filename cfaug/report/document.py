@@ -298,6 +298,7 @@ class Document:
         bars: bar charts, drawn on the page only.
         boxes: box plots, drawn on the page only.
         tradeoffs: gains against costs, drawn on the page only.
+        answer: sentence on what was found, with which the page opens; empty for none.
     """
 
     name: str
@@ -310,12 +311,13 @@ class Document:
     bars: tuple[BarPlot, ...] = ()
     boxes: tuple[BoxPlot, ...] = ()
     tradeoffs: tuple[Tradeoff, ...] = ()
+    answer: str = ""
 
     def to_json(self) -> str:
         """Return the document as JSON."""
         found = asdict(self)
         # Fields added later are written only if used, so that other documents keep their bytes.
-        _drop_unused(found, "boxes", "tradeoffs")
+        _drop_unused(found, "boxes", "tradeoffs", "answer")
         for part in found["parts"]:
             _drop_unused(part, "ranked")
         for bars in found["bars"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -86,6 +87,7 @@ def _numbers(
         "strips": _strips(rows, table, headline),
         "ratio": _ratio(rows, arms, headline),
         "benchmark_parts": benchmark_parts(table),
+        "intervals": _intervals(table),
         "comparisons": full_comparison_part(table),
         "over_items": item_part(table),
         "legend": [*legend(table), *table.own_notes()],
@@ -100,6 +102,16 @@ def _background(
         "efforts": _effort_part(runs, labels or {}) if runs else None,
         "provenance": _provenance(runs),
     }
+
+
+def _intervals(table: Table) -> str:
+    """Say how the intervals of the headline's differences were made."""
+    over_items = "by a bootstrap over the test's items"
+    if not table.over_items:
+        how = "Student's, paired by seed"
+    else:
+        how = over_items if table.one_seed else f"Student's, paired by seed, or {over_items}"
+    return f"Differences in percentage points, in brackets the 95 % interval ({how})."
 
 
 def _columns(rows: Sequence[Result], headline: Headline) -> list[tuple[str, Cell]]:
@@ -127,7 +139,8 @@ def _headline_part(rows: Sequence[Result], table: Table, headline: Headline) -> 
     columns = []
     for name, cell in cells:
         group = f"{name}: {_axis_title(table.measure(cell), cell[1])}"
-        columns.append(Column("mean ± sd", partial(mean, cell), group))
+        head = "value" if table.one_seed else "mean ± sd"
+        columns.append(Column(head, partial(mean, cell), group))
         columns += [
             Column(f"over {headline.label(baseline)}", partial(difference, cell, baseline), group)
             for baseline in table.baselines
@@ -142,7 +155,8 @@ def _headline_part(rows: Sequence[Result], table: Table, headline: Headline) -> 
 
 
 def _mean(row: SignificanceRow) -> Entry:
-    return Entry(row.measure.text(row.mean, 1), sub=row.measure.spread(row.sd))
+    spread = "" if math.isnan(row.sd) else row.measure.spread(row.sd)
+    return Entry(row.measure.text(row.mean, 1), sub=spread)
 
 
 def _axis_title(measure: Measure, metric: str) -> str:
@@ -159,7 +173,6 @@ def _difference(table: Table, arm: str, cell: Cell, baseline: str) -> Entry:
     low, high = over_items.interval if over_items else (row.t_low, row.t_high)
     if low == low:
         small = f"[{row.measure.difference(low)}, {row.measure.difference(high)}]"
-        small += " over items" * (over_items is not None)
     else:
         small = f"n/a ({row.reason})" if row.reason else ""
     return Entry(row.measure.difference(row.diff), small=small)

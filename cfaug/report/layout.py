@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 
 WORSE, KEPT, LOST = "↓", "†", "‡"
+CHANCE = "chance"
+"""Label of the row below the arms."""
 KEPT_ITEMS, LOST_ITEMS = "§", "¶"
 ITEM_COLUMNS = (
     "items_test", "items", "item_clusters", "items_low", "items_high", "p_items", "p_items_holm",
@@ -62,8 +64,20 @@ def benchmark_parts(table: Table) -> list[Part]:
         ]
         evaluated = [arm for arm in table.arms if any(cell_entry(table, arm, c) for c in cells)]
         rows = [((table.label(arm),), arm) for arm in evaluated]
-        parts.append(make_part(benchmark, ("arm",), columns, rows))
+        part = make_part(benchmark, ("arm",), columns, rows)
+        parts.append(_with_chance(part, table, cells))
     return parts
+
+
+def _with_chance(part: Part, table: Table, cells: Sequence[Cell]) -> Part:
+    """Add a row of what a model that answers at random is expected to reach, where known."""
+    if not any(cell in table.chance for cell in cells):
+        return part
+    entries = tuple(
+        Entry(table.measure(cell).text(table.chance[cell]) if cell in table.chance else "")
+        for cell in cells
+    )
+    return replace(part, rows=(*part.rows, ((CHANCE,), entries)), rules=(len(part.rows),))
 
 
 def cell_entry(table: Table, arm: str, cell: Cell) -> Entry | None:
@@ -74,48 +88,61 @@ def cell_entry(table: Table, arm: str, cell: Cell) -> Entry | None:
     column = [other.mean for a in table.arms if (other := table.get(a, cell))]
     further = [(i, table.get(arm, cell, b)) for i, b in enumerate(table.baselines[1:], 1)]
     above = [
-        f"{WORSE * r.worse}{i}" for i, r in further if r is not None and (r.significant or r.worse)
+        f"{WORSE * r.worse}{i}"
+        for i, r in further
+        if r is not None and (r.significant or r.worse) and not table.both_at_chance(r)
     ]
     measure = row.measure
     over_items = table.get_over_items(arm, cell)
-    item_signs = (
-        "" if over_items is None else KEPT_ITEMS * over_items.kept + LOST_ITEMS * over_items.lost
-    )
+    signs = WORSE * row.worse + KEPT * row.kept + LOST * row.lost
+    if over_items is not None:
+        signs += KEPT_ITEMS * over_items.kept + LOST_ITEMS * over_items.lost
+    marked = not table.both_at_chance(row)
     return Entry(
         text=measure.text(row.mean),
-        sub=measure.spread(row.sd),
+        sub="" if math.isnan(row.sd) else measure.spread(row.sd),
         # Compared as printed, so that two arms that read the same are both bold.
         bold=cell in table.one_test
+        and (arm, cell) not in table.at_chance
         and measure.text(row.mean) == measure.text(measure.best(column)),
-        underlined=row.significant,
-        signs=WORSE * row.worse + KEPT * row.kept + LOST * row.lost + item_signs,
+        underlined=row.significant and marked,
+        signs=signs if marked else "",
         above=tuple(above),
     )
 
 
 def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list[str]:
-    """Return sentences that explain the marks.
+    """Return sentences that explain the marks which occur.
 
     Args:
         best: name of the mark of the best value in a column.
         better: name of the mark of a value better than the first baseline.
     """
     first, *others = map(table.label, table.baselines)
-    lines = [
-        f"{_units(table)}, mean over seeds with standard deviation. {best}: best in its column. "
-        f"{better}: better than {first} by a one-tailed Welch t-test (p <= {ALPHA}); {WORSE}: "
-        f"worse by the same test, two-sided. {KEPT}: better than {first} by the test paired by "
-        f"seed after Holm's correction; {LOST}: worse by the same, two-sided."
+    cells = [(benchmark, metric) for benchmark, own in table.benchmarks.items() for metric in own]
+    entries = [e for arm in table.arms for cell in cells if (e := cell_entry(table, arm, cell))]
+    signs = {sign for entry in entries for sign in entry.signs}
+    above = {sign for entry in entries for sign in entry.above}
+    welch = f"by a one-tailed Welch t-test (p <= {ALPHA})"
+    paired = "by the test paired by seed after Holm's correction"
+    over_items = "by a test over items after Holm's correction, where there is one seed"
+    number = "one seed" if table.one_seed else "mean over seeds with standard deviation"
+    sentences = [
+        (True, f"{_units(table)}, {number}."),
+        (any(entry.bold for entry in entries), f"{best}: best in its column."),
+        (any(e.underlined for e in entries), f"{better}: better than {first} {welch}."),
+        (WORSE in signs, f"{WORSE}: worse than {first} by a two-sided Welch t-test."),
+        (KEPT in signs, f"{KEPT}: better than {first} {paired}."),
+        (LOST in signs, f"{LOST}: worse than {first} {paired}, two-sided."),
+        (KEPT_ITEMS in signs, f"{KEPT_ITEMS}: better than {first} {over_items}."),
+        (LOST_ITEMS in signs, f"{LOST_ITEMS}: worse than {first} {over_items}, two-sided."),
     ]
-    if table.over_items:
-        lines.append(
-            f"{KEPT_ITEMS}: better than {first} by a test over items after Holm's correction, "
-            f"where there is one seed; {LOST_ITEMS}: worse by the same, two-sided."
-        )
-    return lines + [
-        f"Superscript {i}: better than {b} by the Welch test; {WORSE}{i}: worse."
-        for i, b in enumerate(others, 1)
-    ]
+    for i, other in enumerate(others, 1):
+        sentences += [
+            (str(i) in above, f"Superscript {i}: better than {other} {welch}."),
+            (f"{WORSE}{i}" in above, f"{WORSE}{i}: worse than {other}, two-sided."),
+        ]
+    return [" ".join(said for occurs, said in sentences if occurs)]
 
 
 def _units(table: Table) -> str:
@@ -130,8 +157,18 @@ def _name_comparison(table: Table, row: SignificanceRow) -> tuple[str, ...]:
     return (table.label(row.arm), table.label(row.baseline), *row.cell)
 
 
-def comparison_part(table: Table) -> Part:
-    """Return the comparisons with the most important tests, one row each."""
+def comparison_part(table: Table) -> Part | None:
+    """Return the comparisons with the most important tests over seeds, one row each.
+
+    ``None`` if all are tested over items.
+    """
+    rows = [
+        (_name_comparison(table, row), row)
+        for row in table.comparisons
+        if table.get_over_items(row.arm, row.cell, row.baseline) is None
+    ]
+    if not rows:
+        return None
     columns: tuple[Column[SignificanceRow], ...] = (
         text_column("difference", lambda row: row.measure.text(row.diff)),
         text_column("95 % interval", interval_text),
@@ -140,7 +177,6 @@ def comparison_part(table: Table) -> Part:
         text_column("p_holm", lambda row: p_text(row.p_holm)),
         text_column("p_permutation", lambda row: p_text(row.p_permutation)),
     )
-    rows = [(_name_comparison(table, row), row) for row in table.comparisons]
     notes = (SHORT_INTERVALS, *(() if table.plain else (DIRECTIONS,)))
     return make_part("Comparisons", COMPARED, columns, rows, notes)
 
@@ -232,8 +268,7 @@ def interval_text(row: SignificanceRow) -> str:
 def table_document(table: Table, name: str = "table") -> Document:
     """Return the table with its notes once, and the comparisons, for formats read top to bottom."""
     *parts, last = benchmark_parts(table)
-    part = item_part(table)
-    over_items = [] if part is None else [part]
+    comparisons = [part for part in (comparison_part(table), item_part(table)) if part is not None]
     notes = (*legend(table), *table.all_notes())
     return Document(
         name=name,
@@ -241,8 +276,7 @@ def table_document(table: Table, name: str = "table") -> Document:
         parts=(
             *parts,
             replace(last, notes=notes),
-            comparison_part(table),
-            *over_items,
+            *comparisons,
             *table.more,
         ),
     )
@@ -280,7 +314,8 @@ def comparisons_csv(table: Table) -> str:
 
     A cell is empty if a test was not made. ``label`` is the arm's label in the other formats;
     ``note`` has the notes of these that concern the row. ``unit`` and ``better`` exist if any
-    metric is not a fraction, or is better if lower; ``ITEM_COLUMNS`` if there are tests over items.
+    metric is not a fraction, or is better if lower; ``ITEM_COLUMNS`` if there are tests over items;
+    ``chance`` if that is known of any metric.
     """
     names = [
         f.name
@@ -288,13 +323,16 @@ def comparisons_csv(table: Table) -> str:
         if not table.plain or f.name not in ("unit", "better")
     ]
     more = ITEM_COLUMNS if table.over_items else ()
+    chance = ("chance",) if table.chance else ()
     lines = [*table.notes, *(f"Caution: {line}" for line in table.cautions)]
     rows: list[list[Any]] = []
     for row in table.rows:
         said = " ".join(concerning(lines, row.benchmark, table.benchmarks))
         own = [getattr(row, name) for name in names]
-        rows.append([*own, table.label(row.arm), said, *_item_numbers(table, row)[: len(more)]])
-    return csv_text([*names, "label", "note", *more], rows)
+        known = [table.chance.get(row.cell, "")][: len(chance)]
+        items = _item_numbers(table, row)[: len(more)]
+        rows.append([*own, table.label(row.arm), said, *items, *known])
+    return csv_text([*names, "label", "note", *more, *chance], rows)
 
 
 def _item_numbers(table: Table, row: SignificanceRow) -> list[Any]:

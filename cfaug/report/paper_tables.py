@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,6 +80,7 @@ class PaperTable:
         pictures: Sequence[DocumentImage] = (),
         tradeoffs: Sequence[Tradeoff] = (),
         notes: Sequence[str] = (),
+        answer: str = "",
     ) -> Document:
         """Return the document of these parts and figures.
 
@@ -88,12 +89,13 @@ class PaperTable:
             tradeoffs: trade-off plots of the page.
             notes: notes of this document, printed below everything, before the paper's statement
                 about a figure and the table's own notes.
+            answer: sentence on what was found, with which the page opens.
         """
         said = (f"{self.paper}: {self.says}",) if self.says else ()
         return Document(
             self.name, self.title, parts, (*notes, *said, *self.notes), curves=tuple(curves),
             pictures=tuple(pictures), bars=tuple(bars), boxes=tuple(boxes),
-            tradeoffs=tuple(tradeoffs),
+            tradeoffs=tuple(tradeoffs), answer=answer,
         )  # fmt: skip
 
     def printed(
@@ -258,15 +260,29 @@ class Figured:
 def write_tables_page(folder: Path) -> Path:
     """Collect every ``*.json`` of a folder of tables on ``report.html``, and return its path."""
     documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
+    drawn, opening = _take_opening([_draw(document) for document in documents])
     text = render(
         "tables.html",
         title="Tables",
-        documents=[_draw(document) for document in documents],
+        documents=drawn,
+        opening=opening,
+        answers=[document.answer for document in documents if document.answer],
         papers=len({_paper(document) for document in documents}),
         tested=[document.name for document in documents if _is_tested(document)],
         marks=MARKS,
     )
     return write_page(folder / "report.html", text)
+
+
+def _take_opening(documents: Sequence[Figured]) -> tuple[list[Figured], Shown | None]:
+    """Take the first figure, of a document with an answer if there is one, for the page's head."""
+    order = sorted(documents, key=lambda one: not one.document.answer)
+    first = next((one for one in order if one.figures), None)
+    if first is None:
+        return list(documents), None
+    rest = [replace(one, figures=one.figures[1:]) if one is first else one for one in documents]
+    title, drawing, note = first.figures[0]
+    return rest, (title or first.document.title, drawing, note)
 
 
 def _order(document: Document) -> tuple[str, bool, bool, list[int], str]:

@@ -245,6 +245,7 @@ class Result:
         better: whether higher or lower values are better.
         unit: ``fraction`` or another unit, see ``cfaug.core.types.Outcome``.
         by: part of the benchmark that it is about; empty for the whole benchmark.
+        chance: the expected value of a model that answers at random; ``None`` if it is not known.
     """
 
     run: str
@@ -260,6 +261,7 @@ class Result:
     better: Better = "higher"
     unit: str = "fraction"
     by: Mapping[str, str] = field(default_factory=dict)
+    chance: float | None = None
 
     @property
     def cell(self) -> Cell:
@@ -289,6 +291,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 DEFAULTS: dict[str, Any] = {
     "data": "", "together": 0, "better": "higher", "unit": "fraction", "by": {},
+    "chance": None,
 }  # fmt: skip
 """Default values of fields that a row may lack."""
 
@@ -323,7 +326,17 @@ def read_row(line: bytes, where: str) -> Result:
         data=_data(content, where),
         together=_together(content, where),
         **_direction(content, where),
+        chance=_chance(content, where),
     )
+
+
+def _chance(content: Mapping[str, Any], where: str) -> float | None:
+    found = content.get("chance")
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not _is_finite(found):
+        raise UserError(f"{where}: 'chance' is {found!r}, not a number")
+    return float(found)
 
 
 def _direction(content: Mapping[str, Any], where: str) -> dict[str, Any]:

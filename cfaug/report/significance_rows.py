@@ -149,6 +149,9 @@ class Table:
         notes: sentences on comparisons without a test, and on the arms' training.
         cautions: sentences on what weakens the results: arms that cannot be compared, leaks.
         more: parts of the documents after the comparisons; not in the CSV.
+        chance: expected value of a model that answers at random, where that is known.
+        at_chance: arms not shown to be better than that, with the cell; two of them get no marks
+            against each other.
     """
 
     rows: tuple[SignificanceRow, ...]
@@ -159,6 +162,8 @@ class Table:
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
     more: tuple[Part, ...] = ()
+    chance: Mapping[Cell, float] = field(default_factory=dict)
+    at_chance: frozenset[tuple[str, Cell]] = frozenset()
 
     @property
     def arms(self) -> list[str]:
@@ -195,6 +200,15 @@ class Table:
             baseline: name of the baseline; ``None`` for the first one.
         """
         return self._by_key.get((arm, cell, baseline or self.baselines[0]))
+
+    def both_at_chance(self, row: SignificanceRow) -> bool:
+        """Return whether neither arm of a comparison is shown to be better than chance."""
+        return {(row.arm, row.cell), (row.baseline, row.cell)} <= self.at_chance
+
+    @property
+    def one_seed(self) -> bool:
+        """Whether no arm has a second seed, so that there is no spread."""
+        return all(row.n < 2 for row in self.rows)
 
     def get_over_items(
         self, arm: str, cell: Cell, baseline: str | None = None
@@ -247,7 +261,32 @@ class Table:
 
     def own_notes(self) -> list[str]:
         """Return the notes on the tests and on the arms' training."""
-        return [self.note(), *([self.item_note()] if self.over_items else []), *self.notes]
+        untested = all(math.isnan(row.p_holm) for row in self.comparisons)
+        seeds = [] if self.over_items and untested else [self.note()]
+        return [
+            *seeds,
+            *([self.item_note()] if self.over_items else []),
+            *self._describe_chance(),
+            *self.notes,
+        ]
+
+    def _describe_chance(self) -> list[str]:
+        """Name the arms that are not shown to be better than chance."""
+        cells: dict[Cell, list[str]] = {}
+        for arm, cell in sorted(self.at_chance, key=lambda one: (one[1], self.arms.index(one[0]))):
+            cells.setdefault(cell, []).append(self.label(arm))
+        if not cells:
+            return []
+        told = [
+            f"{' '.join(cell)} ({', '.join(arms)})"
+            for cell, arms in list(cells.items())[:SPELLED_OUT]
+        ]
+        more = len(cells) - SPELLED_OUT
+        return [
+            f"Not shown to be better than chance (exact binomial test, p > {ALPHA}): "
+            f"{'; '.join(told)}{f' and {more} more' * (more > 0)}. Two such arms get no mark "
+            "against each other."
+        ]
 
     def all_notes(self) -> list[str]:
         """Return all notes under the table except the legend of its marks."""

@@ -15,6 +15,8 @@ from cfaug.report.comparison import (
     OTHER_DATA,
     Answers,
     answers,
+    at_chance,
+    chances,
     different_tests,
     equal_weights,
     measures,
@@ -113,6 +115,8 @@ def significance_table(
         one_test=frozenset(
             cell for cell in cells if one_test([found[a, cell] for a in arms if (a, cell) in found])
         ),
+        chance=chances(rows),
+        at_chance=frozenset(key for key, own in found.items() if at_chance(own)),
         notes=(
             *unknown_tests(rows, labels),
             *_describe_untested(made, labels or {}),

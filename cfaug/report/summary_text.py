@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from cfaug.core.errors import UserError
 from cfaug.report.comparison import (
+    BOTH_AT_CHANCE,
     OTHER_DATA,
     SAME_WEIGHTS,
     Headline,
     answers,
+    at_chance,
     join_words,
     measures,
     obstacle,
@@ -68,15 +72,48 @@ def verdict(
         return f"Nothing was compared: {_tested(headline)} without an arm to beat."
     reached = _beats([c for c in checks if c.shown], headline)
     missed = [_misses(c, headline) for c in checks if not c.shown]
+    lead = _lead(rows, headline)
+    order = f"the expected order {headline.expectation}"
+    if headline.declared and missed:
+        missed[0] = f"NOT reached of {order}: {missed[0]}"
+    elif headline.declared:
+        reached[0] = f"{order} was reached: {reached[0]}"
+    return f"{lead} {'; '.join([*reached, *missed])}."
+
+
+METRICS = {"acc1": "accuracy"}
+"""Words for metrics, where the metric's name is not one."""
+
+
+def _lead(rows: Sequence[Result], headline: Headline) -> str:
+    """Return what happened to the number of the headline, as the beginning of a sentence."""
     known = answers(rows)
-    seeds = max(len(known.get((arm, headline.cell), ())) for arm in headline.tested)
-    n = f"{seeds} seed{'s' * (seeds != 1)}" if seeds else "no results"
-    where = f"On {headline.benchmark} ({headline.metric}, {n}),"
-    order = headline.expectation
-    if not missed:
-        return f"{where} the expected order {order} was reached: {'; '.join(reached)}."
-    tail = f"NOT reached of the expected order {order}: {'; '.join(missed)}"
-    return f"{where} {'; '.join([*reached, tail])}."
+    means = {
+        arm: fmean(values(own).values())
+        for arm in (headline.tested[0], *headline.order[-1:])
+        if (own := known.get((arm, headline.cell)))
+    }
+    count = max(len(known.get((arm, headline.cell), ())) for arm in headline.tested)
+    seeds = f"{count} seed{'s' * (count != 1)}" if count else "no results"
+    if len(means) < 2:
+        return f"On {headline.benchmark} ({headline.metric}, {seeds}),"
+    measure = measures(rows)[headline.cell]
+    new, old = means.values()
+    shifted = headline.in_distribution is not None
+    where = "out of distribution" if shifted else f"on {headline.benchmark}"
+    after, before = (measure.text(value, 1) for value in (new, old))
+    moved = "rose" if new > old else "fell"
+    change = (
+        f"stayed at {after}" if after == before else f"{moved} from {before} to {after}"
+    ) + f" {measure.sign}"
+    label = headline.label(headline.tested[0])
+    share = "" if headline.share is None else f"{100 * headline.share:g} % counterfactual examples"
+    arm = share if share and RATIO_LABEL.fullmatch(label) else label
+    metric = METRICS.get(headline.metric, headline.metric)
+    return f"With {arm}, {metric} {where} {change} ({seeds}):"
+
+
+RATIO_LABEL = re.compile(r"cf_ratio=[\d.]+")
 
 
 def _tested(headline: Headline) -> str:
@@ -99,6 +136,8 @@ def _misses(check: Finding, headline: Headline) -> str:
     arm, other = headline.label(check.arm), headline.label(check.other)
     if check.obstacle == OTHER_DATA:
         return f"{arm} was not compared with {other}, because they have different test data"
+    if check.obstacle == BOTH_AT_CHANCE:
+        return f"neither {arm} nor {other} is shown to be better than chance"
     if check.obstacle == SAME_WEIGHTS:
         return f"{arm} was not compared with {other}, because both have the same weights"
     if check.found is None:
@@ -157,6 +196,8 @@ def how_tested(
         text += f"; Welch's test between arms that do not share their seeds ({names})"
     sizes = sorted({c.found.n for c in checks if c.found is not None and c.paired} - {1})
     least = [f"With {n} seeds no exact test can go below {smallest_exact_p(n):.2g}" for n in sizes]
+    if headline.cost_cell(rows) is not None:
+        text += ". In distribution, p and the 95 % interval are of one test, and not corrected"
     return ". ".join([text, *least]) + "."
 
 
@@ -179,13 +220,17 @@ def cost(
     if headline.in_distribution is None:
         return ""
     pairs = [(arm, b, cell) for arm in headline.tested for b in baselines if cell and b != arm]
-    made = [f for f in findings(rows, pairs, items, two_sided=True) if f.found is not None]
+    found = findings(rows, pairs, items, two_sided=True, corrected=False)
+    made = [f for f in found if f.found is not None]
     if not made or cell is None:
         return "In distribution nothing was compared, so the cost of the gain is not known."
     parts: dict[str, list[str]] = {}
     for f in made:
+        low, high = f.interval
+        text = f.measure.difference
+        interval = "" if math.isnan(low) else f" [{text(low)}, {text(high)}]"
         parts.setdefault(f.arm, []).append(
-            f"{f.amount} against {headline.label(f.other)} "
+            f"{f.amount}{interval} against {headline.label(f.other)} "
             f"(two-sided p = {p_text(f.p)}: {_word(f)})"
         )
     clauses = [f"{headline.label(arm)} stands at {join_words(said)}" for arm, said in parts.items()]
@@ -265,7 +310,7 @@ def _summarise_list(parts: Sequence[str], made: Sequence[Finding]) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """One comparison in one cell; ``p`` and ``p_two_sided`` are corrected (Holm) over its list.
+    """One comparison in one cell; ``p`` and ``p_two_sided`` may be corrected (Holm) over its list.
 
     ``obstacle`` says why the two were not compared although both have results; ``found`` is then
     ``None``, as it is if one has no results. ``test`` is the test over items that gave p if there
@@ -317,6 +362,7 @@ def findings(
     items: ItemSource | None = None,
     *,
     two_sided: bool,
+    corrected: bool = True,
 ) -> list[Finding]:
     """Compare arms, by seed where they share their seeds, else by Welch's test.
 
@@ -328,11 +374,14 @@ def findings(
         pairs: arm, arm it is compared with, and cell of each comparison.
         items: reader of the arms' items; ``None`` for no tests over items.
         two_sided: whether p tests for a difference in either direction.
+        corrected: whether p is corrected (Holm) over these comparisons.
     """
     made, known, printed = [], answers(rows), measures(rows)
     for arm, other, cell in pairs:
         ours, theirs = known.get((arm, cell), {}), known.get((other, cell), {})
         why = obstacle(ours, theirs)
+        if ours and theirs and not why and at_chance(ours) and at_chance(theirs):
+            why = BOTH_AT_CHANCE
         fit = ours and theirs and not why
         measure = printed.get(cell, PERCENT)
         found = compare(values(ours), values(theirs), better=measure.better) if fit else None
@@ -343,11 +392,12 @@ def findings(
         one, both = (test.p, test.p_two_sided) if test else _p(found, paired)
         p = both if two_sided else one
         made.append(Finding(arm, other, cell, found, p, paired, both, why, measure, test))
-    corrected = holm([finding.p for finding in made])
-    both_sides = holm([finding.p_two_sided for finding in made])
+    if not corrected:
+        return made
+    one_side, both_sides = (holm([getattr(f, p) for f in made]) for p in ("p", "p_two_sided"))
     return [
         replace(f, p=float(p), p_two_sided=float(q))
-        for f, p, q in zip(made, corrected, both_sides, strict=True)
+        for f, p, q in zip(made, one_side, both_sides, strict=True)
     ]
 
 

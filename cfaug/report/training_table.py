@@ -94,7 +94,7 @@ class TrainingTable(PaperTable):
             if self.verdicts and arm not in self.baselines
             and (line := describe_effect(table, shown, arm, b))
         ]  # fmt: skip
-        document = self.document(*parts)
+        document = self.document(*parts, answer=describe_declared(declared))
         return replace(document, notes=(*verdicts, *document.notes))
 
     def _compared(self, arms: Sequence[str], baseline: str) -> list[str]:
@@ -258,6 +258,17 @@ def declared_part(
             f"paired by seed; Holm over these {len(rows)} alone.",
         ),
     )
+
+
+def describe_declared(declared: Part) -> str:
+    """Return what was shown of the comparisons declared before looking; empty without any."""
+    said: dict[str, list[str]] = {}
+    for (compared, of), (difference, *_, corrected) in declared.rows:
+        shown = "shown to be better" if corrected.bold else "not shown to be better"
+        known = f", p = {corrected.text}" if corrected.numbers else ", no test"
+        said.setdefault(shown, []).append(f"{compared} on {of} ({difference.text}{known})")
+    lines = [f"{shown}: {'; '.join(said[shown])}" for shown in sorted(said, reverse=True)]
+    return f"Of what was declared before looking, {'. '.join(lines)}." if lines else ""
 
 
 def _declared_difference(row: SignificanceRow) -> Entry:

@@ -78,7 +78,7 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
         if word in MULTIRUN_FLAGS:
             multirun = True
         elif flag in FOLDER_FLAGS:
-            overrides.append(_search_also(value or next(words, ""), flag))
+            overrides.append(search_also(value or next(words, ""), flag))
         elif flag in HYDRA_FLAGS or (flags and flags[-1] in {"--cfg", "-c", "--info", "-i"}):
             flags.append(word)
         elif word.startswith("-") and "=" not in word:
@@ -91,7 +91,7 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
     return CommandLine(tuple(_expand_sweeps(written, script)), multirun, tuple(flags))
 
 
-def _search_also(folder: str, flag: str) -> str:
+def search_also(folder: str, flag: str) -> str:
     """Return the override that adds the user's own folder of settings."""
     path = Path(folder).expanduser()
     if not folder or not path.is_dir():

@@ -14,7 +14,7 @@ from cfaug.core.errors import UserError, say
 from cfaug.planning.build import build
 from cfaug.report.arm_results import collect
 from cfaug.report.arms import Arm, arm_labels, read_arms, unnamed_settings
-from cfaug.report.comparison import Comparison
+from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.joint_tests import (
     compare_over_seeds_and_items,
     seeds_and_items_parts,
@@ -32,6 +32,7 @@ from cfaug.report.records import (
 from cfaug.report.results import Result, arms_of
 from cfaug.report.significance_rows import Primary, Table, family_of
 from cfaug.report.significance_table import items_of_runs, significance_table
+from cfaug.report.summary_text import verdict
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
 from cfaug.run.launch import DONE, report
@@ -58,8 +59,8 @@ def compare(
     asked: Primary | None = None,
     every_benchmark: bool = True,
     brief: bool = False,
-    comparison: Comparison | None = None,
-) -> None:
+    comparison: ComparisonSettings | None = None,
+) -> Table | None:
     """Write table.csv, .md, .tex and report.html for an experiment, and print the table.
 
     Args:
@@ -73,6 +74,9 @@ def compare(
         every_benchmark: table all benchmarks that were ever measured, not only those in ``asked``.
         brief: whether to print one line in place of the table.
         comparison: the baselines of arms, and their labels; ``None`` for the defaults.
+
+    Returns:
+        The table; ``None`` if there is nothing to compare.
     """
     folders = sorted(file.parent for file in experiment.glob("*/seed=*/run.json"))
     found = collect(folders)
@@ -85,9 +89,9 @@ def compare(
         if found.rows:
             why = "as no benchmark of this command has a result; tabulate=all takes all with one"
         say(f"{experiment}: no table, {why}")
-        return
+        return None
     tabled = [run for run in found.runs if run.arm in arms_of(rows)]
-    settings = comparison or Comparison()
+    settings = comparison or ComparisonSettings()
     arms = read_arms(tabled)
     untrained = frozenset(arm.name for arm in arms.values() if not arm.trained)
     labels = arm_labels(arms, settings.labels)
@@ -99,7 +103,7 @@ def compare(
             "nothing to compare. "
             "A table needs two arms on the same seeds: train another, or name baseline=ARM"
         )
-        return
+        return None
     items = items_of_runs(tabled, rows)
     table = significance_table(
         rows,
@@ -130,7 +134,9 @@ def compare(
         *write_seeds_and_items(joint, labels, experiment),
         *report,
     ]
-    _print(experiment, table, written, brief)
+    answer = "" if brief else verdict(rows, headline, baselines, items)
+    _print(experiment, table, written, answer)
+    return table
 
 
 def _leaks(runs: Sequence[Run], rows: Sequence[Result]) -> list[str]:
@@ -163,12 +169,15 @@ def _report(
     )
 
 
-def _print(experiment: Path, table: Table, paths: Sequence[Path], brief: bool) -> None:
+def _print(experiment: Path, table: Table, paths: Sequence[Path], answer: str) -> None:
+    """Print the table with its answer or, without an answer, one line."""
     from cfaug.report.layout import print_table
 
-    if not brief:
+    if answer:
         print_table(table)
-        say("wrote " + ", ".join(map(str, paths)), sys.stdout)
+        say(answer, sys.stdout)
+        say(f"wrote {', '.join(path.name for path in paths)} in {experiment}", sys.stdout)
+        say(f"next: open {experiment / 'report.html'} in a browser")
         return
     cautions = len(table.cautions)
     warned = f", {cautions} caution{'s' * (cautions != 1)}" if cautions else ""
@@ -319,9 +328,10 @@ def compare_all(
     baseline: str | Sequence[str] | None,
     samples: Samples,
     forgetting: float | None,
-    comparison: Comparison | None = None,
+    comparison: ComparisonSettings | None = None,
     *,
     every_benchmark: bool = False,
+    tables: dict[Path, Table] | None = None,
 ) -> int:
     """Write cards, tables and reports of every experiment, and report the errors of each.
 
@@ -333,6 +343,7 @@ def compare_all(
         every_benchmark: table all benchmarks with results, not only those in ``asked``.
         forgetting: smallest decrease against the initial weights that is reported, a share;
             ``None`` reports none.
+        tables: dictionary to which the table of every experiment's folder is added.
 
     Returns:
         An exit code.
@@ -343,7 +354,7 @@ def compare_all(
     code = DONE
     for experiment in sorted(folders):
         try:
-            compare(
+            table = compare(
                 experiment,
                 baseline,
                 samples,
@@ -353,6 +364,8 @@ def compare_all(
                 brief=len(folders) > SHOWN,
                 comparison=comparison,
             )
+            if table is not None and tables is not None:
+                tables[experiment] = table
         except UserError as error:
             code = report(UserError(f"no table of experiment {experiment.name}: {error}"))
     return code

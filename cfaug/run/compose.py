@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
@@ -63,7 +64,10 @@ def compose_jobs(
         jobs = split(parsed, options) if multirun else [list(overrides)]
         words = [word for job in jobs for word in job]
         _refuse_parts(conf, name, words, options)
-        register_arms([conf, *_own_folders(overrides)], _find_choices(words, EXPERIMENT))
+        own = list(_own_folders(overrides))
+        register_arms([conf, *own], _find_choices(words, EXPERIMENT))
+        # Last, so that no file there hides a module of another package.
+        sys.path += [folder for one in own if (folder := str(one.resolve())) not in sys.path]
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
         composed = leave_out_duplicated([_job(name, job, command, options) for job in every])
 

@@ -166,7 +166,7 @@ def find_devices() -> Iterator[CheckedPart]:
 
 
 def find_extras() -> Iterator[CheckedPart]:
-    """Find the packages of every extra of this project, and WordNet."""
+    """Find the packages of every extra of this project."""
     extras: dict[str, list[str]] = {}
     for line in _requirements():
         found = re.match(r"([\w.-]+)[^;]*;.*extra *== *['\"]([\w-]+)['\"]", line)
@@ -176,18 +176,10 @@ def find_extras() -> Iterator[CheckedPart]:
         missing = [name for name in names if name != "cfaug" and version_of(name) is None]
         said = ", ".join(names) if not missing else f"missing: {', '.join(missing)}"
         yield CheckedPart(extra, not missing, said, f"pip install 'cfaug[{extra}]'")
-    from cfaug.editing.wordnet import places
-
-    wordnet = any(os.path.isfile(place / "index.noun") for place in places())
-    use = "EDA, METEOR, class names by WordNet id"
-    yield CheckedPart("WordNet", wordnet, use, "apt install wordnet-base")
 
 
 def _bring_extras(missing: Sequence[str]) -> str:
-    """Return the commands for extras, and for WordNet, which pip does not have."""
-    extras = ",".join(name for name in missing if name != "WordNet")
-    pip = [f"pip install 'cfaug[{extras}]'"] if extras else []
-    return "; ".join([*pip, *(["apt install wordnet-base"] if "WordNet" in missing else [])])
+    return f"pip install 'cfaug[{','.join(missing)}]'"
 
 
 def find_weights() -> Iterator[CheckedPart]:

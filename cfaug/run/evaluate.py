@@ -20,10 +20,12 @@ from cfaug.core.validation import Means, RunSeed, Share, check_fields
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
 from cfaug.evaluation.suites import check_member, open_member
+from cfaug.models.indistinct import DEFAULT_LIMIT
 from cfaug.models.lora import Factor
 from cfaug.planning.build import build
 from cfaug.planning.sources import permitted_roots
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
+from cfaug.report.significance_rows import Table
 from cfaug.run.compare import join_experiments
 from cfaug.run.evaluate_checkpoint import (
     CacheSize,
@@ -52,12 +54,15 @@ NAMED = 6
 """Most finished evaluations that are named one by one; the others are counted."""
 
 
-def evaluate(settings: EvaluateSettings) -> int:
+def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None) -> int:
     """Evaluate everything that is not evaluated yet, print results, and write tables and reports.
 
     With ``table=`` nothing is evaluated: the table is made from earlier results. With ``compare=``
     files of items are compared. With ``annotate=`` people instead of models are asked about the
     pairs of ``data.counterfactual``.
+
+    Args:
+        tables: dictionary to which the table of every experiment's folder is added.
 
     Returns:
         An exit code.
@@ -121,6 +126,7 @@ def evaluate(settings: EvaluateSettings) -> int:
         settings.forgetting_threshold,
         None if settings.comparison is None else build(settings.comparison),
         every_benchmark=settings.tabulate == "all",
+        tables=tables,
     )
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
@@ -329,6 +335,8 @@ class EvaluateSettings:
             before items were kept.
         wise_ft: mixing factors of a run's initial and final weights, each evaluated in place of
             the run itself; ``None`` evaluates the run.
+        max_indistinct: the share of a benchmark's captions that the model cannot tell apart above
+            which it is refused.
         dry_run: report problems in the benchmark's data, and stop.
         overrides: the words of the command line.
     """
@@ -360,6 +368,7 @@ class EvaluateSettings:
     compare_columns: Node | None = None
     items: KeepItems = "new"
     wise_ft: Factor | Annotated[Sequence[Factor], MinLen(1)] | None = None
+    max_indistinct: Share = DEFAULT_LIMIT
     dry_run: bool = False
     overrides: Sequence[str] = ()
 
@@ -396,9 +405,8 @@ class EvaluateSettings:
     @property
     def asking(self) -> EvaluationOptions:
         """How checkpoints are evaluated."""
-        return EvaluationOptions(
-            self.device, memory(self.paths["cache"], self.feature_cache), self.items
-        )
+        cache = memory(self.paths["cache"], self.feature_cache)
+        return EvaluationOptions(self.device, cache, self.items, self.max_indistinct)
 
     def check(self) -> None:
         """Refuse invalid settings before anything is evaluated."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cfaug.core.errors import UserError, say
 from cfaug.core.processes import choose_device
 from cfaug.core.protocols import NoModel
-from cfaug.core.validation import Means, Weight, check, write_value
+from cfaug.core.validation import Means, Share, Weight, check, write_value
 from cfaug.evaluation.benchmark import (
     AlsoAsks,
     HasPage,
@@ -22,6 +22,7 @@ from cfaug.evaluation.benchmark import (
     LeakAware,
 )
 from cfaug.evaluation.context import adapt, loadable_as
+from cfaug.models.indistinct import DEFAULT_LIMIT, refuse_indistinct
 from cfaug.models.lora import Ends, Factor, Interpolated
 from cfaug.planning.build import build
 from cfaug.report.checkpoint_tables import interpolated_arm
@@ -85,11 +86,14 @@ class EvaluationOptions:
         memory: the cache of embeddings and scores.
         items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
             before items were kept.
+        max_indistinct: the share of captions that the model cannot tell apart above which a
+            benchmark is refused.
     """
 
     device: str
     memory: Memory
     items: KeepItems = "new"
+    max_indistinct: Share = DEFAULT_LIMIT
 
 
 def ask(one: EvaluationTarget, benchmarks: Sequence[Benchmark], how: EvaluationOptions) -> bool:
@@ -128,7 +132,8 @@ def ask(one: EvaluationTarget, benchmarks: Sequence[Benchmark], how: EvaluationO
         protocol = loadable_as(benchmark, one.model.provides)
         assert protocol is not None  # checked above
         model = adapt(load(protocol), benchmark, protocol)
-        evaluation = _check_found(benchmark, benchmark.run(model))
+        with refuse_indistinct(benchmark.name, how.max_indistinct):
+            evaluation = _check_found(benchmark, benchmark.run(model))
         if evaluation.rankings:
             write_items(one.folder, Items(*asked[benchmark.name], evaluation.rankings), RANKINGS)
         write_items(one.folder, Items(*asked[benchmark.name], evaluation.items))
@@ -166,7 +171,10 @@ def _draw_again(
 
 def _numbers(evaluation: Evaluation, file: Path) -> str:
     """Return the first outcomes as a line, and the place of the others."""
-    shown = "  ".join(f"{_metric(o)} {o.value:.3f}" for o in evaluation.outcomes[:SHOWN])
+    shown = "  ".join(
+        f"{_metric(o)} {o.value:.3f}" + ("" if o.chance is None else f" (chance {o.chance:.3f})")
+        for o in evaluation.outcomes[:SHOWN]
+    )
     more = len(evaluation.outcomes) - SHOWN
     rest = f"  and {more} more numbers in {file}" if more > 0 else ""
     return f"(n={evaluation.outcomes[0].n}): {shown}{rest}"
@@ -236,6 +244,7 @@ def _rows(
         Result(
             target.run, target.arm, target.seed, o.benchmark, o.metric, o.value, o.n, weights, data,
             together=len(evaluation.outcomes), better=o.better, unit=o.unit, by=dict(o.by),
+            chance=o.chance,
         )
         for o in evaluation.outcomes
     ]  # fmt: skip

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
@@ -12,7 +13,7 @@ from cfaug.core.binding import Config, Keys, Node
 from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.processes import Threads, use_threads
 from cfaug.core.types import Example
-from cfaug.core.validation import Means, Positive, Processes, check
+from cfaug.core.validation import DryRun, Means, Positive, Processes, check
 from cfaug.core.weights import QUESTIONS_PREFIX, is_world
 from cfaug.generate.job import Job, JobIdentity, JobSummary
 from cfaug.generate.job import generate as make
@@ -93,20 +94,22 @@ class GenerateSettings(RunSettings):
         paths: the folders of shards, worlds, indexes and the answers of annotators.
         limit: number of examples to take from the start; ``None`` takes all.
         parallel: number of parts of a sweep to run at once.
-        dry_run: whether to print the plan, and stop.
+        dry_run: whether to print the plan, for a person or as JSON, and stop.
+        force: whether models get examples of a kind that they have never seen.
         threads: number of torch's threads; ``None`` uses all cores.
         overrides: the words of the command line.
     """
 
     recipe: Node
-    zoo: Annotated[Mapping[str, str | Node | None], Keys(("name",))]
+    zoo: Annotated[Mapping[str, str | Node | None], Keys(("name",), (("knows", str | None),))]
     data: SourceSettings
     shards: Node
     export: ExportSettings
     paths: GenerationPaths
     limit: Positive | Annotated[None, Means("all")]
     parallel: Processes
-    dry_run: bool
+    dry_run: DryRun
+    force: bool = False
     threads: Threads = None
     overrides: Sequence[str] = ()
 
@@ -116,14 +119,26 @@ def generate(settings: GenerateSettings) -> int:
     use_threads(settings.threads)
     job = _job(settings)
     if settings.dry_run:
-        say_record(_plan(job))
+        say_record(_plan(job), as_json=settings.dry_run == "json")
         return DONE
     summary = make(job)
     if settings.stage != "captions":
         title = f"{job.recipe.name}, zoo {settings.zoo['name']}"
         write_pages(job.folder, title, job.pipeline)
     write_exports(job.folder, settings.export)
+    if settings.stage != "captions" and not summary.unpublished:
+        _say_next(job.folder, settings.data["source"])
     return _report(summary, job.folder)
+
+
+def _say_next(folder: Path, source: str | None) -> None:
+    """Name the command that compares training with and without the sets."""
+    words = ["python", "train.py", "--multirun"]
+    if source is None or not is_world(source):
+        photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
+        words += ["data=folder", f"data.real={photos}"]
+    words += [f"data.counterfactual={folder}", "data.cf_ratio=0,0.6"]
+    say(f"next: {shlex.join(words)}")
 
 
 def run_jobs(jobs: Jobs) -> int:
@@ -159,6 +174,8 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
 
 def _job(settings: GenerateSettings) -> Job:
     _refuse_questions_of_world(settings.data["source"])
+    if not settings.force:
+        _refuse_unknown_kind(settings)
     recipe = build_recipe(settings)
     return Job(
         folder=Path(settings.paths["shards"]),
@@ -185,6 +202,41 @@ def _refuse_questions_of_world(source: str | None) -> None:
         "cfaug zoo questions out=FOLDER part=train writes them as data.source="
         "FOLDER/questions.jsonl"
     )
+
+
+def _refuse_unknown_kind(settings: GenerateSettings) -> None:
+    """Refuse a source of one's own for models that know only drawn scenes."""
+    source, zoo = settings.data["source"], settings.zoo
+    if source is None or is_world(source) or zoo.get("knows") is None:
+        return
+    nodes = list(_nodes({part: settings.recipe.get(part) for part in parts_of(settings.stage)}))
+    used = sorted(name for name, model in zoo.items() if name != "knows" and model in nodes)
+    if not used:
+        return
+    offline = "" if "captioner" in used else f"; offline, {_offline_command(settings)}"
+    raise UserError(
+        f"zoo={zoo['name']} knows {zoo['knows']} only, so its models ({', '.join(used)}) would "
+        f"make nonsense of data.source={source}. Choose zoo=paper, whose weights are downloaded"
+        f"{offline}; force=true uses these models nevertheless"
+    )
+
+
+def _offline_command(settings: GenerateSettings) -> str:
+    """Return the command that edits the captions alone, with the models that are shipped."""
+    words = [f"recipe={settings.recipe['name']}", "zoo=captions", "stage=captions"]
+    words.append(f"data.source={settings.data['source']}")
+    if settings.data["leave_out"] is not None:
+        words.append("data.leave_out=null")
+    if "detections" in (settings.recipe.get("annotators") or {}):
+        words += ["detections@recipe=file", "recipe.annotators.detections.file=FILE"]
+    return f"captions alone are edited by python generate.py {shlex.join(words)}"
+
+
+def _nodes(node: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(node, Mapping):
+        yield node
+        for part in node.values():
+            yield from _nodes(part)
 
 
 def build_recipe(settings: GenerateSettings) -> Recipe:

@@ -18,6 +18,7 @@ from cfaug.core.errors import UserError, say_once
 from cfaug.core.processes import use_threads
 from cfaug.core.progress import watch
 from cfaug.core.validation import RunSeed, check
+from cfaug.core.weights import is_world
 from cfaug.data.mixture.settings import DataSettings, EntailmentData, QuestionData
 from cfaug.planning.build import build
 from cfaug.planning.mixture_plan import (
@@ -94,6 +95,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     data = _data_settings(settings.data, settings.seed)
     if isinstance(data, DataSettings) and data.plan is None:
         check_undrawn(data, words)
+        _refuse_forgotten_holdout(data, words)
     planned = _plan(data, asked)
     planned.task.check()
     if isinstance(data, DataSettings) and data.plan is None:
@@ -146,6 +148,19 @@ def _refuse_missing_side(data: DataSettings, counts: Mapping[str, int]) -> None:
             )
 
 
+def _refuse_forgotten_holdout(data: DataSettings, words: Sequence[str]) -> None:
+    """Refuse one's own photos with the settings of the embedded world, which has its own tests."""
+    own = data.real is not None and not is_world(data.real) and data.drawn[0]
+    if data.world is None or not own or data.holdout or isinstance(data, QuestionData):
+        return
+    if not any(word.lstrip("+").startswith("data.holdout=") for word in words):
+        raise UserError(
+            f"data.real={data.real} is not of the embedded world, and with data=shapescapes none "
+            "of it is held out as a test set: add data=folder, which holds out a tenth, or "
+            "data.holdout=0 to train on all of it"
+        )
+
+
 def _data_settings(data: Mapping[str, Any], seed: int) -> Any:
     check(seed, RunSeed, "seed")
     return build(data).with_seed(seed)
@@ -168,8 +183,10 @@ def prepare_data(jobs: Jobs) -> None:
 TOKENS = 50
 """Image patches or caption tokens of CLIP ViT-B/32, for the rule of thumb."""
 METRICS = "metrics.csv"
-START_UP_S = 30.0
-"""Seconds to import torch, transformers and Lightning: 20 to 30, measured on two cores."""
+PLANNING_S = 3.0
+"""Seconds of a command before its first run begins, measured on two cores."""
+START_UP_S = 10.0
+"""Seconds of a whole command without its steps, mostly imports: 7 to 14, measured on two cores."""
 
 
 def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
@@ -181,8 +198,8 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     """
     newest = _find_newest_measured(job)
     if newest is not None:
-        folder, seconds_per_step = newest
-        return round(START_UP_S + job.task.steps * seconds_per_step, 1), f"measured in {folder}"
+        folder, start_up, seconds_per_step = newest
+        return round(start_up + job.task.steps * seconds_per_step, 1), f"measured in {folder}"
     parameters = job.task.model.parameters()
     if parameters is None:
         return None, "nothing measured yet, and the number of parameters is unknown"
@@ -193,10 +210,11 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     return float(f"{seconds:.2g}"), basis
 
 
-def _find_newest_measured(job: TrainJob) -> tuple[Path, float] | None:
+def _find_newest_measured(job: TrainJob) -> tuple[Path, float, float] | None:
+    """Return the newest run's folder, its seconds without its steps, and its seconds per step."""
     several = job.task.trainer.accumulate_grad_batches
     wanted = (job.folder.identity["content.weights"], job.task.batch_size, several)
-    newest: tuple[float, Path, float] | None = None
+    newest: tuple[float, Path, float, float] | None = None
     for file in Path(job.settings.paths["runs"]).glob("*/*/seed=*/run.json"):
         try:
             run = read_run(file.parent)
@@ -208,8 +226,15 @@ def _find_newest_measured(job: TrainJob) -> tuple[Path, float] | None:
         if same and run.done:
             written, seconds = file.stat().st_mtime, _seconds_per_step(file.parent)
             if seconds is not None and (newest is None or written > newest[0]):
-                newest = (written, file.parent, seconds)
+                newest = (written, file.parent, _start_up(run.record, seconds), seconds)
     return None if newest is None else newest[1:]
+
+
+def _start_up(record: Mapping[str, Any], seconds_per_step: float) -> float:
+    """Return the seconds of a command without the steps of its last attempt."""
+    last = record["attempts"][-1]
+    steps = last["end_step"] - last["start_step"]
+    return PLANNING_S + max(0.0, float(record["wall_s"]) - steps * seconds_per_step)
 
 
 def _seconds_per_step(folder: Path) -> float | None:

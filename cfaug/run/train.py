@@ -8,7 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import UserError, name_some, say, say_record
@@ -28,6 +30,7 @@ from cfaug.run.parallel import run_at_once, shared_pixels, start_ranks
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
 from cfaug.run.usage import set_results_aside
+from cfaug.train.mixture_task import MixtureTask
 
 if TYPE_CHECKING:
     from cfaug.train.task import FitResult
@@ -61,7 +64,7 @@ def run_jobs(jobs: Jobs) -> int:
         rehearse(planned)
     if planned[0].settings.dry_run:
         for job in planned:
-            say_record(describe(job), hidden=["sources"])
+            _say_plan(job)
         states = Counter(job.folder.state() for job in planned)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         say(f"{len(planned)} run{'s' * (len(planned) > 1)}: {counts}")
@@ -76,6 +79,17 @@ def run_jobs(jobs: Jobs) -> int:
     return _summarise(results, len(planned))
 
 
+def _say_plan(job: TrainJob) -> None:
+    """Print what a run would do, as JSON with ``dry_run=json``."""
+    about, estimate = describe(job), ("estimate_s", "estimate_from")
+    if job.settings.dry_run == "json":
+        say_record(about, as_json=True)
+        return
+    say_record(about, hidden=["sources", *estimate], as_json=False)
+    seconds, basis = (about[name] for name in estimate)
+    say(f"  {'estimate':16} {_hours(seconds) if seconds else 'none'} ({basis})", sys.stdout)
+
+
 def _of_this_part(jobs: Jobs) -> Jobs:
     """Return the jobs whose number leaves the remainder ``part`` when divided by ``parts``."""
     config, _ = jobs[0]
@@ -86,13 +100,37 @@ def _of_this_part(jobs: Jobs) -> Jobs:
 
 def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[TrainJob, int]]:
     """Run one job after the other; with ``stop_on_error`` stop after one that failed."""
+    spent: list[float] = []
     for number, job in enumerate(jobs, 1):
         if len(jobs) > 1:
-            say(f"[{number}/{len(jobs)}] {job.folder.path}")
+            left = f", {_hours(fmean(spent) * (len(jobs) - number + 1))} left" if spent else ""
+            say(f"[{number}/{len(jobs)}{left}] {job.folder.path}")
+        began, trains = time.monotonic(), job.folder.state() != "done"
         code = run_and_report(job)
+        spent += [time.monotonic() - began] if trains else []
         yield job, code
         if stop_on_error and code != DONE:
             return
+
+
+def _hours(seconds: float) -> str:
+    """Return a time as a progress bar shows it.
+
+    >>> _hours(3725.2)
+    '1:02:05'
+    """
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _say_next(job: TrainJob) -> None:
+    """Name the command that comes after training."""
+    if not isinstance(job.task, MixtureTask):
+        return
+    asked = job.settings
+    words = [f"name={asked.name}"] if asked.name != "main" else []
+    words += [f"paths.{key}={value}" for key, value in asked.paths.items()
+              if key in ("runs", "shards") and value != key]  # fmt: skip
+    say(f"next: {shlex.join(['python', 'evaluate.py', *words])}")
 
 
 def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
@@ -110,6 +148,8 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
             say(f"  python train.py {shlex.join(_words(job))}")
     if len(results) < jobs:
         say(f"{jobs - len(results)} runs were not started (on_error=stop)")
+    if speaks() and not failed and results:
+        _say_next(results[-1][0])
     return failed[0][1] if failed else DONE
 
 
@@ -212,6 +252,8 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         if attempts:
             attempts[-1]["end_step"] = step
         attempts.append({"start_step": step, "end_step": None})
+        if step:
+            say(f"{job.folder.path} goes on from step {step} of {job.task.steps}")
         threads, first = run_folder.threads(), before.get("threads")
         if step and first not in (None, threads):
             say(

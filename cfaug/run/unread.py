@@ -130,12 +130,13 @@ EVALUATE = (
     ),
     Branch(
         "wise_ft=...", lambda c, _: c.get("wise_ft") is not None,
-        (*ANY_EVALUATION, "name", "arm", "runs", "wise_ft", "device", "feature_cache"),
+        (*ANY_EVALUATION, "name", "arm", "runs", "wise_ft", "device", "feature_cache",
+         "max_indistinct"),
     ),
     Branch(
         "an evaluation of a checkpoint (weights=..., or model=... alone)", _tests_checkpoint,
         (*ANY_EVALUATION, "weights", "model", "seed", "baseline", "device", "feature_cache",
-         "data"),
+         "max_indistinct", "data"),
     ),
     Branch(
         "a benchmark of texts alone", _tests_texts,
@@ -144,8 +145,8 @@ EVALUATE = (
     Branch(
         "an evaluation of finished runs (name=..., arm=..., runs=...)", lambda *_: True,
         (*ANY_EVALUATION, "name", "arm", "runs", "baseline", "comparison", "device",
-         "feature_cache", "label_frequency", "evaluate_initial", "forgetting_threshold",
-         "tabulate"),
+         "feature_cache", "max_indistinct", "label_frequency", "evaluate_initial",
+         "forgetting_threshold", "tabulate"),
     ),
 )  # fmt: skip
 """The ways of ``evaluate.py``; the first that is chosen counts."""

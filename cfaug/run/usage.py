@@ -287,7 +287,7 @@ def explain(
         missing = error.missing_cfg_file
         at_fault = [word for word in words if word.lstrip("+").replace("=", "/", 1) == missing]
         group, _, choice = "".join(at_fault[:1]).lstrip("+").partition("=")
-        close = get_close_matches(choice, options(group), 1)
+        close = get_close_matches(choice, [*options(group), *(error.options or ())], 1)
         hint = [f"did you mean {group}={close[0]}?"] if close else []
         return ": ".join([*at_fault[:1], " ".join([*hint, reason_of(error)])])
     # Groups may be in the user's own folder, so it is always included.

@@ -98,6 +98,7 @@ def test_items_without_a_known_answer_say_nothing_of_its_change():
 
 def test_who_ignores_conditions_is_told_from_who_knows(runs):
     document = table().build(runs)
+    assert "knows, 0-shot: 100.0 % of counterfactual and 100.0 % of basic" in document.answer
     knows, ignores = (cells(document, name, "0-shot") for name in ("knows", "ignores"))
     for name in ("acc_b", "acc_c", "answer changes", "answer stays", "acc+"):
         assert knows[name].numbers["value"] == 1

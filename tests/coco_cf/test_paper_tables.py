@@ -159,6 +159,11 @@ def test_table_3_against_a_plain_twin(runs):
             raw.append((two, cell))
         assert labels[2] == {"before": "0%", "real": "0%", "base": "50%", "medium": "60%",
                              "all": "67%"}[arm]  # fmt: skip
+    real, base = (100 * plain[arm][:, -1].mean() for arm in ("real", "base"))
+    assert f"the mean is {base:.2f} %, and {real:.2f} % with real ones alone" in document.answer
+    _, (*_, mean) = dict(zip(arms, part.rows, strict=True))["base"]
+    shown = "shown" if mean.underlined else "not shown"
+    assert document.answer.endswith(f": {shown} to be better by the paper's test.")
     assert len(raw) == 21
     adjusted, worst = {}, 0.0
     for place, (p, cell) in enumerate(sorted(raw, key=lambda one: one[0])):

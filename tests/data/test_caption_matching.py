@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
+from cfaug.core.words import normalise_caption
 from cfaug.data.mixture.mixture import mix
-from cfaug.data.mixture.pool import find_edited_rows, normalise
+from cfaug.data.mixture.pool import find_edited_rows
 from cfaug.data.mixture.settings import DataSettings, Sources
 from tests.data.making import Columns
 from tests.properties import examples
@@ -55,7 +56,7 @@ def pairs_of(rows: list[tuple[int, str]]) -> Captions:
     ],
 )  # fmt: skip
 def test_captions_are_compared_by_their_words(one, other, same):
-    assert (normalise(one) == normalise(other)) == same
+    assert (normalise_caption(one) == normalise_caption(other)) == same
 
 
 words = st.sampled_from(["A cat.", "a cat", "a dog", "A dog!", "two birds"])

@@ -133,7 +133,7 @@ def test_a_run_is_planned_on_it(site, tmp_path, script, capsys):
     _, address = site
     words = [
         "data=folder", f"data.real={address}/{{00000..00001}}.tar", "data.cf_ratio=0",
-        "data.holdout=0", "data.batch_size=2", "dry_run=true", f"paths.runs={tmp_path / 'runs'}",
+        "data.holdout=0", "data.batch_size=2", "dry_run=json", f"paths.runs={tmp_path / 'runs'}",
         f"paths.shards={tmp_path / 'shards'}",
     ]  # fmt: skip
     described = []
@@ -238,7 +238,7 @@ def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path, name):
     numbers = tmp_path / "numbers"
     numbers.mkdir()
     tree = f"(sleep 905 & echo $! > {numbers}/a; sh -c 'echo $$ > {numbers}/b; sleep 906') | cat"
-    words = ["data=folder", f"data.real=pipe:{tree}", "data.cf_ratio=0", "dry_run=true",
+    words = ["data=folder", f"data.real=pipe:{tree}", "data.cf_ratio=0", "dry_run=json",
              f"paths.cache={tmp_path}/cache"]  # fmt: skip
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(

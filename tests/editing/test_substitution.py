@@ -279,3 +279,24 @@ def test_the_paper_s_path_on_checkpoints_in_hub_form(tmp_path):
 def test_mistakes_are_named(options, words):
     with pytest.raises(UserError, match=words):
         Substitution(TAGGER, ListedWords(), KeyedChoice(), **options)
+
+
+def test_words_that_name_the_picture_stay_unless_asked():
+    captions = [
+        "a photo of a bird", "A close-up view of a man", "an image of a picture on the wall",
+        "a man takes a photo", "a view of the beach",
+    ]  # fmt: skip
+    places = {}
+    for keep in (True, False):
+        editor = Substitution(TextBlobTagger(), None, None, keep_frame=keep)
+        prepared = editor._prepare([Example(str(i), str(i), (c,)) for i, c in enumerate(captions)])
+        places[keep] = [
+            {one.sentence.words[slot.first].lower() for slot in one.slots} for one in prepared
+        ]
+    frames = [{"photo"}, {"view", "close-up"}, {"image"}, set(), {"view"}]
+    for kept, every, frame in zip(places[True], places[False], frames, strict=True):
+        assert every - kept <= frame
+        assert kept == every - frame
+    assert sum(map(len, places[True])) < sum(map(len, places[False]))
+    assert "photo" in places[True][3]
+    assert "picture" in places[True][2]

@@ -217,3 +217,41 @@ def test_equal_images_and_captions_tie_though_a_batch_rounds_by_place(encoder, o
     assert values(found) == values(
         Retrieval(name="r", batch_size=3).ask(index).run(Rounding(encoder))
     )
+
+
+class OneAnswer:
+    """A model that finds everything equal."""
+
+    def __init__(self, encoder):
+        self.encoder = encoder
+
+    def __getattr__(self, name):
+        return getattr(self.encoder, name)
+
+    def encode_image(self, images):
+        return self.encoder.encode_image(images) * 0 + 1
+
+    def encode_text(self, tokens):
+        return self.encoder.encode_text(tokens) * 0 + 1
+
+
+@pytest.mark.parametrize("name", ["ood_pairs", "id"])
+def test_chance_is_what_a_model_reaches_that_finds_everything_equal(encoder, opened, name):
+    """Ties are worth the mean over every order, so its score is chance, exactly."""
+    asked = [Retrieval(name="r").ask(opened[name])]
+    asked += [ZeroShot(name="z").ask(opened[name], CLASSES)] if name == "id" else []
+    for benchmark in asked:
+        outcomes = benchmark.run(OneAnswer(encoder)).outcomes
+        assert len(outcomes) > 2
+        for outcome in outcomes:
+            assert outcome.chance == pytest.approx(outcome.value, abs=1e-12), outcome.metric
+
+
+def test_chance_of_pairs_is_the_mean_over_random_scores():
+    from cfaug.compositional.pairs import CHANCE
+    from cfaug.stats.choices import pair_hits
+
+    drawn = pair_hits(np.random.default_rng(0).random((40_000, 2, 2)))
+    assert drawn.keys() == CHANCE.keys()
+    for name, hits in drawn.items():
+        assert hits.mean() == pytest.approx(CHANCE[name], abs=0.01), name

@@ -44,7 +44,8 @@ def make(photos, tmp_path, script, capfd):
         texts = () if "stage=images" in words else ("shards.sets_per_shard=3",)
         code = script("generate")(
             [
-                f"hydra.searchpath=[file://{OWN}]", "recipe=insertion", f"data.source={photos}",
+                f"hydra.searchpath=[file://{OWN}]", "recipe=insertion", "force=true",
+                f"data.source={photos}",
                 f"paths.shards={tmp_path / folder}", f"paths.worlds={tmp_path / 'worlds'}",
                 *texts, *words,
             ]

@@ -21,10 +21,12 @@ from cfaug.shapescapes.language import describe
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.oracles.lance import (
     EditQualityTable,
+    SliceFinding,
     changed_factor,
     find_factor,
     measure_edits,
     read_pictures,
+    summarise_findings,
 )
 from cfaug.shapescapes.settings import STYLES, Factors
 
@@ -99,6 +101,20 @@ def test_the_planted_factor_is_found_and_nothing_where_there_is_none():
     assert (even.strongest, even.found, even.precision) == (None, (), None)
     fit = compare_factors([{found.strongest}, set()], [{"colour"}, set()])
     assert (fit.precision, fit.recall) == (1.0, 1.0)
+
+
+def test_the_answer_counts_what_was_planted_and_false_alarms():
+    def finding(strongest):
+        return SliceFinding(strongest, (), None, None, 3)
+
+    own = [
+        ("colour", finding("colour")), ("colour", finding("domain")), ("domain", finding(None)),
+        ("none", finding("colour")), ("none", finding(None)),
+    ]  # fmt: skip
+    assert summarise_findings({"LANCE": own, "Oracle": own[:2]}) == (
+        "Planted shortcuts that are found: LANCE 1 of 3, Oracle 1 of 2. False alarms in "
+        "classifiers without one: LANCE 1 of 2, Oracle 0 of 0."
+    )
 
 
 def _png(pixels) -> bytes:

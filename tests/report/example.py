@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.planning.build import build
 from cfaug.report.arms import read_arms
-from cfaug.report.comparison import Comparison, Headline
+from cfaug.report.comparison import ComparisonSettings, Headline
 from cfaug.report.document import Entry
 from cfaug.report.layout import benchmark_parts, float_document, table_document
 from cfaug.report.records import Run
@@ -32,7 +32,7 @@ MEANS = {  # out of distribution, in distribution
     "unbiased": (0.593, 0.740),
 }
 CONF = Path(__file__).resolve().parents[2] / "conf"
-USUAL: Comparison = build(yaml.safe_load((CONF / "comparison/usual.yaml").read_text()))
+USUAL: ComparisonSettings = build(yaml.safe_load((CONF / "comparison/usual.yaml").read_text()))
 LABELS = USUAL.labels
 SOURCES = {
     "counterfactual": "shapescapes:counterfactual",

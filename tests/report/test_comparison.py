@@ -6,7 +6,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.report.arms import read_arms
-from cfaug.report.comparison import Comparison
+from cfaug.report.comparison import ComparisonSettings
 from tests.report.example import LABELS, MEANS, RATIOS, SOURCES, USUAL, results, runs
 
 
@@ -62,7 +62,7 @@ def test_single_images_in_place_of_pairs_are_a_control():
     for run in made:
         if run.arm == "singles":
             run.record["identity"]["data.counterfactual_members"] = "singles"
-    found = Comparison().headline(rows, read_arms(made), "real", {})
+    found = ComparisonSettings().headline(rows, read_arms(made), "real", {})
     assert (found.tested, found.controls) == (("pairs",), ("singles",))
 
 
@@ -72,7 +72,7 @@ def test_shuffled_captions_are_a_control_even_with_the_largest_share():
     for run in made:
         if run.arm == "zhuffled":
             run.record["identity"]["data.counterfactual_captions"] = "shuffled"
-    found = Comparison().headline(rows, read_arms(made), "real", {})
+    found = ComparisonSettings().headline(rows, read_arms(made), "real", {})
     assert (found.tested, found.controls) == (("sets",), ("zhuffled",))
 
 
@@ -84,7 +84,7 @@ def test_originals_in_place_of_pairs_are_a_control(negatives):
         if run.arm != "real":
             asked = negatives if run.arm == "plain" else "both"
             run.record["identity"]["data.negatives"] = asked
-    found = Comparison().headline(rows, read_arms(made), "real", {})
+    found = ComparisonSettings().headline(rows, read_arms(made), "real", {})
     assert (found.tested, found.controls) == (("both",), ("plain",))
 
 
@@ -92,9 +92,9 @@ def test_without_settings_nothing_is_known_by_its_name():
     means = {**MEANS, "zero": (0.4, 0.4)}
     rows = results(means)
     arms = read_arms(runs(rows, {**RATIOS, "zero": 0}))
-    assert Comparison().choose_baselines(arms, None, {}) == ["more_real", "real", "zero"]
+    assert ComparisonSettings().choose_baselines(arms, None, {}) == ["more_real", "real", "zero"]
     assert USUAL.choose_baselines(arms, None, {}) == ["real", "more_real"]
-    own = Comparison().headline(rows, arms, "zero", {})
+    own = ComparisonSettings().headline(rows, arms, "zero", {})
     assert (own.order, own.tested, own.in_distribution) == (("zero",), ("unbiased",), None)
 
 
@@ -109,4 +109,4 @@ def test_a_baseline_is_asked_for_by_name_or_label_and_counts_once():
 
 def test_a_counterpart_is_named_by_two_texts():
     with pytest.raises(UserError, match=r"in_distribution=\['_ood_'\] is invalid"):
-        Comparison(in_distribution=["_ood_"])
+        ComparisonSettings(in_distribution=["_ood_"])

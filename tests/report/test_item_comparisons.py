@@ -297,7 +297,8 @@ def test_the_page_of_one_seed_has_a_verdict_and_intervals_over_items(tmp_path):
             headline=Headline("own", "acc1", ("base",), ("good",)),
         )[0].read_text()  # fmt: skip
         assert says in page
-        assert ("] over items" in page) == (not skip)
+        assert ("(by a bootstrap over the test&#39;s items)" in page) == (not skip)
+        assert "± –" not in page
 
 
 def test_a_damaged_file_of_items_is_named_and_the_table_stands(tmp_path):

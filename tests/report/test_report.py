@@ -157,7 +157,9 @@ def test_unedited_sources_are_no_pairs():
 
 def test_the_cost_is_named_as_such():
     said = cost(results(), HEADLINE, BASELINES)
-    assert re.search(r"-\d+\.\d points against more_real \(two-sided p = \S+: a cost\)", said)
+    assert re.search(
+        r"-\d+\.\d points \[-.*, -.*\] against more_real \(two-sided p = \S+: a cost\)", said
+    )
     only_ood = [r for r in results() if r.benchmark == OOD]
     assert "not known" in cost(only_ood, HEADLINE, BASELINES)
     own = [replace(r, benchmark="flickr") for r in only_ood]
@@ -239,7 +241,7 @@ def test_the_page_marks_a_loss_and_explains_it(tmp_path):
     rows = results({**MEANS, "collapsed": (0.1, 0.1)})
     page = written(tmp_path, rows, runs(rows), headline=replace(HEADLINE, labels=LABELS))
     assert any("↓‡" in text for text in page.texts)
-    assert any("↓: worse by the same test, two-sided" in text for text in page.texts)
+    assert any("↓: worse than real only by a two-sided Welch t-test" in text for text in page.texts)
     assert any(text.startswith("Arms by their full names: before fine-tuning: before;")
                for text in page.texts)  # fmt: skip
     assert "more_real" not in page.texts, "every table calls an arm the same"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
+from cfaug.report.document import Entry
 from cfaug.report.layout import comparisons_csv, write_tables
+from cfaug.report.results import append_results, read_results
 from cfaug.report.significance_table import significance_table
 from cfaug.stats.significance import holm, paired_t, summarise, welch
 from tests.report.example import LABELS, MEANS, OOD, SEEDS, entries, latex, markdown, results
@@ -162,7 +166,8 @@ def test_a_loss_is_marked_by_the_two_sided_test():
     marks = {arm: cells[0] for arm, cells in entries(table, OOD).items()}
     assert marks["collapsed"].signs == "↓‡"
     assert r"^{\downarrow \ddagger }$" in latex(table)
-    assert "worse by the same test, two-sided" in markdown(table)
+    assert "↓: worse than real by a two-sided Welch t-test" in markdown(table)
+    assert "§" not in markdown(table), "a mark that does not occur is not explained"
 
 
 @pytest.mark.parametrize(
@@ -226,3 +231,34 @@ def test_labels_are_the_same_in_every_format_and_full_names_come_once():
     assert "real + counterfactual pairs: counterfactual;" in markdown(table)
     for line in csv.DictReader(io.StringIO(comparisons_csv(table))):
         assert line["label"] == LABELS[line["arm"]]
+
+
+def test_chance_is_a_row_and_arms_at_chance_get_no_marks_against_each_other():
+    # n is 800: 40 of 800 right is chance of 5 %, and 70 of 800 is not
+    levels = {"real": (0.05, 0.5), "counterfactual": (0.052, 0.6), "more_real": (0.5, 0.6)}
+    rows = [replace(r, chance=0.05) for r in results(levels, noise=0.0)]
+    rows = [
+        replace(r, value=r.value + 1e-4 * r.seed * (r.arm != "real")) for r in rows
+    ]  # so that every test over seeds finds a difference
+    table = significance_table(rows)
+    assert table.at_chance == {("real", (OOD, "acc1")), ("counterfactual", (OOD, "acc1"))}
+    assert table.get("counterfactual", (OOD, "acc1")).significant
+    own = {arm: cells[0] for arm, cells in entries(table, OOD).items()}
+    assert own["counterfactual"] == Entry(own["counterfactual"].text, sub=own["counterfactual"].sub)
+    assert own["more_real"].underlined
+    assert own["more_real"].bold
+    assert own["chance"].text == "5.00"
+    said = markdown(table)
+    assert r"| chance         | 5.00" in said
+    assert "Not shown to be better than chance (exact binomial test, p > 0.05)" in unescape(said)
+    lines = list(csv.DictReader(io.StringIO(comparisons_csv(table))))
+    assert {line["chance"] for line in lines} == {"0.05"}
+
+
+def test_a_row_of_results_keeps_its_chance(tmp_path):
+    row = replace(results()[0], chance=0.25)
+    append_results(tmp_path / "results.jsonl", [row])
+    assert read_results(tmp_path / "results.jsonl") == [row]
+    (tmp_path / "results.jsonl").write_text(json.dumps(vars(row) | {"chance": "half"}) + "\n")
+    with pytest.raises(UserError, match="'chance' is 'half', not a number"):
+        read_results(tmp_path / "results.jsonl")

@@ -184,6 +184,10 @@ def test_declared_comparisons_are_corrected_among_themselves(document):
         assert labels[0].startswith(
             "sets, with the term of invariance, nine of ten examples against "
         )
+    shown = [cells[3].bold for _, cells in part.rows]
+    for (labels, _), better in zip(part.rows, shown, strict=True):
+        before = document.answer.partition("not shown to be better")[0 if better else 2]
+        assert f"{labels[0]} on {labels[1]} (" in before
     order = sorted(range(3), key=p.__getitem__)
     corrected = [max((3 - place) * p[at] for place, at in enumerate(order[: order.index(i) + 1]))
                  for i in range(3)]  # fmt: skip

@@ -45,7 +45,7 @@ def test_arms_of_ones_own_folder_are_chosen_as_ours(place, tmp_path, capsys):
     (own / "mine.yaml").write_text(
         "# @package _global_\nname: mine\narms:\n  small: {data: {cf_ratio: 0, size: 40}}\n"
     )
-    words = ["--config-dir", str(own.parent), "experiment=mine/small", "dry_run=true"]
+    words = ["--config-dir", str(own.parent), "experiment=mine/small", "dry_run=json"]
     assert place.script("train")(words) == 0
     assert '"run": "runs/mine/small/seed=0"' in capsys.readouterr().out
 

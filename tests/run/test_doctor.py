@@ -114,7 +114,6 @@ def test_a_section_alone_names_every_part_with_what_brings_it(machine, capsys):
 
 def test_extras_are_brought_by_one_command():
     assert doctor._bring_extras(["fid", "slurm"]) == "pip install 'cfaug[fid,slurm]'"
-    assert doctor._bring_extras(["WordNet"]) == "apt install wordnet-base"
 
 
 def test_a_gpu_that_torch_cannot_use_is_told_from_none(machine, monkeypatch, capsys):

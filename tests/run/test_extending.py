@@ -32,7 +32,7 @@ def test_a_finished_run_is_extended_and_says_so(place, capsys):
     assert "trainer.max_steps: there 2, asked 4" in said
     assert "extend=true goes on" in said
     words = [*WORDS, "trainer.max_steps=4", "extend=true"]
-    assert place.train(*words, "dry_run=true") == 0
+    assert place.train(*words, "dry_run=json") == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["state"] == "to extend"
     assert place.train(*words) == 0
     record = place.record("a", 1)
@@ -140,7 +140,7 @@ def test_weights_that_were_removed_are_missed(place, capsys):
     out, _ = capsys.readouterr()
     assert "its checkpoint/ was removed" in out
     assert "overwrite=true trains it again" in out
-    assert place.train(*WORDS, "trainer.max_steps=1", "dry_run=true") == 0
+    assert place.train(*WORDS, "trainer.max_steps=1", "dry_run=json") == 0
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert said["state"] == "done, checkpoint removed"
     assert place.train(*WORDS, "trainer.max_steps=1", "overwrite=true") == 0

@@ -36,6 +36,7 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
     assert {"card.json", "candidates.svg", "gallery.html", "captions/report.md"} < set(first)
 
     code, again, said = generate()
+    assert f"next: python train.py --multirun data.counterfactual={tmp_path / 'out'} data" in said
     assert (code, again["sets"]) == (0, 5)
     assert "nothing to do" in said
     for part in (1, 0):
@@ -73,7 +74,7 @@ def test_a_zoo_that_cannot_draw_says_which_can(generate):
 
 
 def test_a_dry_run_writes_nothing(generate, tmp_path):
-    code, plan, _ = generate("dry_run=true")
+    code, plan, _ = generate("dry_run=json")
     assert code == 0
     assert (plan["captions"], plan["shards"], plan["candidates_at_most"]) == (5, 3, 10)
     assert not (tmp_path / "out").exists()
@@ -93,7 +94,7 @@ def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
     def edits(name, *lines, words=()):
         file = tmp_path / f"{name}.jsonl"
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        source = ["stage=captions", f"data.source={file}", "limit=null"]
+        source = ["stage=captions", f"data.source={file}", "force=true", "limit=null"]
         assert generate(*source, *words, folder=name)[0] == 0
         found = b"".join(files(tmp_path / name)[f"captions/{n:05d}.jsonl"] for n in range(2))
         return [json.loads(line) for line in found.splitlines()]
@@ -119,6 +120,25 @@ def test_what_cannot_be_is_refused_before_anything_is_written(generate, tmp_path
     assert code == 2
     assert wrong.split("=")[0] in said
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "stage=captions data.source=own.jsonl; force=true"),
+        (("recipe=clare",), "recipe=clare zoo=captions stage=captions"),
+        (("recipe=xmai",), "data.leave_out=null detections@recipe=file"),
+        (("recipe=lance",), "Choose zoo=paper, whose weights are downloaded; force=true"),
+    ],
+)
+def test_models_of_drawn_scenes_get_no_photos(words, said, script, tmp_path, capsys):
+    wanted = [*words, "data.source=own.jsonl", f"paths.shards={tmp_path / 'out'}", "dry_run=json"]
+    assert script("generate")(wanted) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: zoo=shapescapes knows drawn scenes only, so its models (")
+    assert said in error
+    assert script("generate")([*wanted, "force=true", "data.leave_out=null"]) == 2
+    assert "knows drawn scenes" not in capsys.readouterr().err
 
 
 def test_exports_follow_when_every_part_is_complete(generate, tmp_path):

@@ -12,6 +12,10 @@ from cfaug.report.results import read_results
 from tests.data.making import noise_image
 
 PHOTOS, EDITED = 60, 40
+COLOURS = ("black", "blue", "green", "orange", "pink", "purple", "red", "yellow")
+SUBJECTS = ("ball", "cat", "cone", "cube", "fish", "heart", "house", "ring", "star", "tree")
+THINGS = [f"a {colour} {subject}" for colour in COLOURS for subject in SUBJECTS]
+"""Captions that the tiny model can tell apart."""
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +32,15 @@ def own(tmp_path_factory):
             (pairs / f"{i}-cf.png").write_bytes(noise_image(1000 + i))
     with (real / "captions.csv").open("w", newline="") as handle:
         csv.writer(handle).writerows(
-            [("image", "caption"), *((f"{i}.png", f"thing {i} on a mat") for i in range(PHOTOS))]
+            [
+                ("image", "caption"),
+                *((f"{i}.png", f"{THINGS[i]} on the grass") for i in range(PHOTOS)),
+            ]
         )
     with (pairs / "pairs.csv").open("w", newline="") as handle:
         columns = ("image", "caption", "cf_image", "cf_caption")
         lines = [
-            (f"{i}.png", f"thing {i} on a mat", f"{i}-cf.png", f"thing {i} on a bed")
+            (f"{i}.png", f"{THINGS[i]} on the grass", f"{i}-cf.png", f"{THINGS[i]} on the snow")
             for i in range(EDITED)
         ]
         csv.writer(handle).writerows([columns, *lines])
@@ -88,7 +95,7 @@ def test_no_arm_was_trained_on_an_image_that_is_asked(own, place, words, capsys)
         assert record["counts"]["held_out_images"] == record["counts"]["held_out"] > 1
         assert record["identity"]["data.holdout"] == 0.1
         capsys.readouterr()
-        assert place.script("train")([*words, *run, "dry_run=true"]) == 0
+        assert place.script("train")([*words, *run, "dry_run=json"]) == 0
         described = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert described["state"] == "done"
         asked[ratio] = described["held_out"]["images"]

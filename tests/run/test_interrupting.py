@@ -146,6 +146,9 @@ def test_in_a_validation(tmp_path, photos):
         folder = command.here / "runs/x/real/seed=0"
         runs.append((folder / "checkpoint/model.safetensors").read_bytes())
     assert runs[0] == runs[1]
+    assert "runs/x/real/seed=0 goes on from step 2 of 4\n" in cut.said()
+    assert "next: python evaluate.py name=x" in cut.said()
+    assert "goes on" not in whole.said()
     finished = json.loads(record.read_text())
     assert finished["state"] == "done"
     assert [one["start_step"] for one in finished["attempts"]] == [0, 2]

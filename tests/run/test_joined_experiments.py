@@ -70,6 +70,8 @@ def test_the_command_tables_both(place):
         arms = {row["arm"] for row in csv.DictReader(handle)}
     assert arms == {"a-real", "b-half"}
     settings = {"paths.runs": str(place.root), "benchmark.only": [words[1].partition("=")[2]]}
-    rows = cfaug.compare(["a", "b"], settings, baseline="a-real", benchmark="ood")
-    assert {row.arm for row in rows} == {"a-real", "b-half"}
+    found = cfaug.compare(["a", "b"], settings, baseline="a-real", benchmark="ood")
+    assert {(one.arm, one.baseline) for one in found} == {("b-half", "a-real")}
+    assert len(found.results) == len(found.to_pandas()) * 2  # of two seeds
+    assert found.folder == (place.root / "a+b").absolute()
     assert (place.root / "a/real/seed=107/results.jsonl").is_file()

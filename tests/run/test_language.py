@@ -55,7 +55,7 @@ SHORT = ("trainer.max_steps=4", "trainer.val_every_steps=2", "trainer.accumulate
 @pytest.mark.slow
 def test_a_run_is_identified_recorded_and_described(train, shelf, capsys):
     torch.set_num_threads(1)
-    assert train(*SHORT, "dry_run=true") == 0
+    assert train(*SHORT, "dry_run=json") == 0
     dry = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert dry["counts"] == {
         "train": 8, "validation": 4, "total": 12, "captions": 4, "edits": 20,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,3 +96,21 @@ def test_a_yaml_that_names_no_benchmark_is_one_sentence(place, tmp_path, capsys)
     said = capsys.readouterr().err
     assert said.startswith(f"error: benchmark: {__name__}.Own has no open(context)")
     assert "Traceback" not in said
+
+
+def test_a_class_is_imported_from_the_folder_of_settings(place, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.path", [*sys.path])
+    conf = tmp_path / "conf"
+    (conf / "benchmark").mkdir(parents=True)
+    (conf / "benchmark" / "own.yaml").write_text("_target_: my_own_benchmark.Mine\n")
+    words = ["weights=zoo:clip-0", "benchmark=own", f"--config-dir={conf}"]
+    assert place.evaluate(*SCENES, *words) == 2
+    told = capsys.readouterr().err
+    assert "No module named 'my_own_benchmark'" in told
+    assert "imported from the folder of --config-dir and PYTHONPATH" in told
+    (conf / "my_own_benchmark.py").write_text("class Mine:\n    pass\n")
+    assert place.evaluate(*SCENES, *words) == 2
+    assert "my_own_benchmark.Mine has no open(context)" in capsys.readouterr().err
+    near = ["weights=zoo:clip-0", "benchmark=ownn", f"--config-dir={conf}"]
+    assert place.evaluate(*SCENES, *near) == 2
+    assert "did you mean benchmark=own?" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_failed_runs_are_listed_with_what_retries_them_and_can_stop_the_rest(pla
 
 @pytest.mark.slow
 def test_parts_divide_the_runs_of_a_sweep(place, capfd):
-    words = ["-m", "seed=4,5,6", "dry_run=true", "parts=2"]
+    words = ["-m", "seed=4,5,6", "dry_run=json", "parts=2"]
 
     def seeds(part):
         assert place.train(*words, f"part={part}") == 0
@@ -110,7 +110,7 @@ def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
         return folder
 
     def dry_run():
-        assert place.train("-m", "seed=1,2,3,4,5", "dry_run=true") == 0
+        assert place.train("-m", "seed=1,2,3,4,5", "dry_run=json") == 0
         said = capfd.readouterr()
         described = [json.loads(line) for line in said.out.splitlines()]
         return {one["state"]: one["config_hash"] for one in described}, said.err
@@ -118,7 +118,7 @@ def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
     states, _ = dry_run()
     assert list(states) == ["absent"]
     for seed, state in ((1, "done"), (2, "failed"), (3, "running")):
-        place.train(f"seed={seed}", "dry_run=true")
+        place.train(f"seed={seed}", "dry_run=json")
         known = json.loads(capfd.readouterr().out)["config_hash"]
         lie(seed, state=state, config_hash=known)
     lie(4, state="done", config_hash="another")

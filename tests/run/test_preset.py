@@ -153,7 +153,7 @@ def test_a_rate_far_from_the_presets_is_said(lr, tuning, said):
 
 def test_it_is_said_before_anything_starts_and_recorded(place, capsys):
     words = ["data.cf_ratio=0", "seed=1", "optim.lr=6e-7"]
-    assert place.train(*words, "dry_run=true") == 0
+    assert place.train(*words, "dry_run=json") == 0
     out, err = capsys.readouterr()
     said = "optim.lr=6e-07 is 1/1,000 of the rate"
     assert said in err
@@ -165,7 +165,7 @@ def test_it_is_said_before_anything_starts_and_recorded(place, capsys):
 
 
 def test_epochs_that_would_be_ignored_are_refused(place, capsys):
-    words = ["data.cf_ratio=0", "trainer.max_epochs=2", "dry_run=true"]
+    words = ["data.cf_ratio=0", "trainer.max_epochs=2", "dry_run=json"]
     words += ["data.world.real_scenes=80", "data.world.counterfactual_pairs=40", *place.paths]
     assert place.script("train")(words) == 2
     said = "trainer.max_epochs=2 has no effect beside trainer.max_steps=150"

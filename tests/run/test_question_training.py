@@ -40,7 +40,7 @@ def asked(tmp_path):
 
 
 def test_a_dry_run_shows_the_first_question_as_it_is_learnt(asked, model, tmp_path, script, capsys):
-    given = words(asked, model, tmp_path, "data.size=20", "data.cf_ratio=0.8", "dry_run=true")
+    given = words(asked, model, tmp_path, "data.size=20", "data.cf_ratio=0.8", "dry_run=json")
     assert script("train")(given) == 0
     out, err = capsys.readouterr()
     assert "train: 3 basic, 12 counterfactual questions" in err
@@ -72,13 +72,13 @@ def test_what_teaches_no_answer_is_refused_before_anything_is_trained(
         ),
         (["data.holdout=0.1"], "leave it at 0 with task=vqa"),
     ):
-        assert script("train")([*words(asked, model, tmp_path), *more, "dry_run=true"]) == 2
+        assert script("train")([*words(asked, model, tmp_path), *more, "dry_run=json"]) == 2
         assert said in capsys.readouterr().err, more
     given = [word for word in words(asked, model, tmp_path) if not word.startswith("model")]
-    assert script("train")([*given, "model=tiny_clip", "dry_run=true"]) == 2
+    assert script("train")([*given, "model=tiny_clip", "dry_run=json"]) == 2
     assert "not as Answerer" in capsys.readouterr().err
     (asked.parent / "3.png").write_bytes(b"no image")
-    assert script("train")([*words(asked, model, tmp_path), "dry_run=true"]) == 2
+    assert script("train")([*words(asked, model, tmp_path), "dry_run=json"]) == 2
     assert "3.png is not an image" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 

@@ -22,7 +22,7 @@ def plan(tmp_path: Path, script, capsys) -> Plan:
 
     def run(*words: str) -> tuple[int, list[dict], str]:
         paths = [f"paths.runs={tmp_path}", f"paths.shards={tmp_path / 'shards'}"]
-        code = script("train")(["dry_run=true", "data=folder", "data.holdout=0", *paths, *words])
+        code = script("train")(["dry_run=json", "data=folder", "data.holdout=0", *paths, *words])
         said = capsys.readouterr()
         return code, [json.loads(line) for line in said.out.splitlines()], said.err
 
@@ -76,7 +76,7 @@ def test_a_sweep_says_each_source_once(plan: Plan, tmp_path: Path) -> None:
 
 
 def test_parts_of_the_world_are_in_the_record_and_not_on_stderr(place, capsys) -> None:
-    assert place.train("dry_run=true", "data.cf_ratio=0.5") == 0
+    assert place.train("dry_run=json", "data.cf_ratio=0.5") == 0
     said = capsys.readouterr()
     found = json.loads(said.out.splitlines()[-1])["sources"]
     assert found["real"]["source"] == "shapescapes:real"
@@ -165,7 +165,7 @@ def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_p
 
 
 def test_pairs_in_batch_needs_a_pair_on_the_world_too(place, capsys) -> None:
-    words = ["dry_run=true", "data.cf_ratio=0.5", "data.counterfactual=shapescapes:unbiased"]
+    words = ["dry_run=json", "data.cf_ratio=0.5", "data.counterfactual=shapescapes:unbiased"]
     assert place.train(*words) == 0
     assert place.train(*words, "data.pairs_in_batch=true") == 2
     assert "shapescapes:unbiased has no set of two" in capsys.readouterr().err
@@ -283,3 +283,14 @@ def test_a_held_out_set_too_small_for_its_metrics_is_told(
     code, _, said = plan(*words, f"data.holdout={share}", "trainer.checkpoint=last")
     assert code == 0
     assert ("recall at 10 among so few" in said) is told
+
+
+def test_own_photos_with_the_settings_of_the_world_are_refused(tmp_path, script, capsys):
+    real = photos(tmp_path / "real")
+    words = [f"data.real={real}", "data.cf_ratio=0", f"paths.runs={tmp_path / 'runs'}",
+             f"paths.shards={tmp_path / 'shards'}", "dry_run=json"]  # fmt: skip
+    assert script("train")(words) == 2
+    told = capsys.readouterr().err
+    assert f"data.real={real} is not of the embedded world" in told
+    assert "add data=folder, which holds out a tenth, or data.holdout=0" in told
+    assert script("train")([*words, "data.holdout=0"]) == 0

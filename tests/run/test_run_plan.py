@@ -59,7 +59,7 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dry_run(tmp_path: Path, script, capsys) -> Callable[..., dict]:
     def run(*words: str) -> dict:
         paths = [f"paths.runs={tmp_path}", f"paths.shards={tmp_path / 'shards'}"]
-        assert script("train")(["dry_run=true", *paths, *words]) == 0
+        assert script("train")(["dry_run=json", *paths, *words]) == 0
         return json.loads(capsys.readouterr().out.splitlines()[-1])
 
     return run
@@ -100,7 +100,7 @@ def test_images_without_a_label_are_said(paper, script, tmp_path, capsys):
     lines = (paper / "labels.jsonl").read_text().splitlines()
     (tmp_path / "some.jsonl").write_text("\n".join(lines[:100]))
     words = [f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}",
-             f"paths.runs={tmp_path}", f"paths.shards={tmp_path}", "dry_run=true",
+             f"paths.runs={tmp_path}", f"paths.shards={tmp_path}", "dry_run=json",
              "data=coco_human_validated"]  # fmt: skip
     assert script("train")([*words, f"data.human_labels={tmp_path / 'some.jsonl'}"]) == 0
     said = capsys.readouterr().err
@@ -114,7 +114,7 @@ def test_misses_are_said(paper, script, tmp_path, capsys):
     made(tmp_path / "few", rows(9, 1))
     words = [f"data.real={tmp_path / 'few'}", "data.real_captions=edited",
              f"data.counterfactual={paper / 'cf'}", f"paths.runs={tmp_path}",
-             f"paths.shards={tmp_path}", "data.holdout=0", "dry_run=true"]  # fmt: skip
+             f"paths.shards={tmp_path}", "data.holdout=0", "dry_run=json"]  # fmt: skip
     assert script("train")(["--multirun", "data=folder", "seed=1,2", *words]) == 0
     said = capsys.readouterr().err
     assert said.count("9 captions of") == 1
@@ -134,7 +134,7 @@ def test_misses_are_said(paper, script, tmp_path, capsys):
 )
 def test_what_a_named_plan_refuses(paper, script, tmp_path, capsys, words, named):
     given = [f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}",
-             f"paths.runs={tmp_path}", "dry_run=true"]  # fmt: skip
+             f"paths.runs={tmp_path}", "dry_run=json"]  # fmt: skip
     assert script("train")([*words, *given]) == 2
     assert named in capsys.readouterr().err
 
@@ -157,7 +157,7 @@ WORLD_PLANS = {
 
 @pytest.mark.parametrize("asked", WORLD_PLANS)
 def test_every_plan_runs_on_the_world(place, capsys, asked):
-    assert place.train(*asked.split(), "dry_run=true") == 0
+    assert place.train(*asked.split(), "dry_run=json") == 0
     counts = json.loads(capsys.readouterr().out.splitlines()[-1])["counts"]
     assert (counts["real"], counts["counterfactual"]) == WORLD_PLANS[asked]
 
@@ -180,6 +180,6 @@ def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place, cap
 
 
 def test_labels_of_another_part_are_refused(place, capsys):
-    words = ["data.cf_ratio=1", "data.human_labels=shapescapes:ood_pairs", "dry_run=true"]
+    words = ["data.cf_ratio=1", "data.human_labels=shapescapes:ood_pairs", "dry_run=json"]
     assert place.train(*words) == 2
     assert "ood_pairs-000000_0" in capsys.readouterr().err

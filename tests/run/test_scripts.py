@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ def last_json(capsys) -> dict:
 
 
 def test_dry_run_says_exact_counts_and_writes_no_run(place, capsys):
-    assert place.train("data.cf_ratio=0.6", "seed=107", "dry_run=true") == 0
+    assert place.train("data.cf_ratio=0.6", "seed=107", "dry_run=json") == 0
     said = last_json(capsys)
     assert said["counts"]["counterfactual"] == round(0.6 * said["counts"]["total"])
     assert said["counts"]["real"] + said["counts"]["counterfactual"] == said["counts"]["train"]
@@ -30,7 +32,7 @@ def test_dry_run_says_exact_counts_and_writes_no_run(place, capsys):
 
 def test_order_depends_on_the_seeds_and_nothing_else(place, capsys):
     def order(*words: str) -> str:
-        assert place.train("data.cf_ratio=0.6", "dry_run=true", *words) == 0
+        assert place.train("data.cf_ratio=0.6", "dry_run=json", *words) == 0
         return last_json(capsys)["order_hash"]
 
     first = order("seed=107")
@@ -101,6 +103,9 @@ def test_many_arms_become_a_table_and_a_page(place, capsys):
     assert {row["arm"] for row in rows} == {"before", "real", "counterfactual"}
     assert {row["n"] for row in rows} == {"3"}
     page = (place.root / "small" / "report.html").read_text()
+    [answer] = [line for line in said.splitlines() if " beat" in line or "was compared" in line]
+    assert answer in html.unescape(re.sub("<[^>]*>", "", page))
+    assert alarms.endswith(f"next: open {place.root / 'small/report.html'} in a browser\n")
     assert "before fine-tuning" in page
     forgotten = [line for line in alarms.splitlines() if line.startswith("forgetting")]
     assert all(line in page for line in forgotten)

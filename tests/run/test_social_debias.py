@@ -100,7 +100,7 @@ def test_no_set_is_cut_and_no_held_out_subject_trained_on(run, tmp_path, capfd):
     assert run("generate", "recipe=social_oracle") == 0
     small = ["data.world.real_scenes=2016", "data.size=2016", "trainer.max_steps=0"]
     capfd.readouterr()
-    words = ["model.name_or_path=zoo:clip-0", "data.world.image_size=8", "dry_run=true"]
+    words = ["model.name_or_path=zoo:clip-0", "data.world.image_size=8", "dry_run=json"]
     for seed in (107, 900):
         assert train(run, "social_debias/sets_invariant", *small, *words, seed=seed) == 0
         said = json.loads(capfd.readouterr().out.splitlines()[0])
@@ -154,7 +154,7 @@ def test_an_arm_of_ones_own_photos_and_sets_is_planned(script, tmp_path, capsys)
         "experiment=social_debias/sets_invariant", "scale=social_folders", "model=tiny_clip",
         f"data.real={tmp_path / 'photos'}", f"data.counterfactual={tmp_path / 'sets'}",
         "data.counterfactual_holdout=0.25", "data.cf_ratio=0.9", "data.holdout=0",
-        "data.validation=0", "trainer.checkpoint=last", "seed=107", "dry_run=true",
+        "data.validation=0", "trainer.checkpoint=last", "seed=107", "dry_run=json",
         f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}",
     ]  # fmt: skip
     assert script("train")(words) == 0

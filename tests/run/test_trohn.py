@@ -22,7 +22,7 @@ def test_counts(lay, arm, positives, texts, images, script, tmp_path, capsys):
     code = script("train")([
         "data=folder", "data.real=null", f"data.counterfactual={folder}:train", "data.cf_ratio=1",
         f"data.negatives={arm}", "loss=hard_negatives", "data.holdout=0", "data.validation=0",
-        "trainer.checkpoint=last", "dry_run=true", f"paths.runs={tmp_path / 'runs'}",
+        "trainer.checkpoint=last", "dry_run=json", f"paths.runs={tmp_path / 'runs'}",
         f"paths.shards={tmp_path / 'shards'}",
     ])  # fmt: skip
     out, err = capsys.readouterr()

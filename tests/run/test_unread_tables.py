@@ -16,7 +16,7 @@ import pytest
 from cfaug.core.binding import declared_by, locate
 from cfaug.core.files import read_yaml
 from cfaug.models import specs
-from cfaug.report.comparison import Comparison
+from cfaug.report.comparison import ComparisonSettings
 from cfaug.report.paper_tables import PaperTable
 from tests.test_conf import CONF
 
@@ -109,8 +109,10 @@ def test_a_setting_that_no_method_reads_is_found():
 def test_a_comparison_reads_every_setting():
     from cfaug.run import compare
 
-    own = fields_read(Comparison, "choose_baselines") | fields_read(Comparison, "headline")
-    assert own | names_used(compare) >= {one.name for one in fields(Comparison)}
+    own = fields_read(ComparisonSettings, "choose_baselines") | fields_read(
+        ComparisonSettings, "headline"
+    )
+    assert own | names_used(compare) >= {one.name for one in fields(ComparisonSettings)}
 
 
 WHERE = ("name_or_path", "revision", "weights", "pretrained")

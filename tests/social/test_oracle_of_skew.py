@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,6 +141,9 @@ def test_curves_have_a_band_of_chance_and_survive_the_page(document, tmp_path):
     page = write_tables_page(tmp_path).read_text()
     assert page.count("<title>by chance") == 2
     assert "by chance" in page
+    head = page.partition("</header>")[0]
+    assert document.answer in html.unescape(re.sub("<[^>]*>", "", head))
+    assert head.count("<svg") == 1 == page.count(document.curves[0].title)
     for written in (to_markdown(document), to_latex(document), to_csv(document)):
         assert "nan" not in written.lower()
 

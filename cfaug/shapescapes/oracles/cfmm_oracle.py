@@ -110,7 +110,9 @@ class QuestionOracleTable(QuestionTable):
             return self.document()
         categories = self.named_categories(asked)
         bars = [_bars(one, categories) for one in asked]
-        return self.document(_part(asked), bars=bars, pictures=self._pictures(asked))
+        return self.document(
+            _part(asked), bars=bars, pictures=self._pictures(asked), answer=_sum_up(asked)
+        )
 
     def _pictures(self, asked: Sequence[PromptAnswers]) -> list[DocumentImage]:
         """Return the first picture of each category with answers."""
@@ -122,6 +124,18 @@ class QuestionOracleTable(QuestionTable):
             if image.image is not None and image.key in asked[0].checkpoints[0].keys:
                 first.setdefault(image.category, image)
         return [illustrate(image, asked) for image in first.values()]
+
+
+def _sum_up(asked: Sequence[PromptAnswers]) -> str:
+    """Say how often each model is right about counterfactual and about basic questions."""
+    said = []
+    for one in asked:
+        counterfactual, basic = (
+            f"{100 * float(np.mean(_bootstrap(one, CHOICES[name])[0])):.1f} %"
+            for name in ("acc_c", "acc_b")
+        )
+        said.append(f"{one.name}: {counterfactual} of counterfactual and {basic} of basic")
+    return f"Right answers to questions (chance is 50 %): {'; '.join(said)}."
 
 
 def _part(asked: Sequence[PromptAnswers]) -> Part:

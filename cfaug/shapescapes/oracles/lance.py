@@ -143,8 +143,10 @@ class DiscoveryTable(StressTable):
         }
         findings = {printed: own for printed, own in findings.items() if own}
         self.require(findings, "answers of classifiers")
-        parts = (self._summary(findings), self._each(findings)) if findings else ()
-        return self.document(*parts)
+        if not findings:
+            return self.document()
+        parts = (self._summary(findings), self._each(findings))
+        return self.document(*parts, answer=summarise_findings(findings))
 
     def _find(self, answers: StressItems, part: str, planted: str) -> SliceFinding:
         factor = None if planted == "none" else planted
@@ -193,6 +195,20 @@ class DiscoveryTable(StressTable):
 
 Findings = Sequence[tuple[str, SliceFinding]]
 """The planted factor of each classifier, and what was found."""
+
+
+def summarise_findings(findings: Mapping[str, Findings]) -> str:
+    """Say how many planted shortcuts are found, and how many false alarms there are."""
+    right, alarms = [], []
+    for printed, own in findings.items():
+        planted = [one.strongest == name for name, one in own if name != "none"]
+        right.append(f"{printed} {sum(planted)} of {len(planted)}")
+        free = [one.strongest is not None for name, one in own if name == "none"]
+        alarms.append(f"{printed} {sum(free)} of {len(free)}")
+    return (
+        f"Planted shortcuts that are found: {', '.join(right)}. False alarms in classifiers "
+        f"without one: {', '.join(alarms)}."
+    )
 
 
 def _list(planted: str, own: Findings) -> Entry:

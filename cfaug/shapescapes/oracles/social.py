@@ -203,7 +203,23 @@ class PlantedSkewTable(PaperTable):
         if alarms is not None:
             parts.append(alarms)
         curves = [self._curve(worlds, name, kind) for name in sets for kind in worlds.kinds]
-        return self.document(*parts, curves=[curve for curve in curves if curve is not None])
+        shown = [curve for curve in curves if curve is not None]
+        return self.document(*parts, curves=shown, answer=self._answer(worlds, sets))
+
+    def _answer(self, worlds: WorldRuns, sets: Sequence[str]) -> str:
+        """Say in how many worlds each source of sets finds a planted skew."""
+        said = []
+        for name in sets:
+            found = [
+                one
+                for kind in worlds.kinds
+                for strength, own in worlds.planted(kind).items()
+                if strength > 0
+                for _, one in self._found(own, name, kind)
+            ]
+            right = sum(one.placement.p <= LEVEL for one in found)
+            said.append(f"{name} sets find it in {right} of {len(found)} worlds")
+        return f"Where a skew is planted, {' and '.join(said)} (placement, p <= {LEVEL:g})."
 
     def _found(self, own: Sequence[WorldRun], sets: str, kind: str) -> list[tuple[int, Found]]:
         every = ((run.seed, run.find(sets, kind, self.k)) for run in own)

@@ -35,6 +35,7 @@ from cfaug.xmai.tables.ablations import (
     interval_entry,
     measure_effects,
     texts_part,
+    words_true,
 )
 from cfaug.xmai.tables.answers import Checkpoints, PairTable
 from cfaug.xmai.tables.entailment import change_part, value_entry
@@ -92,7 +93,8 @@ class OracleTable(PairTable):
             bars.append(_bars(model, own, named, compared))
         parts += self._entailment(runs)
         more, curves = self._sweeps(runs)
-        return self.document(*parts, *more, bars=bars, curves=curves)
+        answer = _answer(first[0], self.named(first))
+        return self.document(*parts, *more, bars=bars, curves=curves, answer=answer)
 
     def _entailment(self, runs: Runs) -> list[Part]:
         if self.entailment is None:
@@ -123,6 +125,13 @@ class OracleTable(PairTable):
                 if effects and benchmark == self.errors:
                     parts.append(_by_words(model, own, effects[0].all_texts.method))
         return parts, curves
+
+
+def _answer(one: TextPairItems, methods: Mapping[str, str]) -> str:
+    """Say how many of the words that each method inserts are true."""
+    found = {printed: words_true(one, name) for printed, name in methods.items()}
+    said = [f"{name} {100 * mean.mean:.0f} %" for name, mean in found.items() if mean is not None]
+    return f"Inserted words that are true of the photo, mean over texts: {', '.join(said)}."
 
 
 def _checkpoints(
