@@ -8,6 +8,7 @@ version = release = cfaug.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
 html_show_copyright = False
 html_theme = "furo"
+html_static_path = html_css_files = ["site.css"]
 html_title = f"cfaug {release}"
 myst_heading_anchors = 4
 myst_enable_extensions = ["dollarmath"]

@@ -17,6 +17,15 @@ def test_every_page_of_the_makefile_has_golden_commands():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", [name for name in golden.read_commands() if name != TARGET])
+def test_every_page_of_the_makefile_is_made_in_small(tmp_path, target):
+    child = children.start(golden.run, tmp_path, [target])
+    child.join()
+    assert child.exitcode == 0
+    assert any(name.endswith("report.html") for name in golden.read_outputs(tmp_path))
+
+
+@pytest.mark.slow
 def test_the_same_commands_write_the_same_bytes_and_a_changed_byte_is_found(tmp_path):
     for name in ("before", "after"):
         child = children.start(golden.run, tmp_path / name, [TARGET])

@@ -85,7 +85,7 @@ def _say_plan(job: TrainJob) -> None:
     if job.settings.dry_run == "json":
         say_record(about, as_json=True)
         return
-    say_record(about, hidden=["sources", *estimate], as_json=False)
+    say_record(about, hidden=["sources", "config_hash", "order_hash", *estimate], as_json=False)
     seconds, basis = (about[name] for name in estimate)
     say(f"  {'estimate':16} {_hours(seconds) if seconds else 'none'} ({basis})", sys.stdout)
 
