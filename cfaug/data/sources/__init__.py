@@ -49,12 +49,7 @@ READERS: tuple[Reader, ...] = (
     CifarBinary(),
     ENCODED_CAPTIONS,
     ClipBenchmark(),
-    TarReader(
-        "webdataset",
-        "WebDataset tars",
-        "NNNNN.tar with .jpg, .txt, .json (img2dataset, WebDataset)",
-        lines_are_captions=False,
-    ),
+    TarReader(),
     Coco(),
     KARPATHY,
     *PHOTO_LISTS,

@@ -20,8 +20,8 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, visible_files
 from cfaug.core.pixels import IMAGES
-from cfaug.core.types import CounterfactualSet, Edit, Member
-from cfaug.core.words import replaced_run
+from cfaug.core.types import CounterfactualSet, Member
+from cfaug.data.sources.captioned_parquet import noun_edit
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.parquet import (
     MAX_BYTES,
@@ -35,6 +35,7 @@ from cfaug.data.sources.row import (
     caption,
     clean_key,
     files_identity,
+    known,
 )
 
 LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
@@ -62,14 +63,12 @@ class CocoCounterfactuals(Reader):
 
     def describe(self, path: Path) -> Description:
         """Return which fields of the list's lines are read."""
-        home = self._home(path)
-        assert home is not None
-        return Description.of_columns(COLUMNS, (n for _, r in json_lines(home / LIST) for n in r))
+        lines = json_lines(known(self._home(path)) / LIST)
+        return Description.of_columns(COLUMNS, (name for _, line in lines for name in line))
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the list and of the zip or every image."""
-        home = self._home(path)
-        assert home is not None
+        home = known(self._home(path))
         images = home / ZIP
         files = [images] if images.is_file() else visible_files((home / UNPACKED).iterdir())
         return files_identity([home / LIST, *files])
@@ -79,21 +78,39 @@ class CocoCounterfactuals(Reader):
 
         The group is the COCO photo, so that no split separates a pair from its photo.
         """
-        home = self._home(path)
-        assert home is not None
-        errors = ErrorCollector()
-        with _images(home) as images:
-            lines: dict[str, tuple[str, dict[str, str]]] = {}
+        home, errors = known(self._home(path)), ErrorCollector()
+        file = home / ZIP
+        with _Zip(file) if file.is_file() else _Folder(home / UNPACKED) as images:
+            lines: dict[str, tuple[str, list[str], list[str]]] = {}
             for where, record in json_lines(home / LIST):
                 with errors.collect():
-                    place, line = _line(record, where, images)
-                    if line["id"] in lines:
-                        raise UserError(f"{place} was there before: {lines[line['id']][0]}")
-                    lines[line["id"]] = (place, line)
+                    name = text_field(record, "id", where)
+                    place = f"{where} (id {name})"
+                    texts, files = [], []
+                    for i in (0, 1):
+                        texts.append(caption(record.get(f"caption_{i}"), place))
+                        stem = text_field(record, f"image_{i}", place)
+                        image = images.name(stem)
+                        if image is None:
+                            raise UserError(
+                                f"{place}: unpaired, there is no image {stem!r} in {images.where}"
+                            )
+                        files.append(image)
+                    if name in lines:
+                        raise UserError(f"{place} was there before: {lines[name][0]}")
+                    lines[name] = (place, texts, files)
             errors.report()
-            for where, line in lines.values():
+            for name, (where, texts, files) in lines.items():
                 with errors.collect():
-                    yield _pair(line, where, images)
+                    edit = noun_edit(texts, where, "line")
+                    photo = PHOTO.fullmatch(PurePosixPath(files[0]).stem) or PHOTO.fullmatch(name)
+                    yield CounterfactualSet(
+                        key=clean_key(name),
+                        group=photo.group(1) if photo else name,
+                        members=(Member(texts[0], "0", name), Member(texts[1], "1", name, edit)),
+                        images={str(i): images.read(files[i], where) for i in (0, 1)},
+                        provenance={"source": self.kind},
+                    )
         errors.report()
 
     def _home(self, path: Path) -> Path | None:
@@ -101,36 +118,6 @@ class CocoCounterfactuals(Reader):
             if (home / LIST).is_file() and ((home / ZIP).is_file() or (home / UNPACKED).is_dir()):
                 return home
         return None
-
-
-def _line(record: dict[str, Any], where: str, images: _Images) -> tuple[str, dict[str, str]]:
-    line = {"id": text_field(record, "id", where)}
-    where = f"{where} (id {line['id']})"
-    for i in (0, 1):
-        line[f"caption_{i}"] = caption(record.get(f"caption_{i}"), where)
-        stem = text_field(record, f"image_{i}", where)
-        name = images.name(stem)
-        if name is None:
-            raise UserError(f"{where}: unpaired, there is no image {stem!r} in {images.where}")
-        line[f"image_{i}"] = name
-    return where, line
-
-
-def _pair(line: dict[str, str], where: str, images: _Images) -> CounterfactualSet:
-    before, after = replaced_run(line["caption_0"], line["caption_1"])
-    if not before and not after:
-        raise UserError(f"{where}: both captions are the same; remove the line")
-    photo = PHOTO.fullmatch(PurePosixPath(line["image_0"]).stem) or PHOTO.fullmatch(line["id"])
-    edits = (None, Edit("noun", before, after))
-    return CounterfactualSet(
-        key=clean_key(line["id"]),
-        group=photo.group(1) if photo else line["id"],
-        members=tuple(
-            Member(line[f"caption_{i}"], str(i), line["id"], edit) for i, edit in enumerate(edits)
-        ),
-        images={str(i): images.read(line[f"image_{i}"], where) for i in (0, 1)},
-        provenance={"source": CocoCounterfactuals.kind},
-    )
 
 
 class _Images:
@@ -147,13 +134,11 @@ class _Images:
         pass
 
     def name(self, stem: str) -> str | None:
-        """Return the name of the image with this stem (or file name)."""
         if stem not in self._names and stem.lower().endswith(IMAGES):
             stem = PurePosixPath(stem).stem
         return self._names.get(stem)
 
     def read(self, name: str, where: str) -> bytes:
-        """Return an image's bytes, checked."""
         raise NotImplementedError
 
 
@@ -218,8 +203,3 @@ class _Zip(_Images):
         except DAMAGE as error:
             raise UserError(f"{where}: {name} in {self.where} cannot be read ({error})") from error
         return require_image(data, f"{where}: {name} in {self.where}")
-
-
-def _images(home: Path) -> _Images:
-    file = home / ZIP
-    return _Zip(file) if file.is_file() else _Folder(home / UNPACKED)

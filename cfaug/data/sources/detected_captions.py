@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePath
@@ -22,7 +22,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import content_digest
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.sources.coco import photo_key
-from cfaug.data.sources.lists import Record, is_list_of_texts, read_texts
+from cfaug.data.sources.lists import is_list_of_texts, read_texts
 from cfaug.data.sources.modified_captions import (
     FILE,
     HYPOTHESIS,
@@ -36,13 +36,10 @@ from cfaug.data.sources.modified_captions import (
 from cfaug.data.sources.parquet import MAX_BYTES, require_image
 from cfaug.data.sources.photo_lists import PREMISE, PhotoList, PhotoText, rows_of
 from cfaug.data.sources.row import (
-    Description,
     ErrorCollector,
-    Reader,
     Row,
     caption,
     clean_key,
-    files_identity,
 )
 
 OBJECTS, ATTRIBUTES = "objects", "attributes"
@@ -98,7 +95,6 @@ def _photo(record: Mapping[str, Any]) -> str | None:
 
 
 def _is_encoded(photo: str | None) -> bool:
-    """Return whether a cell contains an image itself, not the name of its file."""
     return photo is not None and len(photo) > LONGEST_NAME
 
 
@@ -137,43 +133,34 @@ class DetectedCaptions(PhotoList):
         "a csv with objects, attributes, a text and file (or image_id) beside the photos (XMAI)"
     )
 
-    def __init__(self, image_roots: Sequence[Path] = ()) -> None:
-        super().__init__(image_roots)
-        self._duplicates = 0
+    used = (OBJECTS, ATTRIBUTES, PHOTO, LABEL, *TEXTS, *FILES)
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record has the columns, lists in two of them, and no image in a cell."""
         return _has_objects(record) and not _is_encoded(_photo(record))
-
-    def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that are read, and all columns."""
-        _, first = next(iter(self.records(self.list_of(path))))
-        return (OBJECTS, ATTRIBUTES, PHOTO, LABEL, *TEXTS, *FILES), tuple(first)
-
-    def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return the number of repeated captions."""
-        count = self._duplicates
-        return (f"{count:,} duplicated caption{'s' * (count != 1)}",) if count else ()
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the captions of each photo together, photos as the list first names them."""
         errors = ErrorCollector()
         photos: dict[str, tuple[str, DetectedCaption, list[PhotoText]]] = {}
         seen: set[tuple[str, str]] = set()
-        self._duplicates = 0
+        duplicates = 0
         for where, record in self.records(self.list_of(path)):
             with errors.collect():
                 one = read_detected(record, where)
                 if (one.group, one.raw) in seen:
-                    self._duplicates += 1
+                    duplicates += 1
                     continue
                 seen.add((one.group, one.raw))
                 photos.setdefault(one.group, (where, one, []))[2].append(one.text)
         errors.report()
+        self.left_out = {f"duplicated caption{'s' * (duplicates != 1)}": duplicates}
         for group, (where, first, texts) in photos.items():
             with errors.collect():
-                file = self.photo(path, first.photo, where)
-                yield from rows_of(_key(group), group, file, texts)
+                name = str(PurePath(group).with_suffix(""))
+                # COCO's ids have the form of its file names.
+                key = photo_key(group) if group.isdigit() else clean_key(name)
+                yield from rows_of(key, group, self.photo(path, first.photo, where), texts)
         errors.report()
 
 
@@ -185,12 +172,7 @@ def _has_objects(record: Mapping[str, Any]) -> bool:
     )
 
 
-def _key(group: str) -> str:
-    """Return the key of a photo: COCO's ids in the form of its file names."""
-    return photo_key(group) if group.isdigit() else clean_key(str(PurePath(group).with_suffix("")))
-
-
-class EncodedCaptions(Reader):
+class EncodedCaptions(DetectedCaptions):
     """Captions with detections, the photo as base64 in each line: imported into shards.
 
     Adjacent lines with the same photo are a set.
@@ -204,51 +186,34 @@ class EncodedCaptions(Reader):
         "a csv with objects, attributes, a text and file, a photo as base64 (XMAI's SNLI-VE)"
     )
 
-    def __init__(self) -> None:
-        self._list = _EncodedList()
-
-    def recognises(self, path: Path) -> bool:
-        """Return whether the path is such a list, or a folder with one or several."""
-        return self._list.recognises(path)
-
-    def describe(self, path: Path) -> Description:
-        """Return which columns are read."""
-        return self._list.describe(path)
-
-    def identity(self, path: Path) -> Any:
-        """Return the list's name, size and time."""
-        return files_identity([self._list.list_of(path)])
-
-    def open(self, path: Path) -> Iterator[CounterfactualSet]:
-        """Yield the captions of each photo together."""
-        errors = ErrorCollector()
-        together = groupby(self._list.records(self._list.list_of(path)), lambda r: _photo(r[1]))
-        for number, (_, rows) in enumerate(together):
-            with errors.collect():
-                yield _set(list(rows), number)
-        errors.report()
-
-
-class _EncodedList(DetectedCaptions):
     def is_form(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record has the columns, and an image in a cell."""
         return _has_objects(record) and _is_encoded(_photo(record))
 
+    def files(self, path: Path) -> list[Path]:
+        """Return nothing: there are no photos beside the list."""
+        return []
 
-def _set(rows: Sequence[Record], number: int) -> CounterfactualSet:
-    where = rows[0][0]
-    found = [read_detected(record, place) for place, record in rows]
-    image = decode_base64(found[0].photo, where)
-    key = f"{number:08d}"
-    return CounterfactualSet(
-        key=key,
-        group=content_digest(image).hex(),
-        members=tuple(
-            Member(one.text.text, "image", key, label=one.text.label, extra=one.text.extra)
-            for one in found
-        ),
-        images={"image": image},
-        provenance={"source": EncodedCaptions.kind},
-    )
+    def open(self, path: Path) -> Iterator[Any]:
+        """Yield the captions of each photo together, as a set."""
+        errors = ErrorCollector()
+        together = groupby(self.records(self.list_of(path)), lambda r: _photo(r[1]))
+        for number, (_, rows) in enumerate(together):
+            with errors.collect():
+                found = [(where, read_detected(record, where)) for where, record in rows]
+                image = decode_base64(found[0][1].photo, found[0][0])
+                key = f"{number:08d}"
+                yield CounterfactualSet(
+                    key=key,
+                    group=content_digest(image).hex(),
+                    members=tuple(
+                        Member(one.text.text, "image", key, None, one.text.label, one.text.extra)
+                        for _, one in found
+                    ),
+                    images={"image": image},
+                    provenance={"source": self.kind},
+                )
+        errors.report()
 
 
 def decode_base64(cell: str, where: str) -> bytes:

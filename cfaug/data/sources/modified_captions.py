@@ -10,7 +10,7 @@ a column ``file``. A first column without a name, pandas' index, may come before
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,22 +107,11 @@ class ModifiedPhotos(PhotoList):
         "a csv with original and modified (augmented) texts and image_id or file, beside the photos"
     )
 
-    def __init__(self, image_roots: Sequence[Path] = ()) -> None:
-        super().__init__(image_roots)
-        self._left_out: dict[str, int] = {}
+    used = (*MODIFIED, HYPOTHESIS, ORIGINAL, PHOTO, FILE, LABEL)
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record has the columns, and names a photo."""
         return is_modified(record) and (PHOTO in record or FILE in record)
-
-    def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that are read, and all columns."""
-        _, first = next(iter(self.records(self.list_of(path))))
-        return (*MODIFIED, HYPOTHESIS, ORIGINAL, PHOTO, FILE, LABEL), tuple(first)
-
-    def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return phrases with the numbers of duplicated rows and of rows without a text."""
-        return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the text and the modified text of each row of the list, in its order."""
@@ -140,7 +129,7 @@ class ModifiedPhotos(PhotoList):
                     digests[file] = file_digest(file)
                 yield from rows_of(row.key, row.group, file, _members(row), digests[file])
         errors.report()
-        self._left_out = {"duplicated rows": found.duplicates, "rows without any word left": empty}
+        self.left_out = {"duplicated rows": found.duplicates, "rows without any word left": empty}
 
 
 def is_modified_list(file: Path) -> bool:
@@ -171,13 +160,13 @@ def original_examples(found: ModifiedCaptions) -> tuple[Example, ...]:
 def _members(one: ModifiedCaption) -> tuple[PhotoText, PhotoText]:
     before, after = caption(one.original, one.where), caption(one.modified, one.where)
     known = {} if one.premise is None else {PREMISE: caption(one.premise, one.where)}
-    if before == after:
-        return PhotoText(before, one.label, known), PhotoText(after, one.label, known)
-    gone, come = replaced_run(before, after)
-    edit = {"edit_kind": "modified", "edit_before": gone, "edit_after": come}
+    edit = {}
+    if before != after:
+        gone, come = replaced_run(before, after)
+        edit = {"edit_kind": "modified", "edit_before": gone, "edit_after": come}
     return (
         PhotoText(before, one.label, known),
-        PhotoText(after, one.label, {**known, **edit}, edited=True),
+        PhotoText(after, one.label, {**known, **edit}, edited=before != after),
     )
 
 
@@ -197,8 +186,20 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
     duplicates = 0
     for line, (where, record) in enumerate(list_records(path, LONGEST_LINE)):
         with errors.collect():
-            group, image = _photo(record, where)
-            original, premise = _texts(record, where)
+            file_name = record.get(FILE)
+            is_name = isinstance(file_name, str) and 0 < len(file_name) <= LONGEST_NAME
+            image: str | None = file_name if is_name else None
+            photo = photo_of(record, where)
+            group, image = (image, image) if photo is None else (photo[0], image or photo[1])
+            premise = None
+            if HYPOTHESIS in record:
+                original = _text(record, HYPOTHESIS, where)
+                premise = _text(record, ORIGINAL, where) if record.get(ORIGINAL) else None
+            else:
+                original = _text(record, ORIGINAL, where)
+            if not original.strip():
+                raise UserError(f"{where}: the original text is empty; write one or remove the row")
+            require_unicode(original, where)
             group = group or premise or original
             if (group, original) in seen:
                 duplicates += 1
@@ -206,7 +207,13 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
             seen.add((group, original))
             number = numbers[group] = numbers.get(group, -1) + 1
             key = f"{line:08d}" if image is None else clean_key(f"{group}-{number}")
-            modified = require_unicode(_text(record, _modified_column(record, where), where), where)
+            columns = [name for name in MODIFIED if name in record]
+            if len(columns) != 1:
+                raise UserError(
+                    f"{where}: one column should be called {' or '.join(MODIFIED)}; the columns "
+                    f"are {', '.join(map(repr, record))}"
+                )
+            modified = require_unicode(_text(record, columns[0], where), where)
             label = label_of(record, where)
             rows.append(
                 ModifiedCaption(key, group, original, modified, label, premise, image, where)
@@ -241,29 +248,6 @@ def photo_of(record: Mapping[str, Any], where: str) -> tuple[str, str] | None:
     return str(int(photo)), f"{int(photo):012d}.jpg"
 
 
-def _photo(record: Mapping[str, Any], where: str) -> tuple[str | None, str | None]:
-    """Return the group of a record's photo, and the name of the photo's file."""
-    file = record.get(FILE)
-    named = file if isinstance(file, str) and 0 < len(file) <= LONGEST_NAME else None
-    known = photo_of(record, where)
-    if known is not None:
-        return known[0], named or known[1]
-    return named, named
-
-
-def _texts(record: Mapping[str, Any], where: str) -> tuple[str, str | None]:
-    """Return the text that was modified, and its premise."""
-    if HYPOTHESIS in record:
-        original, premise = _text(record, HYPOTHESIS, where), record.get(ORIGINAL) or None
-        if premise is not None:
-            premise = _text(record, ORIGINAL, where)
-    else:
-        original, premise = _text(record, ORIGINAL, where), None
-    if not original.strip():
-        raise UserError(f"{where}: the original text is empty; write one or remove the row")
-    return require_unicode(original, where), premise
-
-
 def _text(record: Mapping[str, Any], column: str, where: str) -> str:
     if not isinstance(record.get(column), str):
         raise UserError(
@@ -271,13 +255,3 @@ def _text(record: Mapping[str, Any], column: str, where: str) -> str:
             f"are {', '.join(map(repr, record))}"
         )
     return str(record[column])
-
-
-def _modified_column(record: Mapping[str, Any], where: str) -> str:
-    found = [name for name in MODIFIED if name in record]
-    if len(found) != 1:
-        raise UserError(
-            f"{where}: one column should be called {' or '.join(MODIFIED)}; the columns are "
-            f"{', '.join(map(repr, record))}"
-        )
-    return found[0]

@@ -81,23 +81,27 @@ class ParquetSets(Reader):
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield every set as soon as its last row is read."""
         errors = ErrorCollector()
-        for rows in self._group_rows(path) if self._set_columns else self._single(path):
+        for rows in self._rows_of_sets(parquet_files(path)):
             with errors.collect():
                 yield self._build(rows)
         errors.report()
 
-    def _single(self, path: Path) -> Iterator[list[ParquetRecord]]:
-        return ([record] for record in records(parquet_files(path), needed=self._columns))
+    def _rows_of_sets(self, files: list[Path]) -> Iterator[list[ParquetRecord]]:
+        names, path_name = self._set_columns, self._path_name
+        if not names:
+            yield from ([record] for record in records(files, needed=self._columns))
+            return
 
-    def _group_rows(self, path: Path) -> Iterator[list[ParquetRecord]]:
-        names = self._set_columns
-        paths = [] if self._path_name is None else ["image.path"]
-        few = records(parquet_files(path), columns=[*names, *paths])
-        sizes = Counter(self._set_name(record) for _, record in few)
+        def set_name(record: dict[str, Any]) -> tuple[str, ...]:
+            name = tuple(str(record[column]) for column in names)
+            return name if path_name is None else (*name, path_name(record))
+
+        few = records(files, columns=[*names, *([] if path_name is None else ["image.path"])])
+        sizes = Counter(set_name(record) for _, record in few)
         pending: dict[tuple[str, ...], list[ParquetRecord]] = {}
         held = 0
-        for where, record in records(parquet_files(path), needed=self._columns):
-            name = self._set_name(record)
+        for where, record in records(files, needed=self._columns):
+            name = set_name(record)
             pending.setdefault(name, []).append((where, record))
             held += _image_bytes(record)
             if len(pending[name]) == sizes[name]:
@@ -109,11 +113,6 @@ class ParquetSets(Reader):
                     f"{where}: {len(pending)} sets are unfinished, their rows lie too far apart; "
                     f"sort the files by {', '.join(names)} first"
                 )
-
-    def _set_name(self, record: dict[str, Any]) -> tuple[str, ...]:
-        """Return the values that identify a row's set."""
-        name = tuple(str(record[column]) for column in self._set_columns)
-        return name if self._path_name is None else (*name, self._path_name(record))
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -189,22 +188,23 @@ def holds_images(kind: Any) -> bool:
     return bool(types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind))
 
 
+def cell_bytes(image: object) -> Any:
+    """Return the content of a cell with an image: encoded, or a struct of bytes and path."""
+    return image.get("bytes") if isinstance(image, dict) else image
+
+
 def _image_bytes(record: dict[str, Any]) -> int:
-    image = record.get("image")
-    data = image.get("bytes") if isinstance(image, dict) else image
+    data = cell_bytes(record.get("image"))
     return len(data) if isinstance(data, bytes) else 0
 
 
 def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
     """Return the encoded image in a column, after checking it."""
-    image = record.get(name)
-    data = image.get("bytes") if isinstance(image, dict) else image
+    data = cell_bytes(record.get(name))
     if not isinstance(data, bytes):
         raise UserError(f"{where}: {name!r} holds no image bytes; download the files with them")
     return require_image(data, f"{where}: {name}")
 
-
-# Images and texts of released data, checked.
 
 MAX_BYTES = 64 * 2**20
 """Maximum size of an encoded image in bytes: far above any photo, far below a bomb."""

@@ -24,7 +24,6 @@ from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.lists import json_file, json_lines
 from cfaug.data.sources.parquet import require_image
 from cfaug.data.sources.row import (
-    Description,
     ErrorCollector,
     Reader,
     Row,
@@ -47,26 +46,13 @@ BASE = re.compile(r"(\d+)_0\.(?:jpg|jpeg|png|webp)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class _Prompt:
-    """The texts of one folder; ``about`` is the rest of prompt.json."""
+    """The texts of one folder, and the metadata of each seed."""
 
     name: str
     texts: tuple[str, ...]
     group: str
     instruction: str | None
     metadata: dict[str, dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class _Set:
-    """One seed of a prompt, with the file of each member."""
-
-    prompt: _Prompt
-    seed: str
-    files: tuple[Path, ...]
-
-    @property
-    def key(self) -> str:
-        return clean_key(f"{self.prompt.name}-{self.seed}")
 
 
 class InstructPix2Pix(Reader):
@@ -84,10 +70,6 @@ class InstructPix2Pix(Reader):
         """Return every image."""
         return images_below(path)
 
-    def describe(self, path: Path) -> Description:
-        """Return an empty description: the files have no columns."""
-        return Description()
-
     def identity(self, path: Path) -> Any:
         """Return name, size and time of every image and of the lists of images."""
         images = images_below(path)
@@ -98,12 +80,13 @@ class InstructPix2Pix(Reader):
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the members of every set, in the order of the folders and seeds."""
         errors = ErrorCollector()
-        for one in self._sets(path, errors):
+        for prompt, seed, files in self._candidates(path, errors):
             with errors.collect():
-                for i, (text, file) in enumerate(zip(one.prompt.texts, one.files, strict=True)):
+                key = clean_key(f"{prompt.name}-{seed}")
+                for i, (text, file) in enumerate(zip(prompt.texts, files, strict=True)):
                     digest = file_digest(file)
                     yield Row(
-                        set=one.key, member=i, group=one.prompt.group, text=text, label=None,
+                        set=key, member=i, group=prompt.group, text=text, label=None,
                         image_id=str(i), file=str(file), offset=0, length=file.stat().st_size,
                         digest=digest, where=str(file),
                     )  # fmt: skip
@@ -112,28 +95,65 @@ class InstructPix2Pix(Reader):
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the sets with images, scores, seeds, p and cfg."""
         errors = ErrorCollector()
-        for one in self._sets(path, errors):
+        for prompt, seed, files in self._candidates(path, errors):
             with errors.collect():
-                yield _with_images(one)
+                known, texts = prompt.metadata.get(seed, {}), prompt.texts
+                draw = {name: known[old] for old, name in DRAWS.items() if old in known}
+                edits = [None, *(Edit("text", *replaced_run(texts[0], t)) for t in texts[1:])]
+                images = {}
+                for i, file in enumerate(files):
+                    try:
+                        data = require_regular(file).read_bytes()
+                    except OSError as error:
+                        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+                    images[str(i)] = require_image(data, str(file))
+                provenance = {"source": self.kind}
+                if prompt.instruction is not None:
+                    provenance["instruction"] = prompt.instruction
+                yield CounterfactualSet(
+                    key=clean_key(f"{prompt.name}-{seed}"),
+                    group=prompt.group,
+                    members=tuple(
+                        Member(text, str(i), prompt.name, edit, extra={"seed": seed, **draw})
+                        for i, (text, edit) in enumerate(zip(texts, edits, strict=True))
+                    ),
+                    images=images,
+                    scores={
+                        name: float(known[old])
+                        for old, name in CLIP_NAMES.items()
+                        if isinstance(known.get(old), int | float)
+                    },
+                    provenance=provenance,
+                )
         errors.report()
 
-    def _sets(self, path: Path, errors: ErrorCollector) -> Iterator[_Set]:
+    def _candidates(
+        self, path: Path, errors: ErrorCollector
+    ) -> Iterator[tuple[_Prompt, str, list[Path]]]:
+        """Yield every prompt with each seed, and the file of each member."""
         for folder, seeds in _folders(path):
             prompt: _Prompt | None = None
             names = set(os.listdir(folder))
-            seeds = seeds if seeds is not None else _seeds_of(names)
+            if seeds is None:
+                seeds = sorted((m[1] for name in names if (m := BASE.fullmatch(name))), key=int)
             if seeds:
                 with errors.collect():
                     prompt = _prompt(folder, str(folder.relative_to(path)))
             for seed in seeds if prompt is not None else ():
                 with errors.collect():
                     assert prompt is not None
-                    files = (_member(folder, names, seed, i) for i in range(len(prompt.texts)))
-                    yield _Set(prompt, seed, tuple(files))
+                    files = []
+                    for i in range(len(prompt.texts)):
+                        found = (name for e in IMAGES if (name := f"{seed}_{i}{e}") in names)
+                        if (file := next(found, None)) is None:
+                            raise UserError(
+                                f"{folder}: seed {seed} is unpaired, {seed}_{i}.jpg is missing"
+                            )
+                        files.append(folder / file)
+                    yield prompt, seed, files
 
 
 def _prompts(path: Path) -> list[Path]:
-    """Return the folders with a prompt, directly below the source or in a ``shard-NN``."""
     found = (*path.glob(f"*/{PROMPT}"), *path.glob(f"shard-*/*/{PROMPT}"))
     return visible_files(file.parent for file in found)
 
@@ -162,17 +182,6 @@ def _folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
                 raise UserError(f"{where} should be [folder, [seed, ...]], not {str(entry)[:80]}")
 
 
-def _seeds_of(names: set[str]) -> list[str]:
-    return sorted((m.group(1) for name in names if (m := BASE.fullmatch(name))), key=int)
-
-
-def _member(folder: Path, names: set[str], seed: str, member: int) -> Path:
-    found = next((n for e in IMAGES if (n := f"{seed}_{member}{e}") in names), None)
-    if found is None:
-        raise UserError(f"{folder}: seed {seed} is unpaired, {seed}_{member}.jpg is missing")
-    return folder / found
-
-
 def _prompt(folder: Path, name: str) -> _Prompt:
     where = str(folder / PROMPT)
     record = json_file(folder / PROMPT)
@@ -185,43 +194,8 @@ def _prompt(folder: Path, name: str) -> _Prompt:
     found += [record[k] for k in numbered] or [record.get("output")]
     texts = [caption(text, f"{where} (caption or input, output)") for text in found]
     group = next((str(record[g]) for g in GROUPS if record.get(g) is not None), texts[0])
-    edit = record.get("edit")
-    return _Prompt(
-        name, tuple(texts), group, edit if isinstance(edit, str) else None, _metadata(folder)
-    )
-
-
-def _metadata(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the metadata of each seed; the last line counts, because a rerun appends."""
-    file = folder / METADATA
-    if not file.is_file():
-        return {}
-    return {str(record.get("seed")): record for _, record in json_lines(file)}
-
-
-def _with_images(one: _Set) -> CounterfactualSet:
-    known, texts = one.prompt.metadata.get(one.seed, {}), one.prompt.texts
-    draw = {name: known[old] for old, name in DRAWS.items() if old in known}
-    edits = [None, *(Edit("text", *replaced_run(texts[0], text)) for text in texts[1:])]
-    images = {}
-    for i, file in enumerate(one.files):
-        try:
-            images[str(i)] = require_image(require_regular(file).read_bytes(), str(file))
-        except OSError as error:
-            raise UserError(f"{file} cannot be read: {error.strerror}") from error
-    return CounterfactualSet(
-        key=one.key,
-        group=one.prompt.group,
-        members=tuple(
-            Member(text, str(i), one.prompt.name, edit, extra={"seed": one.seed, **draw})
-            for i, (text, edit) in enumerate(zip(texts, edits, strict=True))
-        ),
-        images=images,
-        scores={
-            name: float(known[old])
-            for old, name in CLIP_NAMES.items()
-            if isinstance(known.get(old), int | float)
-        },
-        provenance={"source": InstructPix2Pix.kind}
-        | ({} if one.prompt.instruction is None else {"instruction": one.prompt.instruction}),
-    )
+    edit, metadata = record.get("edit"), folder / METADATA
+    # The last line of a seed counts, because a rerun appends.
+    lines = json_lines(metadata) if metadata.is_file() else ()
+    seeds = {str(line.get("seed")): line for _, line in lines}
+    return _Prompt(name, tuple(texts), group, edit if isinstance(edit, str) else None, seeds)

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import Digest
 from cfaug.core.types import ENTAILMENT, KEY_PATTERN
 from cfaug.data.sources.lists import require_unicode
 
+T = TypeVar("T")
 NEGATIVES = "negatives"
 """Key in a member's ``extra``: a list of captions that are wrong about its image."""
 NAMED_AT_ONCE = 5
@@ -155,6 +156,12 @@ class ErrorCollector:
         """Raise the collected errors, if there are any."""
         if self._messages:
             raise UserError("\n".join(self._messages))
+
+
+def known(found: T | None) -> T:
+    """Return what a reader finds in every folder that it recognises."""
+    assert found is not None
+    return found
 
 
 def files_identity(files: list[Path]) -> list[list[Any]]:

@@ -36,7 +36,6 @@ from cfaug.data.sources.row import ErrorCollector, clean_key
 # under a condition, a row. Of C-VQA-Real the answers are numbers, yes or no, without options; of
 # C-VQA-Synthetic the question ends with four options, and the answer is a letter.
 
-C_VQA_COLUMNS = ("img_path", "query", "answer", "new query", "new answer", "type")
 SELECT = re.compile(r"\s*Select the correct answer:\s*", re.IGNORECASE)
 
 
@@ -86,9 +85,11 @@ def _c_vqa_question(
 
 
 C_VQA = QuestionForm(
-    "C-VQA", C_VQA_COLUMNS, _read_c_vqa,
+    "C-VQA",
+    ("img_path", "query", "answer", "new query", "new answer", "type"),
+    _read_c_vqa,
     ("C-VQA-Real_images", "C-VQA-Synthetic_images", "C-VQA-Real", "C-VQA-Synthetic"),
-)  # fmt: skip
+)
 
 # NaturalBench (Li et al., 2024), Hub BaiqiL/NaturalBench: two images and two questions a row. Two
 # options follow a question of several choices: "... Option: A:...; B:...;".

@@ -7,7 +7,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,18 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
     return [_list_table(one, roots) for one in lists if one.is_file()]
 
 
+def _embedded_row(
+    where: str, fields: Mapping[str, Any], columns: Mapping[str, Any], row: int
+) -> SetRow:
+    def embedded(name: str) -> SourceImage:
+        def load() -> bytes:
+            return image_of({name: columns[name][row]}, name, where)
+
+        return EmbeddedImage(f"{where}: {name}", load)
+
+    return SetRow(where, fields, PhotoFiles(Path("/")), embedded)
+
+
 def _list_table(file: Path, roots: Sequence[Path]) -> SetTable:
     def read(folders: Sequence[str]) -> Iterator[SetRow]:
         photos = PhotoFiles(file.parent.absolute(), tuple(roots), tuple(folders))
@@ -153,20 +165,6 @@ def _stream_table(source: Path, files: Sequence[Path]) -> SetTable:
                 yield _embedded_row(f"{file}, row {row + 1}", fields, columns, row)
 
     return SetTable(source, streams[0].names, read)
-
-
-def _embedded_row(
-    where: str, fields: Mapping[str, Any], columns: Mapping[str, Any], row: int
-) -> SetRow:
-    def embedded(name: str) -> SourceImage:
-        load = partial(_load, columns[name], row, name, where)
-        return EmbeddedImage(f"{where}: {name}", load)
-
-    return SetRow(where, fields, PhotoFiles(Path("/")), embedded)
-
-
-def _load(column: Any, row: int, name: str, where: str) -> bytes:
-    return image_of({name: column[row]}, name, where)
 
 
 YES_NO = ("yes", "no")
@@ -213,7 +211,7 @@ def yes_or_no(row: SetRow, name: str) -> int:
 
 
 def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
-    """Return the options that follow their letters in a text, in the letters' order.
+    """Return the options that follow their letters in a text, empty if it is not such a list.
 
     >>> split_options("(a) Open (b) Not open", "ab", "({})")
     ['Open', 'Not open']
@@ -221,9 +219,6 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
     Args:
         letters: the letters of all possible options; the text has the first ones, at least two.
         mark: the format of a letter, with ``{}`` for the letter.
-
-    Returns:
-        The options; empty if the text is not such a list.
     """
     places = []
     at = 0
@@ -240,7 +235,6 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
 
 
 USED = ("id", "image", "group", "category", "basic", "counterfactuals")
-USED_OF_QUESTION = ("q", "options", "answer")
 
 
 def _read(row: SetRow) -> Iterable[AskedImage]:
@@ -264,11 +258,7 @@ def _read(row: SetRow) -> Iterable[AskedImage]:
 
 
 def read_question(name: str, kind: str, record: object, where: str) -> AskedQuestion:
-    """Read a question of the form.
-
-    Args:
-        record: the question in JSON, ``{q, options, answer, ...}``.
-    """
+    """Read a question of the form, ``{q, options, answer, ...}``."""
     if not isinstance(record, Mapping):
         raise UserError(f"{where}: a question should be {{q, options, answer}}, not {record!r:.80}")
     given = record.get("options")
@@ -278,7 +268,7 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
         " ".join(text_field({f"option {i}": one}, f"option {i}", where).split())
         for i, one in enumerate(given)
     ]
-    extra = {one: value for one, value in record.items() if one not in USED_OF_QUESTION}
+    extra = {n: value for n, value in record.items() if n not in ("q", "options", "answer")}
     if "answer" not in record:
         raise UserError(f"{where}: 'answer' is missing: the number of the right option, from 0")
     answer: Any = record["answer"]
@@ -322,7 +312,7 @@ class ParquetColumn:
 
         with self._lock:
             try:
-                while not self._holds(row):
+                while self._batch is None or not 0 <= row - self._first < len(self._batch):
                     self._advance(row)
                 return self._batch.column(0)[row - self._first].as_py()
             except (pa.ArrowException, StopIteration, *DAMAGE) as error:
@@ -339,9 +329,6 @@ class ParquetColumn:
     def _ends(self) -> list[int]:
         about = self._table.metadata
         return list(accumulate(about.row_group(i).num_rows for i in range(about.num_row_groups)))
-
-    def _holds(self, row: int) -> bool:
-        return self._batch is not None and 0 <= row - self._first < len(self._batch)
 
     def _advance(self, row: int) -> None:
         """Read the next rows of the row's group, from its start if the row lies before them."""
@@ -486,11 +473,6 @@ class PhotoFiles:
     folders: tuple[str, ...] = ()
 
     def find(self, name: str, where: str) -> FileImage:
-        """Return an image, which must exist, without reading it.
-
-        Args:
-            name: the name of the image in the list.
-            where: the place of the name, for messages.
-        """
+        """Return an image, which must exist, without reading it."""
         folders = (*IMAGE_FOLDERS, *self.folders)
         return FileImage(find_photo(self.home, name, where, self.roots, folders))
