@@ -190,9 +190,9 @@ class DetectionFile:
                 image = self._images.setdefault(name, _Image())
                 path = PurePath(text_field(one, "file_name", where))
                 self._add_aliases(name, str(path), path.name, path.stem)
-                sides = (one.get("width"), one.get("height"))
-                if all(isinstance(side, int) and side > 0 for side in sides):
-                    image.size = sides
+                width, height = one.get("width"), one.get("height")
+                if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0:
+                    image.size = width, height
         errors.report()
         self._whole = True
         if file == self.file:
