@@ -246,8 +246,7 @@ def read_about(folder: Path) -> IndexDescription:
             raise DamagedError(f"{ABOUT} was changed since it was written")
         checks: dict[str, int] = about["checks"]
         negatives = [NEGATIVE_FILE] if NEGATIVE_FILE in checks else []
-        numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS, SEEN)]
-        for name in (*numbers, *(f"{name}.arrow" for name in WORDS), *negatives):
+        for name in (*column_files(), *negatives):
             if checksum(folder / name) != checks[name]:
                 raise DamagedError(f"{name} was changed since it was written")
         columns = {name: map_column(folder / f"{name}.npy") for name in NUMBERS}
@@ -261,6 +260,12 @@ def read_about(folder: Path) -> IndexDescription:
         return IndexDescription(str(about["kind"]), str(about["hash"]), reading)
     except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
         raise DamagedError(f"it cannot be read: {error!r}") from error
+
+
+def column_files() -> list[str]:
+    """Return the names of all files of columns."""
+    numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS, SEEN)]
+    return numbers + [f"{name}.arrow" for name in WORDS]
 
 
 def check_file(folder: Path, name: str) -> None:

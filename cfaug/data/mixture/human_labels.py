@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -83,32 +83,25 @@ def read_labels(file: str | Path) -> Labels:
     given: dict[tuple[str, str], str] = {}
     for where, record in list_records(path):
         with errors.collect():
-            name, own = _answer(record, where)
+            keys = (record[name] for name in KEYS if record.get(name) not in (None, ""))
+            key, member = next(keys, None), str(record.get("member", "")).strip().lower()
+            if key is None or not member.isdecimal():
+                raise UserError(
+                    f"{where}: an answer needs key (the set's) and member (whose image was shown, "
+                    f"a number from 0); the columns are {', '.join(map(str, record))}"
+                )
+            label = str(record.get("label", "")).strip().lower()
+            choice = CHOICES.get(label)
+            if choice is None:
+                raise UserError(f"{where}: label={label!r}: choose from {', '.join(CHOICES)}")
+            own = "original" if int(member) == 0 else "counterfactual"
+            name = f"{clean_key(str(key).strip())}_{int(member)}"
             if record.get("annotator") not in (None, ""):
                 one = (name, str(record["annotator"]))
                 if one in given:
                     raise UserError(f"{where}: {one[1]!r} answered {name} before, in {given[one]}")
                 given[one] = where
-            answers.setdefault(name, []).append(own)
+            answers.setdefault(name, []).append(choice in (own, "correct"))
     errors.report()
-    return Labels(
-        path,
-        {name: tuple(found) for name, found in answers.items()},
-        hashlib.sha256(path.read_bytes()).hexdigest(),
-    )
-
-
-def _answer(record: Mapping[str, Any], where: str) -> tuple[str, bool]:
-    """Return the shown image, and whether its own caption was chosen."""
-    key = next((record[name] for name in KEYS if record.get(name) not in (None, "")), None)
-    member, label = (str(record.get(name, "")).strip().lower() for name in ("member", "label"))
-    if key is None or not member.isdecimal():
-        raise UserError(
-            f"{where}: an answer needs key (the set's) and member (whose image was shown, a "
-            f"number from 0); the columns are {', '.join(map(str, record))}"
-        )
-    choice = CHOICES.get(label)
-    if choice is None:
-        raise UserError(f"{where}: label={label!r}: choose from {', '.join(CHOICES)}")
-    own = "original" if int(member) == 0 else "counterfactual"
-    return f"{clean_key(str(key).strip())}_{int(member)}", choice in (own, "correct")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Labels(path, {name: tuple(found) for name, found in answers.items()}, digest)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from cfaug.data.mixture.records import (
     Eligible,
     Join,
     Mixture,
-    PlanRows,
     Split,
     decimal,
     half_up,
@@ -31,6 +30,9 @@ from cfaug.data.mixture.records import (
     random_keys,
     sort_rows,
 )
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Pool:
         split: whether keys belong to groups or to single rows.
     """
 
-    sources: tuple[PlanRows | None, PlanRows | None]
+    sources: tuple[Index | None, Index | None]
     keys: tuple[np.ndarray, np.ndarray]
     rows: tuple[np.ndarray, np.ndarray]
     seed: int
@@ -66,18 +68,11 @@ class Pool:
 
 
 class MixturePlan(Protocol):
-    """A data set that a paper describes: the number of rows of each source, and their choice.
-
-    Attributes:
-        name: the name of the plan with all its settings, a part of a run's identity.
-        sources: whether the plan draws rows of the real and of the counterfactual source.
-        needs_labels: whether its counterfactual images are those that people matched to their
-            caption.
-    """
+    """A data set that a paper describes: the number of rows of each source, and their choice."""
 
     @property
     def name(self) -> str:
-        """The name of the plan with all its settings."""
+        """The name of the plan with all its settings, a part of a run's identity."""
         ...
 
     @property
@@ -105,8 +100,8 @@ class MixturePlan(Protocol):
 
 
 def make_pool(
-    real: PlanRows | None,
-    counterfactual: PlanRows | None,
+    real: Index | None,
+    counterfactual: Index | None,
     *,
     seed: int,
     split: Split = "group",
@@ -115,8 +110,6 @@ def make_pool(
     """Return rows in a random order that depends only on the seed and on their groups.
 
     Args:
-        real: the index of the real source; ``None`` if it is not needed.
-        counterfactual: the index of the counterfactual source; ``None`` if it is not needed.
         seed: the data seed, ``data.seed``.
         split: the unit of the order: ``group`` keeps together groups, which both sources may share,
             and rows that show the same image; ``random`` shuffles single rows.
@@ -128,20 +121,18 @@ def make_pool(
     # The stream is independent of the source: groups in both have the same place, and arms with the
     # same data seed share their real rows.
     if split == "group":
-        every = [random_keys(groups, seed, "mixture", "groups") for groups in join_groups(sources)]
+        keys = [random_keys(groups, seed, "mixture", "groups") for groups in join_groups(sources)]
     else:
-        every = [_row_keys(one, source, seed) for source, one in enumerate(sources)]
-    for source in range(len(sources)):
-        keys.append(every[source])
-        ordered, mask = sort_rows(keys[-1]), eligible[source]
+        counts = [0 if index is None else len(index.groups) for index in sources]
+        keys = [
+            random_keys(np.arange(count), seed, "mixture", "rows", source)
+            for source, count in enumerate(counts)
+        ]
+    rows: list[np.ndarray] = []
+    for own, mask in zip(keys, eligible, strict=True):
+        ordered = sort_rows(own)
         rows.append(ordered if mask is None else ordered[mask[ordered]])
-    both = (keys[REAL], keys[COUNTERFACTUAL]), (rows[REAL], rows[COUNTERFACTUAL])
-    return Pool(sources, *both, seed=seed, split=split)
-
-
-def _row_keys(rows: PlanRows | None, source: int, seed: int) -> np.ndarray:
-    count = 0 if rows is None else len(rows.groups)
-    return random_keys(np.arange(count), seed, "mixture", "rows", source)
+    return Pool(sources, (keys[0], keys[1]), (rows[0], rows[1]), seed=seed, split=split)
 
 
 def share_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
@@ -151,7 +142,6 @@ def share_out(total: int, counterfactual: int, ratio: Fraction, validation: floa
         total: number of examples before the split.
         counterfactual: number of counterfactual examples among them.
         ratio: the exact share that ``counterfactual`` was rounded from.
-        validation: the share held out for validation, in [0, 1).
     """
     train = int((1 - decimal(validation)) * total)
     if train == 0:
@@ -211,7 +201,7 @@ def pair_rows(source: int, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def first_members(source: PlanRows) -> np.ndarray:
+def first_members(source: Index) -> np.ndarray:
     """Return which rows are the first of their set, bool (rows,)."""
     sets = np.asarray(source.sets)
     return np.r_[True, sets[1:] != sets[:-1]]
@@ -224,19 +214,7 @@ def first_members(source: PlanRows) -> np.ndarray:
 # list them; they are found by the photo's id and the words of the caption.
 
 
-class Captioned(PlanRows, Protocol):
-    """The parts of an index that are needed here."""
-
-    def text(self, row: int) -> str:
-        """Return a row's caption."""
-        ...
-
-    def key(self, row: int) -> str:
-        """Return ``<set>_<member>``."""
-        ...
-
-
-def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
+def find_edited_rows(real: Index, counterfactual: Index) -> Join:
     """Find the real row of every counterfactual set: same group, same words as the first member.
 
     If several real rows match, one is taken per set, in file order; several sets made from one real
