@@ -391,7 +391,6 @@ def trained_images(data: QuestionData, questions: Questions) -> list[AskedImage]
 
     Args:
         data: the data settings of the run, with its seed.
-        questions: a function that opens a question set by its name.
     """
     mixture = draw_questions(data, *open_rows(data, questions))
     found: dict[str, AskedImage] = {}

@@ -51,9 +51,6 @@ def open_source(
     Args:
         name: a folder, the address of remote shards, or ``shapescapes:PART``.
         data_seed: the seed of a world without a seed of its own.
-        shards: the folder of all shards (``paths.shards``).
-        cache: the folder of cached indexes.
-        image_roots: folders in which a list may name images, beside its own.
         fetch: whether remote shards may be copied: only for names on the command line, never for
             names from a run's folder, which could hold any address or program.
     """
@@ -88,7 +85,6 @@ def open_questions(
 
     Args:
         data_seed: the seed of a world without a seed of its own.
-        image_roots: folders in which a list may name images, beside its own.
     """
     from cfaug.data.sources.question_sets import read_questions
 
@@ -133,12 +129,7 @@ class Opened(Sources):
 
 
 def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path) -> Opened:
-    """Open the sources that the settings need, and no others.
-
-    Args:
-        open_one: a function that opens a source by its name, like ``open_source``.
-        shards: the folder of all shards (``paths.shards``).
-    """
+    """Open the sources that the settings need, and no others."""
     from cfaug.data.mixture.human_labels import read_labels
 
     real, counterfactual = needed_sources(data)
@@ -255,7 +246,6 @@ def label_file(name: str, world: WorldSettings | None, data_seed: int | None, sh
     Args:
         name: a file, or ``shapescapes:PART``, whose answers are written on first use.
         data_seed: the seed of a world without a seed of its own.
-        shards: the folder of all shards (``paths.shards``).
     """
     from cfaug.shapescapes.labels import ensure_labels
 

@@ -86,8 +86,6 @@ def export_hub(
     ``about``, which has everything.
 
     Args:
-        folder: the folder to write to, which must be empty or missing.
-        about: the statements that only the publisher can make.
         layout: ``pairs``, ``members`` or ``grid``; ``None`` is pairs if the first set is one, else
             members.
 
@@ -151,9 +149,9 @@ def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[st
                 str(member.extra[GRID]), first, second, one.key, member.text, *values,
                 " ".join(values),
             )  # fmt: skip
-            about = {"member": i, **({"group": one.group, **rest} if i == 0 else {})}
+            place = {"member": i, **({"group": one.group, **rest} if i == 0 else {})}
             row = dict(zip(GRID_COLUMNS, texts, strict=True))
-            yield row | {"image": _image(one, i), "about": _json(about)}
+            yield row | {"image": _image(one, i), "about": _json(place)}
 
 
 def _common(counterfactual: CounterfactualSet, edited: Member) -> dict[str, Any]:
@@ -289,9 +287,6 @@ def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
     """Write images, each with a basic question and counterfactual ones; return their number.
 
     The same images give the same bytes; an image that several entries share is written once.
-
-    Args:
-        folder: an empty or missing folder.
     """
 
     def with_images() -> Iterator[tuple[AskedImage, bytes]]:
@@ -312,7 +307,6 @@ def export_questions(
 
     Args:
         sets: the sets; the members of each are questions about one image.
-        folder: an empty or missing folder.
         verdicts: people's judgements, ``{<set>_<member>: good or not}``. A good question is marked
             verified and any other judged one is left out, as is an image without a remaining
             counterfactual question; questions without a judgement stay as they are, and unknown

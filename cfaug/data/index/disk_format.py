@@ -173,12 +173,7 @@ class DamagedError(UserError):
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """The content of ``index.json``.
-
-    Attributes:
-        kind: the kind of the reader, such as ``shards``.
-        reading: the form, columns and counts that were recognised in the source.
-    """
+    """The content of ``index.json``."""
 
     kind: str
     hash: str
@@ -198,8 +193,6 @@ def write_index(
 
     Args:
         rows: the rows, in order; members of a set follow each other.
-        kind: the kind of the reader, such as ``shards``.
-        source: the name of the rows' source.
         form: a description of the source's form; ``None`` is ``kind``.
         describe: a function that returns the reader's description of the source, called after all
             rows are written.

@@ -55,7 +55,6 @@ class GrowingExtra:
 
         Args:
             values: {column: value}, JSON.
-            where: the place of the row, for messages.
         """
         self._rows.append(row)
         self._waiting.append(values)
@@ -137,10 +136,6 @@ def _arrow_type(kinds: set[str]) -> tuple[Any, bool, dict[bytes, bytes] | None]:
 
 class ExtraColumns:
     """The extra columns of an index, read-only and memory-mapped.
-
-    Args:
-        folder: the folder of the index.
-        rows: the number of rows of the index.
 
     Raises:
         ValueError: if the file lacks such columns, is compressed, or has another number of rows.

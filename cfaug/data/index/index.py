@@ -68,7 +68,6 @@ class Index:
 
     Attributes:
         source: the indexed source, as the user named it.
-        kind: the kind of the reader, such as ``shards``.
         hash: the hash of the content, which does not depend on the path.
         reading: the reader's report on the source; not sent to workers.
     """

@@ -49,8 +49,6 @@ def open_index(
     Args:
         source: a folder in any form that ``cfaug.data.sources`` knows; or the folder of an index,
             which can be planned without its images, for example on a login node.
-        cache: the folder in which indexes are kept.
-        image_roots: absolute folders, besides the list's own, in which a list may name images.
         reader: the reader of a folder whose form cannot be recognised from its files; ``None``
             tries all readers.
     """

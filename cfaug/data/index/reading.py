@@ -29,8 +29,6 @@ class ScanReport:
     """The reading of a source: its form, columns and counts.
 
     Attributes:
-        kind: the kind of the reader, such as ``shards``.
-        form: a description of the source's form.
         rows: number of image-text pairs.
         images: number of different images; captions of one photo share it.
         counterfactual_sets: number of sets whose members show different images, or edit the caption

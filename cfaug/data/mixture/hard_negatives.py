@@ -117,7 +117,6 @@ def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixt
 
     Args:
         mixture: a mixture whose counterfactual rows belong to pairs, drawn by group.
-        index: the index of the counterfactual source.
     """
     train, held = mixture.train.copy(), mixture.validation.copy()
     drawn = train[:, 0] == COUNTERFACTUAL

@@ -284,7 +284,6 @@ def withhold(source: Index, share: float) -> Withheld:
     up; some sets of the last group may be neither trained on nor tested.
 
     Args:
-        source: the index of the counterfactual source.
         share: the share of sets to hold out, in (0, 1).
     """
     groups, sets = np.asarray(source.groups), np.asarray(source.sets)
@@ -350,9 +349,6 @@ def find_question_leaks(
     trained: Sequence[AskedImage], asked: Sequence[AskedImage]
 ) -> tuple[Leaks, set[str]]:
     """Find the images of a set that a run was trained on: equal bytes, or the same COCO photo.
-
-    Args:
-        trained: the images that the run learnt from.
 
     Returns:
         The leaks, and the keys of the leaked images of the set.

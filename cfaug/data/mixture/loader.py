@@ -48,9 +48,7 @@ class Examples(Dataset[Batch]):
     """A data set that turns a share into a batch of decoded, cropped images, not normalised.
 
     Args:
-        indexes: the indexes of the real and the counterfactual source; ``None`` for one not in use.
         rows: the total number of examples, which decides whether pixels are kept.
-        kept: a cache of pixels shared with other runs, used in place of this run's own.
         captions: captions of the counterfactual source's images; ``None`` leaves them unchanged.
         neutral: whether batches have the neutral prompts of counterfactual sets.
         classes: the possible labels of rows; ``None`` for batches without labels.
@@ -304,7 +302,6 @@ def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> Da
     """Return a loader of the shares, in their order, without any use of global random state.
 
     Args:
-        examples: the data set, which turns a share into a batch.
         shares: the shares in order, iterated in this process.
         workers: number of processes that read; 0 reads in this one.
     """

@@ -95,7 +95,6 @@ def plan_mixture(
         counterfactual: the index of the counterfactual source; not needed at ratio 0.
         cf_ratio: the share of train from ``counterfactual``, in [0, 1].
         size: the total before the split; ``None`` is the largest without repeating examples.
-        seed: the data seed, ``data.seed``.
         validation: the share held out for validation, in [0, 1).
         split: the unit of the split: ``group``, or ``random`` for single rows.
         eligible: the rows of each source that may be drawn, see ``make_pool``.

@@ -22,7 +22,6 @@ def epoch_order(
     """Return every position of ``mixture.train`` once, int64 (n,), in the order of training.
 
     Args:
-        data_seed: the data seed, ``data.seed``.
         epoch: the number of the epoch, from 0.
         batch_size: global batch size; only ``stratify`` and ``pairs_in_batch`` depend on it.
         stratify: whether every batch has its share of counterfactuals, rounded up or down;

@@ -48,7 +48,6 @@ class Pool:
     """The rows that a plan may draw, in the random order in which it draws them.
 
     Attributes:
-        sources: the indexes of the real and the counterfactual source.
         keys: key of every row of each source, uint64; rows with equal keys go to the same side of
             the split.
         rows: rows of each source that may be drawn, int64, in the order of their keys.
@@ -89,7 +88,6 @@ class MixturePlan(Protocol):
         """Return the numbers of rows that the plan takes from each source.
 
         Args:
-            pool: the rows that may be drawn.
             validation: the share held out for validation, in [0, 1).
         """
         ...
@@ -110,14 +108,12 @@ def make_pool(
     """Return rows in a random order that depends only on the seed and on their groups.
 
     Args:
-        seed: the data seed, ``data.seed``.
         split: the unit of the order: ``group`` keeps together groups, which both sources may share,
             and rows that show the same image; ``random`` shuffles single rows.
         eligible: masks of the rows of each source that may be drawn, bool (rows,); ``None`` for
             all.
     """
     sources = (real, counterfactual)
-    keys, rows = [], []
     # The stream is independent of the source: groups in both have the same place, and arms with the
     # same data seed share their real rows.
     if split == "group":
@@ -139,7 +135,6 @@ def share_out(total: int, counterfactual: int, ratio: Fraction, validation: floa
     """Split a total into train (rounded down) and validation, each at the same ratio.
 
     Args:
-        total: number of examples before the split.
         counterfactual: number of counterfactual examples among them.
         ratio: the exact share that ``counterfactual`` was rounded from.
     """

@@ -45,7 +45,6 @@ class QuestionRows:
     among their options, with one option, or with equal options.
 
     Args:
-        source: the set, as the user named it.
         digest_of: a function that returns a digest of an image's content, equal for equal images.
     """
 

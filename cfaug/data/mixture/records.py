@@ -69,7 +69,6 @@ class Mixture:
             elsewhere; ``held_out`` and ``held_out_images``, pairs and images of the test set, if
             there is one; ``unchanged``, counterfactual sets of one caption, which are not used, if
             there are any.
-        sources: the indexes of the rows.
         join: the choice of real captions that were edited; ``None`` if all were eligible.
         size: the total before the split, if drawn by ratio; otherwise ``None``.
         held_out: the test set that was kept out beforehand; ``None`` without one.

@@ -121,7 +121,6 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
 
     Args:
         path: the folder, ``FOLDER:SPLIT``, or a list that can be named as a source.
-        image_roots: absolute folders, besides the list's own, in which a list may name images.
     """
     try:
         if path.is_dir():

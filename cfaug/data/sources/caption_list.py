@@ -33,7 +33,6 @@ class ListedSet:
 
     Attributes:
         name: the name of the set, from which its key is made.
-        where: the place at which the list names the set, for messages.
         members: (image, caption) of each member; images are paths relative to the source's folder.
         negatives: {number of a member: captions that are wrong about its image}.
         extra: {number of a member: values of its line in other columns}.
@@ -75,9 +74,6 @@ class CaptionList(Reader):
     without one each image is a group. ``cfaug.data.sources.columns`` has the names of columns,
     ``cfaug.data.sources.columns`` the file formats. The source is the folder of the list, or the
     list itself if the folder has several.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which it may name images.
     """
 
     has_parts = True

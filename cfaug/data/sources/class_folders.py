@@ -219,11 +219,7 @@ BY_LINE = (".csv", ".tsv", ".jsonl")
 
 
 class LabelList(CaptionList):
-    """A csv, tsv or jsonl with a column for the image and one for its class, and no caption.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which it may name images.
-    """
+    """A csv, tsv or jsonl with a column for the image and one for its class, and no caption."""
 
     kind = "label_list"
     form = "a list of images and classes"

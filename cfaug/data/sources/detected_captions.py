@@ -62,7 +62,6 @@ class DetectedCaption:
         photo: the name of the photo's file, or the photo as base64.
         group: the photo's name in every source: COCO's id, or the name of its file; empty if the
             cell contains the photo itself.
-        raw: the text in the list.
         text: the text as one line, with its label, premise and objects.
     """
 
@@ -122,9 +121,6 @@ class DetectedCaptions(PhotoList):
     """Captions with detections, photos by the names of their files; a set is a photo.
 
     A repeated caption of a photo is left out, as in the published tables.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which photos may be.
     """
 
     kind = "detected_captions"

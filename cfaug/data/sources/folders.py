@@ -141,8 +141,6 @@ def locate(
     """Return the file of an image that a list names, in its folder or in ``images/`` and the like.
 
     Args:
-        path: the absolute path of the list's folder.
-        image: the name of the image in the list.
         roots: further absolute folders in which a list may name images; no others are searched, so
             that a list from others cannot probe this disk.
         folders: folders below the list's in which the image may be.

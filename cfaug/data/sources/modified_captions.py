@@ -52,7 +52,6 @@ class ModifiedCaption:
             one.
         premise: the premise of a hypothesis; ``None`` without one.
         image: the name of the photo's file; ``None`` if unknown.
-        where: the place of the row, for messages.
     """
 
     key: str
@@ -96,9 +95,6 @@ class ModifiedPhotos(PhotoList):
     Both members show the photo; if the second text differs, its extra values are those of an edit
     in our shards, ``edit_kind`` (``modified``), ``edit_before`` and ``edit_after``. Rows whose text
     was deleted completely are left out, because they have no text to show.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which photos may be.
     """
 
     kind = "modified_captions"

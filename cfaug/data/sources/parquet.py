@@ -33,9 +33,6 @@ class ParquetSets(Reader):
     """A reader of parquet files with certain columns, in the folder itself or its ``data/``.
 
     Args:
-        kind: the kind of the source, in its index.
-        form: the name of the form in reports.
-        description: the description of the form, for the error that lists the forms.
         also: further columns that are read if they exist.
         set_columns: the columns that identify a set of several rows; empty if a row is a set.
         path_name: a function that returns a part of a set's name from the path of a row's image, or

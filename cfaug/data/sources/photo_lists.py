@@ -67,11 +67,7 @@ class PhotoText:
 
 
 class PhotoList(Reader):
-    """A reader of one form of such lists; a subclass recognises the form and yields the rows.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which photos may lie.
-    """
+    """A reader of one form of such lists; a subclass recognises the form and yields the rows."""
 
     has_parts = True
     used: tuple[str, ...]
@@ -169,8 +165,6 @@ def find_photo(
     """Return the file of a photo that a list names, in its folder or in a permitted one.
 
     Args:
-        home: the absolute path of the list's folder.
-        name: the name of the photo in the list.
         roots: absolute folders, besides the list's own, in which photos may lie.
         folders: folders below each of these in which the photo may be.
     """
@@ -227,9 +221,6 @@ class SnliVe(PhotoList):
     The text is the hypothesis; the premise, a caption of the photo, is an extra value, as is the
     pair's id. The group is the name of the photo's file, as in other sources of Flickr30k. Pairs
     without a gold label, and repeated lines, are left out.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which photos may lie.
     """
 
     kind = "snli_ve"

@@ -62,7 +62,6 @@ class Description:
 
     Attributes:
         used: the columns that are read, by their names there; empty for a form without columns.
-        unused: the columns that are not read.
         left_out: other content that is not read, a phrase each.
     """
 

@@ -72,7 +72,6 @@ class Annotation:
         sector: sector of the occupation; "" if the file lacks it.
         specialisation: specialisation within the sector; "" if the file lacks it.
         url: original address of the photo; "" if unknown.
-        where: the file and line of the row, for messages.
     """
 
     idx: str

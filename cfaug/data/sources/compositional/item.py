@@ -49,7 +49,6 @@ class Item:
 
     Attributes:
         name: the name of the item, unique in its source.
-        where: the place of the item's record, for messages.
         photos: the photos: one for a choice, two for a pair.
         labels: ``true`` or ``false`` for each caption; empty for a pair.
         group: the name of the item's group; if empty, the first photo names it.
@@ -101,7 +100,6 @@ class ItemRecord:
 
     Attributes:
         name: the name of the entry, unique in its file.
-        where: the place of the entry, for messages.
         category: the category in the file's name; empty without one.
     """
 
@@ -169,8 +167,6 @@ class ItemForm:
 
     Attributes:
         kind: the name of the form, in an index and in the extra column ``set``.
-        form: the name of the form in reports.
-        description: the content of a folder of this form, for the error that lists the forms.
         get: the place to get the files, and the content that the folder needs.
         columns: required columns of a table with images, alternatives separated by ``|``; empty for
             a form that is not a table.
@@ -243,7 +239,6 @@ def named_files(path: Path, names: Mapping[str, str], folders: tuple[str, ...]) 
     """Return the existing ones of some files, in the first folder that has any of them.
 
     Args:
-        path: the folder of the source.
         names: {key of the result: name of the file}.
         folders: folders below ``path`` in which the files may be.
     """

@@ -68,7 +68,6 @@ class ItemList(Reader):
     """The reader of one form of items.
 
     Args:
-        image_roots: absolute folders, besides the usual ones, in which photos may be.
         without_missing: whether to leave out items whose photo is missing or unreadable.
     """
 
@@ -206,7 +205,6 @@ class FoundPhoto:
     """A photo that was found.
 
     Attributes:
-        file: the absolute path of the file.
         length: the size of the file in bytes.
         digest: the digest of the visible part.
         is_padded: whether the box reaches beyond the photo.
@@ -222,9 +220,7 @@ class PhotoFinder:
     """Finds the photos of a source, and checks each once.
 
     Args:
-        path: the absolute path of the source's folder.
         form: the form of the source, which defines the folders of photos.
-        roots: further absolute folders in which photos may be.
     """
 
     def __init__(self, path: Path, form: ItemForm, roots: Sequence[Path] = ()) -> None:
@@ -310,11 +306,7 @@ ARROW_FOLDERS = ("", "test", "data", "data/test")
 
 
 class ItemTable(Reader):
-    """The reader of one form of items whose images are inside a table.
-
-    Args:
-        image_roots: absolute folders in which photos named by a table may be.
-    """
+    """The reader of one form of items whose images are inside a table."""
 
     imported = True
     has_parts = True

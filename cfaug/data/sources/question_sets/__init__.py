@@ -34,7 +34,6 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
         path: a question set: our JSONL; C-VQA's csv; NaturalBench's parquet; VisMin's Arrow streams
             or parquet; HallusionBench's json or parquet; MMVP's ``Questions.csv``; or a folder with
             one of them, ``FOLDER:SPLIT`` if parquet has several splits.
-        image_roots: absolute folders, besides the list's own, in which it may name images.
 
     Returns:
         Every image in the set's order, with unique keys.

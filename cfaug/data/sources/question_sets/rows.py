@@ -46,7 +46,6 @@ class SetRow:
     """A row of a question set.
 
     Attributes:
-        where: the place of the row, for messages.
         fields: {column: value}, without columns that hold images.
         embedded: a function that returns the image in a column; ``None`` if images are named files.
     """
@@ -75,8 +74,6 @@ class SetTable:
     """A file or folder of rows.
 
     Attributes:
-        source: the file or folder, as the user named it.
-        columns: the columns of the first row.
         read: a function that yields every row, given further folders in which its images may be.
     """
 
@@ -404,11 +401,7 @@ class _ArrowColumn:
 
 @dataclass(frozen=True)
 class FileImage:
-    """An image in its own file: a ``cfaug.core.types.SourceImage``.
-
-    Attributes:
-        file: the absolute path of the file.
-    """
+    """An image in its own file: a ``cfaug.core.types.SourceImage``."""
 
     file: Path
 
@@ -440,7 +433,6 @@ class EmbeddedImage:
 
     Attributes:
         name: the place of the image, for messages; equal only for equal images.
-        load: a function that returns the encoded image.
         drawn: whether the name determines the image, as for one that is rendered by rules.
     """
 
@@ -463,8 +455,6 @@ class PhotoFiles:
     """Finds the files of images that a list names.
 
     Attributes:
-        home: the absolute path of the list's folder.
-        roots: further absolute folders in which images may be.
         folders: folders below ``home`` or a root that are searched as well.
     """
 
