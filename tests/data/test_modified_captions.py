@@ -7,7 +7,7 @@ import csv
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.data.sources.modified_captions import read_modified_captions
+from cfaug.data.sources.xmai import read_modified_captions
 
 SERIES = "{}    {}\nName: id, dtype: int64"
 

@@ -11,7 +11,7 @@ from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, 
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.mixture.human_labels import Labels
+    from cfaug.data.mixture.eligibility import Labels
     from cfaug.data.mixture.pool import MixturePlan
 
 

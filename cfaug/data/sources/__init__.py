@@ -12,17 +12,15 @@ from cfaug.data.sources.caption_list import CaptionList, PairedFolders
 from cfaug.data.sources.captioned_parquet import HUB_SETS, SOCIAL_COUNTERFACTUALS, CaptionedParquet
 from cfaug.data.sources.class_folders import Food101, ImageFolder, LabelList
 from cfaug.data.sources.coco import Coco, Karpathy
-from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
 from cfaug.data.sources.columns import check_one_list, unnamed_lists, unread_lists
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
-from cfaug.data.sources.detected_captions import DetectedCaptions, EncodedCaptions
 from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
-from cfaug.data.sources.modified_captions import ModifiedPhotos
 from cfaug.data.sources.photo_lists import EntailmentParquet, PhotoList, SnliVe
-from cfaug.data.sources.pix2pix import InstructPix2Pix
+from cfaug.data.sources.released_pairs import CocoCounterfactuals, InstructPix2Pix
 from cfaug.data.sources.row import Reader, Row, split_home
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
+from cfaug.data.sources.xmai import DetectedCaptions, EncodedCaptions, ModifiedPhotos
 
 __all__ = ["PAIRED", "READERS", "Reader", "Row", "find_reader", "is_photo_list", "split_folder"]
 
