@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cfaug.data.mixture.human_labels import CHOICES, read_labels
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
+from cfaug.data.mixture.eligibility import CHOICES, read_labels
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import pair
 

@@ -3,8 +3,8 @@
 A file of human labels has the caption that people chose for each counterfactual image. It is jsonl,
 csv or tsv, with an answer on each line: ``key`` (of the set; also ``id`` or ``pair``), ``member``
 (whose image was shown, from 0), ``label``, and optionally ``annotator``. The paper's question has
-four answers (COCO-CFs, section 4.1): the original caption, the counterfactual one, both, or neither.
-An image is validated if more than half of its answers chose its own caption.
+four answers (COCO-CFs, section 4.1): the original caption, the counterfactual one, both, or
+neither. An image is validated if more than half of its answers chose its own caption.
 """
 
 from __future__ import annotations

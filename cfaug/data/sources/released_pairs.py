@@ -211,8 +211,9 @@ class _Zip(_Images):
 #
 # ``0000123/`` holds ``prompt.json`` (caption or input, output or output_1, output_2, ...), images
 # ``{seed}_0.jpg``, ``{seed}_1.jpg``, ... and ``metadata.jsonl`` with seed, p2p_threshold, cfg_scale
-# and the four CLIP similarities. ``seeds.json`` in the parent folder lists ``[folder, [seed, ...]]``
-# (without it, all folders are read). A pickle of images beside them is never opened.
+# and the four CLIP similarities. ``seeds.json`` in the parent folder lists
+# ``[folder, [seed, ...]]``; without it, all folders are read. A pickle of images beside them is
+# never opened.
 
 PROMPT, METADATA, SEEDS = "prompt.json", "metadata.jsonl", "seeds.json"
 CLIP_NAMES = {
