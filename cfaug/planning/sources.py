@@ -130,7 +130,7 @@ class Opened(Sources):
 
 def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path) -> Opened:
     """Open the sources that the settings need, and no others."""
-    from cfaug.data.mixture.eligibility import read_labels
+    from cfaug.data.mixture.pool import read_labels
 
     real, counterfactual = needed_sources(data)
     labels = None

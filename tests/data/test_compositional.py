@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,7 +69,7 @@ def labels(index: Index, rows: list[int]) -> tuple[str | None, ...]:
     return tuple(index.label(row) for row in rows)
 
 
-def test_sugarcrepe(tmp_path: Path) -> None:
+def test_sugarcrepe(tmp_path):
     index = open_index(sugarcrepe(tmp_path / "sugarcrepe"), tmp_path / "cache")
     assert index.kind == "sugarcrepe"
     found = items(index)
@@ -88,15 +87,14 @@ def test_sugarcrepe(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "photos",
-    ["", "val2017", "images", "coco/images/val2017", "../val2017", "../coco/val2017"],
+    "photos", ["", "val2017", "images", "coco/images/val2017", "../val2017", "../coco/val2017"]
 )
-def test_photos_are_found_inside_and_beside(tmp_path: Path, photos: str) -> None:
+def test_photos_are_found_inside_and_beside(tmp_path, photos):
     folder = sugarcrepe(tmp_path / "data" / "sugarcrepe", photos)
     assert len(open_index(folder, tmp_path / "cache")) == 20
 
 
-def test_photos_elsewhere_are_named(tmp_path: Path) -> None:
+def test_photos_elsewhere_are_named(tmp_path):
     folder = sugarcrepe(tmp_path / "sugarcrepe", "../far/away")
     with pytest.raises(
         UserError, match=r"10 of 10 items .* missing .*000000000102\.jpg.*benchmark\.images=FOLDER"
@@ -105,13 +103,13 @@ def test_photos_elsewhere_are_named(tmp_path: Path) -> None:
     assert len(open_index(folder, tmp_path / "cache", [tmp_path / "far" / "away"])) == 20
 
 
-def test_lists_lie_in_data_as_in_the_repository(tmp_path: Path) -> None:
+def test_lists_lie_in_data_as_in_the_repository(tmp_path):
     sugarcrepe(tmp_path / "sugar-crepe" / "data", "coco/images/val2017")
     index = open_index(tmp_path / "sugar-crepe", tmp_path / "cache")
     assert (index.kind, len(index)) == ("sugarcrepe", 20)
 
 
-def test_sugarcrepe_with_two_true_captions(tmp_path: Path) -> None:
+def test_sugarcrepe_with_two_true_captions(tmp_path):
     index = open_index(sugarcrepe_pp(tmp_path / "pp"), tmp_path / "cache")
     assert index.kind == "sugarcrepe_pp"
     rows = items(index)[1]
@@ -121,7 +119,7 @@ def test_sugarcrepe_with_two_true_captions(tmp_path: Path) -> None:
     assert len(items(index)) == 10
 
 
-def test_winoground_as_images_and_a_list(tmp_path: Path) -> None:
+def test_winoground_as_images_and_a_list(tmp_path):
     index = open_index(winoground(tmp_path / "winoground"), tmp_path / "cache")
     assert index.kind == "winoground"
     found = items(index)
@@ -137,13 +135,13 @@ def test_winoground_as_images_and_a_list(tmp_path: Path) -> None:
     assert len({int(group) for group in index.groups}) == 3
 
 
-def test_transparency_is_left_out_as_by_convert_rgb(tmp_path: Path) -> None:
+def test_transparency_is_left_out_as_by_convert_rgb(tmp_path):
     index = open_index(winoground(tmp_path / "winoground"), tmp_path / "cache")
     wanted = np.asarray(Image.open(io.BytesIO(rgba(7))).convert("RGB"))
     assert (np.asarray(decode_image(index.read_image(0), "image")) == wanted).all()
 
 
-def test_winoground_as_parquet(tmp_path: Path) -> None:
+def test_winoground_as_parquet(tmp_path):
     index = open_index(winoground_parquet(tmp_path / "winoground"), tmp_path / "cache")
     assert index.kind == "winoground"
     found = items(index)
@@ -154,7 +152,7 @@ def test_winoground_as_parquet(tmp_path: Path) -> None:
     assert [index.group_name(rows[0]) for rows in found] == ["0", "1", "2"]
 
 
-def test_winoground_is_what_it_was_when_it_was_read_as_any_pairs(tmp_path: Path) -> None:
+def test_winoground_is_what_it_was_when_it_was_read_as_any_pairs(tmp_path):
     folder = winoground_parquet(tmp_path / "winoground")
     as_pairs = next(one for one in HUB_SETS if one.kind == "pairs")
     write_shards(as_pairs.open(folder), tmp_path / "before")
@@ -162,7 +160,7 @@ def test_winoground_is_what_it_was_when_it_was_read_as_any_pairs(tmp_path: Path)
     assert open_index(folder, tmp_path / "cache").hash == before.hash
 
 
-def test_bivlc(tmp_path: Path) -> None:
+def test_bivlc(tmp_path):
     index = open_index(bivlc(tmp_path / "bivlc"), tmp_path / "cache")
     assert index.kind == "bivlc"
     found = items(index)
@@ -178,7 +176,7 @@ def test_bivlc(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["arrow", "parquet"])
-def test_vismin(tmp_path: Path, form: str) -> None:
+def test_vismin(tmp_path, form):
     folder = tmp_path / "vismin"
     index = open_index(
         vismin(folder) if form == "arrow" else table(folder, vismin_rows()), tmp_path / "cache"
@@ -192,7 +190,7 @@ def test_vismin(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("images", ["MLLM_VLM Images", "MMVP_VLM_Images"])
-def test_mmvp_vlm(tmp_path: Path, images: str) -> None:
+def test_mmvp_vlm(tmp_path, images):
     index = open_index(mmvp(tmp_path / "mmvp", images), tmp_path / "cache")
     assert index.kind == "mmvp_vlm"
     found = items(index)
@@ -202,7 +200,7 @@ def test_mmvp_vlm(tmp_path: Path, images: str) -> None:
     assert [index.extra_row(rows[0])["category"] for rows in found] == list(MMVP_TYPES)
 
 
-def test_naturalbench_retrieval(tmp_path: Path) -> None:
+def test_naturalbench_retrieval(tmp_path):
     index = open_index(naturalbench(tmp_path / "naturalbench"), tmp_path / "cache")
     assert index.kind == "naturalbench_retrieval"
     found = items(index)
@@ -221,7 +219,7 @@ def reader_of(kind: str) -> ItemList:
         ("aro_attribution", ["brown_white", "brown_white", "old_young"]),
     ],
 )
-def test_aro_cuts_out_its_boxes(tmp_path: Path, kind: str, categories: list[str]) -> None:
+def test_aro_cuts_out_its_boxes(tmp_path, kind, categories):
     folder, cache = aro(tmp_path / "aro"), tmp_path / "cache"
     with pytest.raises(UserError, match=r"several tests: .*form=aro_relation or aro_attribution"):
         open_index(folder, cache)
@@ -242,7 +240,7 @@ def test_aro_cuts_out_its_boxes(tmp_path: Path, kind: str, categories: list[str]
     assert (open_index(folder, cache, reader=reader_of(kind)).digests == index.digests).all()
 
 
-def test_a_box_is_held_against_its_photo(tmp_path: Path) -> None:
+def test_a_box_is_held_against_its_photo(tmp_path):
     folder = aro(tmp_path / "aro")
     index = open_index(folder, tmp_path / "cache", reader=reader_of("aro_relation"))
     (folder / "images" / "0.jpg").write_bytes(photo(5))
@@ -250,7 +248,7 @@ def test_a_box_is_held_against_its_photo(tmp_path: Path) -> None:
         index.read_image(0)
 
 
-def test_the_boxes_of_an_index_are_checked(tmp_path: Path) -> None:
+def test_the_boxes_of_an_index_are_checked(tmp_path):
     folder = aro(tmp_path / "aro")
     index = open_index(folder, tmp_path / "cache", reader=reader_of("aro_relation"))
     file = index.folder / "boxes.npy"
@@ -260,12 +258,12 @@ def test_the_boxes_of_an_index_are_checked(tmp_path: Path) -> None:
         index.read_image(0)
 
 
-def test_an_index_without_boxes_has_no_such_file(tmp_path: Path) -> None:
+def test_an_index_without_boxes_has_no_such_file(tmp_path):
     index = open_index(sugarcrepe(tmp_path / "sugarcrepe"), tmp_path / "cache")
     assert not (index.folder / "boxes.npy").exists()
 
 
-def test_hard_positives(tmp_path: Path) -> None:
+def test_hard_positives(tmp_path):
     index = open_index(hard_positives(tmp_path / "hp"), tmp_path / "cache")
     assert index.kind == "hard_positives"
     found = items(index)
@@ -279,7 +277,7 @@ def test_hard_positives(tmp_path: Path) -> None:
     assert index.read_image(found[4][0]) == photo(1)
 
 
-def test_paraphrases_with_a_false_caption_of_their_own(tmp_path: Path) -> None:
+def test_paraphrases_with_a_false_caption_of_their_own(tmp_path):
     folder = hard_positives(tmp_path / "hp")
     edit_json(
         folder / "swapped_data" / "vl_checklist_relations.json",
@@ -292,14 +290,14 @@ def test_paraphrases_with_a_false_caption_of_their_own(tmp_path: Path) -> None:
     assert labels(index, rows) == ("true", "true", "false", "false")
 
 
-def test_hard_positives_of_different_length(tmp_path: Path) -> None:
+def test_hard_positives_of_different_length(tmp_path):
     folder = hard_positives(tmp_path / "hp")
     edit_json(folder / "swapped_data" / "vl_checklist_attributes.json", lambda found: found.pop())
     with pytest.raises(UserError, match="differ in length"):
         open_index(folder, tmp_path / "cache")
 
 
-def test_parquet_of_sugarcrepe(tmp_path: Path) -> None:
+def test_parquet_of_sugarcrepe(tmp_path):
     index = open_index(sugarcrepe_parquet(tmp_path / "fmt"), tmp_path / "cache")
     assert index.kind == "sugarcrepe"
     found = items(index)
@@ -309,9 +307,8 @@ def test_parquet_of_sugarcrepe(tmp_path: Path) -> None:
     assert "category" not in index.extra_names
 
 
-def test_parquet_of_aro_is_said_not_to_be_cropped(tmp_path: Path) -> None:
+def test_parquet_of_aro_is_said_not_to_be_cropped(tmp_path):
     index = open_index(aro_parquet(tmp_path / "order"), tmp_path / "cache")
-    assert index.reading is not None
     assert "not cropped" in index.reading.line("test", "order")
     rows = items(index)[0]
     true, false = CAPTIONS[0]
@@ -319,7 +316,7 @@ def test_parquet_of_aro_is_said_not_to_be_cropped(tmp_path: Path) -> None:
     assert labels(index, rows) == ("true", *["false"] * 4)
 
 
-def test_a_training_table_with_negatives_is_read_as_before(tmp_path: Path) -> None:
+def test_a_training_table_with_negatives_is_read_as_before(tmp_path):
     """Captions with negatives of one's own are no test: their column is called image."""
     rows = [
         {"image": cell(i), "caption": true, "negative_caption": false}
@@ -330,7 +327,7 @@ def test_a_training_table_with_negatives_is_read_as_before(tmp_path: Path) -> No
     assert (index.text(1), index.negatives(1)) == (CAPTIONS[1][0], [CAPTIONS[1][1]])
 
 
-def test_trohn_text(tmp_path: Path) -> None:
+def test_trohn_text(tmp_path):
     folder = trohn_text(tmp_path / "data" / "trohn_text")
     with pytest.raises(UserError, match=r"several splits.*:train.*:validation"):
         open_index(folder, tmp_path / "cache")
@@ -342,18 +339,17 @@ def test_trohn_text(tmp_path: Path) -> None:
     assert index.read_image(2) == photo(0)
 
 
-def test_trohn_text_of_several_files(tmp_path: Path) -> None:
+def test_trohn_text_of_several_files(tmp_path):
     folder = trohn_text(tmp_path / "trohn_text")
     (folder / "data" / "validation-00000-of-00001.parquet").rename(
         folder / "data" / "train-00001-of-00002.parquet"
     )
     index = open_index(folder, tmp_path / "cache")
     assert [index.text(row) for row in range(len(index))] == [true for true, _ in CAPTIONS]
-    assert index.reading is not None
     assert index.reading.left_out == ()
 
 
-def test_hard_positives_as_one_list(tmp_path: Path) -> None:
+def test_hard_positives_as_one_list(tmp_path):
     found = [
         {"image": f"{i}.jpg", "caption": true, "hard_positive": f"So: {true}", "negative": false,
          "category": "own"}
@@ -370,7 +366,7 @@ def test_hard_positives_as_one_list(tmp_path: Path) -> None:
     assert index.extra_row(rows[0])["category"] == "own"
 
 
-def test_trohn_img(tmp_path: Path) -> None:
+def test_trohn_img(tmp_path):
     index = open_index(trohn_img(tmp_path / "trohn_img"), tmp_path / "cache")
     assert index.kind == "trohn_img"
     found = items(index)
@@ -380,7 +376,7 @@ def test_trohn_img(tmp_path: Path) -> None:
     assert index.group_name(found[3][0]) == "101"
 
 
-def test_trohn_img_without_its_photos(tmp_path: Path) -> None:
+def test_trohn_img_without_its_photos(tmp_path):
     folder = trohn_img(tmp_path / "trohn_img")
     (folder / "train2017").rename(tmp_path / "elsewhere")
     with pytest.raises(UserError, match=r"4 of 4 items .*missing"):
@@ -389,7 +385,7 @@ def test_trohn_img_without_its_photos(tmp_path: Path) -> None:
     assert len(found) == 8
 
 
-def test_a_photo_of_several_items_is_read_once(tmp_path: Path, monkeypatch) -> None:
+def test_a_photo_of_several_items_is_read_once(tmp_path, monkeypatch):
     from cfaug.data.sources.compositional import listed as photos
 
     seen = []
@@ -399,7 +395,7 @@ def test_a_photo_of_several_items_is_read_once(tmp_path: Path, monkeypatch) -> N
     assert sorted(seen) == [coco_name(i) for i in range(4)]
 
 
-def test_the_index_knows_when_a_photo_changes(tmp_path: Path) -> None:
+def test_the_index_knows_when_a_photo_changes(tmp_path):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
     before = open_index(folder, tmp_path / "cache").hash
     coco_photos(folder / "val2017", 1)

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.data.index import Index, open_index
-from cfaug.data.mixture.eligibility import CHOICES, read_labels
+from cfaug.data.index import open_index
+from cfaug.data.mixture.pool import CHOICES, read_labels
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import pair
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("labelled")
     write_shards([pair(i) for i in range(4)], folder / "cf")
     return open_index(folder / "cf", folder / "cache")
@@ -31,9 +31,7 @@ def answer(number: int, member: int, label: str, **more: object) -> dict[str, ob
     return {"key": f"pair-{number:05d}", "member": member, "label": label, **more}
 
 
-def test_an_image_is_validated_by_the_choice_of_its_own_caption(
-    tmp_path: Path, index: Index
-) -> None:
+def test_an_image_is_validated_by_the_choice_of_its_own_caption(tmp_path, index):
     lines = [
         answer(0, 0, "original"), answer(0, 1, "counterfactual"),
         answer(1, 0, "counterfactual"), answer(1, 1, "original"),
@@ -46,7 +44,7 @@ def test_an_image_is_validated_by_the_choice_of_its_own_caption(
     ]  # fmt: skip
 
 
-def test_csv_and_the_names_of_a_release(tmp_path: Path, index: Index) -> None:
+def test_csv_and_the_names_of_a_release(tmp_path, index):
     (tmp_path / "labels.csv").write_text(
         "id,member,label,annotator\npair-00001,1,Second,x\nPair.1,0,first,x\n"
     )
@@ -81,27 +79,25 @@ def test_the_majority_decides(tmp_path_factory, index, labels, member):
         ({"key": ["pair"], "member": [1], "label": {}}, "member"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_named(
-    tmp_path: Path, line: dict[str, object], named: str
-) -> None:
+def test_a_line_that_cannot_be_used_is_named(tmp_path, line, named):
     file = jsonl(tmp_path / "labels.jsonl", [answer(0, 0, "original", annotator="ann"), line])
     with pytest.raises(UserError, match=rf"(?s)line 2.*{named}"):
         read_labels(file)
 
 
-def test_an_annotator_called_0_is_one(tmp_path: Path) -> None:
+def test_an_annotator_called_0_is_one(tmp_path):
     lines = [answer(0, 0, label, annotator=0) for label in ("original", "both")]
     with pytest.raises(UserError, match=r"(?s)line 2.*'0' answered"):
         read_labels(jsonl(tmp_path / "labels.jsonl", lines))
 
 
-def test_what_a_spreadsheet_adds_does_not_count(tmp_path: Path, index: Index) -> None:
+def test_what_a_spreadsheet_adds_does_not_count(tmp_path, index):
     file = tmp_path / "labels.csv"
     file.write_bytes(b"\xef\xbb\xbfkey,member,label\r\n pair-00001 , 1,Counterfactual \r\n")
     assert np.flatnonzero(read_labels(file).find_validated(index)).tolist() == [3]
 
 
-def test_files_that_are_none(tmp_path: Path, index: Index) -> None:
+def test_files_that_are_none(tmp_path, index):
     with pytest.raises(UserError, match="No such file"):
         read_labels(tmp_path / "labels.jsonl")
     with pytest.raises(UserError, match=r"\.jsonl, \.csv"):
@@ -114,7 +110,7 @@ def test_files_that_are_none(tmp_path: Path, index: Index) -> None:
         read_labels(nothing).find_validated(index)
 
 
-def test_the_hash_is_the_files(tmp_path: Path) -> None:
+def test_the_hash_is_the_files(tmp_path):
     one, other = (
         read_labels(jsonl(tmp_path / f"{label}.jsonl", [answer(0, 0, label)])).hash
         for label in ("both", "neither")

@@ -11,8 +11,7 @@ from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, 
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.mixture.eligibility import Labels
-    from cfaug.data.mixture.pool import MixturePlan
+    from cfaug.data.mixture.pool import Labels, MixturePlan
 
 
 Captions = Literal["own", "neutral", "shuffled"]
@@ -51,7 +50,7 @@ class DataSettings:
         split: the unit of the split: ``group``, whose rows are either all trained on or all
             validated on; or ``random``, single rows as in the paper, so that a caption and its
             counterfactual may be separated.
-        human_labels: a file in the format of ``cfaug.data.mixture.eligibility``, or
+        human_labels: a file in the format of ``cfaug.data.mixture.pool``, or
             ``shapescapes:PART`` for the oracle's labels: only counterfactual images matched to
             their own caption are drawn.
         real_captions: ``all`` captions, or the ``edited`` ones, which ``counterfactual`` edited.

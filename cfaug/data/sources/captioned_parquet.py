@@ -206,7 +206,7 @@ def noun_edit(texts: Sequence[str], where: str, line: str) -> Edit:
     """Return the edit of a noun between two captions, which must differ.
 
     Args:
-        line: what to remove if they are the same, ``row`` or ``line``.
+        line: the word for what to remove if they are the same, ``row`` or ``line``.
     """
     before, after = replaced_run(*texts)
     if not before and not after:
