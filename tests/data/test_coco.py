@@ -17,7 +17,7 @@ from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import group_code
 from cfaug.data.mixture.leakage import coco_ids, find_leaks
 from cfaug.data.shards.shards import write_shards
-from tests.data.making import PHOTOS, pair, photo_folder
+from tests.data.making import PHOTOS, pair, photo_folder, texts
 
 NAMES = ["chelsea.png", "coffee.png", "rocket.jpg"]
 IDS = {"chelsea.png": 397133, "coffee.png": 37777, "rocket.jpg": 391895}
@@ -85,10 +85,6 @@ def lay_out_karpathy(root: Path, *, coco: bool, images: str = "", lists: str = "
     (root / lists).mkdir(exist_ok=True)
     (root / lists / f"dataset_{about['dataset']}.json").write_text(json.dumps(about))
     return root
-
-
-def texts(index: Index) -> list[str]:
-    return [index.text(row) for row in range(len(index))]
 
 
 def check(index: Index, names: list[str], kind: str) -> None:

@@ -58,14 +58,6 @@ def test_a_row_is_a_member_with_its_image(shards, tmp_path):
     assert len(set(ids)) == 12 - 4
 
 
-def test_it_is_scanned_once_and_found_again(shards, tmp_path):
-    cache = tmp_path / "cache"
-    first = open_index(shards, cache)
-    made = sorted((file, file.stat().st_mtime_ns) for file in cache.rglob("*"))
-    assert open_index(str(shards), cache) == first
-    assert sorted((file, file.stat().st_mtime_ns) for file in cache.rglob("*")) == made
-
-
 def test_the_hash_is_of_the_content_not_of_path_and_time(shards, tmp_path):
     moved = tmp_path / "elsewhere"
     shutil.copytree(shards, moved)

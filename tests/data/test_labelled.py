@@ -13,11 +13,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.data.sources import find_reader
-from tests.data.making import noise_image
-
-
-def labels(index):
-    return [index.label(row) for row in range(len(index))]
+from tests.data.making import labels, noise_image
 
 
 def cifar(folder, count=5, *, fine=False, classes=("cat", "dog")):
@@ -97,12 +93,6 @@ def test_a_configurations_folder_is_looked_into(tmp_path):
     assert labels(open_index(tmp_path / "set", tmp_path / "index")) == ["bee", "ant", "bee"]
     hub(tmp_path / "set/other/test-00000-of-00001.parquet")
     with pytest.raises(UserError, match=r"several sets.*set/other, .*set/plain_text"):
-        open_index(tmp_path / "set", tmp_path / "index")
-
-
-def test_a_training_split_is_no_test(tmp_path):
-    hub(tmp_path / "set/data/train-00000-of-00001.parquet")
-    with pytest.raises(UserError, match="training split only"):
         open_index(tmp_path / "set", tmp_path / "index")
 
 

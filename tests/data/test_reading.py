@@ -175,13 +175,6 @@ def test_a_shard_that_the_card_counts_and_nobody_committed_is_missed(tmp_path):
     assert open_index(tmp_path / "x", tmp_path / "cache").hash == whole
 
 
-def test_shards_without_any_commit_are_not_taken_for_tars_of_others(tmp_path):
-    write_shards([pair(0)], tmp_path / "x")
-    (tmp_path / "x" / "00000.json").unlink()
-    with pytest.raises(UserError, match=r"card.json counts 1 of its shards"):
-        open_index(tmp_path / "x", tmp_path / "cache")
-
-
 def test_a_generation_that_is_not_finished_says_so(tmp_path):
     write_shards([pair(i) for i in range(4)], tmp_path / "x", sets_per_shard=2)
     card = json.loads((tmp_path / "x" / "card.json").read_text())

@@ -9,6 +9,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from tests.data.layouts import TEXTS, images, jsonl, parquet, sides, table
+from tests.data.making import texts
 
 WRITERS = {
     "csv": lambda file, rows: table(file, ["image", "caption"], rows),
@@ -28,10 +29,6 @@ def write_list(file, suffix=""):
     """Write a list whose captions name it, in the format of its extension."""
     rows = [(f"{name}.png", f"{text}{suffix}") for name, text in TEXTS.items()]
     WRITERS[file.suffix[1:]](file, rows)
-
-
-def texts(index):
-    return [index.text(row) for row in range(len(index))]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from cfaug.data.sources.row import ErrorCollector, clean_key, split_home
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
 """Folders in which ``save_to_disk`` puts the files of a set, and of its split ``test``."""
-Embedded = Callable[[str], SourceImage]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class SetRow:
     where: str
     fields: Mapping[str, Any]
     photos: PhotoFiles
-    embedded: Embedded | None = None
+    embedded: Callable[[str], SourceImage] | None = None
 
     def text(self, name: str) -> str:
         """Return a text or whole number as one line."""
@@ -119,12 +118,13 @@ def _embedded_row(
     where: str, fields: Mapping[str, Any], columns: Mapping[str, Any], row: int
 ) -> SetRow:
     def embedded(name: str) -> SourceImage:
-        def load() -> bytes:
-            return image_of({name: columns[name][row]}, name, where)
-
-        return EmbeddedImage(f"{where}: {name}", load)
+        return EmbeddedImage(f"{where}: {name}", partial(_load, columns[name], row, name, where))
 
     return SetRow(where, fields, PhotoFiles(Path("/")), embedded)
+
+
+def _load(column: Any, row: int, name: str, where: str) -> bytes:
+    return image_of({name: column[row]}, name, where)
 
 
 def _list_table(file: Path, roots: Sequence[Path]) -> SetTable:
@@ -291,32 +291,15 @@ OWN = QuestionForm("jsonl of basic and counterfactual questions", USED[:2] + USE
 # Columns of encoded images in parquet and in Arrow streams, read a few rows at a time.
 
 
-@dataclass
 class ParquetColumn:
     """One column of a parquet file; reading rows in order reads the file once."""
 
-    file: Path
-    name: str
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _batches: Iterator[Any] | None = field(default=None, init=False, repr=False)
-    _batch: Any = field(default=None, init=False, repr=False)
-    _first: int = field(default=0, init=False, repr=False)
-    _group: int = field(default=-1, init=False, repr=False)
-
-    def __getitem__(self, row: int) -> Any:
-        """Return a value as a Python object."""
-        import pyarrow as pa
-
-        with self._lock:
-            try:
-                while self._batch is None or not 0 <= row - self._first < len(self._batch):
-                    self._advance(row)
-                return self._batch.column(0)[row - self._first].as_py()
-            except (pa.ArrowException, StopIteration, *DAMAGE) as error:
-                raise UserError(
-                    f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch "
-                    "the file again"
-                ) from error
+    def __init__(self, file: Path, name: str) -> None:
+        self.file, self.name = file, name
+        self._lock = threading.Lock()
+        self._batches: Iterator[Any] = iter(())  # of a row group
+        self._batch: Any = ()
+        self._first, self._group = 0, -1
 
     @cached_property
     def _table(self) -> Any:
@@ -327,17 +310,28 @@ class ParquetColumn:
         about = self._table.metadata
         return list(accumulate(about.row_group(i).num_rows for i in range(about.num_row_groups)))
 
-    def _advance(self, row: int) -> None:
-        """Read the next rows of the row's group, from its start if the row lies before them."""
-        group = bisect_right(self._ends, row)
-        if self._batches is None or group != self._group or row < self._first:
-            self._group, self._first = group, self._ends[group - 1] if group else 0
-            self._batch = None
-            self._batches = self._table.iter_batches(
-                batch_size=ROWS_AT_ONCE, row_groups=[group], columns=[self.name]
-            )
-        self._first += 0 if self._batch is None else len(self._batch)
-        self._batch = next(self._batches)
+    def __getitem__(self, row: int) -> Any:
+        """Return a value as a Python object."""
+        import pyarrow as pa
+
+        with self._lock:
+            try:
+                group = bisect_right(self._ends, row)
+                if group != self._group or row < self._first:
+                    self._batches = self._table.iter_batches(
+                        batch_size=ROWS_AT_ONCE, row_groups=[group], columns=[self.name]
+                    )
+                    self._group, self._batch = group, ()
+                    self._first = self._ends[group - 1] if group else 0
+                while row >= self._first + len(self._batch):
+                    self._first += len(self._batch)
+                    self._batch = next(self._batches)
+                return self._batch.column(0)[row - self._first].as_py()
+            except (pa.ArrowException, StopIteration, *DAMAGE) as error:
+                raise UserError(
+                    f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch "
+                    "the file again"
+                ) from error
 
 
 class ArrowStream:
@@ -352,46 +346,40 @@ class ArrowStream:
 
         self._file = file
         try:
-            self._batches = list(pa.ipc.open_stream(pa.memory_map(str(require_regular(file)))))
-            for batch in self._batches:
+            batches = list(pa.ipc.open_stream(pa.memory_map(str(require_regular(file)))))
+            for batch in batches:
                 batch.validate(full=True)  # mainly offsets beyond the end of the file
-            schema = list(self._batches[0].schema) if self._batches else []
+            schema = list(batches[0].schema) if batches else []
             self.names = tuple(one.name for one in schema)
             self.images = tuple(one.name for one in schema if holds_images(one.type))
+            self._table = pa.Table.from_batches(batches) if batches else None
         except (pa.ArrowException, *DAMAGE) as error:
             raise UserError(
                 f"{file} is not a readable Arrow stream ({error}); fetch it again"
             ) from error
-        if not self._batches:
+        if self._table is None:
             raise UserError(f"{file} holds no row")
 
     def records(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of some columns for every row."""
-        for batch in self._batches:
-            chosen = batch.select(list(names))
-            for start in range(0, len(batch), ROWS_AT_ONCE):  # a batch may be half a gigabyte
-                yield from chosen.slice(start, ROWS_AT_ONCE).to_pylist()
+        # A batch of the file may be half a gigabyte.
+        for batch in self._table.select(list(names)).to_batches(ROWS_AT_ONCE):
+            yield from batch.to_pylist()
 
     def column(self, name: str) -> _ArrowColumn:
         """Return a column whose values are copied from the file on demand."""
-        return _ArrowColumn(self._batches, name, self._file)
+        return _ArrowColumn(self._table.column(name), name, self._file)
 
 
 @dataclass(frozen=True)
 class _ArrowColumn:
-    batches: Sequence[Any]
+    values: Any
     name: str
     file: Path
 
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(len(batch) for batch in self.batches))
-
     def __getitem__(self, row: int) -> Any:
-        at = bisect_right(self._ends, row)
-        first = self._ends[at - 1] if at else 0
         try:
-            return self.batches[at].column(self.name)[row - first].as_py()
+            return self.values[row].as_py()
         except DAMAGE as error:  # for the name of a part that is not text
             raise UserError(
                 f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch the "
