@@ -12,6 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.sources.columns import image_records
 from cfaug.data.sources.lists import table_records
+from tests.data.hostile import assert_refused
 from tests.data.layouts import TEXTS, captions_csv, images, table
 from tests.data.making import texts
 from tests.properties import examples
@@ -104,8 +105,7 @@ def test_saved_by_datasets_is_said(tmp_path):
     (home / "data-00000-of-00001.arrow").write_bytes(b"ARROW1")
     (tmp_path / "set" / "dataset_dict.json").write_text(json.dumps({"splits": ["train"]}))
     for name in ("set", "set/train", "set:train"):
-        with pytest.raises(UserError, match=r"written by save_to_disk .*to_parquet"):
-            open_index(tmp_path / name, tmp_path / "cache")
+        assert_refused(tmp_path / name, tmp_path / "cache", r"written by save_to_disk .*to_parquet")
 
 
 def test_files_of_datasets_beside_other_data_hide_nothing(tmp_path):

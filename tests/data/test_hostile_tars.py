@@ -11,10 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
-from tests.data.hostile import huge_png, refused
+from tests.data.hostile import assert_refused, huge_png, refused
 from tests.data.making import pair, photo_bytes, write_tar
 
 CAT = photo_bytes("chelsea.png")
@@ -163,5 +162,4 @@ def test_one_bad_shard_of_ours_loses_no_other(tmp_path):
 def test_a_cache_that_cannot_be_written_is_named(tmp_path):
     write_tar(tmp_path / "wds" / "00000.tar", GOOD)
     (tmp_path / "cache").write_text("a file where a folder should be")
-    with pytest.raises(UserError, match="cache"):
-        open_index(tmp_path / "wds", tmp_path / "cache")
+    assert_refused(tmp_path / "wds", tmp_path / "cache", "cache")

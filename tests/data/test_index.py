@@ -24,6 +24,7 @@ from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import group_code
 from cfaug.data.index.extra_columns import GrowingStrings, Strings
 from cfaug.data.shards.shards import write_shards
+from tests.data.hostile import assert_refused
 from tests.data.making import noise_image, pair, write_tar
 
 CAPTIONED = CounterfactualSet(
@@ -237,8 +238,7 @@ def test_an_image_of_any_name_that_a_list_names_is_part_of_the_source(tmp_path, 
     assert after.hash != before.hash
     assert after.read_image(0) == square(1)
     (folder / name).unlink()
-    with pytest.raises(UserError, match=f"no image '{name}'"):
-        open_index(folder, tmp_path / "cache")
+    assert_refused(folder, tmp_path / "cache", f"no image '{name}'")
 
 
 def test_an_image_that_is_not_the_one_of_its_name_is_another(tmp_path):
@@ -261,8 +261,7 @@ def test_a_shard_that_was_edited_in_place_is_named(shards, tmp_path, aged):
         open_index(shards, tmp_path / "cache")
     tar = shards / "00001.tar"
     tar.write_bytes(tar.read_bytes().replace(b"caption 2", b"caption 7"))
-    with pytest.raises(UserError, match=r"00001\.tar was changed or damaged"):
-        open_index(shards, tmp_path / "cache")
+    assert_refused(shards, tmp_path / "cache", r"00001\.tar was changed or damaged")
 
 
 def test_imported_shards_that_are_damaged_are_made_again(tmp_path, capsys):

@@ -10,6 +10,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
+from tests.data.hostile import assert_refused
 from tests.data.layouts import (
     TEXTS,
     captions_csv,
@@ -409,8 +410,7 @@ def elsewhere(tmp_path):
 
 def test_images_elsewhere_are_read_by_permission(tmp_path, elsewhere):
     cache, photos = tmp_path / "cache", tmp_path / "photos"
-    with pytest.raises(UserError, match=rf"leads out of .*'paths\.image_roots=\[{photos}\]'"):
-        open_index(elsewhere, cache)
+    assert_refused(elsewhere, cache, rf"leads out of .*'paths\.image_roots=\[{photos}\]'")
     index = open_index(elsewhere, cache, [photos])
     assert read(index) == [[("A", png(0))], [("B", png(1))]]
     with pytest.raises(UserError, match="leads out"):  # what was permitted once is not for ever

@@ -8,6 +8,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from tests.data.hostile import assert_refused
 from tests.data.layouts import TEXTS, images, jsonl, parquet, sides, table
 from tests.data.making import texts
 
@@ -86,8 +87,7 @@ def test_two_lists_above_paired_folders_are_refused(tmp_path):
     sides(tmp_path / "set", "original", "counterfactual")
     for name in ("captions.csv", "captions.tsv"):
         write_list(tmp_path / "set" / name)
-    with pytest.raises(UserError, match=r"captions\.csv, captions\.tsv"):
-        open_index(tmp_path / "set", tmp_path / "cache")
+    assert_refused(tmp_path / "set", tmp_path / "cache", r"captions\.csv, captions\.tsv")
 
 
 def test_parquet_with_images_inside_is_no_list_to_name(tmp_path):
