@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -208,26 +208,19 @@ class Examples(Dataset[Batch]):
         return decoded
 
 
+@dataclass(frozen=True, eq=False)
 class TrainingShares:
     """The shares of every step from ``start_step`` to ``total_steps``, epoch by epoch."""
 
-    def __init__(
-        self,
-        mixture: Mixture,
-        settings: DataSettings,
-        *,
-        seed: int,
-        data_seed: int,
-        start_step: int,
-        total_steps: int,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
-        self.mixture = mixture
-        self.settings = settings
-        self.seeds = {"seed": seed, "data_seed": data_seed}
-        self.start_step, self.total_steps = start_step, total_steps
-        self.rank, self.world = rank, world
+    mixture: Mixture
+    settings: DataSettings
+    _: KW_ONLY
+    seed: int
+    data_seed: int
+    start_step: int
+    total_steps: int
+    rank: int = 0
+    world: int = 1
 
     @property
     def steps_per_epoch(self) -> int:
@@ -245,7 +238,8 @@ class TrainingShares:
                 known = epoch
                 order = epoch_order(
                     self.mixture,
-                    **self.seeds,
+                    seed=self.seed,
+                    data_seed=self.data_seed,
                     epoch=epoch,
                     batch_size=settings.batch_size,
                     stratify=settings.stratify,

@@ -131,7 +131,13 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         if found is None and not path.is_dir():
             raise UserError(f"there is no folder {path}")
         if found is None or not (found.imported or isinstance(found, OwnShards | ItemList)):
-            _refuse_saved(path)
+            saved = (path / "state.json").is_file() and next(path.glob("*.arrow"), None)
+            if saved or (path / "dataset_dict.json").is_file():
+                raise UserError(
+                    f"{path} was written by save_to_disk of the library datasets, whose Arrow "
+                    "files are not read: write parquet, datasets.load_from_disk(...).to_parquet("
+                    "'FOLDER/train.parquet'), of each split a file called by it, and name FOLDER"
+                )
         if found is None or isinstance(found, SidecarText | ImageFolder):  # they read no list
             check_one_list(path, unnamed_lists(path))
         if found is not None:
@@ -150,17 +156,6 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     forms = "\n".join(f"  {one}" for one in dict.fromkeys(one.description for one in READERS))
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
-
-
-def _refuse_saved(path: Path) -> None:
-    """Refuse a folder of ``datasets.save_to_disk``."""
-    saved = (path / "state.json").is_file() and next(path.glob("*.arrow"), None) is not None
-    if saved or (path / "dataset_dict.json").is_file():
-        raise UserError(
-            f"{path} was written by save_to_disk of the library datasets, whose Arrow files are "
-            "not read: write parquet, datasets.load_from_disk(...).to_parquet("
-            "'FOLDER/train.parquet'), of each split a file called by it, and name FOLDER"
-        )
 
 
 def item_list(path: Path) -> ItemList | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ DAMAGE = (OSError, ValueError, KeyError, OverflowError)
 ParquetRecord = tuple[str, dict[str, Any]]
 
 
+@dataclass(frozen=True, eq=False)
 class ParquetSets(Reader):
     """A reader of parquet files with certain columns, in the folder itself or its ``data/``.
 
@@ -40,36 +42,24 @@ class ParquetSets(Reader):
     """
 
     imported = True
-
-    def __init__(
-        self,
-        kind: str,
-        form: str,
-        description: str,
-        columns: Sequence[str],
-        set_columns: Sequence[str],
-        build: Callable[[list[ParquetRecord]], CounterfactualSet],
-        also: Sequence[str] = (),
-        path_name: Callable[[Mapping[str, Any]], str] | None = None,
-    ) -> None:
-        self.kind = kind
-        self.form = form
-        self.description = description
-        self._columns = frozenset(columns)
-        self._also = frozenset(also)
-        self._set_columns = tuple(set_columns)
-        self._build = build
-        self._path_name = path_name
+    kind: str
+    form: str
+    description: str
+    columns: Sequence[str]
+    set_columns: Sequence[str]
+    build: Callable[[list[ParquetRecord]], CounterfactualSet]
+    also: Sequence[str] = ()
+    path_name: Callable[[Mapping[str, Any]], str] | None = None
 
     def recognises(self, path: Path) -> bool:
         """Return whether there are parquet files with the columns, and no tars beside them."""
         files = parquet_files(path)
-        return bool(files) and self._columns <= set(column_names(files[0]))
+        return bool(files) and set(self.columns) <= set(column_names(files[0]))
 
     def describe(self, path: Path) -> Description:
         """Return which columns are read."""
         names = column_names(parquet_files(path)[0])
-        return Description.of_columns(self._columns | self._also, names)
+        return Description.of_columns((*self.columns, *self.also), names)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the files."""
@@ -80,13 +70,13 @@ class ParquetSets(Reader):
         errors = ErrorCollector()
         for rows in self._rows_of_sets(parquet_files(path)):
             with errors.collect():
-                yield self._build(rows)
+                yield self.build(rows)
         errors.report()
 
     def _rows_of_sets(self, files: list[Path]) -> Iterator[list[ParquetRecord]]:
-        names, path_name = self._set_columns, self._path_name
+        names, path_name = self.set_columns, self.path_name
         if not names:
-            yield from ([record] for record in records(files, needed=self._columns))
+            yield from ([record] for record in records(files, needed=self.columns))
             return
 
         def set_name(record: dict[str, Any]) -> tuple[str, ...]:
@@ -97,7 +87,7 @@ class ParquetSets(Reader):
         sizes = Counter(set_name(record) for _, record in few)
         pending: dict[tuple[str, ...], list[ParquetRecord]] = {}
         held = 0
-        for where, record in records(files, needed=self._columns):
+        for where, record in records(files, needed=self.columns):
             name = set_name(record)
             pending.setdefault(name, []).append((where, record))
             held += _image_bytes(record)

@@ -132,16 +132,16 @@ class ItemRecord:
             raise UserError(f"{self.where}: {column!r} should be a text, not {value!r:.80}")
         return " ".join(str(value).split())
 
-    def photo(self, *columns: str, box: Box | None = None) -> ItemPhoto:
+    def photo(self, *columns: str) -> ItemPhoto:
         """Return the photo in the first existing one of some columns: a file's name, or bytes."""
         column = self.column(*columns)
         value = self.fields[column]
         if isinstance(value, list) and len(value) == 1:
             (value,) = value  # MTEB's columns are lists of one image
         if isinstance(value, str):
-            return ItemPhoto(self.file_names(value, column), box=box)
+            return ItemPhoto(self.file_names(value, column))
         if isinstance(value, dict | bytes):
-            return ItemPhoto(data=value, box=box)
+            return ItemPhoto(data=value)
         raise UserError(f"{self.where}: {column!r} should be an image, not {value!r:.80}")
 
     def file_names(self, name: str, column: str) -> tuple[str, ...]:

@@ -352,7 +352,7 @@ class ArrowStream:
             schema = list(batches[0].schema) if batches else []
             self.names = tuple(one.name for one in schema)
             self.images = tuple(one.name for one in schema if holds_images(one.type))
-            self._table = pa.Table.from_batches(batches) if batches else None
+            self._table: Any = pa.Table.from_batches(batches) if batches else None
         except (pa.ArrowException, *DAMAGE) as error:
             raise UserError(
                 f"{file} is not a readable Arrow stream ({error}); fetch it again"
