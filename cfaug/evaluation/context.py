@@ -215,7 +215,7 @@ class EvaluationContext:
         """Return the rows of ``source`` whose image most annotators matched to its own caption."""
         import numpy as np
 
-        from cfaug.data.mixture.human_labels import read_labels
+        from cfaug.data.mixture.pool import read_labels
 
         return np.flatnonzero(read_labels(self.labels(labels)).find_validated(self.open(source)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
@@ -72,34 +72,27 @@ def _build_settings(node: Any) -> Any:
         if odd:
             raise _foreign(odd[0])
         settings = {key: made(value) for key, value in one.items() if key != TARGET}
-        return _settings_class(one[TARGET])(settings) if TARGET in one else settings
+        if TARGET not in one:
+            return settings
+        target = one[TARGET]
+        if not isinstance(target, str) or target not in SETTINGS_OF_A_RUN:
+            raise _foreign(target)
+        module, _, name = target.rpartition(".")
+        kind = getattr(import_module(module), name)
+        try:
+            known = inspect.signature(kind).parameters
+            for key, value in settings.items():
+                if key in known and not is_dataclass(value):  # the class refuses an unknown key
+                    settings[key] = fit_value(
+                        value, annotation_of(kind, key), f"config.yaml: {key}", {}
+                    )
+            return kind(**settings)
+        except TypeError as error:
+            raise UserError(f"the run's config.yaml does not fit {name}: {error}") from error
 
     if not isinstance(node, Mapping) or TARGET not in node:
         raise UserError("the run's config.yaml lacks settings that every run has, or is damaged")
     return made(node)
-
-
-def _settings_class(target: object) -> Callable[[Mapping[str, Any]], Any]:
-    if not isinstance(target, str) or target not in SETTINGS_OF_A_RUN:
-        raise _foreign(target)
-    module, _, name = target.rpartition(".")
-    kind = getattr(import_module(module), name)
-
-    def make(settings: Mapping[str, Any]) -> Any:
-        try:
-            typed = {key: _fit_setting(kind, key, value) for key, value in settings.items()}
-            return kind(**typed)
-        except TypeError as error:
-            raise UserError(f"the run's config.yaml does not fit {name}: {error}") from error
-
-    return make
-
-
-def _fit_setting(kind: type, key: str, value: Any) -> Any:
-    """Return a setting in the type of its argument; the class itself refuses an unknown key."""
-    if key not in inspect.signature(kind).parameters or is_dataclass(value):
-        return value
-    return fit_value(value, annotation_of(kind, key), f"config.yaml: {key}", {})
 
 
 def _foreign(what: object) -> UserError:

@@ -119,7 +119,7 @@ def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
 def _reader_of_list(name: str, settings: ExampleSettings) -> Reader:
     """Return the reader of a list of captions, or of a list about photos in its own format."""
     from cfaug.data.sources import is_photo_list
-    from cfaug.data.sources.modified_captions import is_modified_list
+    from cfaug.data.sources.xmai import is_modified_list
 
     path = Path(name).expanduser()
     has_photos = is_photo_list(path)
@@ -130,7 +130,7 @@ def _reader_of_list(name: str, settings: ExampleSettings) -> Reader:
 
 def _read_originals(name: str, settings: ExampleSettings) -> Sequence[Example]:
     """Return the original texts of a list of edited captions."""
-    from cfaug.data.sources.modified_captions import original_examples, read_modified_captions
+    from cfaug.data.sources.xmai import original_examples, read_modified_captions
 
     found = read_modified_captions(name)
     if found.duplicates:

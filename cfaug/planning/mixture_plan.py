@@ -68,10 +68,9 @@ def report_mixture(
 def of_mixture(mixture: Mixture, data: DataSettings, asked: TrainRequest) -> dict[str, Any]:
     """Return the arguments of every :class:`cfaug.train.mixture_task.MixtureTask`."""
     assert data.seed is not None
-    indexes = indexes_of(mixture)
     return {
         **asked.of_task(), "data_seed": data.seed, "data": data, "mixture": mixture,
-        "indexes": indexes,
+        "indexes": mixture.sources,
     }  # fmt: skip
 
 
@@ -86,12 +85,6 @@ def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str
         content=content,
         sources=describe_sources(data, opened),
     )
-
-
-def indexes_of(mixture: Mixture) -> tuple[Index | None, Index | None]:
-    """Return the indexes of the mixture's rows; a control's differ from the plan's."""
-    real, counterfactual = mixture.sources
-    return cast("Index | None", real), cast("Index | None", counterfactual)
 
 
 def prepare_sources(runs: Sequence[tuple[DataSettings, Mapping[str, Any]]]) -> None:
@@ -125,8 +118,16 @@ def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
 def plan_contrastive(data: DataSettings, asked: TrainRequest) -> TrainPlan:
     """Open the sources and draw the mixture; print what was joined and what is held out."""
     asked.model.check_trainable()
-    given = _contrastive(asked.loss)
-    _refuse_single_examples(data)
+    given = asked.loss
+    if isinstance(given, AnswerLoss):
+        raise UserError(
+            "loss=answers is for questions and their options: leave it out, or choose task=vqa"
+        )
+    if data.batch_size == 1:
+        raise UserError(
+            "data.batch_size=1 leaves an example no other to be told apart from, and the loss is 0 "
+            "at every step: give two or more; trainer.micro_batch_size=1 saves memory instead"
+        )
     opened = open_sources(data, asked.paths)
     check_sources(data, opened)
     loss = use_negatives(data, opened, given)
@@ -140,27 +141,9 @@ def plan_contrastive(data: DataSettings, asked: TrainRequest) -> TrainPlan:
     return planned_mixture(task, opened, content_trained_with(data, opened, loss))
 
 
-def _contrastive(loss: LossSettings | AnswerLoss | None) -> LossSettings | None:
-    if isinstance(loss, AnswerLoss):
-        raise UserError(
-            "loss=answers is for questions and their options: leave it out, or choose task=vqa"
-        )
-    return loss
-
-
-def _refuse_single_examples(data: DataSettings) -> None:
-    """Refuse batches of one example, which has no negative: the loss would always be 0."""
-    if data.batch_size == 1:
-        raise UserError(
-            "data.batch_size=1 leaves an example no other to be told apart from, and the loss is 0 "
-            "at every step: give two or more; trainer.micro_batch_size=1 saves memory instead"
-        )
-
-
 def _refuse_unused_negatives(
     data: DataSettings, opened: Opened, loss: LossSettings | None, mixture: Mixture
 ) -> None:
-    """Refuse a loss with captions without an image if the data have none."""
     asked = None if loss is None else loss.negative_captions
     if asked is None or data.negatives in ("text", "none") or mixture.counts.get("negatives"):
         return
@@ -178,11 +161,10 @@ def _refuse_unused_negatives(
 
 
 def _warn_of_plain_loss(mixture: Mixture, loss: LossSettings | None) -> None:
-    """Warn of a loss that treats images or sets with several examples, of which there are none."""
     if loss is None or loss.plain or loss.set_invariance or loss.negative_captions is not None:
         return
     several = []
-    for source, index in enumerate(indexes_of(mixture)):
+    for source, index in enumerate(mixture.sources):
         if index is not None:
             rows = mixture.train[mixture.train[:, 0] == source, 1]
             several.append(np.asarray(index.groups)[rows])
@@ -217,7 +199,7 @@ def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
     """Return the mixture with its count of captions without an image that serve as negatives."""
     if loss is None or loss.negative_captions != "used":
         return mixture
-    indexes = indexes_of(mixture)
+    indexes = mixture.sources
     found = sum(len(cast("Index", indexes[s]).negatives(row)) for s, row in mixture.train.tolist())
     return replace(mixture, counts={**mixture.counts, "negatives": found})
 
@@ -237,16 +219,13 @@ def check_sets(data: DataSettings, opened: Opened, loss: LossSettings | None) ->
         require_neutral(cast("Index", index), asked)
     if captions == NEUTRAL and drawn:
         require_neutral(cast("Index", index), f"data.counterfactual_captions={captions}")
-    if captions == "shuffled" and drawn and not _has_sets(cast("Index", index)):
+    sets = cast("Index", index).sets if drawn else np.empty(0)
+    if captions == "shuffled" and drawn and len(sets) <= int(sets[-1]) + 1:
         raise UserError(
             "data.counterfactual_captions=shuffled permutes captions within a counterfactual set, "
             f"and data.counterfactual={data.counterfactual} has no set of two: leave it out, or "
             "name a source of sets"
         )
-
-
-def _has_sets(index: Index) -> bool:
-    return len(index.sets) > int(index.sets[-1]) + 1
 
 
 def content_trained_with(
@@ -273,21 +252,10 @@ def plan_entailment(data: EntailmentData, asked: TrainRequest) -> TrainPlan:
     opened = open_sources(data, asked.paths)
     check_sources(data, opened)
     mixture = mix(data, opened)
-    _check_labels(mixture)
-    report_mixture(mixture, data, opened, asked)
-    task = EntailmentTask(**of_mixture(mixture, data, asked))
-    for side, found in task.classes.items():
-        counted = ", ".join(f"{count:,} {label}" for label, count in found.items())
-        say_once(f"{side}: {counted}")
-    return planned_mixture(task, opened, opened.content)
-
-
-def _check_labels(mixture: Mixture) -> None:
-    """Refuse examples whose label is not one of the three."""
-    for source, index in enumerate(indexes_of(mixture)):
+    for source, index in enumerate(mixture.sources):
         rows = [side[side[:, 0] == source, 1] for side in (mixture.train, mixture.validation)]
         drawn = [row for part in rows for row in part.tolist()]
-        wrong = [row for row in drawn if cast("Any", index).label(row) not in ENTAILMENT]
+        wrong = [row for row in drawn if cast("Index", index).label(row) not in ENTAILMENT]
         if wrong:
             assert index is not None
             said = index.label(wrong[0])
@@ -298,6 +266,15 @@ def _check_labels(mixture: Mixture) -> None:
                 "task=entailment learns from labelled hypotheses, such as SNLI-VE's or "
                 "shapescapes:ve"
             )
+    report_mixture(mixture, data, opened, asked)
+    task = EntailmentTask(**of_mixture(mixture, data, asked))
+    for side, found in task.classes.items():
+        say_once(f"{side}: {_counted(found)}")
+    return planned_mixture(task, opened, opened.content)
+
+
+def _counted(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in found.items())
 
 
 # Planning the training of models that answer questions, and of those that edit captions.
@@ -308,36 +285,6 @@ Questions = Callable[[str], Sequence[AskedImage]]
 
 def plan_questions(data: QuestionData, asked: TrainRequest) -> TrainPlan:
     """Open the question sets and draw the mixture; count its questions."""
-    _check_model(asked)
-    if asked.loss is not None and not isinstance(asked.loss, AnswerLoss):
-        asked.refuse_contrastive("task=vqa")
-    asked.refuse_pieces("task=vqa")
-    assert data.seed is not None
-    paths = asked.paths
-    roots = permitted_roots(paths)
-    basic, counterfactual = open_rows(data, _questions_of(data, roots))
-    mixture = draw_questions(data, basic, counterfactual)
-    loss = asked.loss if isinstance(asked.loss, AnswerLoss) else AnswerLoss()
-    task = QuestionTask(**of_mixture(mixture, data, asked), loss=loss)
-    _say_counts(task)
-    content = {
-        name: one.hash
-        for name, one in (("real", basic), ("counterfactual", counterfactual))
-        if one is not None
-    }
-    wording = json.dumps(asdict(read_wording(data.wording)), sort_keys=True)
-    return TrainPlan(
-        task=task,
-        data={
-            "seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout,
-            "counterfactual": data.counterfactual or data.real,
-        },
-        hashed={"plan": None, "wording": None},
-        content={**content, "wording": sha256_text(wording)},
-    )  # fmt: skip
-
-
-def _check_model(asked: TrainRequest) -> None:
     model: Any = asked.model
     owner = getattr(model, "owner", type(model).__name__)
     choose_protocol(model.provides, Answerer, owner)
@@ -357,6 +304,36 @@ def _check_model(asked: TrainRequest) -> None:
             "tuning.lora.merge=false leaves adapters that model=vlm does not load: leave it out "
             "with task=vqa"
         )
+    if asked.loss is not None and not isinstance(asked.loss, AnswerLoss):
+        asked.refuse_contrastive("task=vqa")
+    asked.refuse_pieces("task=vqa")
+    assert data.seed is not None
+    paths = asked.paths
+    roots = permitted_roots(paths)
+    basic, counterfactual = open_rows(data, _questions_of(data, roots))
+    mixture = draw_questions(data, basic, counterfactual)
+    loss = asked.loss if isinstance(asked.loss, AnswerLoss) else AnswerLoss()
+    task = QuestionTask(**of_mixture(mixture, data, asked), loss=loss)
+    for side, found in task.kinds.items():
+        if found:
+            say_once(f"{side}: {_counted(found)} questions")
+    if task.left_out:
+        say_once(f"left out: {_counted(task.left_out)}")
+    content = {
+        name: one.hash
+        for name, one in (("real", basic), ("counterfactual", counterfactual))
+        if one is not None
+    }
+    wording = json.dumps(asdict(read_wording(data.wording)), sort_keys=True)
+    return TrainPlan(
+        task=task,
+        data={
+            "seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout,
+            "counterfactual": data.counterfactual or data.real,
+        },
+        hashed={"plan": None, "wording": None},
+        content={**content, "wording": sha256_text(wording)},
+    )  # fmt: skip
 
 
 def _questions_of(data: QuestionData, roots: tuple[Path, ...]) -> Questions:
@@ -403,11 +380,7 @@ def open_rows(
 def draw_questions(
     data: QuestionData, basic: QuestionRows | None, counterfactual: QuestionRows | None
 ) -> Mixture:
-    """Draw the questions that data settings ask for.
-
-    Args:
-        basic: the basic questions, from ``open_rows``; ``None`` if none are needed.
-    """
+    """Draw the questions that data settings ask for; ``None`` if none of a kind are needed."""
     # These rows have what a mixture needs of an index; questions are not members of sets.
     rows: Any = (basic, counterfactual)
     return mix(data, Sources(*rows))
@@ -418,7 +391,6 @@ def trained_images(data: QuestionData, questions: Questions) -> list[AskedImage]
 
     Args:
         data: the data settings of the run, with its seed.
-        questions: a function that opens a question set by its name.
     """
     mixture = draw_questions(data, *open_rows(data, questions))
     found: dict[str, AskedImage] = {}
@@ -426,18 +398,6 @@ def trained_images(data: QuestionData, questions: Questions) -> list[AskedImage]
         image = cast("QuestionRows", mixture.sources[source]).image(row)
         found.setdefault(f"{source} {image.key}", image)
     return list(found.values())
-
-
-def _say_counts(task: QuestionTask) -> None:
-    for side, found in task.kinds.items():
-        if found:
-            say_once(f"{side}: {_counted(found)} questions")
-    if task.left_out:
-        say_once(f"left out: {_counted(task.left_out)}")
-
-
-def _counted(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in found.items())
 
 
 def plan_language(data: EditData, asked: TrainRequest) -> TrainPlan:

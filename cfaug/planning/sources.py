@@ -22,7 +22,6 @@ from cfaug.data.mixture.settings import Sources
 if TYPE_CHECKING:
     from cfaug.core.questions import AskedImage
     from cfaug.data.index import Index
-    from cfaug.data.mixture.human_labels import Labels
     from cfaug.data.mixture.records import HeldOutTest, Join
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.shapescapes import WorldSettings
@@ -51,39 +50,29 @@ def open_source(
 
     Args:
         name: a folder, the address of remote shards, or ``shapescapes:PART``.
-        world: settings of the world; ``None`` without one.
         data_seed: the seed of a world without a seed of its own.
-        shards: the folder of all shards (``paths.shards``).
-        cache: the folder of cached indexes.
-        image_roots: folders in which a list may name images, beside its own.
         fetch: whether remote shards may be copied: only for names on the command line, never for
             names from a run's folder, which could hold any address or program.
     """
     from cfaug.data.index import open_index
-    from cfaug.data.sources.remote import check_scheme, is_remote
+    from cfaug.data.sources.remote import check_scheme, fetch_shards, find_copies, is_remote
 
     name = hide(name)  # from a run's folder, or Python; a command hid its own
     check_scheme(name)
     if is_remote(name):
-        return open_index(_copies(name, cache, fetch), cache, image_roots)
+        copies = fetch_shards(name, cache) if fetch else find_copies(name, cache)
+        if copies is None:
+            same = "" if find_typed(name) is None else " that was made with the same secrets"
+            raise UserError(
+                f"{name} is remote, and paths.cache={cache} has no copy{same}: evaluate.py fetches "
+                "nothing; `python train.py data=folder data.cf_ratio=0 dry_run=true data.real=...` "
+                "does"
+            )
+        return open_index(copies, cache, image_roots)
     if not is_world(name):
         return open_index(name, cache, image_roots)
     part = world_part(name)
     return open_index(part_folder(_require_world(world, name), data_seed, part, shards), cache)
-
-
-def _copies(name: str, cache: Path, fetch: bool) -> Path:
-    """Return the folder with the copies of remote shards."""
-    from cfaug.data.sources.remote import fetch_shards, find_copies
-
-    found = fetch_shards(name, cache) if fetch else find_copies(name, cache)
-    if found is None:
-        same = "" if find_typed(name) is None else " that was made with the same secrets"
-        raise UserError(
-            f"{name} is remote, and paths.cache={cache} has no copy{same}: evaluate.py fetches "
-            "nothing; `python train.py data=folder data.cf_ratio=0 dry_run=true data.real=...` does"
-        )
-    return found
 
 
 def open_questions(
@@ -95,10 +84,7 @@ def open_questions(
     """Open a set of questions about images: a file, a folder, or ``shapescapes_vqa:PART``.
 
     Args:
-        name: a file, a folder, or ``shapescapes_vqa:PART``.
-        world: settings of the world; ``None`` without one.
         data_seed: the seed of a world without a seed of its own.
-        image_roots: folders in which a list may name images, beside its own.
     """
     from cfaug.data.sources.question_sets import read_questions
 
@@ -143,13 +129,8 @@ class Opened(Sources):
 
 
 def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path) -> Opened:
-    """Open the sources that the settings need, and no others.
-
-    Args:
-        open_one: a function that opens a source by its name, like ``open_source``.
-        shards: the folder of all shards (``paths.shards``).
-    """
-    from cfaug.data.mixture.human_labels import read_labels
+    """Open the sources that the settings need, and no others."""
+    from cfaug.data.mixture.pool import read_labels
 
     real, counterfactual = needed_sources(data)
     labels = None
@@ -161,8 +142,12 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
         control=None if data.control_source is None else open_one(data.control_source),
         labels=labels,
     )
-    if labels is not None and opened.counterfactual is not None:
-        _report_unlabelled(labels, opened.counterfactual)
+    index = opened.counterfactual
+    if labels is not None and index is not None and (missing := labels.count_unlabelled(index)):
+        say_once(
+            f"{missing:,} of {len(index):,} images of {index.source} have no label in "
+            f"{labels.file}: none of them is drawn"
+        )
     return opened
 
 
@@ -179,15 +164,6 @@ def check_negatives(opened: Opened, loss: LossSettings | None) -> None:
                 "with loss.negative_captions=ignored as well, the same data are trained on without "
                 "them"
             )
-
-
-def _report_unlabelled(labels: Labels, counterfactual: Index) -> None:
-    missing = labels.count_unlabelled(counterfactual)
-    if missing:
-        say_once(
-            f"{missing:,} of {len(counterfactual):,} images of {counterfactual.source} have no "
-            f"label in {labels.file}: none of them is drawn"
-        )
 
 
 def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
@@ -269,9 +245,7 @@ def label_file(name: str, world: WorldSettings | None, data_seed: int | None, sh
 
     Args:
         name: a file, or ``shapescapes:PART``, whose answers are written on first use.
-        world: settings of the world; ``None`` without one.
         data_seed: the seed of a world without a seed of its own.
-        shards: the folder of all shards (``paths.shards``).
     """
     from cfaug.shapescapes.labels import ensure_labels
 
@@ -358,7 +332,13 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
     sources = {"data.real": real, "data.counterfactual": counterfactual}
     _refuse_choices(sources)
     _check_classes({**sources, "data.control_source": opened.control})
-    _warn_of_pairs(data.real, real)
+    reading = None if real is None or is_world(str(data.real)) else real.reading
+    if reading is not None and reading.counterfactual_sets:
+        say_once(
+            f"warning: data.real={data.real} has {reading.counterfactual_sets:,} counterfactual "
+            "sets, whose counterfactuals count as real data, too: for a baseline without them list "
+            "the originals alone in a captions.csv of their own"
+        )
     # A source that says which captions were edited may have any number of them.
     singles = data.counterfactual_members in ("singles", "edited")
     # Its wrong captions have no image: a setting for them means single images.
@@ -368,10 +348,20 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
         _refuse_singles("data.counterfactual", data.counterfactual, counterfactual)
     if data.control == "counterfactual" and opened.control is not None and not singles:
         _refuse_singles("data.control_source", data.control_source, opened.control)
-    if data.pairs_in_batch and counterfactual is not None:
-        _refuse_no_pair(data, counterfactual)
-    if data.counterfactual_members == "singles" and counterfactual is not None:
-        _refuse_pairs(data, counterfactual)
+    read = None if counterfactual is None else counterfactual.reading
+    if data.pairs_in_batch and read is not None and not read.counterfactual_sets:
+        raise UserError(
+            f"data.pairs_in_batch=true keeps the members of a counterfactual set in one batch, and "
+            f"data.counterfactual={data.counterfactual} has no set of two (it was read as "
+            f"{read.form}): leave it out, or name a source of pairs"
+        )
+    asks_singles = data.counterfactual_members == "singles"
+    if asks_singles and read is not None and 2 * read.counterfactual_sets >= read.sets:
+        raise UserError(
+            "data.counterfactual_members=singles is for sources of single images, and "
+            f"data.counterfactual={data.counterfactual} holds pairs (it was read as {read.form}), "
+            "all of which are drawn without it: leave it out, or choose edited or unedited"
+        )
 
 
 def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
@@ -379,7 +369,6 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
 
     It names the source of the experiment's other arms, so that an arm of real data alone has it on
     its command line, too.
-
     """
     from cfaug.data.sources.remote import is_remote
     from cfaug.data.sources.row import split_home
@@ -400,7 +389,6 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
 
 
 def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
-    """Refuse tests with false captions, which would be trained on as true ones."""
     from cfaug.data.sources.compositional import FORMS
 
     choices = {form.kind: form.form for form in FORMS if form.is_choice}
@@ -437,18 +425,6 @@ def _check_classes(sources: Mapping[str, Index | None]) -> None:
             say_once(warning)
 
 
-def _warn_of_pairs(name: str | None, real: Index | None) -> None:
-    """Warn that counterfactuals in ``data.real`` count as real data."""
-    reading = None if real is None else real.reading
-    if name is None or is_world(name) or reading is None or not reading.counterfactual_sets:
-        return
-    say_once(
-        f"warning: data.real={name} has {reading.counterfactual_sets:,} counterfactual sets, whose "
-        "counterfactuals count as real data, too: for a baseline without them list the originals "
-        "alone in a captions.csv of their own"
-    )
-
-
 def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
     from cfaug.data.sources import PAIRED
 
@@ -466,24 +442,3 @@ def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
         f'\n{forms}\n(README, "Your own data"). If you want single images, as a control without '
         "pairs, add data.counterfactual_members=singles"
     )
-
-
-def _refuse_pairs(data: DataSettings, index: Index) -> None:
-    reading = index.reading
-    if reading is not None and 2 * reading.counterfactual_sets >= reading.sets:
-        raise UserError(
-            "data.counterfactual_members=singles is for sources of single images, and "
-            f"data.counterfactual={data.counterfactual} holds pairs (it was read as "
-            f"{reading.form}), all of which are drawn without it: leave it out, or choose edited "
-            "or unedited"
-        )
-
-
-def _refuse_no_pair(data: DataSettings, index: Index) -> None:
-    reading = index.reading
-    if reading is not None and not reading.counterfactual_sets:
-        raise UserError(
-            f"data.pairs_in_batch=true keeps the members of a counterfactual set in one batch, and "
-            f"data.counterfactual={data.counterfactual} has no set of two (it was read as "
-            f"{reading.form}): leave it out, or name a source of pairs"
-        )

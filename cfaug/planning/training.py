@@ -35,13 +35,11 @@ class TrainRequest:
     """A run's settings other than its data, as objects.
 
     Attributes:
-        model: the specification of the initial model.
         trainer: length, device, precision and saving of the training.
         logger: the destination of the curves besides ``metrics.csv``.
         tuning: the parameters to train; ``None`` trains all.
         loss: the loss over images and captions, or over a question's options; ``None`` is the loss
             of the model's authors.
-        paths: folders of runs, shards and indexes.
     """
 
     model: ModelSpec
@@ -106,7 +104,6 @@ class TrainPlan:
     """A task, and the part of its data that identifies its run.
 
     Attributes:
-        task: the task to train, with its model, data and settings.
         data: values for settings of ``data`` that were left open.
         hashed: settings whose value in the run's identity differs from the written one.
         sources: {role of a source: the form in which it was read}.
@@ -254,7 +251,6 @@ def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> 
 
     Args:
         overrides: the words of this run's command line.
-        steps: the number of steps of the run.
     """
     warmup = optim.warmup(steps)
     if not steps or warmup < steps:

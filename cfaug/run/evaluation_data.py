@@ -235,7 +235,7 @@ def _training(data: DataSettings, opener: DataOpener) -> list[tuple[Index, np.nd
     """Return the rows of each source that the run was trained on."""
     mixture = _mixture(data, opener)
     return [
-        (cast("Index", index), mixture.train[mixture.train[:, 0] == source, 1])
+        (index, mixture.train[mixture.train[:, 0] == source, 1])
         for source, index in enumerate(mixture.sources)
         if index is not None
     ]

@@ -1,7 +1,7 @@
 """Texts before and after a method changed them, from sets, lists and SNLI-VE.
 
 A set has two members on one image: the original text, and the changed one, which is equal if the
-method changed nothing. A list of modified captions (``cfaug.data.sources.modified_captions``) and
+method changed nothing. A list of modified captions (``cfaug.data.sources.xmai``) and
 captions that were only edited (``generate.py stage=captions``) have no images; benchmarks of texts
 alone accept them.
 """
@@ -26,8 +26,8 @@ from cfaug.core.validation import check
 from cfaug.data.index import Index
 from cfaug.data.index.index import pair_rows, refuse_duplicated_keys
 from cfaug.data.shards.shards import committed_captions, list_committed, read_all_edits, read_scores
-from cfaug.data.sources.modified_captions import read_modified_captions
 from cfaug.data.sources.photo_lists import PREMISE
+from cfaug.data.sources.xmai import read_modified_captions
 from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_rows
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.xmai.text_pair_items import CHANGED, KEPT, UNKNOWN

@@ -145,7 +145,7 @@ SPLITS = {"trohn_text": "train", "karpathy": "test"}
 
 
 @pytest.fixture(params=LAID, ids=lambda case: f"{case[0]}{'-imported' * case[1]}")
-def case(request, tmp_path) -> tuple[str, bool, Path]:
+def case(request, tmp_path):
     LAID[request.param](tmp_path / "source")
     split = SPLITS.get(request.param[0])
     return *request.param, tmp_path / ("source" if split is None else f"source:{split}")

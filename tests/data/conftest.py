@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.data.index import Index, open_index
+from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from tests.data.making import noise_image, pair, write_tar
 
 
 @pytest.fixture(scope="session")
-def indexes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, Index]:
+def indexes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sources")
     for shard in range(2):
         members = {}

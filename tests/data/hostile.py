@@ -23,6 +23,12 @@ def refused(folder: Path, *named: str) -> str:
     return message
 
 
+def assert_refused(source: Path | str, cache: Path, said: str) -> None:
+    """Check that a source is refused by a message that matches a pattern."""
+    with pytest.raises(UserError, match=said):
+        open_index(source, cache)
+
+
 def huge_png(side: int = 30_000) -> bytes:
     """Return a PNG whose header claims 900 million pixels."""
 

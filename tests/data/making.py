@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.data.index import Index
 
 PHOTOS = {
     "astronaut.png": ["a smiling astronaut in an orange suit", "a woman before a flag"],
@@ -90,6 +91,14 @@ def write_tar(file: Path, members: Mapping[str, bytes] | Iterable[tuple[str, byt
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
     return file
+
+
+def texts(index: Index) -> list[str]:
+    return [index.text(row) for row in range(len(index))]
+
+
+def labels(index: Index) -> list[str | None]:
+    return [index.label(row) for row in range(len(index))]
 
 
 FRESH = itertools.count(2**40)

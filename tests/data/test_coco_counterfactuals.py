@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import stat
 import zipfile
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,12 +24,12 @@ from tests.data.released import (
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
 @pytest.mark.parametrize("inside", ["", "data"])
-def test_coco_counterfactuals(tmp_path: Path, compression: int, inside: str) -> None:
+def test_coco_counterfactuals(tmp_path, compression, inside):
     folder = coco_counterfactuals(tmp_path / "coco", compression=compression)
     check_coco(folder / inside)
 
 
-def test_coco_counterfactuals_unpacked(tmp_path: Path) -> None:
+def test_coco_counterfactuals_unpacked(tmp_path):
     folder = coco_counterfactuals(tmp_path / "coco") / "data"
     with zipfile.ZipFile(folder / "images.zip") as archive:
         archive.extractall(folder)
@@ -38,7 +37,7 @@ def test_coco_counterfactuals_unpacked(tmp_path: Path) -> None:
     check_coco(folder)
 
 
-def test_unpaired_ids_are_named(tmp_path: Path) -> None:
+def test_unpaired_ids_are_named(tmp_path):
     folder = coco_counterfactuals(tmp_path / "coco")
 
     def change(lines):
@@ -60,13 +59,13 @@ def test_unpaired_ids_are_named(tmp_path: Path) -> None:
         ({"id": "236308_0"}, ["line 2", "236308_0", "line 1"]),
     ],
 )
-def test_a_line_that_cannot_be_used(tmp_path: Path, change: dict, named: list[str]) -> None:
+def test_a_line_that_cannot_be_used(tmp_path, change, named):
     folder = coco_counterfactuals(tmp_path / "coco")
     edit_lines(folder, lambda lines: lines[1].update(change))
     refused(folder, "examples.jsonl", *named)
 
 
-def test_a_line_that_is_no_json(tmp_path: Path) -> None:
+def test_a_line_that_is_no_json(tmp_path):
     folder = coco_counterfactuals(tmp_path / "coco")
     with (folder / "data" / "examples.jsonl").open("a") as handle:
         handle.write('{"id": "1", "image_0": \n')
@@ -76,11 +75,11 @@ def test_a_line_that_is_no_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["../x.jpg", "/etc/x.jpg", "images/../../x.jpg", "..\\x.jpg", "c:\\x.jpg"]
 )
-def test_a_zip_member_that_leads_out(tmp_path: Path, name: str) -> None:
+def test_a_zip_member_that_leads_out(tmp_path, name):
     assert "leads out" in refused(coco_counterfactuals(tmp_path / "coco", members={name: jpeg(0)}))
 
 
-def test_a_zip_member_twice_or_linked(tmp_path: Path) -> None:
+def test_a_zip_member_twice_or_linked(tmp_path):
     again = coco_counterfactuals(tmp_path / "a", members={"again/397133_1_img_0.jpg": jpeg(1)})
     refused(again, "images.zip", "397133_1_img_0")
     linked = coco_counterfactuals(tmp_path / "b")
@@ -91,7 +90,7 @@ def test_a_zip_member_twice_or_linked(tmp_path: Path) -> None:
     refused(linked, "images.zip", "shadow.jpg", "link")
 
 
-def test_a_zip_member_that_claims_too_much(tmp_path: Path, monkeypatch) -> None:
+def test_a_zip_member_that_claims_too_much(tmp_path, monkeypatch):
     """Gigabytes of zeros are refused by their header: nothing is unpacked to find out."""
     folder = coco_counterfactuals(tmp_path / "coco", members={"images/bomb.jpg": bytes(65 << 20)})
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *_, **__: pytest.fail("was unpacked"))
@@ -101,7 +100,7 @@ def test_a_zip_member_that_claims_too_much(tmp_path: Path, monkeypatch) -> None:
 @pytest.mark.parametrize(
     "damage", ["truncated zip", "bad crc", "no zip", "no image", "short image"]
 )
-def test_a_damaged_zip(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_zip(tmp_path, damage):
     victim = "images/397133_1_img_0.jpg"
     contents = {"no image": pickle.dumps([1]), "short image": jpeg(4)[:-40]}
     members = {victim: contents[damage]} if damage in contents else {}
@@ -125,7 +124,7 @@ def test_a_damaged_zip(tmp_path: Path, damage: str) -> None:
     refused(folder, "images.zip", *(["397133_1"] if damage in (*contents, "bad crc") else []))
 
 
-def test_pairs_in_parquet(tmp_path: Path) -> None:
+def test_pairs_in_parquet(tmp_path):
     rows = [
         {"id": name, "image_0": image(jpeg(2 * n)), "image_1": image(jpeg(2 * n + 1)),
          "caption_0": before, "caption_1": after}

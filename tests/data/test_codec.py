@@ -54,11 +54,11 @@ def samples_of(one: CounterfactualSet) -> list[dict[str, bytes]]:
 
 @given(one=sets())
 @settings(max_examples=examples(60), deadline=None)
-def test_a_set_comes_back_as_it_was(one: CounterfactualSet) -> None:
+def test_a_set_comes_back_as_it_was(one):
     assert decode_set(samples_of(one), "here") == one
 
 
-def test_every_member_is_a_complete_sample_with_the_extension_of_its_bytes() -> None:
+def test_every_member_is_a_complete_sample_with_the_extension_of_its_bytes():
     one = CounterfactualSet(
         key="mixed",
         group="g",
@@ -72,7 +72,7 @@ def test_every_member_is_a_complete_sample_with_the_extension_of_its_bytes() -> 
     ]  # fmt: skip
 
 
-def test_a_shared_image_is_repeated_for_other_readers_and_one_again_for_ours() -> None:
+def test_a_shared_image_is_repeated_for_other_readers_and_one_again_for_ours():
     cat = photo_bytes("chelsea.png")
     members = tuple(Member(f"a cat, told {i} times", "photo", "chelsea") for i in range(5))
     one = CounterfactualSet("cat", "chelsea", members, {"photo": cat})
@@ -80,7 +80,7 @@ def test_a_shared_image_is_repeated_for_other_readers_and_one_again_for_ours() -
     assert decode_set(samples_of(one), "here").images == MappingProxyType({"photo": cat})
 
 
-def test_members_that_contradict_each_other_are_refused_by_name() -> None:
+def test_members_that_contradict_each_other_are_refused_by_name():
     shared = CounterfactualSet(
         "cat", "g", (Member("a cat", "photo", "s"), Member("a pet", "photo", "s")),
         {"photo": IMAGES[0]},
@@ -94,7 +94,7 @@ def test_members_that_contradict_each_other_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("lost", ["png", "txt", "json"])
-def test_a_member_that_lacks_a_file_is_refused_by_name(lost: str) -> None:
+def test_a_member_that_lacks_a_file_is_refused_by_name(lost):
     samples = samples_of(pair(0))
     del samples[1][lost]
     with pytest.raises(UserError, match=r"x\.tar"):
@@ -104,7 +104,7 @@ def test_a_member_that_lacks_a_file_is_refused_by_name(lost: str) -> None:
 @pytest.mark.parametrize(
     "about", [b"", b"[]", b"3", b"{}", b"\xff", b'{"set": "a", "of": 2}', b'{"set": 1, "of": "2"}']
 )
-def test_a_json_that_cannot_be_used_is_refused_by_name(about: bytes) -> None:
+def test_a_json_that_cannot_be_used_is_refused_by_name(about):
     samples = samples_of(pair(0))
     for sample in samples:
         sample["json"] = about
@@ -112,19 +112,19 @@ def test_a_json_that_cannot_be_used_is_refused_by_name(about: bytes) -> None:
         decode_set(samples, "x.tar")
 
 
-def test_members_of_two_sets_never_make_one() -> None:
+def test_members_of_two_sets_never_make_one():
     samples = [samples_of(pair(0))[0], samples_of(pair(1))[1]]
     with pytest.raises(UserError, match=r"x\.tar"):
         decode_set(samples, "x.tar")
 
 
-def test_the_json_holds_scores_once() -> None:
+def test_the_json_holds_scores_once():
     about = [json.loads(sample["json"]) for sample in samples_of(pair(2))]
     assert about[0]["scores"] == {"similarity": 0.5}
     assert "scores" not in about[1]
 
 
 @pytest.mark.parametrize("data", [b"", b"GIF89a", b"RIFF\0\0\0\0WAVE", b"\x80\x04pickle"])
-def test_only_three_kinds_of_image_are_written(data: bytes) -> None:
+def test_only_three_kinds_of_image_are_written(data):
     with pytest.raises(UserError, match="pair-7"):
         image_extension(data, "pair-7")

@@ -10,14 +10,7 @@ from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
 from cfaug.data.mixture.settings import DataSettings, Sources
 from tests.data.making import Columns
-from tests.data.planned import (
-    PAIRS,
-    REAL_ROWS,
-    mixed,
-    pairs,
-    photos,
-    settings_of,
-)
+from tests.data.planned import PAIRS, REAL_ROWS, mixed, pairs, photos, settings_of
 
 
 @pytest.mark.parametrize("split", ["group", "random"])

@@ -7,7 +7,6 @@ import json
 import random
 import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ def laid_out(folder: Path, table: pa.Table) -> Path:
     return folder
 
 
-def test_the_export_that_is_changed_here_is_read_as_it_is(tmp_path: Path) -> None:
+def test_the_export_that_is_changed_here_is_read_as_it_is(tmp_path):
     assert len(open_index(laid_out(tmp_path / "set", members({})), tmp_path / "cache")) == 2
 
 
@@ -85,13 +84,13 @@ def test_the_export_that_is_changed_here_is_read_as_it_is(tmp_path: Path) -> Non
         ({"caption": None}, None, "row 2: 'caption' should be a text"),
     ],
 )
-def test_a_row_of_our_export_with_another_value(tmp_path: Path, changes, types, named) -> None:
+def test_a_row_of_our_export_with_another_value(tmp_path, changes, types, named):
     refused(laid_out(tmp_path / "set", members(changes, types=types)), "all.parquet", named)
 
 
 @pytest.mark.parametrize("name", ["member", "about", "id", "group", "caption", "image"])
 @pytest.mark.parametrize("value", [None, {"a": 1}, 2.5, b"\xff", [1], True, "1"])
-def test_a_column_of_our_export_of_another_type(tmp_path: Path, name: str, value: Any) -> None:
+def test_a_column_of_our_export_of_another_type(tmp_path, name, value):
     table = members({})
     column = pa.array([value, value] if value is not None else [None, None])
     table = table.set_column(table.schema.get_field_index(name), name, column)
@@ -99,7 +98,7 @@ def test_a_column_of_our_export_of_another_type(tmp_path: Path, name: str, value
 
 
 @pytest.mark.parametrize("value", [None, {"a": 1}])
-def test_about_that_is_null_or_a_struct(tmp_path: Path, value: Any) -> None:
+def test_about_that_is_null_or_a_struct(tmp_path, value):
     table = members({})
     at = table.schema.get_field_index("about")
     table = table.set_column(at, "about", pa.array([value, value]))
@@ -109,7 +108,7 @@ def test_about_that_is_null_or_a_struct(tmp_path: Path, value: Any) -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["members", "scores", "provenance"]), JSON)
-def test_any_json_in_about(name: str, value: Any) -> None:
+def test_any_json_in_about(name, value):
     table = members({})
     about = json.loads(table["about"][0].as_py()) | {name: value}
     at = table.schema.get_field_index("about")
@@ -120,7 +119,7 @@ def test_any_json_in_about(name: str, value: Any) -> None:
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["image_name", "source_id", "edit", "label", "extra", "more"]), JSON)
-def test_any_json_in_a_member(name: str, value: Any) -> None:
+def test_any_json_in_a_member(name, value):
     table = members({})
     about = json.loads(table["about"][0].as_py())
     about["members"][1][name] = value
@@ -130,7 +129,7 @@ def test_any_json_in_a_member(name: str, value: Any) -> None:
         read(laid_out(Path(place) / "set", table), Path(place) / "cache")
 
 
-def test_half_a_character_in_a_line(tmp_path: Path) -> None:
+def test_half_a_character_in_a_line(tmp_path):
     folder = coco_counterfactuals(tmp_path / "coco")
     edit_lines(folder, lambda lines: lines[1].update(caption_1="two \ud800 on skis"))
     refused(folder, "examples.jsonl, line 2", "not Unicode")
@@ -138,7 +137,7 @@ def test_half_a_character_in_a_line(tmp_path: Path) -> None:
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["id", "caption_0", "caption_1", "image_0", "image_1"]), JSON)
-def test_any_json_in_a_line_of_coco_counterfactuals(name: str, value: Any) -> None:
+def test_any_json_in_a_line_of_coco_counterfactuals(name, value):
     with tempfile.TemporaryDirectory() as place:
         folder = coco_counterfactuals(Path(place) / "coco")
         edit_lines(folder, lambda lines: lines[1].update({name: value}))
@@ -185,7 +184,7 @@ def our_parquet(folder: Path) -> Path:
 @pytest.mark.parametrize(
     "make", [pairs_parquet, our_parquet, deflated_zip, lzma_zip, bz2_zip, examples_file]
 )
-def test_a_damaged_file_ends_in_a_sentence(tmp_path: Path, make: Callable[[Path], Path]) -> None:
+def test_a_damaged_file_ends_in_a_sentence(tmp_path, make):
     file = make(tmp_path / "set")
     whole = file.read_bytes()
     for seed in range(80):
@@ -193,7 +192,7 @@ def test_a_damaged_file_ends_in_a_sentence(tmp_path: Path, make: Callable[[Path]
         read(tmp_path / "set", tmp_path / f"cache{seed}")
 
 
-def test_a_corrupt_lzma_member(tmp_path: Path) -> None:
+def test_a_corrupt_lzma_member(tmp_path):
     file = lzma_zip(tmp_path / "coco")
     with zipfile.ZipFile(file) as archive:
         entry = archive.getinfo("images/397133_1_img_0.jpg")
@@ -207,7 +206,7 @@ def test_a_corrupt_lzma_member(tmp_path: Path) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(["set", "group", "image_name", "source_id", "edit", "label", "extra"]), JSON)
-def test_any_json_in_a_shard_of_ours(name: str, value: Any) -> None:
+def test_any_json_in_a_shard_of_ours(name, value):
     """A shard that somebody else wrote, read set by set."""
     import io
     import tarfile
@@ -232,7 +231,7 @@ def test_any_json_in_a_shard_of_ours(name: str, value: Any) -> None:
         read(folder, folder / "cache")
 
 
-def test_a_parquet_without_the_columns_of_its_first_file(tmp_path: Path) -> None:
+def test_a_parquet_without_the_columns_of_its_first_file(tmp_path):
     folder = laid_out(tmp_path / "set", members({}))
     pq.write_table(pa.table({"id": ["b"]}), folder / "more.parquet")
     assert find_reader(folder).imported

@@ -26,7 +26,7 @@ Harm = Callable[[Path], object]
 
 
 @pytest.fixture
-def shards(tmp_path: Path) -> Path:
+def shards(tmp_path):
     write_shards([pair(i) for i in range(6)], tmp_path / "shards")
     return tmp_path / "shards"
 
@@ -76,9 +76,7 @@ HARMS: dict[str, Harm] = {
 
 
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
-def test_a_damaged_index_is_made_again_and_said(
-    shards: Path, tmp_path: Path, harm: Harm, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_index_is_made_again_and_said(shards, tmp_path, harm, capsys):
     before = open_index(shards, tmp_path / "cache")
     harm(before.folder)
     again = open_index(shards, tmp_path / "cache")
@@ -96,9 +94,7 @@ def test_a_damaged_index_is_made_again_and_said(
 
 
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
-def test_a_damaged_index_that_was_named_is_refused(
-    shards: Path, tmp_path: Path, harm: Harm
-) -> None:
+def test_a_damaged_index_that_was_named_is_refused(shards, tmp_path, harm):
     folder = shutil.copytree(open_index(shards, tmp_path / "cache").folder, tmp_path / "moved")
     harm(folder)
     with pytest.raises(UserError, match=str(folder)):
@@ -175,9 +171,7 @@ FORGERIES: dict[str, Harm] = {
 
 
 @pytest.mark.parametrize("harm", FORGERIES.values(), ids=FORGERIES)
-def test_an_index_with_checksums_that_fit_must_make_sense_too(
-    shards: Path, tmp_path: Path, harm: Harm
-) -> None:
+def test_an_index_with_checksums_that_fit_must_make_sense_too(shards, tmp_path, harm):
     folder = shutil.copytree(open_index(shards, tmp_path / "cache").folder, tmp_path / "moved")
     _about(folder, checks={n: zlib.crc32((folder / n).read_bytes()) for n in column_files()})
     assert len(open_index(folder, tmp_path / "cache")) == 12
@@ -189,7 +183,7 @@ def test_an_index_with_checksums_that_fit_must_make_sense_too(
 
 
 @pytest.mark.slow
-def test_an_index_of_100_000_rows_is_opened_within_a_moment(tmp_path: Path) -> None:
+def test_an_index_of_100_000_rows_is_opened_within_a_moment(tmp_path):
     one = Digest.of(b"")
     rows = (
         Row(set=f"{i}", member=0, group=f"{i}", text=f"a caption of usual length, number {i}",
@@ -207,7 +201,7 @@ def test_an_index_of_100_000_rows_is_opened_within_a_moment(tmp_path: Path) -> N
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(-9, 999), min_size=4, max_size=4, unique=True))
-def test_a_part_of_an_image_has_a_digest_of_its_own(data: bytes, box: list[int]) -> None:
+def test_a_part_of_an_image_has_a_digest_of_its_own(data, box):
     whole = Digest.of(data)
     part = whole.of_box(box)
     assert len({whole.whole, part.whole, whole.of_box(box[::-1]).whole}) == 3

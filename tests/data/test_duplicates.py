@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,7 +71,7 @@ def test_no_image_is_on_both_sides_of_the_split():
     assert plan.counts["train"] == 140
 
 
-def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name(tmp_path: Path) -> None:
+def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name(tmp_path):
     """The sets show the photos themselves; only their bytes tell."""
     from cfaug.core.types import CounterfactualSet, Member
     from cfaug.data.mixture.leakage import withhold

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +25,7 @@ MIXED = CounterfactualSet(
 )  # fmt: skip
 
 
-def test_an_example_an_image(tmp_path: Path) -> None:
+def test_an_example_an_image(tmp_path):
     sets = [pair(0), PHOTO, MIXED]
     write_shards(sets, tmp_path / "shards")
     found = list(examples(open_index(tmp_path / "shards", tmp_path / "cache"), "image"))
@@ -49,7 +48,7 @@ def test_an_example_an_image(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_an_example_a_text(tmp_path: Path) -> None:
+def test_an_example_a_text(tmp_path):
     write_shards([PHOTO, MIXED], tmp_path / "shards")
     index = open_index(tmp_path / "shards", tmp_path / "cache")
     found = list(examples(index, "text"))
@@ -59,7 +58,7 @@ def test_an_example_a_text(tmp_path: Path) -> None:
     assert [group_code(one.group) for one in found] == index.groups.tolist()
 
 
-def test_every_key_and_group_is_kept_by_any_reader(tmp_path: Path) -> None:
+def test_every_key_and_group_is_kept_by_any_reader(tmp_path):
     classes = tmp_path / "classes"
     for name in ("cat", "dog"):
         (classes / name).mkdir(parents=True)
@@ -86,7 +85,7 @@ def test_every_key_and_group_is_kept_by_any_reader(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_that_changed_is_noticed_when_it_is_read(tmp_path: Path) -> None:
+def test_a_file_that_changed_is_noticed_when_it_is_read(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(noise_image(1))
     (tmp_path / "a" / "1.txt").write_text("x")

@@ -63,7 +63,7 @@ def shared(number: int) -> CounterfactualSet:
 
 
 @pytest.mark.parametrize("members", [2, 5])
-def test_an_export_holds_everything(tmp_path: Path, members: int) -> None:
+def test_an_export_holds_everything(tmp_path, members):
     sets = [generated(n, members) for n in range(230)]
     facts = export_hub(iter(sets), tmp_path / "hub", ABOUT)
     assert list(import_sets(tmp_path / "hub")) == sets
@@ -72,13 +72,13 @@ def test_an_export_holds_everything(tmp_path: Path, members: int) -> None:
     assert (index.kind, len(index)) == ("pairs" if members == 2 else "members", 230 * members)
 
 
-def test_sets_that_share_an_image_and_bare_ones(tmp_path: Path) -> None:
+def test_sets_that_share_an_image_and_bare_ones(tmp_path):
     sets = [shared(0), shared(1), pair(3)]
     export_hub(sets, tmp_path / "hub", ABOUT)
     assert list(import_sets(tmp_path / "hub")) == sets
 
 
-def test_columns_are_what_people_read(tmp_path: Path) -> None:
+def test_columns_are_what_people_read(tmp_path):
     export_hub([generated(n) for n in range(3)], tmp_path / "hub", ABOUT, split="test")
     (file,) = (tmp_path / "hub" / "data").iterdir()
     assert file.name == "test-00000-of-00001.parquet"
@@ -96,7 +96,7 @@ def test_columns_are_what_people_read(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_columns_follow_the_names_of_the_scores(tmp_path: Path) -> None:
+def test_columns_follow_the_names_of_the_scores(tmp_path):
     """Of the first set; a name that a column has already stays where everything is."""
     sets = [replace(generated(0), scores={"fluency": -3.5, "caption_0": 1.0}), generated(1)]
     export_hub(sets, tmp_path / "hub", ABOUT)
@@ -115,7 +115,7 @@ def features(card: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("layout", ["pairs", "members"])
-def test_the_features_are_those_datasets_reads(tmp_path: Path, layout: hub.Layout) -> None:
+def test_the_features_are_those_datasets_reads(tmp_path, layout):
     """Without the library: its ``Features.from_arrow_schema`` reads this key of the metadata."""
     export_hub([generated(0)], tmp_path / "hub", ABOUT, layout=layout)
     (file,) = (tmp_path / "hub" / "data").iterdir()
@@ -135,7 +135,7 @@ def test_the_features_are_those_datasets_reads(tmp_path: Path, layout: hub.Layou
     }
 
 
-def test_datasets_loads_it(tmp_path: Path) -> None:
+def test_datasets_loads_it(tmp_path):
     import datasets
 
     sets = [generated(n) for n in range(5)]
@@ -148,7 +148,7 @@ def test_datasets_loads_it(tmp_path: Path) -> None:
     assert list(theirs.convert("RGB").getdata()) == list(ours.convert("RGB").getdata())
 
 
-def test_files_are_cut_by_size_and_the_same_again(tmp_path: Path, monkeypatch) -> None:
+def test_files_are_cut_by_size_and_the_same_again(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "BYTES_PER_FILE", 1)
     sets = [generated(n) for n in range(250)]
     for name in ("a", "b"):
@@ -161,7 +161,7 @@ def test_files_are_cut_by_size_and_the_same_again(tmp_path: Path, monkeypatch) -
 
 
 @pytest.mark.slow
-def test_few_images_are_held(tmp_path: Path) -> None:
+def test_few_images_are_held(tmp_path):
     """A million sets pass through the memory of a row group."""
     import tracemalloc
 
@@ -179,7 +179,7 @@ def test_few_images_are_held(tmp_path: Path) -> None:
     assert peak < 0.6 * 800 * len(data)
 
 
-def test_the_card_says_what_is_known_and_marks_the_rest(tmp_path: Path) -> None:
+def test_the_card_says_what_is_known_and_marks_the_rest(tmp_path):
     export_hub([generated(n) for n in range(4)], tmp_path / "hub", ABOUT)
     card = (tmp_path / "hub" / "README.md").read_text()
     head = features(card)
@@ -202,7 +202,7 @@ def test_the_card_says_what_is_known_and_marks_the_rest(tmp_path: Path) -> None:
     assert "**Who funded the creation of the dataset?**\n\n**To be written.**" in sheet
 
 
-def test_a_card_without_anything_known(tmp_path: Path) -> None:
+def test_a_card_without_anything_known(tmp_path):
     export_hub([shared(0)], tmp_path / "hub", PublisherStatements("Photos"))
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "license" not in features(card)
@@ -218,9 +218,7 @@ def test_a_card_without_anything_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["---", "a\n---\nb: c", "{{ 7 * 7 }}", "{% raw %}", "`|\n# x", "<script>", "y: ["]
 )
-def test_no_name_breaks_the_metadata_the_markdown_or_the_template(
-    tmp_path: Path, name: str
-) -> None:
+def test_no_name_breaks_the_metadata_the_markdown_or_the_template(tmp_path, name):
     """The publisher's name, and names in the sets: recipes, models, scores, kinds of edits."""
     from huggingface_hub import DatasetCard
 
@@ -244,7 +242,7 @@ def test_no_name_breaks_the_metadata_the_markdown_or_the_template(
         assert body.replace(f" {line}\n", " plain\n") == plain.rpartition("\n---\n\n")[2]
 
 
-def test_every_name_of_a_template_is_given(tmp_path: Path, monkeypatch) -> None:
+def test_every_name_of_a_template_is_given(tmp_path, monkeypatch):
     """Jinja prints nothing for a name that it does not know."""
     import jinja2
     from jinja2 import meta
@@ -268,7 +266,7 @@ def test_every_name_of_a_template_is_given(tmp_path: Path, monkeypatch) -> None:
         assert named <= set(values)
 
 
-def test_what_cannot_be_exported(tmp_path: Path) -> None:
+def test_what_cannot_be_exported(tmp_path):
     with pytest.raises(UserError, match="nothing to export"):
         export_hub([], tmp_path / "a", ABOUT)
     with pytest.raises(UserError, match=r"cat-0001.*3 members.*layout='members'"):
@@ -284,7 +282,7 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
 # CLIP_benchmark.
 
 
-def test_clip_benchmark_reads_its_folder(tmp_path: Path, monkeypatch) -> None:
+def test_clip_benchmark_reads_its_folder(tmp_path, monkeypatch):
     from clip_benchmark.datasets import builder
 
     from cfaug.data.export import hub as clip_benchmark
@@ -305,7 +303,7 @@ def test_clip_benchmark_reads_its_folder(tmp_path: Path, monkeypatch) -> None:
         assert image.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
 
 
-def test_our_reader_takes_it_too_and_keeps_the_groups(tmp_path: Path) -> None:
+def test_our_reader_takes_it_too_and_keeps_the_groups(tmp_path):
     sets = [generated(n) for n in range(4)] + [shared(0)]
     export_clip_benchmark(sets, tmp_path / "wds")
     write_shards(sets, tmp_path / "shards")
@@ -339,7 +337,7 @@ def open_clip_arguments(shards: Path, **changes: object) -> types.SimpleNamespac
 
 
 @pytest.mark.parametrize("use", ["validation", "training"])
-def test_open_clip_reads_our_shards(tmp_path: Path, monkeypatch, use: str) -> None:
+def test_open_clip_reads_our_shards(tmp_path, monkeypatch, use):
     """Every example comes once, as its image and caption.
 
     Since WebDataset 0.2.96, a shard ends with a marker that open_clip's training loader takes for a

@@ -31,7 +31,7 @@ SETS = 40
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pairs")
     write_shards([pair(n) for n in range(SETS)], folder / "cf", sets_per_shard=16)
     return open_index(folder / "cf", folder / "index")
@@ -50,7 +50,7 @@ def original(text: str) -> bool:
     return text.endswith("0")
 
 
-def test_every_arm_has_as_many_positives_of_the_same_pairs(index: Index) -> None:
+def test_every_arm_has_as_many_positives_of_the_same_pairs(index):
     """Drawn as the pairs are, an original stands in both places; counts say what is contrasted."""
     pairs = mixed(index, None)
     drawn = Counter(np.asarray(index.sets)[pairs.train[:, 1]].tolist())
@@ -70,14 +70,14 @@ def test_every_arm_has_as_many_positives_of_the_same_pairs(index: Index) -> None
     assert counts == {"none": (0, 0), "text": (n, 0), "image": (0, n), "both": (n, n)}
 
 
-def test_the_pairs_themselves_are_drawn_as_without_the_setting(index: Index) -> None:
+def test_the_pairs_themselves_are_drawn_as_without_the_setting(index):
     usual, both = mixed(index, None), mixed(index, "both")
     np.testing.assert_array_equal(usual.train, both.train)
     np.testing.assert_array_equal(usual.validation, both.validation)
     assert both.visits is None
 
 
-def test_a_pair_that_is_cut_has_one_place_and_no_partner(index: Index) -> None:
+def test_a_pair_that_is_cut_has_one_place_and_no_partner(index):
     for arm in ARMS:
         found = mixed(index, arm, size=9, validation=0)
         counts = Counter(np.asarray(index.sets)[found.train[:, 1]].tolist())
@@ -88,9 +88,7 @@ def test_a_pair_that_is_cut_has_one_place_and_no_partner(index: Index) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(size=st.integers(4, 80), batch_size=st.integers(1, 20), seed=st.integers(0, 5))
-def test_no_batch_has_an_original_twice_where_there_is_room(
-    index: Index, size: int, batch_size: int, seed: int
-) -> None:
+def test_no_batch_has_an_original_twice_where_there_is_room(index, size, batch_size, seed):
     found = mixed(index, "text", size=size, validation=0)
     order = epoch_order(found, data_seed=1, seed=seed, epoch=0, batch_size=batch_size)
     assert sorted(order.tolist()) == list(range(size))
@@ -103,7 +101,7 @@ def test_no_batch_has_an_original_twice_where_there_is_room(
             assert len(np.unique(batch)) == len(batch)
 
 
-def test_the_order_is_a_function_of_the_seed_and_the_same_in_the_arms(index: Index) -> None:
+def test_the_order_is_a_function_of_the_seed_and_the_same_in_the_arms(index):
     orders = {}
     for arm in ("none", "text", "image"):
         found = mixed(index, arm)
@@ -115,7 +113,7 @@ def test_the_order_is_a_function_of_the_seed_and_the_same_in_the_arms(index: Ind
     assert orders["none"] == orders["text"] == orders["image"]
 
 
-def test_windows_of_files_hold_either_visit_of_an_example(index: Index) -> None:
+def test_windows_of_files_hold_either_visit_of_an_example(index):
     found = mixed(index, "none", validation=0)
     given = {"data_seed": 1, "seed": 3, "epoch": 0, "batch_size": 8}
     order = epoch_order(found, window=1, **given)
@@ -146,7 +144,7 @@ def partner(text: str) -> str:
 
 
 @pytest.mark.parametrize("arm", ARMS)
-def test_a_batch_has_the_wrong_answers_of_its_arm(index: Index, arm: str) -> None:
+def test_a_batch_has_the_wrong_answers_of_its_arm(index, arm):
     for share in shares(index, arm):
         batch = read(index, arm, share)
         for pixels, text in zip(batch["pixels"], batch["texts"], strict=True):
@@ -170,7 +168,7 @@ def test_a_batch_has_the_wrong_answers_of_its_arm(index: Index, arm: str) -> Non
 
 
 @pytest.mark.parametrize("world", [2, 4, 7])
-def test_processes_share_the_wrong_images_of_a_batch(index: Index, world: int) -> None:
+def test_processes_share_the_wrong_images_of_a_batch(index, world):
     whole = [read(index, "image", share) for share in shares(index, "image")]
     parts = [
         [read(index, "image", share) for share in shares(index, "image", rank=rank, world=world)]
@@ -184,23 +182,22 @@ def test_processes_share_the_wrong_images_of_a_batch(index: Index, world: int) -
             assert torch.equal(one["negative_image_owners"], batch["negative_image_owners"])
 
 
-def test_rows_of_the_real_source_have_no_counterfactual(index: Index) -> None:
+def test_rows_of_the_real_source_have_no_counterfactual(index):
     examples = Examples((index, index), TRANSFORM, 80, pairs=PairNegatives(index, "text"))
     whole = np.array([[0, 4], [COUNTERFACTUAL, 2], [0, 6], [COUNTERFACTUAL, 8]])
     batch = examples.__getitems__(Share(whole, whole))
-    assert isinstance(batch, dict)
     assert batch["negatives"] == [partner(index.text(2)), partner(index.text(8))]
     assert batch["negative_owners"].tolist() == [1, 3]
 
 
-def test_validation_is_asked_with_the_wrong_answers_too(index: Index) -> None:
+def test_validation_is_asked_with_the_wrong_answers_too(index):
     found = mixed(index, "text", validation=0.4)
     for share in ValidationShares(found, 5):
         batch = read(index, "text", share)
         assert batch["negatives"] == [partner(text) for text in batch["texts"]]
 
 
-def test_only_pairs_of_different_captions_are_drawn(tmp_path: Path) -> None:
+def test_only_pairs_of_different_captions_are_drawn(tmp_path):
     def captioned(number: int, *texts: str):
         one = pair(number, members=len(texts))
         members = [replace(m, text=t) for m, t in zip(one.members, texts, strict=True)]
@@ -225,7 +222,7 @@ def test_only_pairs_of_different_captions_are_drawn(tmp_path: Path) -> None:
         find_pairs(none, "text")
 
 
-def test_pairs_of_one_image_have_no_wrong_image(tmp_path: Path) -> None:
+def test_pairs_of_one_image_have_no_wrong_image(tmp_path):
     one = pair(0)
     members = tuple(replace(m, image_name="image0") for m in one.members)
     same = replace(one, members=members, images={"image0": one.images["image0"]})
@@ -254,13 +251,13 @@ def test_pairs_of_one_image_have_no_wrong_image(tmp_path: Path) -> None:
         ({"negatives": "both", "stratify": True}, "exclude each other"),
     ],
 )
-def test_settings_that_contradict_it_are_named(given: dict, message: str) -> None:
+def test_settings_that_contradict_it_are_named(given, message):
     with pytest.raises(UserError, match=message):
         DataSettings("r", "c", **given)
 
 
 @pytest.mark.parametrize("arm", ["none", "text", "both"])
-def test_a_papers_data_set_has_the_same_arms(index: Index, arm: str) -> None:
+def test_a_papers_data_set_has_the_same_arms(index, arm):
     """The plan draws rows as it does without; then its pairs show what the arm says."""
     data = DataSettings("r", "c", plan=PaperMixture("base"), seed=1)
     usual = mix(data, Sources(index, index))
@@ -276,7 +273,7 @@ def test_a_papers_data_set_has_the_same_arms(index: Index, arm: str) -> None:
     assert found.counts["text_negatives"] == (0 if arm == "none" else drawn.sum())
 
 
-def test_entailment_has_no_wrong_answers() -> None:
+def test_entailment_has_no_wrong_answers():
     with pytest.raises(UserError, match=r"data\.negatives=text is of a contrastive loss"):
         EntailmentData("r", None, cf_ratio=0, negatives="text")
 
@@ -286,7 +283,7 @@ def wrong_captions(folder: Path) -> Index:
     return open_index(folder / "list", folder / "index")
 
 
-def test_captions_without_an_image_are_the_wrong_answers_of_their_rows(tmp_path: Path) -> None:
+def test_captions_without_an_image_are_the_wrong_answers_of_their_rows(tmp_path):
     """NegCLIP's list: of three rows two have some; a row is one example, in either arm."""
     index = wrong_captions(tmp_path)
     for arm, expected in (("text", 3), ("none", 0)):

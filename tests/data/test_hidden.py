@@ -9,7 +9,7 @@ from cfaug.data.index import open_index
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation import classification
 from tests.data.layouts import TEXTS, captions_csv, images, jsonl, parquet, sidecars, sides, table
-from tests.data.making import noise_image, write_tar
+from tests.data.making import noise_image, texts, write_tar
 from tests.data.question_files import own_record, write_own
 
 LITTER = (".ipynb_checkpoints", ".thumbnails", "__MACOSX", "@eaDir", "lost+found")
@@ -23,10 +23,6 @@ def litter(folder):
         (folder / name / "a.txt").write_text("a thumbnail")
     for name in ("._a.png", "._a.txt", ".DS_Store", "Thumbs.db", "desktop.ini"):
         (folder / name).write_bytes(b"\0\5\26\7")
-
-
-def texts(index):
-    return [index.text(row) for row in range(len(index))]
 
 
 def said(index):

@@ -44,8 +44,7 @@ def mixed(real=REAL, counterfactual=PAIRS, more_real=None, **more: Any):
     asked = DataSettings(real and "real", "cf", **given_)
     needs = asked.needed
     return mix(
-        asked,
-        Sources(real if needs[0] else None, counterfactual if needs[1] else None, more_real),
+        asked, Sources(real if needs[0] else None, counterfactual if needs[1] else None, more_real)
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +46,10 @@ def refused(folder: Path, said: str, reader: ItemList | None = None) -> None:
 
 def left_out(folder: Path, reader: ItemList | None = None) -> tuple[str, ...]:
     reading = open_index(folder, folder.parent / "cache", reader=reader).reading
-    assert reading is not None
     return reading.left_out
 
 
-def test_a_missing_photo_is_named_and_counted(tmp_path: Path) -> None:
+def test_a_missing_photo_is_named_and_counted(tmp_path):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
     (folder / "val2017" / coco_name(2)).unlink()
     refused(folder, r"2 of 10 items .*add_obj\.json, \[0\].*000000000102\.jpg.*missing=skip")
@@ -63,34 +61,29 @@ def test_a_missing_photo_is_named_and_counted(tmp_path: Path) -> None:
     assert len(open_index(folder, tmp_path / "cache", reader=reader)) == 16
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"no image", photo(2)[:100], photo(2)[:-40]],
-    ids=["empty", "text", "header", "truncated"],
-)
-def test_an_unreadable_photo_is_as_one_that_is_missing(tmp_path: Path, content: bytes) -> None:
-    folder = sugarcrepe(tmp_path / "sugarcrepe")
-    (folder / "val2017" / coco_name(2)).write_bytes(content)
-    refused(folder, r"2 of 10 items .*missing or unreadable.*000000000102\.jpg")
-    said, others = left_out(folder, reader_of("sugarcrepe", without_missing=True))
-    assert "2 items whose photo is missing or unreadable" in said
-    assert others == "1 other images"
-
-
-def huge_png() -> bytes:
+def huge_png():
     """Return a PNG whose header claims more pixels than are ever decoded."""
     content = io.BytesIO()
     Image.new("1", (20_000, 20_000)).save(content, "PNG")
     return content.getvalue()
 
 
-def test_a_huge_photo_is_not_decoded(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [lambda: b"", lambda: b"no image", lambda: photo(2)[:100], lambda: photo(2)[:-40], huge_png],
+    ids=["empty", "text", "header", "truncated", "huge"],
+)
+def test_an_unreadable_photo_is_as_one_that_is_missing(tmp_path, content):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
-    (folder / "val2017" / coco_name(2)).write_bytes(huge_png())
-    refused(folder, r"2 of 10 items .*pixels")
+    (folder / "val2017" / coco_name(2)).write_bytes(content())
+    said = "pixels" if content is huge_png else r"missing or unreadable.*000000000102\.jpg"
+    refused(folder, rf"2 of 10 items .*{said}")
+    said, others = left_out(folder, reader_of("sugarcrepe", without_missing=True))
+    assert "2 items whose photo is missing or unreadable" in said
+    assert others == "1 other images"
 
 
-def test_equal_captions_are_left_out_and_named(tmp_path: Path) -> None:
+def test_equal_captions_are_left_out_and_named(tmp_path):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
     edit_json(
         folder / "swap_obj.json", lambda found: found["107"].update(negative_caption=CAPTIONS[1][0])
@@ -100,7 +93,7 @@ def test_equal_captions_are_left_out_and_named(tmp_path: Path) -> None:
     assert "1 items of which two captions are equal (swap_obj.json, [107])" in said
 
 
-def test_equal_captions_in_a_table(tmp_path: Path) -> None:
+def test_equal_captions_in_a_table(tmp_path):
     true, false = CAPTIONS[0]
     rows = [
         {"image": cell(i), "caption": true, "negative_caption": false if i else f" {true}  ",
@@ -115,17 +108,17 @@ def test_equal_captions_in_a_table(tmp_path: Path) -> None:
     )
 
 
-def test_an_empty_list_is_said(tmp_path: Path) -> None:
+def test_an_empty_list_is_said(tmp_path):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
     (folder / "swap_obj.json").write_text("{}")
     assert any("1 lists without an item (swap_obj.json)" in one for one in left_out(folder))
 
 
-def test_nothing_but_empty_lists(tmp_path: Path) -> None:
+def test_nothing_but_empty_lists(tmp_path):
     refused(put(tmp_path / "sugarcrepe", {"swap_obj.json": b"{}"}), "hold no item")
 
 
-def test_an_empty_category_counts_in_no_part(tmp_path: Path) -> None:
+def test_an_empty_category_counts_in_no_part(tmp_path):
     index = open_index(bivlc(tmp_path / "bivlc"), tmp_path / "cache")
     assert index.extra_row(6)["category"] == "replace"
     rows = [
@@ -145,11 +138,12 @@ def test_an_empty_category_counts_in_no_part(tmp_path: Path) -> None:
         ((-9, 0, 9, 5), "left out"),
         ((3, 3, 0, 5), "left out"),
         ((3, 3, 5, -1), "left out"),
+        ((0, 0, 10**6, 10**6), "left out"),
         ((20, 10, 10, 10), "padded"),
         ((-2, -2, 10, 10), "padded"),
     ],
 )
-def test_boxes_outside_the_photo(tmp_path: Path, box: tuple[int, ...], outcome: str) -> None:
+def test_boxes_outside_the_photo(tmp_path, box, outcome):
     folder, reader = aro(tmp_path / "aro"), reader_of("aro_relation")
     names = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
     edit_json(
@@ -157,7 +151,6 @@ def test_boxes_outside_the_photo(tmp_path: Path, box: tuple[int, ...], outcome: 
         lambda found: found[1].update(zip(names, box, strict=True)),
     )
     index = open_index(folder, tmp_path / "cache", reader=reader)
-    assert index.reading is not None
     (said,) = (one for one in index.reading.left_out if "box" in one)
     assert "visual_genome_relation.json, [1]" in said
     if outcome == "left out":
@@ -171,70 +164,63 @@ def test_boxes_outside_the_photo(tmp_path: Path, box: tuple[int, ...], outcome: 
     assert (np.asarray(decode_image(index.read_image(2), "image")) == wanted).all()
 
 
-def test_a_box_of_billions_of_pixels(tmp_path: Path) -> None:
-    folder, reader = aro(tmp_path / "aro"), reader_of("aro_relation")
-    edit_json(
-        folder / "visual_genome_relation.json",
-        lambda found: found[1].update(bbox_w=10**6, bbox_h=10**6),
-    )
-    assert "visual_genome_relation.json, [1]" in left_out(folder, reader)[0]
-    assert len(open_index(folder, tmp_path / "cache", reader=reader)) == 4
-
-
-@pytest.mark.parametrize("name", ["../../secret.jpg", "/etc/secret.jpg", "val2017/../../../x.jpg"])
-def test_a_name_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
-    folder = sugarcrepe(tmp_path / "deep" / "sugarcrepe")
-    put(tmp_path, {"secret.jpg": photo(3)})
-    edit_json(folder / "swap_att.json", lambda found: found["0"].update(filename=name))
-    refused(folder, "leads out of")
-
-
-def test_a_type_of_mmvp_that_leads_out(tmp_path: Path) -> None:
-    folder = mmvp(tmp_path / "mmvp")
-    text = (folder / "Questions.csv").read_text().replace("Texts", "../../x")
-    (folder / "Questions.csv").write_text(text)
-    refused(folder, "leads out of")
-
-
-def set_key(column: str, value: Any) -> Callable[[Any], None]:
+def entry(column, value):
     return lambda found: found["107"].__setitem__(column, value)
 
 
+RELATION, ATTRIBUTION = "visual_genome_relation.json", "visual_genome_attribution.json"
+
+
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("lay_out", "list_name", "change", "said"),
     [
-        (lambda found: found.update({"107": "text"}), "should be a JSON object"),
-        (set_key("caption", 3), "'?caption'?.* should be a text, not 3"),
-        (set_key("caption", "  "), "empty"),
-        (set_key("negative_caption", None), "should be a text, not None"),
-        (set_key("filename", 7), "'filename' should be an image, not 7"),
-        (set_key("filename", ""), "should be the name of a file"),
-        (set_key("filename", "a\0b.jpg"), "should be the name of a file"),
-        (lambda found: found["107"].pop("negative_caption"), "'negative_caption' is missing"),
+        (sugarcrepe, "swap_obj.json", change, rf"swap_obj\.json, \[107\].*{said}")
+        for change, said in (
+            (lambda found: found.update({"107": "text"}), "should be a JSON object"),
+            (entry("caption", 3), "'?caption'?.* should be a text, not 3"),
+            (entry("caption", "  "), "empty"),
+            (entry("negative_caption", None), "should be a text, not None"),
+            (entry("filename", 7), "'filename' should be an image, not 7"),
+            (entry("filename", ""), "should be the name of a file"),
+            (entry("filename", "a\0b.jpg"), "should be the name of a file"),
+            (lambda found: found["107"].pop("negative_caption"), "'negative_caption' is missing"),
+        )
+    ]
+    + [
+        (sugarcrepe, "swap_att.json", lambda found, name=name: found["0"].update(filename=name),
+         "leads out of")
+        for name in ("../../secret.jpg", "/etc/secret.jpg", "val2017/../../../x.jpg")
+    ]
+    + [
+        (aro, ATTRIBUTION, lambda found: found[0].update(attributes="red"),
+         r"\[0\].*'attributes' should be a list"),
+        (aro, RELATION, lambda found: found[2].update(bbox_w="12"),
+         r"\[2\].*'bbox_w' should be a whole number, not '12'"),
     ],
-    ids=lambda one: one if isinstance(one, str) else "",
-)
-def test_wrong_types_are_named(tmp_path: Path, change: Callable[[Any], None], said: str) -> None:
-    folder = sugarcrepe(tmp_path / "sugarcrepe")
-    edit_json(folder / "swap_obj.json", change)
-    refused(folder, rf"swap_obj\.json, \[107\].*{said}")
+)  # fmt: skip
+def test_an_entry_that_cannot_be_used_is_named(tmp_path, lay_out, list_name, change, said):
+    folder = lay_out(tmp_path / "deep" / "set")
+    put(tmp_path, {"secret.jpg": photo(3)})
+    edit_json(folder / list_name, change)
+    readers = {RELATION: "aro_relation", ATTRIBUTION: "aro_attribution"}
+    refused(folder, said, reader_of(readers[list_name]) if list_name in readers else None)
 
 
 @pytest.mark.parametrize("content", [b'{"0": {"filename": "x', b"", b"3", b"\xff\xfe", b"[[]]"])
-def test_a_broken_list_is_named(tmp_path: Path, content: bytes) -> None:
+def test_a_broken_list_is_named(tmp_path, content):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
     (folder / "replace_rel.json").write_bytes(content)
     refused(folder, r"replace_rel\.json")
 
 
-def test_a_number_that_is_duplicated(tmp_path: Path) -> None:
+def test_a_number_that_is_duplicated(tmp_path):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
     entry = json.dumps(json.loads((folder / "swap_att.json").read_text())["0"])
     (folder / "swap_att.json").write_text(f'{{"0": {entry}, "0": {entry}}}')
     refused(folder, r"swap_att\.json: the name '0' is duplicated")
 
 
-def test_an_id_of_winoground_that_is_duplicated(tmp_path: Path) -> None:
+def test_an_id_of_winoground_that_is_duplicated(tmp_path):
     folder = winoground(tmp_path / "winoground")
     file = folder / "data" / "examples.jsonl"
     lines = file.read_text().splitlines(keepends=True)
@@ -242,41 +228,30 @@ def test_an_id_of_winoground_that_is_duplicated(tmp_path: Path) -> None:
     refused(folder, "the key '0' is duplicated")
 
 
-def test_attributes_that_are_no_texts(tmp_path: Path) -> None:
-    folder, reader = aro(tmp_path / "aro"), reader_of("aro_attribution")
-    file = folder / "visual_genome_attribution.json"
-    edit_json(file, lambda found: found[0].update(attributes="red"))
-    refused(folder, r"\[0\].*'attributes' should be a list", reader)
-
-
-def test_a_box_that_is_no_number(tmp_path: Path) -> None:
-    folder, reader = aro(tmp_path / "aro"), reader_of("aro_relation")
-    file = folder / "visual_genome_relation.json"
-    edit_json(file, lambda found: found[2].update(bbox_w="12"))
-    refused(folder, r"\[2\].*'bbox_w' should be a whole number, not '12'", reader)
-
-
-def test_mmvp_of_an_odd_number_of_rows(tmp_path: Path) -> None:
+def test_rows_of_mmvp_that_are_no_pairs_or_lead_out(tmp_path):
     folder = mmvp(tmp_path / "mmvp")
     lines = (folder / "Questions.csv").read_text().splitlines()
-    (folder / "Questions.csv").write_text("\n".join(lines[:-1]))
-    refused(folder, "has no partner")
-    (folder / "Questions.csv").write_text("\n".join([lines[0], *lines[2:], lines[1]]))
-    refused(folder, "should be odd")
+    for changed, said in (
+        (lines[:-1], "has no partner"),
+        ([lines[0], *lines[2:], lines[1]], "should be odd"),
+        ([line.replace("Texts", "../../x") for line in lines], "leads out of"),
+    ):
+        (folder / "Questions.csv").write_text("\n".join(changed))
+        refused(folder, said)
 
 
-def test_naturalbench_without_a_photo(tmp_path: Path) -> None:
+def test_naturalbench_without_a_photo(tmp_path):
     folder = naturalbench(tmp_path / "nb")
     (folder / "images" / "1_0.jpg").unlink()
     refused(folder, r"1 of 3 items .*1_0\.jpg")
 
 
-def test_a_table_whose_image_is_broken(tmp_path: Path) -> None:
+def test_a_table_whose_image_is_broken(tmp_path):
     row = {**winoground_row(0), "image_0": cell(0), "image_1": {"bytes": b"no", "path": None}}
     refused(table(tmp_path / "winoground", [row]), r"row 1: image.* not an image")
 
 
-def test_counts_beside_the_released_ones(tmp_path: Path) -> None:
+def test_counts_beside_the_released_ones(tmp_path):
     index = open_index(sugarcrepe(tmp_path / "sugarcrepe"), tmp_path / "cache")
     said = describe_count(index)
     assert said.startswith(
@@ -287,7 +262,7 @@ def test_counts_beside_the_released_ones(tmp_path: Path) -> None:
     assert count_items(index)["swap_obj"] == 3
 
 
-def test_released_counts_add_up() -> None:
+def test_released_counts_add_up():
     assert {one.kind for one in (*ITEM_LISTS,)} - set(RELEASED) == {
         "naturalbench_retrieval", "trohn_text"
     }  # fmt: skip

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,9 +39,7 @@ def photos(folder: Path, lines: list[dict[str, object]]) -> Path:
         ({"image": "huge.png", "caption": "x"}, ["huge.png"]),
     ],
 )
-def test_a_line_that_cannot_be_used(
-    tmp_path: Path, line: dict[str, object], named: list[str]
-) -> None:
+def test_a_line_that_cannot_be_used(tmp_path, line, named):
     folder = photos(tmp_path / "photos", [{"image": "coffee.png", "caption": "coffee"}, line])
     (folder / "broken.png").write_bytes(noise_image(0)[:-30])
     (folder / "huge.png").write_bytes(huge_png())
@@ -50,17 +47,17 @@ def test_a_line_that_cannot_be_used(
     refused(folder, *named)
 
 
-def test_a_list_that_is_no_json(tmp_path: Path) -> None:
+def test_a_list_that_is_no_json(tmp_path):
     folder = photos(tmp_path / "photos", [])
     (folder / "captions.jsonl").write_text('{"image": "coffee.png", "caption": "x"}\n{"image": \n')
     refused(folder, "captions.jsonl", "line 2")
 
 
-def test_an_empty_list(tmp_path: Path) -> None:
+def test_an_empty_list(tmp_path):
     refused(photos(tmp_path / "photos", []), str(tmp_path / "photos"), "no image-text pair")
 
 
-def test_an_image_without_the_text_beside_it(tmp_path: Path) -> None:
+def test_an_image_without_the_text_beside_it(tmp_path):
     (tmp_path / "photos").mkdir()
     for name in ("coffee.png", "chelsea.png"):
         shutil.copy(photo_folder() / name, tmp_path / "photos")
@@ -115,7 +112,7 @@ def unreadable(folder: Path, form: str, closed: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def closed_sources() -> Iterator[dict[tuple[str, str], tuple[Path, str]]]:
+def closed_sources():
     """What was closed of every source, and what another user is told; nothing may be cached.
 
     Not below pytest's own folder: every pytest that starts closes that to other users again.
@@ -142,8 +139,6 @@ def closed_sources() -> Iterator[dict[tuple[str, str], tuple[Path, str]]]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("part", PARTS)
-def test_an_unreadable_folder_or_file(
-    closed_sources: dict[tuple[str, str], tuple[Path, str]], form: str, part: str
-) -> None:
+def test_an_unreadable_folder_or_file(closed_sources, form, part):
     closed, said = closed_sources[form, part]
     assert f"{closed} cannot be read: Permission denied" in said

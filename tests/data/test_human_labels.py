@@ -1,52 +1,48 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.data.index import Index, open_index
-from cfaug.data.mixture.human_labels import CHOICES, read_labels
+from cfaug.data.index import open_index
+from cfaug.data.mixture.pool import CHOICES, read_labels
 from cfaug.data.shards.shards import write_shards
+from tests.data.layouts import jsonl
 from tests.data.making import pair
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("labelled")
     write_shards([pair(i) for i in range(4)], folder / "cf")
     return open_index(folder / "cf", folder / "cache")
 
 
-def jsonl(file: Path, lines: list[dict[str, object]]) -> Path:
-    file.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    return file
+def written(file, lines):
+    jsonl(file, lines)
+    return read_labels(file)
 
 
 def answer(number: int, member: int, label: str, **more: object) -> dict[str, object]:
     return {"key": f"pair-{number:05d}", "member": member, "label": label, **more}
 
 
-def test_an_image_is_validated_by_the_choice_of_its_own_caption(
-    tmp_path: Path, index: Index
-) -> None:
+def test_an_image_is_validated_by_the_choice_of_its_own_caption(tmp_path, index):
     lines = [
         answer(0, 0, "original"), answer(0, 1, "counterfactual"),
         answer(1, 0, "counterfactual"), answer(1, 1, "original"),
         answer(2, 0, "both"), answer(2, 1, "correct"),
         answer(3, 0, "A"),
     ]  # fmt: skip
-    labels = read_labels(jsonl(tmp_path / "labels.jsonl", lines))
+    labels = written(tmp_path / "labels.jsonl", lines)
     assert labels.find_validated(index).tolist() == [
         True, True, False, False, False, True, True, False
     ]  # fmt: skip
 
 
-def test_csv_and_the_names_of_a_release(tmp_path: Path, index: Index) -> None:
+def test_csv_and_the_names_of_a_release(tmp_path, index):
     (tmp_path / "labels.csv").write_text(
         "id,member,label,annotator\npair-00001,1,Second,x\nPair.1,0,first,x\n"
     )
@@ -64,7 +60,7 @@ def test_the_majority_decides(tmp_path_factory, index, labels, member):
     right = {0: {"0", "a", "first", "original", "correct"},
              1: {"1", "b", "second", "counterfactual", "correct"}}[member]  # fmt: skip
     votes = sum(label in right for label in labels)
-    found = read_labels(jsonl(file, lines)).find_validated(index)
+    found = written(file, lines).find_validated(index)
     assert found[4 + member] == (votes > len(labels) - votes)
     assert found.sum() == 1 + found[4 + member]
 
@@ -81,27 +77,25 @@ def test_the_majority_decides(tmp_path_factory, index, labels, member):
         ({"key": ["pair"], "member": [1], "label": {}}, "member"),
     ],
 )
-def test_a_line_that_cannot_be_used_is_named(
-    tmp_path: Path, line: dict[str, object], named: str
-) -> None:
-    file = jsonl(tmp_path / "labels.jsonl", [answer(0, 0, "original", annotator="ann"), line])
+def test_a_line_that_cannot_be_used_is_named(tmp_path, line, named):
+    lines = [answer(0, 0, "original", annotator="ann"), line]
     with pytest.raises(UserError, match=rf"(?s)line 2.*{named}"):
-        read_labels(file)
+        written(tmp_path / "labels.jsonl", lines)
 
 
-def test_an_annotator_called_0_is_one(tmp_path: Path) -> None:
+def test_an_annotator_called_0_is_one(tmp_path):
     lines = [answer(0, 0, label, annotator=0) for label in ("original", "both")]
     with pytest.raises(UserError, match=r"(?s)line 2.*'0' answered"):
-        read_labels(jsonl(tmp_path / "labels.jsonl", lines))
+        written(tmp_path / "labels.jsonl", lines)
 
 
-def test_what_a_spreadsheet_adds_does_not_count(tmp_path: Path, index: Index) -> None:
+def test_what_a_spreadsheet_adds_does_not_count(tmp_path, index):
     file = tmp_path / "labels.csv"
     file.write_bytes(b"\xef\xbb\xbfkey,member,label\r\n pair-00001 , 1,Counterfactual \r\n")
     assert np.flatnonzero(read_labels(file).find_validated(index)).tolist() == [3]
 
 
-def test_files_that_are_none(tmp_path: Path, index: Index) -> None:
+def test_files_that_are_none(tmp_path, index):
     with pytest.raises(UserError, match="No such file"):
         read_labels(tmp_path / "labels.jsonl")
     with pytest.raises(UserError, match=r"\.jsonl, \.csv"):
@@ -109,14 +103,14 @@ def test_files_that_are_none(tmp_path: Path, index: Index) -> None:
     (tmp_path / "broken.jsonl").write_text("{'key'")
     with pytest.raises(UserError, match=r"broken\.jsonl, line 1"):
         read_labels(tmp_path / "broken.jsonl")
-    nothing = jsonl(tmp_path / "none.jsonl", [answer(0, 0, "neither")])
+    nothing = written(tmp_path / "none.jsonl", [answer(0, 0, "neither")])
     with pytest.raises(UserError, match="validates no image"):
-        read_labels(nothing).find_validated(index)
+        nothing.find_validated(index)
 
 
-def test_the_hash_is_the_files(tmp_path: Path) -> None:
+def test_the_hash_is_the_files(tmp_path):
     one, other = (
-        read_labels(jsonl(tmp_path / f"{label}.jsonl", [answer(0, 0, label)])).hash
+        written(tmp_path / f"{label}.jsonl", [answer(0, 0, label)]).hash
         for label in ("both", "neither")
     )
     assert one != other

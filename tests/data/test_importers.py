@@ -13,15 +13,10 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.importing import import_sets
-from tests.data.released import (
-    PAIRS,
-    coco_counterfactuals,
-    edit_lines,
-    jpeg,
-)
+from tests.data.released import PAIRS, coco_counterfactuals, edit_lines, jpeg
 
 
-def test_a_released_folder_is_a_source_and_is_imported_once(tmp_path: Path) -> None:
+def test_a_released_folder_is_a_source_and_is_imported_once(tmp_path):
     folder, cache = coco_counterfactuals(tmp_path / "coco"), tmp_path / "cache"
     index = open_index(folder, cache)
     assert (index.kind, index.source, len(index)) == ("coco_counterfactuals", str(folder), 6)
@@ -36,21 +31,21 @@ def test_a_released_folder_is_a_source_and_is_imported_once(tmp_path: Path) -> N
     assert len(open_index(folder, cache)) == 4
 
 
-def test_imported_sets_are_shards_like_any_other(tmp_path: Path) -> None:
+def test_imported_sets_are_shards_like_any_other(tmp_path):
     folder = coco_counterfactuals(tmp_path / "coco")
     write_shards(import_sets(folder), tmp_path / "shards", sets_per_shard=2)
     assert list(read_sets(tmp_path / "shards")) == list(import_sets(folder))
     assert list(import_sets(tmp_path / "shards")) == list(import_sets(folder))
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(tmp_path):
     folder = coco_counterfactuals(tmp_path / "coco")
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"shards of .*coco cannot be kept .*paths\.cache"):
         open_index(folder, tmp_path / "file" / "cache")
 
 
-def test_a_killed_import_leaves_nothing_that_counts(tmp_path: Path, monkeypatch) -> None:
+def test_a_killed_import_leaves_nothing_that_counts(tmp_path, monkeypatch):
     folder, cache = coco_counterfactuals(tmp_path / "coco"), tmp_path / "cache"
     whole = open_index(folder, tmp_path / "other").hash
     with monkeypatch.context() as patch:
@@ -63,7 +58,7 @@ def test_a_killed_import_leaves_nothing_that_counts(tmp_path: Path, monkeypatch)
     assert open_index(folder, cache).hash == whole
 
 
-def test_an_unknown_folder_lists_the_forms(tmp_path: Path) -> None:
+def test_an_unknown_folder_lists_the_forms(tmp_path):
     (tmp_path / "odd").mkdir()
     with pytest.raises(UserError, match=r"examples\.jsonl and images\.zip(?s:.*)SEED_0\.jpg"):
         import_sets(tmp_path / "odd")
@@ -71,7 +66,7 @@ def test_an_unknown_folder_lists_the_forms(tmp_path: Path) -> None:
         import_sets(tmp_path / "nowhere")
 
 
-def test_a_parquet_beside_shards_is_no_source(tmp_path: Path) -> None:
+def test_a_parquet_beside_shards_is_no_source(tmp_path):
     """Candidate logs lie beside our shards, img2dataset's urls beside its tars."""
     folder = coco_counterfactuals(tmp_path / "coco")
     write_shards(import_sets(folder), tmp_path / "shards")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,7 +96,7 @@ def test_equals_the_slow_obvious_search(one, other, test, data):
     assert coco_ids(test).tolist() == [slow_id(*one) for one in test.names]
 
 
-def test_counterfactuals_of_a_photo_leak_into_a_test_that_shows_it(tmp_path: Path) -> None:
+def test_counterfactuals_of_a_photo_leak_into_a_test_that_shows_it(tmp_path):
     write_shards([pair(0, group="391895"), pair(1, group="22")], tmp_path / "cf")
     (tmp_path / "test").mkdir()
     lines = []
@@ -121,7 +120,7 @@ def test_nothing_trained_leaks_nothing(rows):
     assert find_leaks([], source, rows).images == 0
 
 
-def test_equal_images_leak_whatever_they_are_called(tmp_path: Path) -> None:
+def test_equal_images_leak_whatever_they_are_called(tmp_path):
     for name, photos in (("train", ["chelsea", "coffee"]), ("test", ["coffee", "astronaut"])):
         (tmp_path / name).mkdir()
         for photo in photos:
@@ -137,7 +136,7 @@ def test_equal_images_leak_whatever_they_are_called(tmp_path: Path) -> None:
     assert str(find_leaks([(test, np.arange(4))], test)) == "all 2 test images were trained on"
 
 
-def test_equal_images_and_other_copies_of_a_photo_are_told_apart() -> None:
+def test_equal_images_and_other_copies_of_a_photo_are_told_apart():
     trained = Named((("22", "a.jpg"), ("23", "b.jpg")))
     test = Named((("22", "a.jpg"), ("23", "c.jpg"), ("x", "d.jpg")))
     assert str(find_leaks([(trained, np.arange(2))], test)) == (

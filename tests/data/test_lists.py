@@ -36,7 +36,7 @@ FIELDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\
     end=st.sampled_from(["\n", "\r\n"]),
     bom=st.booleans(),
 )
-def test_what_csv_writes_is_read_back(tmp_path_factory, rows, name, end, bom) -> None:
+def test_what_csv_writes_is_read_back(tmp_path_factory, rows, name, end, bom):
     file = tmp_path_factory.mktemp("lists") / name
     mark = {"a.tsv": "\t", "tabs.csv": "\t", "bars.csv": "|", "semicolons.csv": ";"}.get(name, ",")
     with file.open("w", newline="", encoding="utf-8-sig" if bom else "utf-8") as handle:
@@ -46,7 +46,7 @@ def test_what_csv_writes_is_read_back(tmp_path_factory, rows, name, end, bom) ->
 
 
 @given(records=st.lists(st.dictionaries(FIELDS, FIELDS | st.lists(FIELDS, max_size=2), max_size=3)))
-def test_what_json_writes_is_read_back(tmp_path_factory, records) -> None:
+def test_what_json_writes_is_read_back(tmp_path_factory, records):
     folder = tmp_path_factory.mktemp("lists")
     lines = "\n".join(map(json.dumps, records))
     assert read(written(folder, lines, "a.jsonl")) == records
@@ -75,15 +75,13 @@ HEAD = "image,caption\n"
         ((HEAD + "a.jpg,a\n").encode("utf-16"), r"line 1 is not UTF-8"),
     ],
 )  # fmt: skip
-def test_a_malformed_table_is_refused_with_its_line(
-    tmp_path: Path, text: str | bytes, said: str
-) -> None:
+def test_a_malformed_table_is_refused_with_its_line(tmp_path, text, said):
     file = written(tmp_path, text)
     with pytest.raises(UserError, match=rf"{file}, {said}"):
         read(file)
 
 
-def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path) -> None:
+def test_a_line_without_end_is_not_read_into_memory(tmp_path):
     file = tmp_path / "captions.jsonl"
     with file.open("wb") as handle:
         handle.truncate(2**40)  # a hole of a tebibyte
@@ -93,7 +91,7 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
-def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+def test_a_pipe_is_not_waited_for(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(UserError, match=rf"{name} is not a regular file"):
         read(tmp_path / name)
@@ -111,22 +109,22 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
         ("a.xlsx", "", r"choose from \.csv, \.json, \.jsonl, \.tsv"),
     ],
 )  # fmt: skip
-def test_malformed_json_is_refused_with_its_place(tmp_path, name, text, said) -> None:
+def test_malformed_json_is_refused_with_its_place(tmp_path, name, text, said):
     with pytest.raises(UserError, match=rf"{name}.*{said}"):
         read(written(tmp_path, text, name))
 
 
-def test_places_are_the_lines_on_which_records_begin(tmp_path: Path) -> None:
+def test_places_are_the_lines_on_which_records_begin(tmp_path):
     file = written(tmp_path, '\ufeffimage,caption\r\n\r\na.jpg,"a\r\nb"\r\n  \r\nb.jpg,"b"\r\n')
     assert places(file) == ["line 3", "line 6"]
     assert places(written(tmp_path, "\n{}\r\n\n{}", "a.jsonl")) == ["line 2", "line 4"]
 
 
-def test_the_column_that_pandas_writes_for_its_index_may_stay(tmp_path: Path) -> None:
+def test_the_column_that_pandas_writes_for_its_index_may_stay(tmp_path):
     file = written(tmp_path, ",image,caption\n0,a.jpg,a dog\n")
     assert read(file) == [{"": "0", "image": "a.jpg", "caption": "a dog"}]
 
 
-def test_a_quote_within_a_field_is_a_character(tmp_path: Path) -> None:
+def test_a_quote_within_a_field_is_a_character(tmp_path):
     file = written(tmp_path, HEAD + 'a.jpg,a 12" disc\n')
     assert read(file)[0]["caption"] == 'a 12" disc'

@@ -7,12 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.types import CounterfactualSet, Member
-from cfaug.data.index import Index, open_index
-from cfaug.data.mixture.loader import (
-    Examples,
-    ValidationShares,
-    make_loader,
-)
+from cfaug.data.index import open_index
+from cfaug.data.mixture.loader import Examples, ValidationShares, make_loader
 from cfaug.data.shards.shards import write_shards
 from tests.data.loading import TRANSFORM, loader, mixture_of, planned, seen
 from tests.data.making import noise_image, pair
@@ -22,9 +18,7 @@ from tests.data.making import noise_image, pair
 @given(data=st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
-def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(
-    indexes: tuple[Index, Index], data: st.DataObject
-) -> None:
+def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(indexes, data):
     ratio = data.draw(st.sampled_from([0, 0.25, 0.3, 0.5, 0.67, 1]))
     mixture = mixture_of(indexes, ratio, size=data.draw(st.integers(5, 80)))
     assert abs(mixture.counts["counterfactual"] - ratio * mixture.counts["train"]) <= 0.5
@@ -56,7 +50,7 @@ def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(
 
 
 @pytest.mark.timeout(300)
-def test_resuming_gives_the_tail_of_the_whole_stream(indexes: tuple[Index, Index]) -> None:
+def test_resuming_gives_the_tail_of_the_whole_stream(indexes):
     mixture = mixture_of(indexes)
     whole = seen(loader(indexes, mixture, steps=15))
     for start in (0, 3, 7, 8, 14, 15):
@@ -64,7 +58,7 @@ def test_resuming_gives_the_tail_of_the_whole_stream(indexes: tuple[Index, Index
     assert seen(loader(indexes, mixture, steps=15, start=7, workers=2)) == whole[7:]
 
 
-def test_every_epoch_has_each_example_once(indexes: tuple[Index, Index]) -> None:
+def test_every_epoch_has_each_example_once(indexes):
     mixture = mixture_of(indexes, 0.6)
     n = len(mixture.train)
     steps = -(-n // 16)
@@ -76,7 +70,7 @@ def test_every_epoch_has_each_example_once(indexes: tuple[Index, Index]) -> None
     assert batches[0] != batches[steps]
 
 
-def test_the_last_partial_batch_can_be_left_out(indexes: tuple[Index, Index]) -> None:
+def test_the_last_partial_batch_can_be_left_out(indexes):
     mixture = mixture_of(indexes, size=50)  # 40 to train on
     sizes = [size for _, size in seen(loader(indexes, mixture, steps=6))]
     assert sizes == [16, 16, 8, 16, 16, 8]
@@ -84,7 +78,7 @@ def test_the_last_partial_batch_can_be_left_out(indexes: tuple[Index, Index]) ->
     assert sizes == [16] * 6
 
 
-def test_a_rank_may_have_nothing_in_a_small_last_batch(indexes: tuple[Index, Index]) -> None:
+def test_a_rank_may_have_nothing_in_a_small_last_batch(indexes):
     mixture = mixture_of(indexes, size=6)
     batches = seen(loader(indexes, mixture, steps=2, rank=3, world=4, batch_size=3))
     assert [(len(texts), size) for texts, size in batches] == [(0, 3), (0, 1)]
@@ -92,9 +86,7 @@ def test_a_rank_may_have_nothing_in_a_small_last_batch(indexes: tuple[Index, Ind
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_validation_is_the_held_out_rows_each_time_it_is_asked(
-    indexes: tuple[Index, Index], workers: int
-) -> None:
+def test_validation_is_the_held_out_rows_each_time_it_is_asked(indexes, workers):
     mixture = mixture_of(indexes)
     shares = ValidationShares(mixture, 6)
     held = make_loader(Examples(indexes, TRANSFORM, 200), shares, workers)
@@ -113,7 +105,7 @@ def test_validation_is_the_held_out_rows_each_time_it_is_asked(
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, Index]:
+def shared(tmp_path_factory):
     """Photos with three captions each, and pairs."""
     folder = tmp_path_factory.mktemp("shared")
     photos = [
@@ -133,9 +125,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, Index]:
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize(("workers", "world"), [(0, 1), (2, 1), (0, 3)])
-def test_every_rank_knows_the_images_and_sets_of_the_whole_batch(
-    shared: tuple[Index, Index], workers: int, world: int
-) -> None:
+def test_every_rank_knows_the_images_and_sets_of_the_whole_batch(shared, workers, world):
     mixture = mixture_of(shared)
     ranks = [
         list(loader(shared, mixture, workers=workers, rank=rank, world=world, steps=5))

@@ -39,9 +39,7 @@ def slow_plan(real, counterfactual, cf_ratio, size, seed, validation):
     wanted = (train - half_up(ratio * train), half_up(ratio * train))
     in_all = (size - half_up(ratio * size), half_up(ratio * size))
     rows = [
-        sorted(
-            ((place_of_group(int(g), seed), row, int(g)) for row, g in enumerate(one.groups)),
-        )
+        sorted(((place_of_group(int(g), seed), row, int(g)) for row, g in enumerate(one.groups)))
         for one in (real, counterfactual)
     ]
     chosen = [(s, row, g) for s in (0, 1) for _, row, g in rows[s][: wanted[s]]]

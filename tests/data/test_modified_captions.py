@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.data.sources.modified_captions import read_modified_captions
+from cfaug.data.sources.xmai import read_modified_captions
+from tests.data import layouts
 
 SERIES = "{}    {}\nName: id, dtype: int64"
 
 
 def table(file, columns, *rows):
-    with file.open("w", newline="", encoding="utf-8") as handle:
-        csv.writer(handle).writerows([columns, *rows])
+    layouts.table(file, columns, rows)
     return file
 
 

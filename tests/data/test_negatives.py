@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 
@@ -16,19 +15,18 @@ def negatives(index: Index) -> list[list[str]]:
     return [index.negatives(row) for row in range(len(index))]
 
 
-def test_negatives_are_read_beside_their_images(tmp_path: Path) -> None:
+def test_negatives_are_read_beside_their_images(tmp_path):
     negclip(tmp_path / "x")
     index = open_index(tmp_path / "x", tmp_path / "cache")
     assert len(index) == 3
     assert negatives(index) == NEGATIVES
     assert index.has_negatives
-    assert index.reading is not None
     assert index.reading.negatives == 3
     assert "(3 negatives without an image)" in index.reading.line("real", "x")
     assert negatives(pickle.loads(pickle.dumps(index))) == NEGATIVES  # as a worker gets it
 
 
-def test_negatives_of_parquet(tmp_path: Path) -> None:
+def test_negatives_of_parquet(tmp_path):
     parquet(tmp_path / "x" / "all.parquet", {
         "image": cells(), "caption": list(TEXTS.values()), "negative_captions": NEGATIVES,
     })  # fmt: skip
@@ -37,7 +35,7 @@ def test_negatives_of_parquet(tmp_path: Path) -> None:
     assert negatives(index) == NEGATIVES
 
 
-def test_they_are_part_of_the_content_and_their_absence_is_not(tmp_path: Path) -> None:
+def test_they_are_part_of_the_content_and_their_absence_is_not(tmp_path):
     hashes = []
     for number, (first, second) in enumerate((("x", ""), ("y", ""), ("", ""))):
         folder = tmp_path / str(number)
@@ -54,7 +52,7 @@ def test_they_are_part_of_the_content_and_their_absence_is_not(tmp_path: Path) -
     assert len(set(hashes)) == 3
 
 
-def test_a_photo_with_several_captions(tmp_path: Path) -> None:
+def test_a_photo_with_several_captions(tmp_path):
     """As many negatives as captions: each has its own; otherwise each has all."""
     images(tmp_path / "x")
     jsonl(tmp_path / "x" / "captions.jsonl", [
@@ -68,7 +66,7 @@ def test_a_photo_with_several_captions(tmp_path: Path) -> None:
     assert negatives(index) == [["-A"], ["-B"], [], every, every]
 
 
-def test_a_damaged_column_is_noticed(tmp_path: Path) -> None:
+def test_a_damaged_column_is_noticed(tmp_path):
     negclip(tmp_path / "x")
     index = open_index(tmp_path / "x", tmp_path / "cache")
     content = (index.folder / "negatives.arrow").read_bytes()
@@ -79,7 +77,7 @@ def test_a_damaged_column_is_noticed(tmp_path: Path) -> None:
     assert negatives(open_index(tmp_path / "x", tmp_path / "cache")) == NEGATIVES
 
 
-def test_a_batch_has_the_negatives_of_all_its_rows(tmp_path: Path) -> None:
+def test_a_batch_has_the_negatives_of_all_its_rows(tmp_path):
     from cfaug.data.mixture.loader import Examples, Share
     from tests.data.loading import TRANSFORM
 
@@ -88,12 +86,11 @@ def test_a_batch_has_the_negatives_of_all_its_rows(tmp_path: Path) -> None:
     examples = Examples((index, None), TRANSFORM, rows=3)
     whole = np.array([[0, 2], [0, 0]])
     batch = examples.__getitems__(Share(whole[:1], whole))
-    assert isinstance(batch, dict)
     assert batch["negatives"] == [*NEGATIVES[2], *NEGATIVES[0]]
     assert batch["texts"] == [index.text(2)]
 
 
-def test_no_negative_is_ever_an_example(tmp_path: Path) -> None:
+def test_no_negative_is_ever_an_example(tmp_path):
     negclip(tmp_path / "x")
     index = open_index(tmp_path / "x", tmp_path / "cache")
     mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)

@@ -57,7 +57,7 @@ LAYOUTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.fixture(scope="module", params=LAYOUTS)
-def layout(request, tmp_path_factory) -> tuple[Path, str, str]:
+def layout(request, tmp_path_factory):
     lay_out, file, named = LAYOUTS[request.param]
     folder = tmp_path_factory.mktemp(request.param) / "x"
     folder.mkdir()
@@ -87,7 +87,7 @@ def read(source: Path | str, place: str) -> None:
 
 @SLOW
 @given(seed=st.integers(0, 2**32), value=JSON)
-def test_any_json_in_any_place(layout: tuple[Path, str, str], seed: int, value: Any) -> None:
+def test_any_json_in_any_place(layout, seed, value):
     folder, file, named = layout
     text = (folder / file).read_text()
     records = [json.loads(line) for line in text.splitlines()] if file.endswith("l") else None
@@ -106,7 +106,7 @@ def test_any_json_in_any_place(layout: tuple[Path, str, str], seed: int, value: 
 @given(
     name=st.sampled_from(["set", "member", "group", "label", "edit", "caption", "x"]), value=JSON
 )
-def test_any_json_in_a_tar_of_others(name: str, value: Any) -> None:
+def test_any_json_in_a_tar_of_others(name, value):
     with tempfile.TemporaryDirectory() as place:
         about = json.dumps({"set": "a", "member": 0, name: value}).encode()
         files = {"a_0.png": noise_image(0), "a_0.json": about, "a_0.txt": b"a cat"}
@@ -118,7 +118,7 @@ def test_any_json_in_a_tar_of_others(name: str, value: Any) -> None:
 
 @SLOW
 @given(file=st.sampled_from(["00000.json", "card.json"]), seed=st.integers(0, 2**32), value=JSON)
-def test_any_json_in_a_commit_or_card(file: str, seed: int, value: Any) -> None:
+def test_any_json_in_a_commit_or_card(file, seed, value):
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "x"
         write_shards([pair(0)], folder)
@@ -147,7 +147,7 @@ VALUES = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", COLUMNS)
-def test_a_column_of_another_type(tmp_path: Path, form: str) -> None:
+def test_a_column_of_another_type(tmp_path, form):
     """Also types that JSON does not know, and a first row that is as it should be."""
     import datetime
     import decimal
@@ -167,7 +167,7 @@ def test_a_column_of_another_type(tmp_path: Path, form: str) -> None:
         read(folder, str(tmp_path / f"null{number}"))
 
 
-def test_what_is_changed_here_is_read_as_it_is(tmp_path: Path) -> None:
+def test_what_is_changed_here_is_read_as_it_is(tmp_path):
     for form, columns in COLUMNS.items():
         (tmp_path / form).mkdir()
         pq.write_table(pa.table(columns), tmp_path / form / "all.parquet")
@@ -180,7 +180,7 @@ def test_what_is_changed_here_is_read_as_it_is(tmp_path: Path) -> None:
         assert len(open_index(f"{tmp_path / name / 'x'}{named}", tmp_path / "cache"))
 
 
-def test_rows_of_a_csv_with_odd_values(tmp_path: Path) -> None:
+def test_rows_of_a_csv_with_odd_values(tmp_path):
     flickr_results(tmp_path / "x")
     file = tmp_path / "x" / "results.csv"
     whole = file.read_bytes()
@@ -192,7 +192,7 @@ def test_rows_of_a_csv_with_odd_values(tmp_path: Path) -> None:
         read(tmp_path / "x", str(tmp_path / f"place{seed}"))
 
 
-def test_bytes_of_a_tar_that_flip(tmp_path: Path) -> None:
+def test_bytes_of_a_tar_that_flip(tmp_path):
     write_shards([pair(0)], tmp_path / "x")
     file = tmp_path / "x" / "00000.tar"
     whole = file.read_bytes()
@@ -208,7 +208,7 @@ def test_bytes_of_a_tar_that_flip(tmp_path: Path) -> None:
             read(tmp_path / "x", str(tmp_path / f"place{others}{seed}"))
 
 
-def test_a_set_called_by_a_number(tmp_path: Path) -> None:
+def test_a_set_called_by_a_number(tmp_path):
     about = json.dumps({"set": 7, "member": 0}).encode()
     files = {"a_0.png": noise_image(0), "a_0.json": about, "a_0.txt": b"a cat"}
     write_tar(tmp_path / "x" / "00000.tar", files)

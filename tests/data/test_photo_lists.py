@@ -10,6 +10,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from tests.data.hostile import assert_refused
 from tests.data.layouts import jsonl, table
 from tests.data.making import noise_image
 
@@ -79,10 +80,8 @@ def test_a_split_is_named_with_the_folder_or_by_its_file(snli, tmp_path):
     assert rows(open_index(snli / "snli_ve_dev.jsonl", cache)) == dev
     assert len(dev) == 3
     assert [row[2] for row in rows(open_index(f"{snli}:test", cache))] == ["another dog"]
-    with pytest.raises(UserError, match=r"several splits; name one: .*ve:dev, .*ve:test"):
-        open_index(snli, cache)
-    with pytest.raises(UserError, match=r"no split 'train'"):
-        open_index(f"{snli}:train", cache)
+    assert_refused(snli, cache, r"several splits; name one: .*ve:dev, .*ve:test")
+    assert_refused(f"{snli}:train", cache, r"no split 'train'")
 
 
 def test_lists_may_lie_in_a_folder_of_annotations(snli, tmp_path):
@@ -140,8 +139,7 @@ def test_lines_that_are_there_twice_and_other_encodings(snli, tmp_path):
         handle.write(
             json.dumps(pair("10", "9r1e", "neutral", "café"), ensure_ascii=False).encode("latin-1")
         )
-    with pytest.raises(UserError, match="line 6 is not UTF-8"):
-        open_index(snli, tmp_path / "cache")
+    assert_refused(snli, tmp_path / "cache", "line 6 is not UTF-8")
 
 
 OBJECTS = ["", "image_id", "file", "url", "objects", "attributes", "original"]
@@ -298,8 +296,7 @@ def test_modified_captions_beside_photos_are_sets_as_our_shards_are(tmp_path):
     assert "1 duplicated rows" in said
     assert "1 rows without any word left" in said
     table(folder / "clare.csv", ["image_id", "original", "modified"], [["7", "A dog.", "A pet."]])
-    with pytest.raises(UserError, match=r"several lists; name one of .*clare.csv, .*eda.csv"):
-        open_index(folder, tmp_path / "cache")
+    assert_refused(folder, tmp_path / "cache", r"several lists; name one of .*clare.csv, .*eda.csv")
     assert len(open_index(folder / "clare.csv", tmp_path / "cache")) == 2
 
 

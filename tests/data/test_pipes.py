@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ from tests.data.making import noise_image, pair
 
 
 @pytest.fixture(autouse=True)
-def no_waiting() -> Iterator[None]:
+def no_waiting():
     """End a test that waits for a pipe's other end."""
 
     def late(*_: object) -> None:
@@ -75,9 +75,7 @@ LAYOUTS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize("special", [pipe, plug, link_to_a_device])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_source_with_one_is_read_without_it_or_refused_by_name(
-    tmp_path: Path, layout: str, special: Callable[[Path], None]
-) -> None:
+def test_a_source_with_one_is_read_without_it_or_refused_by_name(tmp_path, layout, special):
     name, rest = LAYOUTS[layout]
     folder = tmp_path / "source"
     folder.mkdir()
@@ -94,7 +92,7 @@ def test_a_source_with_one_is_read_without_it_or_refused_by_name(
     assert name not in found
 
 
-def test_a_column_or_an_image_that_became_one_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_column_or_an_image_that_became_one_is_not_waited_for(tmp_path):
     write_shards([pair(0)], tmp_path / "shards")
     index = open_index(tmp_path / "shards", tmp_path / "cache")
     (tmp_path / "shards/00000.tar").unlink()
@@ -110,7 +108,7 @@ def test_a_column_or_an_image_that_became_one_is_not_waited_for(tmp_path: Path) 
 @pytest.mark.parametrize(
     "read", [require_regular, checksum, read_record, read_results, lambda file: sha256([file])]
 )
-def test_records_and_weights_are_files(tmp_path: Path, read: Callable[[Path], object]) -> None:
+def test_records_and_weights_are_files(tmp_path, read):
     pipe(tmp_path / "run.json")
     with pytest.raises(UserError, match=r"run\.json is not a regular file but a pipe"):
         read(tmp_path / "run.json")
@@ -118,7 +116,7 @@ def test_records_and_weights_are_files(tmp_path: Path, read: Callable[[Path], ob
         read(Path("/dev/zero"))
 
 
-def test_what_made_a_folder_is_a_file(tmp_path: Path) -> None:
+def test_what_made_a_folder_is_a_file(tmp_path):
     pipe(tmp_path / RECORD)
     with pytest.raises(UserError, match="is not a regular file but a pipe"):
         read_made(tmp_path)
@@ -128,7 +126,7 @@ def test_what_made_a_folder_is_a_file(tmp_path: Path) -> None:
         read_made(tmp_path)
 
 
-def test_the_settings_of_a_run_are_a_file(tmp_path: Path) -> None:
+def test_the_settings_of_a_run_are_a_file(tmp_path):
     pipe(tmp_path / "config.yaml")
     with pytest.raises(UserError, match=r"config\.yaml is not a regular file but a pipe"):
         read_config(tmp_path)

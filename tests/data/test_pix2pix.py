@@ -14,12 +14,7 @@ import pytest
 from cfaug.core.types import Edit
 from cfaug.data.index import open_index
 from cfaug.data.sources.importing import import_sets
-from tests.data.released import (
-    GENDERS,
-    RACES,
-    jpeg,
-    refused,
-)
+from tests.data.released import GENDERS, RACES, jpeg, refused
 
 SEEDS = {"0000000": [3761796350, 12], "0000002": [7]}
 
@@ -56,7 +51,7 @@ def pix2pix(folder: Path, *, shard: str = "", listed: bool = False) -> Path:
 
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("shard", ["", "shard-00"])
-def test_instruct_pix2pix(tmp_path: Path, listed: bool, shard: str) -> None:
+def test_instruct_pix2pix(tmp_path, listed, shard):
     folder = pix2pix(tmp_path / "ip2p", listed=listed, shard=shard)
     found = {one.members[0].extra["seed"]: one for one in import_sets(folder)}
     assert set(found) == {"3761796350", "12", "7"}
@@ -72,7 +67,7 @@ def test_instruct_pix2pix(tmp_path: Path, listed: bool, shard: str) -> None:
     assert found["7"].provenance["instruction"] == "make it a dog"
 
 
-def test_instruct_pix2pix_is_read_where_it_lies(tmp_path: Path) -> None:
+def test_instruct_pix2pix_is_read_where_it_lies(tmp_path):
     folder, cache = pix2pix(tmp_path / "ip2p"), tmp_path / "cache"
     (folder / "prompts.jsonl").write_text('{"caption": "a", "output": "b"}\n')
     index = open_index(folder, cache)
@@ -83,7 +78,7 @@ def test_instruct_pix2pix_is_read_where_it_lies(tmp_path: Path) -> None:
     assert by_hand == [(index.text(r), index.read_image(r), index.key(r)) for r in range(6)]
 
 
-def test_a_set_of_many_in_pix2pix_layout(tmp_path: Path) -> None:
+def test_a_set_of_many_in_pix2pix_layout(tmp_path):
     """SocialCounterfactuals' generator: output_1 ... output_N-1, {seed}_{index}.jpg."""
     here = tmp_path / "sets" / "0000000"
     here.mkdir(parents=True)
@@ -113,9 +108,7 @@ def test_a_set_of_many_in_pix2pix_layout(tmp_path: Path) -> None:
         ("seeds.json", b'{"a": 1}', ["seeds.json"]),
     ],
 )
-def test_a_pix2pix_folder_that_cannot_be_used(
-    tmp_path: Path, file: str, content: bytes | None, named: list[str]
-) -> None:
+def test_a_pix2pix_folder_that_cannot_be_used(tmp_path, file, content, named):
     folder = pix2pix(tmp_path / "ip2p")
     if content is None:
         (folder / file).unlink()

@@ -11,13 +11,7 @@ from cfaug.data.mixture.loader import TrainingShares
 from cfaug.data.mixture.order import epoch_order, split_sets
 from cfaug.data.mixture.records import COUNTERFACTUAL
 from tests.data.making import Columns
-from tests.data.planned import (
-    Validated,
-    mixed,
-    pairs,
-    photos,
-    settings_of,
-)
+from tests.data.planned import Validated, mixed, pairs, photos, settings_of
 from tests.properties import examples
 
 

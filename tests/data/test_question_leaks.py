@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ def test_equal_bytes_are_found_whatever_they_are_called():
     assert found(IMAGES[:3], IMAGES[3:])[1] == set()
 
 
-def test_a_coco_photo_is_found_as_the_set_or_the_file_names_it(tmp_path: Path):
+def test_a_coco_photo_is_found_as_the_set_or_the_file_names_it(tmp_path):
     named = tmp_path / "COCO_val2014_000000391895.jpg"
     named.write_bytes(IMAGES[0].image.content)
     asked = [
@@ -56,7 +55,7 @@ def test_a_coco_photo_is_found_as_the_set_or_the_file_names_it(tmp_path: Path):
     assert (leaks.equal, leaks.checked, leaks.total) == (0, 3, 4)
 
 
-def test_a_set_read_from_files_leaks_into_itself(tmp_path: Path):
+def test_a_set_read_from_files_leaks_into_itself(tmp_path):
     records = [own_record(n, coco_id=n + 1) for n in range(3)]
     images = read_questions(write_own(tmp_path / "asked", records))
     assert found(images[:1], images)[1] == {images[0].key}

@@ -15,6 +15,7 @@ from cfaug.data.index import open_index
 from cfaug.data.index.reading import ScanReport
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.importing import import_sets
+from tests.data.hostile import assert_refused
 from tests.data.layouts import TEXTS, cells, edited, images, parquet, sides, table
 from tests.data.making import noise_image, pair, write_tar
 from tests.data.released import coco_counterfactuals, edit_lines
@@ -33,7 +34,7 @@ def reading(folder: Path, cache: Path) -> ScanReport:
     return scanned
 
 
-def test_captions_with_columns_that_are_kept(tmp_path: Path) -> None:
+def test_captions_with_columns_that_are_kept(tmp_path):
     images(tmp_path / "x")
     rows = [(f"{n}.png", text, "8") for n, t in TEXTS.items() for text in (t, f"{t} again")]
     table(tmp_path / "x" / "captions.csv", ["image", "caption", "width"], rows)
@@ -48,7 +49,7 @@ def test_captions_with_columns_that_are_kept(tmp_path: Path) -> None:
     )
 
 
-def test_a_column_of_bytes_is_not_kept(tmp_path: Path) -> None:
+def test_a_column_of_bytes_is_not_kept(tmp_path):
     parquet(tmp_path / "x" / "all.parquet", {
         "image": [{"bytes": noise_image(i), "path": None} for i in (1, 2)],
         "caption": ["an ant", "a bee"], "width": [8, 8], "depth": [b"x", b"y"],
@@ -58,7 +59,7 @@ def test_a_column_of_bytes_is_not_kept(tmp_path: Path) -> None:
     assert "; columns not used: depth; other columns kept: width" in found.line("real", "x")
 
 
-def test_pairs_show_both_captions(tmp_path: Path) -> None:
+def test_pairs_show_both_captions(tmp_path):
     sides(tmp_path / "x", "a", "b")
     rows = [(f"a/{n}.png", t, f"b/{n}.jpg", edited(t)) for n, t in TEXTS.items()]
     table(tmp_path / "x" / "pairs.csv", ["image", "caption", "cf_image", "cf_caption"], rows)
@@ -71,14 +72,14 @@ def test_pairs_show_both_captions(tmp_path: Path) -> None:
     )
 
 
-def test_a_set_of_many_shows_the_first_captions(tmp_path: Path) -> None:
+def test_a_set_of_many_shows_the_first_captions(tmp_path):
     write_shards([pair(1, members=12), pair(2, members=4)], tmp_path / "x")
     line = reading(tmp_path / "x", tmp_path / "cache").line("test", "x")
     assert "first: 'scene 1 as version 0' / 'scene 1 as version 1' / " in line
     assert line.endswith("/ 'scene 1 as version 3' / ... (12)")
 
 
-def test_class_folders(tmp_path: Path) -> None:
+def test_class_folders(tmp_path):
     images(tmp_path / "x" / "dog")
     images(tmp_path / "x" / "cat", start=3)
     found = reading(tmp_path / "x", tmp_path / "cache")
@@ -87,7 +88,7 @@ def test_class_folders(tmp_path: Path) -> None:
     )
 
 
-def test_an_import_is_called_by_its_own_form_and_columns(tmp_path: Path) -> None:
+def test_an_import_is_called_by_its_own_form_and_columns(tmp_path):
     folder = coco_counterfactuals(tmp_path / "coco")
     edit_lines(folder, lambda lines: [line.update(url="x") for line in lines])
     found = reading(folder, tmp_path / "cache")
@@ -103,7 +104,7 @@ def test_an_import_is_called_by_its_own_form_and_columns(tmp_path: Path) -> None
     assert "; columns not used: width" in found.line("real", "p")
 
 
-def test_sets_of_ours_and_the_images_they_share(tmp_path: Path) -> None:
+def test_sets_of_ours_and_the_images_they_share(tmp_path):
     """Captions of one photo are no counterfactuals; an edit of the caption alone is."""
 
     def shared(key: str, edit: Edit | None) -> CounterfactualSet:
@@ -119,14 +120,14 @@ def test_sets_of_ours_and_the_images_they_share(tmp_path: Path) -> None:
     assert "(2 classes, 2 counterfactual sets, 2 single ones)" in found.line("counterfactual", "x")
 
 
-def test_parts_of_a_sample_that_are_not_used(tmp_path: Path) -> None:
+def test_parts_of_a_sample_that_are_not_used(tmp_path):
     files = {"a.jpg": noise_image(0, kind="JPEG"), "a.txt": b"a", "a.flac": b"x"}
     write_tar(tmp_path / "x" / "00000.tar", files)
     found = reading(tmp_path / "x", tmp_path / "cache")
     assert (found.used, found.unused) == ((".jpg", ".txt"), (".flac",))
 
 
-def test_a_single_class_without_captions_is_refused_in_every_form(tmp_path: Path) -> None:
+def test_a_single_class_without_captions_is_refused_in_every_form(tmp_path):
     files = {}
     for i in range(2):
         files |= {f"{i}.jpg": noise_image(i, kind="JPEG"), f"{i}.cls": b"dog"}
@@ -140,12 +141,12 @@ def test_a_single_class_without_captions_is_refused_in_every_form(tmp_path: Path
 
 
 @given(READINGS)
-def test_a_record_gives_back_the_reading(found: ScanReport) -> None:
+def test_a_record_gives_back_the_reading(found):
     assert ScanReport.of_json(json.loads(json.dumps(found.json()))) == found
 
 
 @pytest.mark.parametrize("change", [{"rows": "3"}, {"example": "a"}, {"unused": [3]}, {"kind": 1}])
-def test_a_record_of_another_type_is_no_reading(change: dict[str, object]) -> None:
+def test_a_record_of_another_type_is_no_reading(change):
     record = ScanReport("k", "f", 1, 1, 1, 0, 0, 0, ("a",)).json()
     with pytest.raises(TypeError):
         ScanReport.of_json(record | change)
@@ -153,13 +154,13 @@ def test_a_record_of_another_type_is_no_reading(change: dict[str, object]) -> No
         ScanReport.of_json({name: value for name, value in record.items() if name not in change})
 
 
-def test_images_that_a_list_does_not_name_are_said(tmp_path: Path) -> None:
+def test_images_that_a_list_does_not_name_are_said(tmp_path):
     images(tmp_path / "x")
     table(tmp_path / "x" / "captions.csv", ["image", "caption"], [("a.png", "a")])
     assert reading(tmp_path / "x", tmp_path / "cache").left_out == ("2 other images",)
 
 
-def test_a_shard_that_the_card_counts_and_nobody_committed_is_missed(tmp_path: Path) -> None:
+def test_a_shard_that_the_card_counts_and_nobody_committed_is_missed(tmp_path):
     write_shards([pair(i) for i in range(6)], tmp_path / "x", sets_per_shard=2)
     whole = open_index(tmp_path / "x", tmp_path / "cache").hash
     commit = (tmp_path / "x" / "00001.json").read_text()
@@ -175,14 +176,7 @@ def test_a_shard_that_the_card_counts_and_nobody_committed_is_missed(tmp_path: P
     assert open_index(tmp_path / "x", tmp_path / "cache").hash == whole
 
 
-def test_shards_without_any_commit_are_not_taken_for_tars_of_others(tmp_path: Path) -> None:
-    write_shards([pair(0)], tmp_path / "x")
-    (tmp_path / "x" / "00000.json").unlink()
-    with pytest.raises(UserError, match=r"card.json counts 1 of its shards"):
-        open_index(tmp_path / "x", tmp_path / "cache")
-
-
-def test_a_generation_that_is_not_finished_says_so(tmp_path: Path) -> None:
+def test_a_generation_that_is_not_finished_says_so(tmp_path):
     write_shards([pair(i) for i in range(4)], tmp_path / "x", sets_per_shard=2)
     card = json.loads((tmp_path / "x" / "card.json").read_text())
     (tmp_path / "x" / "card.json").write_text(json.dumps(card | {"of": 5}))
@@ -191,20 +185,17 @@ def test_a_generation_that_is_not_finished_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"kind": "cfaug-shards"}', "{"])
-def test_a_card_that_says_nothing_of_use(tmp_path: Path, text: str) -> None:
+def test_a_card_that_says_nothing_of_use(tmp_path, text):
     write_shards([pair(0)], tmp_path / "x")
     (tmp_path / "x" / "card.json").write_text(text)
     if text in ("", "{"):
-        with pytest.raises(UserError, match=r"card.json cannot be read"):
-            open_index(tmp_path / "x", tmp_path / "cache")
+        assert_refused(tmp_path / "x", tmp_path / "cache", r"card.json cannot be read")
     else:
         assert len(open_index(tmp_path / "x", tmp_path / "cache")) == 2
 
 
 @pytest.mark.parametrize("layout", ["one file", "copies", "sides", "parquet"])
-def test_a_counterfactual_without_an_image_of_its_own_is_refused(
-    tmp_path: Path, layout: str
-) -> None:
+def test_a_counterfactual_without_an_image_of_its_own_is_refused(tmp_path, layout):
     """Its caption would be trained on as the caption of the original."""
     x, columns = tmp_path / "x", ["image", "caption", "cf_image", "cf_caption"]
     if layout == "parquet":
@@ -222,11 +213,10 @@ def test_a_counterfactual_without_an_image_of_its_own_is_refused(
         images(x / "b")
         rows = [(f"a/{n}.png", t, f"{other}/{n}.png", edited(t)) for n, t in TEXTS.items()]
         table(x / "pairs.csv", columns, rows)
-    with pytest.raises(UserError, match="shows the same image as another member"):
-        open_index(x, tmp_path / "cache")
+    assert_refused(x, tmp_path / "cache", "shows the same image as another member")
 
 
-def test_copies_of_one_image_are_no_counterfactual_sets(tmp_path: Path) -> None:
+def test_copies_of_one_image_are_no_counterfactual_sets(tmp_path):
     texts = list(TEXTS.values())
     parquet(tmp_path / "x" / "all.parquet", {
         "id": list("abc"), "image_0": cells(), "image_1": cells(), "caption_0": texts,
@@ -236,14 +226,14 @@ def test_copies_of_one_image_are_no_counterfactual_sets(tmp_path: Path) -> None:
     assert (found.sets, found.counterfactual_sets) == (3, 0)
 
 
-def test_what_nothing_can_be_learned_from_is_named_as_the_user_named_it(tmp_path: Path) -> None:
+def test_what_nothing_can_be_learned_from_is_named_as_the_user_named_it(tmp_path):
     """Imported data too: not the shards in the cache."""
     parquet(tmp_path / "x" / "all.parquet", {"image": cells(), "label": ["a photo"] * len(TEXTS)})
     with pytest.raises(UserError, match=r"x: 3 images read as parquet of .* all of one"):
         open_index(tmp_path / "x", tmp_path / "cache")
 
 
-def test_one_caption_of_all_images_is_told(tmp_path: Path) -> None:
+def test_one_caption_of_all_images_is_told(tmp_path):
     images(tmp_path / "x")
     table(tmp_path / "x" / "captions.csv", ["image", "caption"], [(f"{n}.png", "a") for n in TEXTS])
     found = reading(tmp_path / "x", tmp_path / "cache")

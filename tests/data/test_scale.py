@@ -62,7 +62,7 @@ def write_index(folder: Path, rows: int, members: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("scale")
     return [
         str(write_index(root / "real", 4_000_000, 1)),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet
-from cfaug.data.index import Index, open_index
+from cfaug.data.index import open_index
 from cfaug.data.mixture.hard_negatives import SetCaptions
 from cfaug.data.mixture.loader import Examples, Share
 from cfaug.data.shards.shards import write_shards
@@ -32,7 +31,7 @@ def neutral_set(number: int, without: int | None = None) -> CounterfactualSet:
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+def index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
     write_shards([neutral_set(n) for n in range(SETS)], folder / "cf", sets_per_shard=2)
     return open_index(folder / "cf", folder / "index")
@@ -42,16 +41,16 @@ def called(captions: SetCaptions) -> list[str]:
     return [captions.text(row) for row in range(len(captions.index))]
 
 
-def test_a_source_keeps_its_own_captions(index: Index) -> None:
+def test_a_source_keeps_its_own_captions(index):
     assert called(SetCaptions(index)) == [index.text(row) for row in range(len(index))]
 
 
-def test_every_image_of_a_set_may_have_its_neutral_prompt(index: Index) -> None:
+def test_every_image_of_a_set_may_have_its_neutral_prompt(index):
     expected = [f"scene {number}" for number in range(SETS) for _ in range(MEMBERS)]
     assert called(SetCaptions(index, "neutral")) == expected
 
 
-def test_shuffled_captions_are_permuted_within_each_set(index: Index) -> None:
+def test_shuffled_captions_are_permuted_within_each_set(index):
     own, shuffled = called(SetCaptions(index)), called(SetCaptions(index, "shuffled", seed=3))
     orders = []
     for start in range(0, len(own), MEMBERS):
@@ -64,21 +63,21 @@ def test_shuffled_captions_are_permuted_within_each_set(index: Index) -> None:
     assert shuffled == called(pickle.loads(pickle.dumps(SetCaptions(index, "shuffled", seed=3))))
 
 
-def test_a_permutation_follows_its_set_wherever_that_stands(index: Index, tmp_path: Path) -> None:
+def test_a_permutation_follows_its_set_wherever_that_stands(index, tmp_path):
     write_shards([neutral_set(n) for n in (4, 1)], tmp_path / "cf", sets_per_shard=2)
     other = open_index(tmp_path / "cf", tmp_path / "index")
     found, there = (called(SetCaptions(one, "shuffled", seed=3)) for one in (index, other))
     assert there == [*found[4 * MEMBERS : 5 * MEMBERS], *found[MEMBERS : 2 * MEMBERS]]
 
 
-def test_on_average_a_shuffled_caption_says_as_little_as_chance(index: Index) -> None:
+def test_on_average_a_shuffled_caption_says_as_little_as_chance(index):
     """One of the members keeps its caption on average, as in a permutation drawn uniformly."""
     own = np.array(called(SetCaptions(index)))
     kept = [np.mean(own == called(SetCaptions(index, "shuffled", s))) for s in range(60)]
     assert np.mean(kept) == pytest.approx(1 / MEMBERS, abs=0.03)
 
 
-def test_neutral_prompts_that_are_missing_are_named(tmp_path: Path) -> None:
+def test_neutral_prompts_that_are_missing_are_named(tmp_path):
     write_shards([neutral_set(0), neutral_set(1, without=3)], tmp_path / "some", sets_per_shard=2)
     write_shards([pair(0)], tmp_path / "none", sets_per_shard=2)
     some, none = (open_index(tmp_path / n, tmp_path / "index") for n in ("some", "none"))
@@ -88,17 +87,15 @@ def test_neutral_prompts_that_are_missing_are_named(tmp_path: Path) -> None:
         SetCaptions(none, "neutral")
 
 
-def test_a_batch_has_the_captions_and_the_neutral_prompts_of_the_whole(index: Index) -> None:
+def test_a_batch_has_the_captions_and_the_neutral_prompts_of_the_whole(index):
     """Rows of the real source, here the same sets, keep their captions and have no prompt."""
     captions = SetCaptions(index, "shuffled", seed=1)
     examples = Examples((index, index), TRANSFORM, 40, captions=captions, neutral=True)
     whole = np.array([[1, 7], [0, 7], [1, 0], [1, 8]])
     batch = examples.__getitems__(Share(whole[:2], whole))
-    assert isinstance(batch, dict)
     assert batch["texts"] == [captions.text(7), index.text(7)]
     assert batch["neutral_texts"] == ["scene 1", "scene 0"]
     assert batch["neutrals"].tolist() == [0, -1, 1, 0]
     plain = Examples((index, index), TRANSFORM, 40).__getitems__(Share(whole[:2], whole))
-    assert isinstance(plain, dict)
     assert plain["texts"] == [index.text(7), index.text(7)]
     assert "neutrals" not in plain

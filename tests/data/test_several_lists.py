@@ -8,7 +8,9 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from tests.data.hostile import assert_refused
 from tests.data.layouts import TEXTS, images, jsonl, parquet, sides, table
+from tests.data.making import texts
 
 WRITERS = {
     "csv": lambda file, rows: table(file, ["image", "caption"], rows),
@@ -28,10 +30,6 @@ def write_list(file, suffix=""):
     """Write a list whose captions name it, in the format of its extension."""
     rows = [(f"{name}.png", f"{text}{suffix}") for name, text in TEXTS.items()]
     WRITERS[file.suffix[1:]](file, rows)
-
-
-def texts(index):
-    return [index.text(row) for row in range(len(index))]
 
 
 @pytest.mark.parametrize(
@@ -89,8 +87,7 @@ def test_two_lists_above_paired_folders_are_refused(tmp_path):
     sides(tmp_path / "set", "original", "counterfactual")
     for name in ("captions.csv", "captions.tsv"):
         write_list(tmp_path / "set" / name)
-    with pytest.raises(UserError, match=r"captions\.csv, captions\.tsv"):
-        open_index(tmp_path / "set", tmp_path / "cache")
+    assert_refused(tmp_path / "set", tmp_path / "cache", r"captions\.csv, captions\.tsv")
 
 
 def test_parquet_with_images_inside_is_no_list_to_name(tmp_path):

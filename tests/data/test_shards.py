@@ -21,7 +21,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
 
 
-def test_sets_come_back_in_order(tmp_path: Path) -> None:
+def test_sets_come_back_in_order(tmp_path):
     card = write_shards(PAIRS, tmp_path, sets_per_shard=3)
     assert list(read_sets(tmp_path)) == PAIRS
     assert (card["sets"], card["members"]) == (7, 17)
@@ -31,7 +31,7 @@ def test_sets_come_back_in_order(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_same_sets_give_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_sets_give_the_same_bytes(tmp_path):
     write_shards(PAIRS, tmp_path / "a", sets_per_shard=3)
     write_shards(iter(PAIRS), tmp_path / "b", sets_per_shard=3)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
@@ -39,14 +39,14 @@ def test_the_same_sets_give_the_same_bytes(tmp_path: Path) -> None:
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_members_of_a_shard_have_no_time_and_no_owner(tmp_path: Path) -> None:
+def test_members_of_a_shard_have_no_time_and_no_owner(tmp_path):
     write_shards(PAIRS[:1], tmp_path)
     with tarfile.open(tmp_path / "00000.tar") as tar:
         assert {(e.mtime, e.uid, e.gid, e.uname, e.mode) for e in tar} == {(0, 0, 0, "", 0o644)}
         assert tar.getnames()[:3] == ["pair-00000_0.png", "pair-00000_0.txt", "pair-00000_0.json"]
 
 
-def test_the_card_can_be_made_again_by_anyone(tmp_path: Path) -> None:
+def test_the_card_can_be_made_again_by_anyone(tmp_path):
     write_shards(PAIRS, tmp_path, sets_per_shard=2)
     before = (tmp_path / "card.json").read_bytes()
     (tmp_path / "card.json").unlink()
@@ -54,13 +54,13 @@ def test_the_card_can_be_made_again_by_anyone(tmp_path: Path) -> None:
     assert (tmp_path / "card.json").read_bytes() == before
 
 
-def test_a_key_that_comes_twice_is_refused_and_earlier_shards_stay(tmp_path: Path) -> None:
+def test_a_key_that_comes_twice_is_refused_and_earlier_shards_stay(tmp_path):
     with pytest.raises(UserError, match=f"{PAIRS[0].key!r} is duplicated"):
         write_shards([*PAIRS[:4], PAIRS[0]], tmp_path, sets_per_shard=2)
     assert list(read_sets(tmp_path)) == PAIRS[:4]
 
 
-def test_a_writer_killed_at_any_point_leaves_whole_shards_only(tmp_path: Path) -> None:
+def test_a_writer_killed_at_any_point_leaves_whole_shards_only(tmp_path):
     def dying(after: int) -> Iterator[CounterfactualSet]:
         yield from PAIRS[:after]
         os.kill(os.getpid(), signal.SIGKILL)
@@ -76,7 +76,7 @@ def test_a_writer_killed_at_any_point_leaves_whole_shards_only(tmp_path: Path) -
         assert list(read_sets(folder)) == PAIRS
 
 
-def test_a_tar_without_its_commit_does_not_exist(tmp_path: Path) -> None:
+def test_a_tar_without_its_commit_does_not_exist(tmp_path):
     write_shards(PAIRS, tmp_path, sets_per_shard=3)
     (tmp_path / "00001.json").unlink()
     with pytest.raises(UserError, match=r"card\.json counts 1 of its shards \(00001\.tar\)"):
@@ -88,7 +88,7 @@ def test_a_tar_without_its_commit_does_not_exist(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["truncated", "gone", "longer"])
-def test_a_tar_that_is_not_what_was_committed_is_named(tmp_path: Path, damage: str) -> None:
+def test_a_tar_that_is_not_what_was_committed_is_named(tmp_path, damage):
     write_shards(PAIRS, tmp_path, sets_per_shard=3)
     tar = tmp_path / "00001.tar"
     if damage == "gone":
@@ -100,7 +100,7 @@ def test_a_tar_that_is_not_what_was_committed_is_named(tmp_path: Path, damage: s
         list(read_sets(tmp_path))
 
 
-def test_a_damaged_header_is_not_taken_for_the_end(tmp_path: Path) -> None:
+def test_a_damaged_header_is_not_taken_for_the_end(tmp_path):
     write_shards(PAIRS, tmp_path)
     with tarfile.open(tmp_path / "00000.tar") as tar:
         at = tar.getmember("pair-00004_0.png").offset
@@ -111,7 +111,7 @@ def test_a_damaged_header_is_not_taken_for_the_end(tmp_path: Path) -> None:
         list(read_sets(tmp_path))
 
 
-def test_a_commit_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_commit_of_another_format_is_refused_by_name(tmp_path):
     write_shards(PAIRS, tmp_path)
     commit = tmp_path / "00000.json"
     commit.write_text(json.dumps(json.loads(commit.read_text()) | {"format": 99}))
@@ -119,13 +119,13 @@ def test_a_commit_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
         list_committed(tmp_path)
 
 
-def test_other_sets_are_not_mixed_with_those_already_there(tmp_path: Path) -> None:
+def test_other_sets_are_not_mixed_with_those_already_there(tmp_path):
     write_shards(PAIRS, tmp_path, sets_per_shard=2)
     with pytest.raises(UserError, match=r"00001\.tar"):
         write_shards([pair(100), pair(101)], tmp_path, sets_per_shard=2)
 
 
-def test_a_full_disk_names_the_folder_and_keeps_what_was_complete(tmp_path: Path) -> None:
+def test_a_full_disk_names_the_folder_and_keeps_what_was_complete(tmp_path):
     # Where the third shard is first written there is a device that is always full.
     (tmp_path / f"00002.tar.{os.getpid()}.tmp").symlink_to("/dev/full")
     with pytest.raises(UserError, match=f"no space left in {tmp_path}: shard 00002"):
@@ -136,7 +136,7 @@ def test_a_full_disk_names_the_folder_and_keeps_what_was_complete(tmp_path: Path
     assert list(read_sets(tmp_path)) == PAIRS
 
 
-def test_webdataset_reads_our_shards(tmp_path: Path) -> None:
+def test_webdataset_reads_our_shards(tmp_path):
     import webdataset as wds
     from PIL import Image
 

@@ -22,13 +22,8 @@ from cfaug.data.sources import parquet
 from cfaug.data.sources import parquet as released
 from cfaug.data.sources.importing import import_sets
 from cfaug.social.grid_sets import read_grid_sets
-from tests.data.released import (
-    GENDERS,
-    RACES,
-    image,
-    jpeg,
-    refused,
-)
+from tests.data.hostile import assert_refused
+from tests.data.released import GENDERS, RACES, image, jpeg, refused
 from tests.grid_sets import RACE_GENDER, every_grid_set, grid_set
 
 
@@ -53,7 +48,7 @@ def social(folder: Path, rows: list[dict[str, object]], files: int = 2) -> Path:
     return folder
 
 
-def test_social_counterfactuals(tmp_path: Path) -> None:
+def test_social_counterfactuals(tmp_path):
     """Three sets of 12, the second cut by the end of a file."""
     names = [("barber", "17"), ("software engineer", "18"), ("barber", "19")]
     rows = [r for n, (s, name) in enumerate(names) for r in social_rows(s, name, 100 * n)]
@@ -82,7 +77,7 @@ def test_social_counterfactuals(tmp_path: Path) -> None:
     assert (index.kind, len(index)) == ("social_counterfactuals", 36)
 
 
-def test_shards_that_an_earlier_reader_made_are_not_taken(tmp_path: Path, monkeypatch) -> None:
+def test_shards_that_an_earlier_reader_made_are_not_taken(tmp_path, monkeypatch):
     folder = social(tmp_path / "social", social_rows("barber", "1", 0))
     monkeypatch.setattr(social_counterfactuals, "READER", 1)
     before = open_index(folder, tmp_path / "cache")
@@ -92,7 +87,7 @@ def test_shards_that_an_earlier_reader_made_are_not_taken(tmp_path: Path, monkey
     assert len(list((tmp_path / "cache").glob("imported-*"))) == 2
 
 
-def test_social_rows_that_lie_apart(tmp_path: Path, monkeypatch) -> None:
+def test_social_rows_that_lie_apart(tmp_path, monkeypatch):
     sets = (social_rows("barber", "1", 0), social_rows("chef", "2", 50))
     rows = [row for pair in zip(*sets, strict=True) for row in pair]
     folder = social(tmp_path / "social", rows, files=3)
@@ -101,19 +96,19 @@ def test_social_rows_that_lie_apart(tmp_path: Path, monkeypatch) -> None:
     refused(folder, "sort", "counterfactual_set")
 
 
-def test_a_social_image_that_is_broken(tmp_path: Path) -> None:
+def test_a_social_image_that_is_broken(tmp_path):
     rows = social_rows("barber", "17", 0)
     rows[7]["image"] = image(jpeg(7)[:-30])
     folder = social(tmp_path / "social", rows)
     refused(folder, "train-00001-of-00002.parquet, row 2")
 
 
-def test_an_image_too_large_is_not_decoded(tmp_path: Path, monkeypatch) -> None:
+def test_an_image_too_large_is_not_decoded(tmp_path, monkeypatch):
     monkeypatch.setattr(released, "MAX_BYTES", 100)
     refused(social(tmp_path / "social", social_rows("barber", "17", 0)), "row 1", "at most 100")
 
 
-def test_a_truncated_parquet(tmp_path: Path) -> None:
+def test_a_truncated_parquet(tmp_path):
     folder = social(tmp_path / "social", social_rows("barber", "17", 0))
     file = folder / "train-00000-of-00002.parquet"
     file.write_bytes(file.read_bytes()[:-100])
@@ -136,8 +131,8 @@ def with_caption(rows: list[dict[str, object]], before: str, after: str) -> list
     ],
 )  # fmt: skip
 def test_prefix_and_neutral_prompt_follow_from_a_caption(
-    tmp_path: Path, caption: str, prefix: str, subject: str, neutral: str
-) -> None:
+    tmp_path, caption, prefix, subject, neutral
+):
     rows = social_rows("x", "1", 0)
     for row in rows:
         row["caption"] = caption.format(f"{row['a1']} {row['a2']}")
@@ -147,7 +142,7 @@ def test_prefix_and_neutral_prompt_follow_from_a_caption(
     assert found.group == subject.lower()
 
 
-def test_a_caption_that_does_not_show_its_attributes_is_of_no_grid(tmp_path: Path) -> None:
+def test_a_caption_that_does_not_show_its_attributes_is_of_no_grid(tmp_path):
     rows = with_caption(social_rows("barber", "1", 0), "male", "adult")
     (found,) = import_sets(social(tmp_path / "social", rows))
     assert (found.group, found.members[0].label) == ("race_gender-1", None)
@@ -170,7 +165,7 @@ def test_a_caption_that_does_not_show_its_attributes_is_of_no_grid(tmp_path: Pat
         ({"caption": "A picture of a Black female barber"}, "its members differ in prefix"),
     ],
 )
-def test_every_caption_shows_the_labels_of_its_own_row(tmp_path: Path, changed, words) -> None:
+def test_every_caption_shows_the_labels_of_its_own_row(tmp_path, changed, words):
     """A row that contradicts itself would be counted with labels that its image need not have."""
     rows = [*social_rows("barber", "0", 30), *social_rows("barber", "1", 0)]
     rows[15] |= changed
@@ -179,21 +174,20 @@ def test_every_caption_shows_the_labels_of_its_own_row(tmp_path: Path, changed, 
         read_grid_sets(index)
 
 
-def test_files_without_rows_are_named(tmp_path: Path) -> None:
+def test_files_without_rows_are_named(tmp_path):
     folder = social(tmp_path / "social", social_rows("barber", "1", 0), files=1)
     [file] = folder.glob("*.parquet")
     pq.write_table(pq.read_table(file).slice(0, 0), file)
-    with pytest.raises(UserError, match="social holds no set: its files have no rows"):
-        open_index(folder, tmp_path / "cache")
+    assert_refused(folder, tmp_path / "cache", "social holds no set: its files have no rows")
 
 
-def test_an_attribute_of_nothing_but_spaces_names_its_row(tmp_path: Path) -> None:
+def test_an_attribute_of_nothing_but_spaces_names_its_row(tmp_path):
     rows = social_rows("barber", "1", 0)
     rows[3] |= {"a1": " "}
     refused(social(tmp_path / "social", rows), "row 4", "'race' should be a text, not ' '")
 
 
-def test_a_number_in_a_path_that_is_too_long_to_be_one(tmp_path: Path) -> None:
+def test_a_number_in_a_path_that_is_too_long_to_be_one(tmp_path):
     rows = social_rows("barber", "1", 0)
     for i, row in enumerate(rows):
         row["image"] = {**row["image"], "path": f"x_0_{'9' * 5000}{i}_5.jpg"}
@@ -201,7 +195,7 @@ def test_a_number_in_a_path_that_is_too_long_to_be_one(tmp_path: Path) -> None:
     assert found.key == "race_gender-1"
 
 
-def test_sets_are_told_apart_by_file_and_seed_where_paths_have_them(tmp_path: Path) -> None:
+def test_sets_are_told_apart_by_file_and_seed_where_paths_have_them(tmp_path):
     """Some names were given twice: ranks of occupations that a list has twice, or of two runs."""
     rows = []
     for seed in (2987654321, 12):
@@ -218,7 +212,7 @@ def test_sets_are_told_apart_by_file_and_seed_where_paths_have_them(tmp_path: Pa
         assert values == [(race, gender) for race in RACES for gender in GENDERS]
 
 
-def test_the_released_columns_are_asked_as_ours_are(tmp_path: Path) -> None:
+def test_the_released_columns_are_asked_as_ours_are(tmp_path):
     """Whatever order the rows have: sets, labels, prompts and images are the same."""
     rows = [r for n, s in enumerate(["barber", "chef"]) for r in social_rows(s, str(n), 100 * n)]
     random.Random(1).shuffle(rows)
@@ -242,7 +236,7 @@ def test_the_released_columns_are_asked_as_ours_are(tmp_path: Path) -> None:
 ABOUT = PublisherStatements("Grids", license="mit")
 
 
-def test_ours_in_their_columns_come_back_as_they_were(tmp_path: Path) -> None:
+def test_ours_in_their_columns_come_back_as_they_were(tmp_path):
     sets = every_grid_set()
     export_hub(sets, tmp_path / "hub", ABOUT, layout="grid")
     (file,) = (tmp_path / "hub" / "data").glob("*.parquet")
@@ -267,7 +261,7 @@ def test_ours_in_their_columns_come_back_as_they_were(tmp_path: Path) -> None:
     assert found == {one.key: one for one in sets}
 
 
-def test_without_about_the_released_columns_say_the_same(tmp_path: Path) -> None:
+def test_without_about_the_released_columns_say_the_same(tmp_path):
     """What others make of our export, and the question is the same."""
     sets = every_grid_set()
     write_shards(sets, tmp_path / "shards")
@@ -299,7 +293,7 @@ def test_without_about_the_released_columns_say_the_same(tmp_path: Path) -> None
                 ]
 
 
-def test_rows_of_our_export_that_are_missing_or_changed(tmp_path: Path) -> None:
+def test_rows_of_our_export_that_are_missing_or_changed(tmp_path):
     export_hub([grid_set("doctor")], tmp_path / "hub", ABOUT, layout="grid")
     (file,) = (tmp_path / "hub" / "data").glob("*.parquet")
     rows = pq.read_table(file).to_pylist()
@@ -321,7 +315,7 @@ def test_rows_of_our_export_that_are_missing_or_changed(tmp_path: Path) -> None:
         refused(folder, words)
 
 
-def test_only_grids_of_two_attributes_have_these_columns(tmp_path: Path) -> None:
+def test_only_grids_of_two_attributes_have_these_columns(tmp_path):
     three = grid_set("doctor", attributes={**RACE_GENDER, "age": ("old", "young")})
     with pytest.raises(UserError, match=r"grids of two attributes.*use layout='members'"):
         export_hub([three], tmp_path / "hub", ABOUT, layout="grid")
@@ -331,7 +325,7 @@ def test_only_grids_of_two_attributes_have_these_columns(tmp_path: Path) -> None
     assert list(import_sets(tmp_path / "members")) == [three]
 
 
-def test_every_export_says_what_labels_are_and_are_not(tmp_path: Path) -> None:
+def test_every_export_says_what_labels_are_and_are_not(tmp_path):
     faith = {"religion": ("Christian", "Hindu"), "mood": ("happy", "sad")}
     sets = [grid_set("doctor"), grid_set("nurse", attributes=faith, grid="religion_mood")]
     export_hub(sets, tmp_path / "grid", ABOUT, layout="grid")
@@ -356,7 +350,7 @@ def test_every_export_says_what_labels_are_and_are_not(tmp_path: Path) -> None:
     assert said in (tmp_path / "c" / "README.md").read_text()
 
 
-def test_what_is_no_grid_is_exported_as_before(tmp_path: Path) -> None:
+def test_what_is_no_grid_is_exported_as_before(tmp_path):
     from tests.data.making import pair
 
     export_hub([pair(1)], tmp_path / "hub", ABOUT)

@@ -12,6 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
 from cfaug.data.sources import READERS
+from tests.data.hostile import assert_refused
 from tests.data.making import PHOTOS, photo_bytes, photo_folder, write_tar
 
 Rows = list[tuple[str, str | None]]
@@ -50,7 +51,7 @@ SETS = [len(texts) for texts in PHOTOS.values()]
 
 
 @pytest.mark.parametrize("many", ["list", "line"])
-def test_captions_jsonl(tmp_path: Path, many: str) -> None:
+def test_captions_jsonl(tmp_path, many):
     copy_photos(tmp_path / "photos")
     lines = [
         {"file_name": name, "captions" if many == "list" else "text": found}
@@ -66,7 +67,7 @@ def test_captions_jsonl(tmp_path: Path, many: str) -> None:
     images_decode(index)
 
 
-def test_captions_csv_with_images_in_a_folder_of_their_own(tmp_path: Path) -> None:
+def test_captions_csv_with_images_in_a_folder_of_their_own(tmp_path):
     copy_photos(tmp_path / "photos" / "images")
     with (tmp_path / "photos" / "captions.csv").open("w", newline="") as handle:
         table = csv.writer(handle)
@@ -79,7 +80,7 @@ def test_captions_csv_with_images_in_a_folder_of_their_own(tmp_path: Path) -> No
     images_decode(index)
 
 
-def test_a_text_beside_each_image(tmp_path: Path) -> None:
+def test_a_text_beside_each_image(tmp_path):
     copy_photos(tmp_path / "photos")
     for name, texts in PHOTOS.items():
         (tmp_path / "photos" / name).with_suffix(".txt").write_text("\n".join(texts) + "\n")
@@ -89,7 +90,7 @@ def test_a_text_beside_each_image(tmp_path: Path) -> None:
     assert sorted(adjacent_sets(index)) == sorted(SETS)
 
 
-def test_image_folder(tmp_path: Path) -> None:
+def test_image_folder(tmp_path):
     copy_photos(tmp_path / "all")
     classes = {"tabby_cat": "chelsea.png", "rocket": "rocket.jpg"}
     for label, name in classes.items():
@@ -103,7 +104,7 @@ def test_image_folder(tmp_path: Path) -> None:
     ]
 
 
-def test_linked_class_folders_are_followed_if_permitted(tmp_path: Path) -> None:
+def test_linked_class_folders_are_followed_if_permitted(tmp_path):
     for label in ("cat", "rocket"):
         (tmp_path / "store" / label).mkdir(parents=True)
         shutil.copy(photo_folder() / "chelsea.png", tmp_path / "store" / label)
@@ -111,8 +112,7 @@ def test_linked_class_folders_are_followed_if_permitted(tmp_path: Path) -> None:
     for label in ("cat", "rocket"):
         (tmp_path / "classes" / label).symlink_to(tmp_path / "store" / label)
     (tmp_path / "store" / "cat" / "round").symlink_to(tmp_path / "classes")
-    with pytest.raises(UserError, match="is a link that leads out of"):
-        open_index(tmp_path / "classes", tmp_path / "cache")
+    assert_refused(tmp_path / "classes", tmp_path / "cache", "is a link that leads out of")
     index = open_index(tmp_path / "classes", tmp_path / "cache", [tmp_path / "store"])
     assert {index.label(row) for row in range(len(index))} == {"cat", "rocket"}
 
@@ -137,7 +137,7 @@ def img2dataset(folder: Path) -> None:
         (folder / f"{shard:05d}.parquet").write_bytes(b"PAR1 not read PAR1")
 
 
-def test_img2dataset_shards(tmp_path: Path) -> None:
+def test_img2dataset_shards(tmp_path):
     img2dataset(tmp_path / "laion")
     index = open_index(tmp_path / "laion", tmp_path / "cache")
     assert index.kind == "webdataset"
@@ -161,7 +161,7 @@ def clip_benchmark_retrieval(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["wds", "wds/test", "wds:test"])
-def test_clip_benchmark_retrieval(tmp_path: Path, name: str) -> None:
+def test_clip_benchmark_retrieval(tmp_path, name):
     clip_benchmark_retrieval(tmp_path / "wds")
     index = open_index(tmp_path / name, tmp_path / "cache")
     assert index.kind == "clip_benchmark"
@@ -170,7 +170,7 @@ def test_clip_benchmark_retrieval(tmp_path: Path, name: str) -> None:
     images_decode(index)
 
 
-def test_clip_benchmark_classification(tmp_path: Path) -> None:
+def test_clip_benchmark_classification(tmp_path):
     classes = ["polar bear", "rocket", "cat"]
     members = {
         "s0000000.cls": b"1", "s0000000.webp": photo_bytes("rocket.jpg", kind="WEBP"),
@@ -183,28 +183,25 @@ def test_clip_benchmark_classification(tmp_path: Path) -> None:
     assert [index.label(row) for row in range(2)] == ["rocket", "cat"]
     assert all(index.text(row) for row in range(2))
     write_tar(tmp_path / "wds" / "test" / "0.tar", members | {"s0000000.cls": b"3"})
-    with pytest.raises(UserError, match=r"s0000000.*'3'.*3 lines"):
-        open_index(tmp_path / "wds", tmp_path / "cache")
+    assert_refused(tmp_path / "wds", tmp_path / "cache", r"s0000000.*'3'.*3 lines")
 
 
-def test_clip_benchmark_with_a_shard_missing(tmp_path: Path) -> None:
+def test_clip_benchmark_with_a_shard_missing(tmp_path):
     clip_benchmark_retrieval(tmp_path / "wds")
     (tmp_path / "wds" / "test" / "1.tar").unlink()
-    with pytest.raises(UserError, match=r"test/1\.tar"):
-        open_index(tmp_path / "wds", tmp_path / "cache")
+    assert_refused(tmp_path / "wds", tmp_path / "cache", r"test/1\.tar")
 
 
-def test_several_splits_must_be_named(tmp_path: Path) -> None:
+def test_several_splits_must_be_named(tmp_path):
     clip_benchmark_retrieval(tmp_path / "wds")
     shutil.copytree(tmp_path / "wds" / "test", tmp_path / "wds" / "train")
-    with pytest.raises(UserError, match=r"wds/test.*wds/train"):
-        open_index(tmp_path / "wds", tmp_path / "cache")
+    assert_refused(tmp_path / "wds", tmp_path / "cache", r"wds/test.*wds/train")
     assert len(open_index(tmp_path / "wds" / "train", tmp_path / "cache")) == len(captions())
     with pytest.raises(UserError, match=r"wds has no split 'val'.*dataset_NAME.json.*wds/val"):
         open_index(tmp_path / "wds:val", tmp_path / "cache")
 
 
-def test_names_that_look_alike_stay_two(tmp_path: Path) -> None:
+def test_names_that_look_alike_stay_two(tmp_path):
     members = {}
     for name in ("a/IMG 1", "a/img-1", "b/IMG 1"):
         members |= {f"{name}.jpg": photo_bytes("coffee.png"), f"{name}.txt": name.encode()}
@@ -214,7 +211,7 @@ def test_names_that_look_alike_stay_two(tmp_path: Path) -> None:
     assert len({index.key(row) for row in range(3)}) == 3
 
 
-def test_groups_join_both_sources(tmp_path: Path) -> None:
+def test_groups_join_both_sources(tmp_path):
     """A photo listed by the real source and edited by the other is one group."""
     from cfaug.data.shards.shards import write_shards
     from tests.data.making import pair
@@ -227,13 +224,12 @@ def test_groups_join_both_sources(tmp_path: Path) -> None:
     assert real.groups[0] == edited.groups[0] == edited.groups[1]
 
 
-def test_an_unknown_form_lists_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_form_lists_the_known_ones(tmp_path):
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "notes.md").write_text("nothing")
     with pytest.raises(UserError) as caught:
         open_index(tmp_path / "odd", tmp_path / "cache")
     assert str(tmp_path / "odd") in str(caught.value)
     assert all(reader.description in str(caught.value) for reader in READERS)
-    with pytest.raises(UserError, match=r"no folder .*nowhere"):
-        open_index(tmp_path / "nowhere", tmp_path / "cache")
+    assert_refused(tmp_path / "nowhere", tmp_path / "cache", r"no folder .*nowhere")
     assert not os.path.exists(tmp_path / "cache")

@@ -7,14 +7,13 @@ import multiprocessing
 import random
 import subprocess
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.data.index import Index, open_index
+from cfaug.data.index import open_index
 from cfaug.data.mixture.loader import Examples, TrainingShares, make_loader
 from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.settings import DataSettings
@@ -26,7 +25,7 @@ from tests.data.making import pair
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 @pytest.mark.parametrize("world", [1, 2])
-def test_workers_change_nothing(indexes: tuple[Index, Index], world: int) -> None:
+def test_workers_change_nothing(indexes, world):
     """Four workers are more than the real source's two shards: nobody waits for a shard."""
     mixture = mixture_of(indexes)
     found = [
@@ -39,9 +38,7 @@ def test_workers_change_nothing(indexes: tuple[Index, Index], world: int) -> Non
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_global_randomness_is_neither_drawn_on_nor_touched(
-    indexes: tuple[Index, Index], workers: int
-) -> None:
+def test_global_randomness_is_neither_drawn_on_nor_touched(indexes, workers):
     mixture = mixture_of(indexes)
     found = []
     for seed in (0, 1):
@@ -58,9 +55,7 @@ def test_global_randomness_is_neither_drawn_on_nor_touched(
 
 
 @pytest.mark.timeout(300)
-def test_workers_outlive_a_schedulers_sigterm_and_end_with_their_parent(
-    indexes: tuple[Index, Index],
-) -> None:
+def test_workers_outlive_a_schedulers_sigterm_and_end_with_their_parent(indexes):
     batches = iter(loader(indexes, mixture_of(indexes), workers=2, steps=40))
     assert len(list(islice(batches, 2))) == 2  # one of either worker
     workers = multiprocessing.active_children()
@@ -75,9 +70,7 @@ def test_workers_outlive_a_schedulers_sigterm_and_end_with_their_parent(
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_small_data_is_decoded_once_and_large_data_is_not_kept(
-    indexes: tuple[Index, Index], workers: int
-) -> None:
+def test_small_data_is_decoded_once_and_large_data_is_not_kept(indexes, workers):
     mixture = mixture_of(indexes)
     for rows, kept in ((200, len(mixture.train)), (10**9, 0)):
         batches = loader(indexes, mixture, rows=rows, steps=20, workers=workers)
@@ -90,9 +83,7 @@ def test_small_data_is_decoded_once_and_large_data_is_not_kept(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_image_that_breaks_later_is_named_without_a_traceback(
-    tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_that_breaks_later_is_named_without_a_traceback(tmp_path, workers, monkeypatch):
     """A change after the scan: the bytes are there, and are no image any more."""
     write_shards([pair(number) for number in range(20)], tmp_path / "cf")
     index = open_index(tmp_path / "cf", tmp_path / "cache")

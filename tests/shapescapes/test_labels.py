@@ -9,7 +9,7 @@ from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.data.mixture.human_labels import read_labels
+from cfaug.data.mixture.pool import read_labels
 from cfaug.data.shards.shards import read_sets
 from cfaug.shapescapes import WorldSettings, ensure
 from cfaug.shapescapes.labels import UNMATCHED, ensure_labels, visibility

@@ -58,14 +58,6 @@ def write_card(
     folder: Path, about: PublisherStatements, facts: Facts, columns: Mapping[str, str], split: str
 ) -> None:
     """Write ``README.md``, the dataset card on the Hub, and ``DATASHEET.md``."""
-    card = _dataset_card(about, facts, columns, split)
-    (folder / CARD).write_text(card, encoding="utf-8")
-    (folder / "DATASHEET.md").write_text(_datasheet(about, facts), encoding="utf-8")
-
-
-def _dataset_card(
-    about: PublisherStatements, facts: Facts, columns: Mapping[str, str], split: str
-) -> str:
     rows = facts.sets if "image_0" in columns else facts.members
     metadata = {
         "pretty_name": about.name,
@@ -96,11 +88,12 @@ def _dataset_card(
         "todo": TODO,
         "cautions": "\n".join(caution_lines(facts.attributes, facts.grids)) if facts.grids else "",
     }
-    return Card("DatasetCard", metadata, [TEMPLATES / "card.md"], values).fill()
+    card = Card("DatasetCard", metadata, [TEMPLATES / "card.md"], values).fill()
+    (folder / CARD).write_text(card, encoding="utf-8")
+    (folder / "DATASHEET.md").write_text(_datasheet(about, facts), encoding="utf-8")
 
 
 def _datasheet(about: PublisherStatements, facts: Facts) -> str:
-    """Return the datasheet, a template of its own as it has no metadata."""
     from jinja2 import Template
 
     def codes(values: Iterable[str]) -> str:
@@ -208,16 +201,11 @@ class Facts:
         for name, value in (dict(one.scores) | draw(one)).items():
             if name != "seed" and isinstance(value, int | float):
                 self.numbers.setdefault(name, array("d")).append(value)
-
-        self._count_grid(one)
-
-    def _count_grid(self, counterfactual: CounterfactualSet) -> None:
-        """Count a set of a grid of attributes."""
-        grid = counterfactual.members[0].extra.get(GRID)
+        grid = one.members[0].extra.get(GRID)
         if not isinstance(grid, str):
             return
         self.grids[grid] += 1
-        for member in counterfactual.members:
+        for member in one.members:
             found = member.extra.get(ATTRIBUTES)
             for name, value in found.items() if isinstance(found, Mapping) else ():
                 values = self.attributes.setdefault(str(name), [])
@@ -252,7 +240,6 @@ def empty_folder(folder: Path) -> Path:
 
 # Cautions for sets with labels that may be about people.
 
-HEAD = "## What the labels are, and what they are not"
 GENERAL = (
     "The labels say what a caption asked an image generator for. They are not what a person is, "
     "thinks of themselves, or is seen as: nobody in these images exists, and nobody was asked.",
@@ -291,14 +278,9 @@ def caution_lines(
     attributes: Mapping[str, Sequence[str]], grids: Mapping[str, int]
 ) -> Iterable[str]:
     """Yield the lines of a card's section on the grids, their labels, and the cautions for them."""
-    yield HEAD
-    yield ""
     named = ", ".join(f"{code(name)} ({number(count)} sets)" for name, count in grids.items())
-    yield f"Grids: {named}."
+    yield from ("## What the labels are, and what they are not", "", f"Grids: {named}.", "")
+    yield from (f"- {code(name)}: {', '.join(map(code, v))}" for name, v in attributes.items())
     yield ""
-    for name, values in attributes.items():
-        yield f"- {code(name)}: {', '.join(map(code, values))}"
-    yield ""
-    for caution in cautions(attributes):
-        yield f"- {caution}"
+    yield from (f"- {caution}" for caution in cautions(attributes))
     yield ""

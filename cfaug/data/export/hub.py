@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import replace_file, write_file
@@ -86,8 +86,6 @@ def export_hub(
     ``about``, which has everything.
 
     Args:
-        folder: the folder to write to, which must be empty or missing.
-        about: the statements that only the publisher can make.
         layout: ``pairs``, ``members`` or ``grid``; ``None`` is pairs if the first set is one, else
             members.
 
@@ -114,58 +112,46 @@ def export_hub(
 
 
 def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[str, Any]]:
-    for counterfactual in sets:
-        if layout != "pairs":
-            row = _member_row if layout == "members" else _grid_row
-            yield from (row(counterfactual, i) for i in range(len(counterfactual.members)))
-        elif len(counterfactual.members) == 2:
-            yield _pair_row(counterfactual)
-        else:
-            raise UserError(
-                f"set {counterfactual.key!r} has {len(counterfactual.members)} members, so it "
-                "is not a pair: use layout='members'"
-            )
-
-
-def _pair_row(counterfactual: CounterfactualSet) -> dict[str, Any]:
-    row = _common(counterfactual, counterfactual.members[1])
-    for i, member in enumerate(counterfactual.members):
-        row |= {f"image_{i}": _image(counterfactual, i), f"caption_{i}": member.text}
-    return row | {"about": _json(_rest(counterfactual, counterfactual.members))}
-
-
-def _member_row(counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
-    member = counterfactual.members[i]
-    # Only the first row has the facts about the whole set; the others would repeat them.
-    rest = _json(_rest(counterfactual, counterfactual.members) if i == 0 else {})
-    row = _common(counterfactual, member) | {
-        "member": i,
-        "image": _image(counterfactual, i),
-        "caption": member.text,
-    }
-    return row | {"about": rest}
-
-
-def _grid_row(counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
-    member = counterfactual.members[i]
-    attributes = member.extra.get(ATTRIBUTES)
-    if not isinstance(attributes, Mapping) or len(attributes) != 2 or not member.extra.get(GRID):
-        raise UserError(
-            f"set {counterfactual.key!r}, member {i}: SocialCounterfactuals has grids of two "
-            f"attributes; this member says {attributes!r} of its attributes: use layout='members'"
-        )
-    rest = (
-        {"group": counterfactual.group, **_rest(counterfactual, counterfactual.members)}
-        if i == 0
-        else {}
-    )
-    (first, second), values = attributes, [str(value) for value in attributes.values()]
-    cells = (
-        str(member.extra[GRID]), first, second, counterfactual.key, member.text, *values,
-        " ".join(values),
-    )  # fmt: skip
-    row = dict(zip(GRID_COLUMNS, cells, strict=True))
-    return row | {"image": _image(counterfactual, i), "about": _json({"member": i, **rest})}
+    for one in sets:
+        rest = {
+            "members": [describe_member(member) for member in one.members],
+            "scores": dict(one.scores),
+            "provenance": dict(one.provenance),
+        }
+        if layout == "pairs":
+            if len(one.members) != 2:
+                raise UserError(
+                    f"set {one.key!r} has {len(one.members)} members, so it is not a pair: use "
+                    "layout='members'"
+                )
+            row = _common(one, one.members[1])
+            for i, member in enumerate(one.members):
+                row |= {f"image_{i}": _image(one, i), f"caption_{i}": member.text}
+            yield row | {"about": _json(rest)}
+            continue
+        for i, member in enumerate(one.members):
+            # Only the first row has the facts about the whole set; the others would repeat them.
+            about = rest if i == 0 else {}
+            if layout == "members":
+                cells = {"member": i, "image": _image(one, i), "caption": member.text}
+                yield _common(one, member) | cells | {"about": _json(about)}
+                continue
+            attributes = member.extra.get(ATTRIBUTES)
+            named = isinstance(attributes, Mapping) and len(attributes) == 2
+            if not isinstance(attributes, Mapping) or not named or not member.extra.get(GRID):
+                raise UserError(
+                    f"set {one.key!r}, member {i}: SocialCounterfactuals has grids of two "
+                    f"attributes; this member says {attributes!r} of its attributes: use "
+                    "layout='members'"
+                )
+            (first, second), values = attributes, [str(value) for value in attributes.values()]
+            texts = (
+                str(member.extra[GRID]), first, second, one.key, member.text, *values,
+                " ".join(values),
+            )  # fmt: skip
+            place = {"member": i, **({"group": one.group, **rest} if i == 0 else {})}
+            row = dict(zip(GRID_COLUMNS, texts, strict=True))
+            yield row | {"image": _image(one, i), "about": _json(place)}
 
 
 def _common(counterfactual: CounterfactualSet, edited: Member) -> dict[str, Any]:
@@ -181,14 +167,6 @@ def _common(counterfactual: CounterfactualSet, edited: Member) -> dict[str, Any]
     )
 
 
-def _rest(counterfactual: CounterfactualSet, members: Iterable[Member]) -> dict[str, Any]:
-    return {
-        "members": [describe_member(member) for member in members],
-        "scores": dict(counterfactual.scores),
-        "provenance": dict(counterfactual.provenance),
-    }
-
-
 def _json(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -199,20 +177,6 @@ def _image(counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
     return {"bytes": data, "path": f"{name}.{image_extension(data, name)}"}
 
 
-def _schema(found: Mapping[str, str]) -> Any:
-    """Return the Arrow schema, with the metadata about features that ``datasets`` reads."""
-    import pyarrow as pa
-
-    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    fields = [(n, image if kind == "image" else getattr(pa, kind)()) for n, kind in found.items()]
-    features = {
-        name: {"_type": "Image"} if kind == "image" else {"dtype": kind, "_type": "Value"}
-        for name, kind in found.items()
-    }
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    return pa.schema(fields, metadata=metadata)
-
-
 def _write_files(
     rows: Iterator[dict[str, Any]], folder: Path, split: str, found: Mapping[str, str]
 ) -> None:
@@ -220,7 +184,14 @@ def _write_files(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema, written = _schema(found), list[Path]()
+    image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    fields = [(n, image if kind == "image" else getattr(pa, kind)()) for n, kind in found.items()]
+    features = {  # as ``datasets`` reads them
+        name: {"_type": "Image"} if kind == "image" else {"dtype": kind, "_type": "Value"}
+        for name, kind in found.items()
+    }
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    schema, written = pa.schema(fields, metadata=metadata), list[Path]()
     batch: list[dict[str, Any]] = []
     writer = None
     try:
@@ -245,7 +216,6 @@ def _write_files(
 
 
 IMAGES_PER_SHARD = 10_000
-Sample = list[tuple[str, bytes]]
 
 
 def export_clip_benchmark(
@@ -260,16 +230,31 @@ def export_clip_benchmark(
     here = folder / split
     here.mkdir()
     facts = Facts()
-    samples, images, captions, shards = _samples(facts.count_all(sets)), 0, 0, 0
-    while True:
-        first = next(samples, None)
-        if first is None:
-            break
+    images = captions = shards = 0
+
+    def samples() -> Iterator[list[tuple[str, bytes]]]:
+        for one in facts.count_all(sets):
+            texts: dict[str, list[str]] = {}
+            for member in one.members:
+                # One line each: split() removes every line break that CLIP_benchmark's splitlines()
+                # finds.
+                texts.setdefault(member.image_name, []).append(" ".join(member.text.split()))
+            about = json.dumps({"group": one.group, "from_set": one.key}).encode()
+            for number, (image, lines) in enumerate(texts.items()):
+                key, data = f"{one.key}_{number}", one.images[image]
+                yield [
+                    (f"{key}.{image_extension(data, key)}", data),
+                    (f"{key}.txt", "\n".join(lines).encode()),
+                    (f"{key}.json", about),
+                ]
+
+    stream = samples()
+    for first in stream:
         with (
             replace_file(here / f"{shards}.tar") as handle,
             tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar,
         ):
-            for sample in _with(first, islice(samples, IMAGES_PER_SHARD - 1)):
+            for sample in chain([first], islice(stream, IMAGES_PER_SHARD - 1)):
                 images += 1
                 for name, content in sample:
                     captions += content.count(b"\n") + 1 if name.endswith(".txt") else 0
@@ -288,32 +273,6 @@ def export_clip_benchmark(
     return {"images": images, "captions": captions, "shards": shards}
 
 
-def _with(first: Sample, rest: Iterator[Sample]) -> Iterator[Sample]:
-    yield first
-    yield from rest
-
-
-def _samples(sets: Iterable[CounterfactualSet]) -> Iterator[Sample]:
-    for counterfactual in sets:
-        texts: dict[str, list[str]] = {}
-        for member in counterfactual.members:
-            # One line each: split() removes every line break that CLIP_benchmark's splitlines()
-            # finds.
-            texts.setdefault(member.image_name, []).append(" ".join(member.text.split()))
-        for number, (image, lines) in enumerate(texts.items()):
-            key, data = f"{counterfactual.key}_{number}", counterfactual.images[image]
-            yield [
-                (f"{key}.{image_extension(data, key)}", data),
-                (f"{key}.txt", "\n".join(lines).encode()),
-                (
-                    f"{key}.json",
-                    json.dumps(
-                        {"group": counterfactual.group, "from_set": counterfactual.key}
-                    ).encode(),
-                ),
-            ]
-
-
 # Question sets as JSONL with their images: ``questions.jsonl`` and ``images/``.
 #
 # The format is that of ``cfaug.data.sources.question_sets.rows``, which reads it.
@@ -328,11 +287,15 @@ def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
     """Write images, each with a basic question and counterfactual ones; return their number.
 
     The same images give the same bytes; an image that several entries share is written once.
-
-    Args:
-        folder: an empty or missing folder.
     """
-    return _write(((image, _read_image(image)) for image in images), Path(folder))
+
+    def with_images() -> Iterator[tuple[AskedImage, bytes]]:
+        for one in images:
+            if one.image is None:
+                raise UserError(f"{one.key!r} has no image: questions are written with images only")
+            yield one, one.image.read()
+
+    return _write(with_images(), Path(folder))
 
 
 def export_questions(
@@ -344,7 +307,6 @@ def export_questions(
 
     Args:
         sets: the sets; the members of each are questions about one image.
-        folder: an empty or missing folder.
         verdicts: people's judgements, ``{<set>_<member>: good or not}``. A good question is marked
             verified and any other judged one is left out, as is an image without a remaining
             counterfactual question; questions without a judgement stay as they are, and unknown
@@ -353,24 +315,24 @@ def export_questions(
     Returns:
         The number of images that were written.
     """
-    return _write(_judged(sets, verdicts or {}), Path(folder))
 
+    def judged() -> Iterator[tuple[AskedImage, bytes]]:
+        for one in sets:
+            asked, left = asked_of(one), []
+            for number, question in enumerate(asked.questions):
+                good = (verdicts or {}).get(f"{one.key}_{number}")
+                if good is not False:
+                    extra = {**question.extra, VERIFIED: True} if good else question.extra
+                    left.append(replace(question, extra=extra))
+            if {BASIC, COUNTERFACTUAL} <= {question.kind for question in left}:
+                names = {member.image_name for member in one.members}
+                if len(names) > 1:
+                    raise UserError(
+                        f"set {one.key!r}: its members are not questions about one image"
+                    )
+                yield replace(asked, questions=tuple(left)), one.images[names.pop()]
 
-def _judged(
-    sets: Iterable[CounterfactualSet], verdicts: Mapping[str, bool]
-) -> Iterator[tuple[AskedImage, bytes]]:
-    """Yield each set without the questions that people rejected."""
-    for counterfactual in sets:
-        asked = asked_of(counterfactual)
-        left = []
-        for number, question in enumerate(asked.questions):
-            good = verdicts.get(f"{counterfactual.key}_{number}")
-            if good is not False:
-                extra = {**question.extra, VERIFIED: True} if good else question.extra
-                left.append(replace(question, extra=extra))
-        kinds = {question.kind for question in left}
-        if {BASIC, COUNTERFACTUAL} <= kinds:
-            yield replace(asked, questions=tuple(left)), _image_of(counterfactual)
+    return _write(judged(), Path(folder))
 
 
 def asked_of(one: CounterfactualSet) -> AskedImage:
@@ -389,22 +351,14 @@ def asked_of(one: CounterfactualSet) -> AskedImage:
     )
 
 
-def _image_of(counterfactual: CounterfactualSet) -> bytes:
-    names = {member.image_name for member in counterfactual.members}
-    if len(names) > 1:
-        raise UserError(
-            f"set {counterfactual.key!r}: its members are not questions about one image"
-        )
-    return counterfactual.images[names.pop()]
-
-
-def _read_image(image: AskedImage) -> bytes:
-    if image.image is None:
-        raise UserError(f"{image.key!r} has no image: questions are written with images only")
-    return image.image.read()
-
-
 def _write(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
+    def written_as(question: AskedQuestion) -> dict[str, Any]:
+        extra, answer = dict(question.extra), cast("Any", question.answer)
+        said = extra.pop("answer", None)
+        if answer == NO_OPTION and isinstance(said, str):
+            answer = said  # is read back as an empty option
+        return {"q": question.text, "options": list(question.options), "answer": answer, **extra}
+
     folder = empty_folder(folder)
     (folder / IMAGES).mkdir()
     lines: list[str] = []
@@ -416,33 +370,21 @@ def _write(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
         if name not in written:
             write_file(folder / name, data)
             written.add(name)
-        lines.append(json.dumps(_record(one, name), ensure_ascii=False) + "\n")
+        basic, further = one.of_kind(BASIC), one.of_kind(COUNTERFACTUAL)
+        if len(basic) != 1 or 1 + len(further) != len(one.questions):
+            kinds = ", ".join(question.kind for question in one.questions)
+            raise UserError(
+                f"{one.key!r} has questions of the kinds {kinds}: only one basic question and "
+                "counterfactual ones are written"
+            )
+        record = {
+            "id": one.key, "image": name, "group": one.group, "category": one.category,
+            **one.extra,
+            "basic": written_as(basic[0]),
+            "counterfactuals": [written_as(question) for question in further],
+        }  # fmt: skip
+        lines.append(_json(record) + "\n")
     if not lines:
         raise UserError(f"there is no question to write to {folder}")
     write_file(folder / QUESTIONS, "".join(lines).encode())
     return len(lines)
-
-
-def _record(one: AskedImage, image: str) -> dict[str, Any]:
-    basic, further = one.of_kind(BASIC), one.of_kind(COUNTERFACTUAL)
-    if len(basic) != 1 or 1 + len(further) != len(one.questions):
-        kinds = ", ".join(question.kind for question in one.questions)
-        raise UserError(
-            f"{one.key!r} has questions of the kinds {kinds}: only one basic question and "
-            "counterfactual ones are written"
-        )
-    return {
-        "id": one.key, "image": image, "group": one.group, "category": one.category,
-        **one.extra,
-        "basic": _question(basic[0]),
-        "counterfactuals": [_question(question) for question in further],
-    }  # fmt: skip
-
-
-def _question(question: AskedQuestion) -> dict[str, Any]:
-    extra = dict(question.extra)
-    answer: Any = question.answer
-    if answer == NO_OPTION and isinstance(extra.get("answer"), str):
-        answer = extra["answer"]  # is read back as an empty option
-    extra.pop("answer", None)
-    return {"q": question.text, "options": list(question.options), "answer": answer, **extra}

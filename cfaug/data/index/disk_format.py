@@ -50,50 +50,16 @@ HASH_RULE = "2"
 """Prefix of a content's hash, to be raised when the rule changes."""
 
 
-@dataclass(frozen=True)
-class Content:
-    """The content of a source, independent of its path.
-
-    Attributes:
-        hash: ``2:`` and the sha256 of every set, group, text, label and image (with all its bytes).
-        extra: the names of the extra columns.
-        columns_dropped: number of extra columns left out beyond the limit.
-    """
-
-    hash: str
-    extra: tuple[str, ...] = ()
-    columns_dropped: int = 0
-
-
 def group_code(group: str) -> int:
     """Return the 64-bit code of a group's name, the same in every source."""
     return int.from_bytes(hashlib.blake2b(group.encode(), digest_size=8).digest(), "little")
 
 
-def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
-    """Write every column and return the hashes of the content.
-
-    Args:
-        rows: the rows, in order; members of a set follow each other.
-        source: the name of the rows' source, for messages.
-    """
-    table = _Table(source)
-    digest = hashlib.sha256()
-    for row in rows:
-        table.add(row)
-        fields = [row.set, row.group, row.text, row.label, row.image_id]
-        about = json.dumps([*fields, *([row.negatives] if row.negatives else [])])[:-1]
-        digest.update(f'{about}, "{row.digest.whole}"]'.encode())
-    table.check()
-    extra, dropped = table.save(folder)
-    return Content(f"{HASH_RULE}:{digest.hexdigest()}", extra, dropped)
-
-
 class _Table:
     """Growing columns; only a row's numbers and the bytes of its strings are kept."""
 
-    def __init__(self, source: str) -> None:
-        self.source = source
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
         self.numbers = {n: array("Q" if d is np.uint64 else "q") for n, d in NUMBERS.items()}
         self.words = {name: GrowingStrings() for name in WORDS}
         self._first_row = array("q")
@@ -106,13 +72,13 @@ class _Table:
         self._boxes: dict[int, tuple[int, int, int, int]] = {}
         self._group_names, self._group, self._named_groups = GrowingStrings(), "", False
 
-    def add(self, row: Row) -> None:
-        try:
-            self._add(row)
-        except UnicodeEncodeError as error:
-            raise UserError(f"{row.where}: a text that is not Unicode ({error.reason})") from error
+    @property
+    def hash(self) -> str:
+        """``2:`` and the sha256 of every set, group, text, label and image with all its bytes."""
+        return f"{HASH_RULE}:{self._hash.hexdigest()}"
 
-    def _add(self, row: Row) -> None:
+    def add(self, row: Row) -> None:
+        """Add a row; a lone surrogate raises UnicodeEncodeError."""
         if row.set != self._set or row.member == 0:
             self._first_row.append(len(self.numbers["sets"]))
             self.words["keys"].append(row.set)
@@ -132,27 +98,29 @@ class _Table:
             "sets": len(self._first_row) - 1, "groups": group_code(row.group),
             "images": self._images_before + self._images[image], "member": self._member,
         }  # fmt: skip
+        number = len(self.words["texts"])
         if row.negatives:
-            self._negatives[len(self.words["texts"])] = row.negatives
+            self._negatives[number] = row.negatives
         if row.box is not None:
-            self._boxes[len(self.words["texts"])] = row.box
+            self._boxes[number] = row.box
         if row.extra:
-            self._extra.add(len(self.words["texts"]), row.extra, row.where)
-        if row.group == self._group:
-            self._group_names.append("")
-        else:
-            self._group_names.append(row.group)
-            self._group, self._named_groups = row.group, True
+            self._extra.add(number, row.extra, row.where)
+        self._group_names.append("" if row.group == self._group else row.group)
+        self._named_groups |= row.group != self._group
+        self._group = row.group
         self._member += 1
         for name, value in values.items():
             self.numbers[name].append(value)
         self.words["texts"].append(row.text)
         self.words["labels"].append(row.label or "")
+        fields = [row.set, row.group, row.text, row.label, row.image_id]
+        about = json.dumps([*fields, *([row.negatives] if row.negatives else [])])[:-1]
+        self._hash.update(f'{about}, "{row.digest.whole}"]'.encode())
 
-    def check(self) -> None:
+    def check(self, source: str) -> None:
         """Refuse an empty table, a set with a gap, and a duplicated key."""
         if not self._first_row:
-            raise UserError(f"{self.source} holds no image-text pair")
+            raise UserError(f"{source} holds no image-text pair")
         if self._gap:
             raise UserError(self._gap)
         keys = self.words["keys"].column()
@@ -160,19 +128,16 @@ class _Table:
         order = np.argsort(codes, kind="stable")
         twice = np.flatnonzero(codes[order][1:] == codes[order][:-1])[:NAMED_AT_ONCE]
         if len(twice):
-            raise UserError(
-                "\n".join(
-                    f"the key {keys[a]!r} is duplicated: in {self._place(a)} and {self._place(b)}"
-                    for a, b in zip(order[twice], order[twice + 1], strict=True)
-                )
-                + "\nkeys must be unique in a source; rename one or remove it"
-            )
-
-    def _place(self, set_number: int) -> str:
-        files = self.words["files"].column()
-        return files[self.numbers["file"][self._first_row[set_number]]]
+            files, file = self.words["files"].column(), self.numbers["file"]
+            lines = []
+            for a, b in zip(order[twice], order[twice + 1], strict=True):
+                first, second = (files[file[self._first_row[one]]] for one in (a, b))
+                lines.append(f"the key {keys[a]!r} is duplicated: in {first} and {second}")
+            lines.append("keys must be unique in a source; rename one or remove it")
+            raise UserError("\n".join(lines))
 
     def save(self, folder: Path) -> tuple[tuple[str, ...], int]:
+        """Write the columns; return the extra ones, and the number left out beyond the limit."""
         for name, dtype in NUMBERS.items():
             np.save(folder / f"{name}.npy", np.array(self.numbers[name]).astype(dtype))
         digests = np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST_BYTES)
@@ -208,12 +173,7 @@ class DamagedError(UserError):
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """The content of ``index.json``.
-
-    Attributes:
-        kind: the kind of the reader, such as ``shards``.
-        reading: the form, columns and counts that were recognised in the source.
-    """
+    """The content of ``index.json``."""
 
     kind: str
     hash: str
@@ -233,31 +193,34 @@ def write_index(
 
     Args:
         rows: the rows, in order; members of a set follow each other.
-        kind: the kind of the reader, such as ``shards``.
-        source: the name of the rows' source.
         form: a description of the source's form; ``None`` is ``kind``.
         describe: a function that returns the reader's description of the source, called after all
             rows are written.
     """
-    tally, form = RowCounts(), form or kind
-    content = write_columns(tally.count(rows), folder, source)
+    tally, table, form = RowCounts(), _Table(), form or kind
+    for row in tally.count(rows):
+        try:
+            table.add(row)
+        except UnicodeEncodeError as error:
+            raise UserError(f"{row.where}: a text that is not Unicode ({error.reason})") from error
+    table.check(source)
+    extra, dropped = table.save(folder)
     tally.check(source, form)
     np.save(folder / f"{SEEN}.npy", _seen(Strings.load(folder, "files")))
     described = describe()
-    if content.columns_dropped:
-        many = f"{content.columns_dropped:,} columns beyond the first {MOST_COLUMNS}"
+    if dropped:
+        many = f"{dropped:,} columns beyond the first {MOST_COLUMNS}"
         described = replace(described, left_out=(*described.left_out, many))
     files = sorted([*folder.glob("*.npy"), *folder.glob("*.arrow")])
     about = {
-        "format": FORMAT, "kind": kind, "source": source, "hash": content.hash,
-        "reading": tally.reading(kind, form, described, content.extra).json(),
+        "format": FORMAT, "kind": kind, "source": source, "hash": table.hash,
+        "reading": tally.reading(kind, form, described, extra).json(),
         "checks": {file.name: checksum(file) for file in files},
     }  # fmt: skip
     (folder / ABOUT).write_text(json.dumps({**about, "check": _check_of(about)}), encoding="utf-8")
 
 
 def _check_of(about: Mapping[str, Any]) -> int:
-    """Return the checksum of an index's description, without the checksum itself."""
     rest = {name: value for name, value in about.items() if name != "check"}
     return zlib.crc32(json.dumps(rest, sort_keys=True).encode())
 
@@ -292,6 +255,12 @@ def read_about(folder: Path) -> IndexDescription:
         raise DamagedError(f"it cannot be read: {error!r}") from error
 
 
+def column_files() -> list[str]:
+    """Return the names of all files of columns."""
+    numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS, SEEN)]
+    return numbers + [f"{name}.arrow" for name in WORDS]
+
+
 def check_file(folder: Path, name: str) -> None:
     """Verify the checksum of one file that ``read_about`` skips, at its first reading.
 
@@ -318,21 +287,14 @@ def is_current(folder: Path) -> bool:
 
 
 def _seen(files: Iterable[str]) -> np.ndarray:
-    return np.array([_stat(file) for file in files], np.int64).reshape(-1, 2)
-
-
-def _stat(file: str) -> tuple[int, int]:
-    try:
-        found = os.stat(file)
-    except OSError:
-        return -1, -1
-    return found.st_size, found.st_mtime_ns
-
-
-def column_files() -> list[str]:
-    """Return the names of all files of columns."""
-    numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS, SEEN)]
-    return numbers + [f"{name}.arrow" for name in WORDS]
+    found = []
+    for file in files:
+        try:
+            stat = os.stat(file)
+            found.append((stat.st_size, stat.st_mtime_ns))
+        except OSError:
+            found.append((-1, -1))
+    return np.array(found, np.int64).reshape(-1, 2)
 
 
 def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int], digests: np.ndarray) -> bool:

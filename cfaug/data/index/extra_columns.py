@@ -12,6 +12,7 @@ import json
 import struct
 from array import array
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,6 @@ class GrowingExtra:
 
         Args:
             values: {column: value}, JSON.
-            where: the place of the row, for messages.
         """
         self._rows.append(row)
         self._waiting.append(values)
@@ -95,19 +95,22 @@ class GrowingExtra:
         kept = dict(list(self._kinds.items())[:MOST_COLUMNS])
         schema = pa.schema([pa.field(name, *_arrow_type(kinds)) for name, kinds in kept.items()])
         with pa.OSFile(str(folder / EXTRA), "wb") as file, pa.ipc.new_file(file, schema) as out:
-            written = zip(self._rows, self._values(), strict=True)
+            every = chain.from_iterable(map(json.loads, self._texts))
+            written = zip(self._rows, every, strict=True)
             row, values = next(written)
             for start in range(0, rows, ROWS_AT_ONCE):
                 batch: list[Mapping[str, Any]] = [{}] * min(ROWS_AT_ONCE, rows - start)
                 while start <= row < start + len(batch):
                     batch[row - start] = values
                     row, values = next(written, (-1, {}))
-                out.write_batch(_batch(batch, schema))
+                columns = []
+                for field in schema:
+                    found = [one.get(field.name) for one in batch]
+                    if field.metadata == JSON:
+                        found = [None if one is None else _json(one) for one in found]
+                    columns.append(pa.array(found, field.type))
+                out.write_batch(pa.record_batch(columns, schema=schema))
         return tuple(kept), len(self._kinds) - len(kept)
-
-    def _values(self) -> Iterator[Mapping[str, Any]]:
-        for text in self._texts:
-            yield from json.loads(text)
 
 
 def _kind(value: Any) -> str:
@@ -121,7 +124,6 @@ def _kind(value: Any) -> str:
 
 
 def _arrow_type(kinds: set[str]) -> tuple[Any, bool, dict[bytes, bytes] | None]:
-    """Return the Arrow type, nullability and metadata of a column."""
     import pyarrow as pa
 
     plain = {
@@ -132,24 +134,8 @@ def _arrow_type(kinds: set[str]) -> tuple[Any, bool, dict[bytes, bytes] | None]:
     return (pa.string(), True, JSON) if found is None else (found, True, None)
 
 
-def _batch(values: list[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    columns = []
-    for field in schema:
-        found = [value.get(field.name) for value in values]
-        if field.metadata == JSON:
-            found = [None if one is None else _json(one) for one in found]
-        columns.append(pa.array(found, field.type))
-    return pa.record_batch(columns, schema=schema)
-
-
 class ExtraColumns:
     """The extra columns of an index, read-only and memory-mapped.
-
-    Args:
-        folder: the folder of the index.
-        rows: the number of rows of the index.
 
     Raises:
         ValueError: if the file lacks such columns, is compressed, or has another number of rows.
@@ -335,7 +321,6 @@ def read_table(file: Path, types: Collection[Any]) -> pa.Table:
 
 
 def _is_compressed(message: pa.Buffer) -> bool:
-    """Return whether a record batch is compressed: it then has a field that says how."""
     (root,) = struct.unpack_from("<I", message)
     header = _field(message, root, HEADER)
     if header is None:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
 OPEN_FILES = 64
 """Number of files that an index keeps open, far below the usual limit of 1,024 a process."""
-_SENT = ("folder", "source", "kind", "hash")
-"""The attributes of an index that are sent to a worker."""
 
 
 class _Handle:
@@ -70,7 +68,6 @@ class Index:
 
     Attributes:
         source: the indexed source, as the user named it.
-        kind: the kind of the reader, such as ``shards``.
         hash: the hash of the content, which does not depend on the path.
         reading: the reader's report on the source; not sent to workers.
     """
@@ -128,7 +125,6 @@ class Index:
         return {name: self._load_words(name) for name in WORDS}
 
     def _map(self, name: str) -> np.ndarray:
-        """Map a column into memory."""
         try:
             return map_column(self.folder / f"{name}.npy")
         except FileNotFoundError as error:
@@ -145,10 +141,18 @@ class Index:
             ) from error
 
     def _has(self, file: str) -> bool:
-        """Say whether the index has a file that only some have, unless it was removed entirely."""
+        """Say whether the index has a file that only some have, and verify it."""
         there = (self.folder / file).is_file()
         if not there and not (self.folder / ABOUT).is_file():
             raise self._removed()
+        try:
+            if there and file != NEGATIVE_FILE:  # verified when the index was opened
+                check_file(self.folder, file)
+        except DamagedError as error:
+            raise UserError(
+                f"the index {self.folder} is damaged ({error}): remove it and run the same command "
+                "again"
+            ) from error
         return there
 
     def _removed(self) -> UserError:
@@ -158,7 +162,6 @@ class Index:
         )
 
     def _number(self, row: SupportsIndex) -> int:
-        """Return the number of a row, counted from the end if it is negative, as in a list."""
         number, rows = operator.index(row), len(self)
         if not -rows <= number < rows:
             raise IndexError(f"row {number} is out of range: {self.source} has {rows} rows")
@@ -169,7 +172,7 @@ class Index:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _SENT}
+        return {name: getattr(self, name) for name in ("folder", "source", "kind", "hash")}
 
     def text(self, row: int) -> str:
         """Return a row's caption."""
@@ -214,25 +217,12 @@ class Index:
 
     @cached_property
     def _group_names(self) -> Strings | None:
-        if not self._has(f"{GROUP_NAMES}.arrow"):
-            return None
-        self._check(f"{GROUP_NAMES}.arrow")
-        return self._load_words(GROUP_NAMES)
-
-    def _check(self, name: str) -> None:
-        try:
-            check_file(self.folder, name)
-        except DamagedError as error:
-            raise UserError(
-                f"the index {self.folder} is damaged ({error}): remove it and run the same command "
-                "again"
-            ) from error
+        return self._load_words(GROUP_NAMES) if self._has(f"{GROUP_NAMES}.arrow") else None
 
     @cached_property
     def _extra(self) -> ExtraColumns | None:
         if not self._has(EXTRA):
             return None
-        self._check(EXTRA)
         try:
             return ExtraColumns(self.folder, len(self))
         except (OSError, ValueError) as error:
@@ -260,11 +250,7 @@ class Index:
         return self._extra.table.column(name)
 
     def extra_values(self, name: str, rows: np.ndarray) -> list[Any]:
-        """Return an extra column at some rows, with JSON decoded, ``None`` if a pair has no value.
-
-        Args:
-            rows: the numbers of the rows, integers.
-        """
+        """Return an extra column at some rows, with JSON decoded, ``None`` without a value."""
         self.extra(name)
         assert self._extra is not None
         return self._extra.values(name, rows)
@@ -275,11 +261,7 @@ class Index:
         return {} if self._extra is None else self._extra.row(row)
 
     def hash_with(self, names: Sequence[str]) -> str:
-        """Return the hash of the content and some extra columns, for results that depend on them.
-
-        Args:
-            names: names of the columns; without any, the result is ``hash``.
-        """
+        """Return the hash of the content and some extra columns; without any, it is ``hash``."""
         if not names:
             return self.hash
         digest = hashlib.sha256(self.hash.encode())
@@ -311,51 +293,38 @@ class Index:
         """
         row = self._number(row)
         offset, length = int(self._column["offset"][row]), int(self._column["length"][row])
+        file = int(self.files[row])
         try:
-            handle = self._handle(int(self.files[row]))
+            handle = self._handles.get(file)
+            if handle is None:
+                handle = self._handles[file] = _Handle(self._words["files"][file])
+                for oldest in list(self._handles)[:-OPEN_FILES]:
+                    self._handles.pop(oldest, None)
             data = os.pread(handle.number, length, offset)
         except OSError as error:
             raise UserError(f"{self.image_name(row)} cannot be read: {error.strerror}") from error
         box = () if self._boxes is None else tuple(self._boxes[row].tolist())
         digest = content_digest(data)
-        if (box_digest(digest, box) if any(box) else digest) != self._digest(row):
+        known = self.digests[self.images[row]].tobytes()
+        if (box_digest(digest, box) if any(box) else digest) != known:
             raise UserError(
                 f"{self.image_name(row)}: the file changed since it was indexed; if it is as it "
                 f"should be, remove the index {self.folder} and run the same command again"
             )
         return cut_out(data, box, self.image_name(row)) if any(box) else data
 
-    def _digest(self, row: int) -> bytes:
-        return bytes(self.digests[self.images[row]].tobytes())
-
     @cached_property
     def _boxes(self) -> np.ndarray | None:
-        if not self._has(f"{BOXES}.npy"):
-            return None
-        self._check(f"{BOXES}.npy")
-        return self._map(BOXES)
-
-    def _handle(self, file: int) -> _Handle:
-        handle = self._handles.get(file)
-        if handle is None:
-            handle = self._handles[file] = _Handle(self._words["files"][file])
-            for oldest in list(self._handles)[:-OPEN_FILES]:
-                self._handles.pop(oldest, None)
-        return handle
+        return self._map(BOXES) if self._has(f"{BOXES}.npy") else None
 
 
 def _codes(digests: np.ndarray) -> np.ndarray:
-    """Return the first 64 bits of each digest, uint64."""
     codes = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
     return codes.astype(np.uint64)
 
 
 def captioned_classes(index: Index, rows: Iterable[int]) -> list[str] | None:
-    """Return the classes of a source, sorted, if captions only name them; otherwise ``None``.
-
-    Args:
-        rows: the rows whose captions are read.
-    """
+    """Return the classes of a source, sorted, if captions only name them; otherwise ``None``."""
     for row in rows:
         label = index.label(int(row))
         if label is None or index.text(int(row)) != class_caption(label):
@@ -374,11 +343,7 @@ def all_captioned_classes(index: Index) -> list[str] | None:
 
 @dataclass(frozen=True)
 class IndexedImage:
-    """The image of a row: a ``cfaug.core.types.SourceImage``, read in place on demand.
-
-    Attributes:
-        index: the index of the source.
-    """
+    """The image of a row: a ``cfaug.core.types.SourceImage``, read in place on demand."""
 
     index: Index
     row: int
@@ -402,33 +367,26 @@ def examples(index: Index, per: Literal["image", "text"] = "image") -> Iterator[
     captions that are wrong about the image.
 
     Args:
-        index: the index of the source.
         per: the unit of an example: ``image``, with all its captions, or ``text``, a caption with
             its image.
     """
     for _, rows in groupby(range(len(index)), key=lambda row: int(index.sets[row])):
-        if per == "text":
-            yield from (_example(index, [row]) for row in rows)
-            continue
-        images: dict[int, list[int]] = {}
+        units: dict[int, list[int]] = {}
         for row in rows:
-            images.setdefault(int(index.images[row]), []).append(row)
-        yield from (_example(index, together) for together in images.values())
-
-
-def _example(index: Index, rows: list[int]) -> Example:
-    first = rows[0]
-    extra: dict[str, Any] = index.extra_row(first)
-    if negatives := [text for row in rows for text in index.negatives(row)]:
-        extra[NEGATIVES] = negatives
-    return Example(
-        key=index.key(first),
-        group=index.group_name(first),
-        texts=tuple(index.text(row) for row in rows),
-        image=IndexedImage(index, first),
-        label=index.label(first),
-        extra=extra,
-    )
+            units.setdefault(row if per == "text" else int(index.images[row]), []).append(row)
+        for unit in units.values():
+            first = unit[0]
+            extra: dict[str, Any] = index.extra_row(first)
+            if negatives := [text for row in unit for text in index.negatives(row)]:
+                extra[NEGATIVES] = negatives
+            yield Example(
+                key=index.key(first),
+                group=index.group_name(first),
+                texts=tuple(index.text(row) for row in unit),
+                image=IndexedImage(index, first),
+                label=index.label(first),
+                extra=extra,
+            )
 
 
 NAMED = 3
@@ -439,7 +397,6 @@ def pair_rows(index: Index, rows: np.ndarray | None = None) -> tuple[tuple[str, 
     """Return the keys of the sets, and the rows of their original and changed texts.
 
     Args:
-        index: the index of the sets.
         rows: the rows to use, of whole sets; ``None`` is all.
 
     Returns:
@@ -472,11 +429,7 @@ def _refuse(index: Index, wrong: np.ndarray, of: int, needed: str) -> None:
 
 
 def refuse_duplicated_keys(source: str, keys: Sequence[str]) -> None:
-    """Refuse sets with equal keys.
-
-    Args:
-        source: the source of the sets, for the error.
-    """
+    """Refuse sets with equal keys."""
     twice = [key for key, count in Counter(keys).items() if count > 1]
     if twice:
         raise UserError(

@@ -49,8 +49,6 @@ def open_index(
     Args:
         source: a folder in any form that ``cfaug.data.sources`` knows; or the folder of an index,
             which can be planned without its images, for example on a login node.
-        cache: the folder in which indexes are kept.
-        image_roots: absolute folders, besides the list's own, in which a list may name images.
         reader: the reader of a folder whose form cannot be recognised from its files; ``None``
             tries all readers.
     """
@@ -63,8 +61,13 @@ def open_index(
         is_index = path.is_dir() and ABOUT in os.listdir(path)
     except OSError as error:
         raise unreadable_error(path, error) from error
-    if is_index:
-        return _open_named(path, source)
+    if is_index:  # it cannot be remade from a source
+        try:
+            return _open_folder(path, source)
+        except DamagedError as error:
+            raise UserError(
+                f"{path} is not a readable index: {error}; make or copy it again"
+            ) from error
     reader = find_reader(path, image_roots)
     if not reader.imported:
         return _read(path, source, cache, reader)
@@ -113,38 +116,25 @@ def _open_folder(folder: Path, source: str | Path) -> Index:
     return Index(folder, str(source), about.kind, about.hash, about.reading)
 
 
-def _open_named(folder: Path, source: str | Path) -> Index:
-    """Open an index that the user named, which cannot be remade from a source."""
-    try:
-        return _open_folder(folder, source)
-    except DamagedError as error:
-        raise UserError(
-            f"{folder} is not a readable index: {error}; make or copy it again"
-        ) from error
-
-
-def _scan_rows(reader: Reader, path: Path) -> Iterator[Row]:
-    try:
-        yield from show_progress(reader.open(path), reader.files(path), str(path))
-    except OSError as error:
-        raise unreadable_error(path, error) from error
-
-
-def _describe(reader: Reader, path: Path, written: Path) -> Description:
-    """Return the reader's description of a source, with the numbers of images that no row shows."""
-    seen = set(Strings.load(written, "files"))
-    images = (str(file) for file in reader.files(path) if file.name.lower().endswith(IMAGES))
-    others = sum(image not in seen for image in images)
-    described = reader.describe(path)
-    left_out = [f"{others:,} other images"] if others else []
-    home = split_home(path)[0]
-    left_out += hidden_below(home if home.is_dir() else home.parent, seen)
-    return replace(described, left_out=(*described.left_out, *left_out))
-
-
 def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) -> None:
-    """Scan a source into ``folder``, replacing the content of that folder."""
     source, form = origin
+
+    def rows() -> Iterator[Row]:
+        try:
+            yield from show_progress(reader.open(path), reader.files(path), str(path))
+        except OSError as error:
+            raise unreadable_error(path, error) from error
+
+    def describe() -> Description:
+        """Add the numbers of images that no row shows."""
+        seen = set(Strings.load(temporary, "files"))
+        images = (str(file) for file in reader.files(path) if file.name.lower().endswith(IMAGES))
+        others = sum(image not in seen for image in images)
+        described = reader.describe(path)
+        left_out = [f"{others:,} other images"] if others else []
+        home = split_home(path)[0]
+        left_out += hidden_below(home if home.is_dir() else home.parent, seen)
+        return replace(described, left_out=(*described.left_out, *left_out))
 
     def whole(there: Path) -> bool:
         try:
@@ -156,8 +146,8 @@ def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) ->
     try:
         with whole_folder(folder, whole) as temporary:
             write_index(
-                _scan_rows(reader, path), temporary, kind=reader.kind, source=str(source),
-                form=form, describe=lambda: _describe(reader, path, temporary),
+                rows(), temporary, kind=reader.kind, source=str(source), form=form,
+                describe=describe,
             )  # fmt: skip
     except OSError as error:
         raise UserError(

@@ -29,8 +29,6 @@ class ScanReport:
     """The reading of a source: its form, columns and counts.
 
     Attributes:
-        kind: the kind of the reader, such as ``shards``.
-        form: a description of the source's form.
         rows: number of image-text pairs.
         images: number of different images; captions of one photo share it.
         counterfactual_sets: number of sets whose members show different images, or edit the caption
@@ -124,12 +122,6 @@ def shorten(text: str) -> str:
     return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}...")
 
 
-def _code(*parts: str) -> int:
-    """Return a code of 64 bits for a row, equal for equal parts."""
-    digest = hashlib.blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=8)
-    return int.from_bytes(digest.digest(), "little")
-
-
 class RowCounts:
     """Counts a stream of rows for a ``Reading``; it keeps their classes and a code of each row."""
 
@@ -152,7 +144,6 @@ class RowCounts:
         self._close()
 
     def _close(self) -> None:
-        """Count the set that ends here."""
         if not self._set:
             return
         texts = tuple(row.text for row in self._set)
@@ -176,12 +167,13 @@ class RowCounts:
             same_set = ""  # captions of a photo are rows of their own
         self._turned += len({row.digest.whole for row in self._set if row.digest.turned})
         for row in self._set:
-            self._codes.append(_code(row.digest.whole, row.text, row.label or "", same_set))
+            said = "\0".join((row.digest.whole, row.text, row.label or "", same_set))
+            code = hashlib.blake2b(said.encode(errors="surrogatepass"), digest_size=8).digest()
+            self._codes.append(int.from_bytes(code, "little"))
             if row.label is not None:
                 self._labels.add(row.label)
             if self._classes_alone:
-                alone = row.label is not None and row.text == class_caption(row.label)
-                self._classes_alone = alone
+                self._classes_alone = row.label is not None and row.text == class_caption(row.label)
         self._set = []
 
     def reading(
@@ -190,31 +182,27 @@ class RowCounts:
         """Return the counts with the reader's description.
 
         Args:
-            kind: the kind of the reader, such as ``shards``.
-            form: a description of the source's form.
             extra: the names of the extra columns of the index.
         """
-        unread = described.unused
+        notes, unread = [], described.unused
+        again = len(self._codes) - len(np.unique(np.array(self._codes, np.uint64)))
+        if again:
+            notes.append(
+                f"{again:,} of {self._rows:,} rows repeat image and caption of another row: these "
+                "are trained on and tested more than once"
+            )
+        if self._turned:
+            notes.append(
+                f"{self._turned:,} image{'s' * (self._turned > 1)} with an EXIF orientation, which "
+                "is ignored, as by CLIP's own transform"
+            )
         return ScanReport(
             kind, form, self._rows, self._images, self._sets, self._counterfactual,
             len(self._labels), self._negatives, self._example or self._first, described.used,
             tuple(name for name in unread if name not in extra), described.left_out,
             self._images > 1 and self._one_caption and not self._labels,
-            tuple(name for name in unread if name in extra), tuple(self._notes()),
+            tuple(name for name in unread if name in extra), tuple(notes),
         )  # fmt: skip
-
-    def _notes(self) -> Iterator[str]:
-        again = len(self._codes) - len(np.unique(np.array(self._codes, np.uint64)))
-        if again:
-            yield (
-                f"{again:,} of {self._rows:,} rows repeat image and caption of another row: these "
-                "are trained on and tested more than once"
-            )
-        if self._turned:
-            yield (
-                f"{self._turned:,} image{'s' * (self._turned > 1)} with an EXIF orientation, which "
-                "is ignored, as by CLIP's own transform"
-            )
 
     def check(self, source: str, form: str) -> None:
         """Refuse images of a single class, which are certainly a mistake."""
@@ -230,7 +218,6 @@ def show_progress(rows: Iterable[Row], files: list[Path], source: str) -> Iterat
 
     Args:
         files: the files that hold the images.
-        source: the name of the source, shown beside the bar.
     """
     last = ("", 0)
     with Progress(f"indexing {source}", sum(f.stat().st_size for f in files), "bytes") as progress:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.hard_negatives import find_pairs, keep_whole_sets
-from cfaug.data.mixture.human_labels import Labels
 from cfaug.data.mixture.leakage import Withheld, hold_out, join_groups, withhold
-from cfaug.data.mixture.pool import Captioned, find_edited_rows, first_members
-from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, HeldOutTest, Imaged, Join
+from cfaug.data.mixture.pool import Labels, find_edited_rows, first_members
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Eligible, HeldOutTest, Join
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from cfaug.data.index import Index
     from cfaug.data.mixture.settings import DataSettings
 
@@ -87,7 +84,6 @@ def _held_out(
     sources: Sequence[Index | None],
     groups: Sequence[np.ndarray],
 ) -> HeldOutTest:
-    """Count the held-out rows, and the rows that may not be drawn because of them."""
     not_drawn, copies = [], 0
     for one, codes in zip(sources, groups, strict=True):
         barred = ~joined.find_allowed(codes)
@@ -100,7 +96,7 @@ def _held_out(
 
 def find_eligible(
     settings: DataSettings,
-    real: Captioned | None,
+    real: Index | None,
     counterfactual: Index | None,
     labels: Labels | None,
     barred: Barred,
@@ -140,20 +136,7 @@ EDIT_KIND = "edit_kind"
 """The column of the kind of a row's edit; null for an unedited row."""
 
 
-class SaysEdits(Imaged, Protocol):
-    """Rows that may say how they were edited."""
-
-    @property
-    def extra_names(self) -> Sequence[str]:
-        """The names of the extra columns."""
-        ...
-
-    def extra(self, name: str) -> pa.ChunkedArray:
-        """Return an extra column, (rows,)."""
-        ...
-
-
-def find_edited(index: SaysEdits) -> np.ndarray:
+def find_edited(index: Index) -> np.ndarray:
     """Return which rows are edits, bool (rows,)."""
     if EDIT_KIND not in index.extra_names:
         raise UserError(
@@ -164,7 +147,7 @@ def find_edited(index: SaysEdits) -> np.ndarray:
     return np.asarray(index.extra(EDIT_KIND).is_valid())
 
 
-def find_unchanged(index: SaysEdits) -> np.ndarray | None:
+def find_unchanged(index: Index) -> np.ndarray | None:
     """Return which rows belong to sets of one image and several unedited captions.
 
     Returns:
@@ -181,7 +164,7 @@ def find_unchanged(index: SaysEdits) -> np.ndarray | None:
     return np.repeat(unchanged, sizes) if unchanged.any() else None
 
 
-def holds_counterfactuals(index: SaysEdits) -> bool:
+def holds_counterfactuals(index: Index) -> bool:
     """Return whether a source has a set of several images, or an edited member."""
     if EDIT_KIND in index.extra_names and find_edited(index).any():
         return True
@@ -189,7 +172,7 @@ def holds_counterfactuals(index: SaysEdits) -> bool:
     return bool(((sets[1:] == sets[:-1]) & (images[1:] != images[:-1])).any())
 
 
-def count_unchanged(index: SaysEdits) -> int:
+def count_unchanged(index: Index) -> int:
     """Return the number of sets that ``find_unchanged`` finds."""
     rows = find_unchanged(index)
     return 0 if rows is None else len(np.unique(np.asarray(index.sets)[rows]))

@@ -25,7 +25,7 @@ numbers are equal.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,8 +33,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.grids import NEUTRAL
 from cfaug.core.rng import generator
 from cfaug.core.words import normalise_caption
-from cfaug.data.mixture.pool import Captioned, first_members
-from cfaug.data.mixture.records import COUNTERFACTUAL, Imaged, Mixture
+from cfaug.data.mixture.pool import first_members
+from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
 from cfaug.data.mixture.settings import Captions
 
 if TYPE_CHECKING:
@@ -46,20 +46,7 @@ WITH_IMAGES = ("image", "both")
 """Choices that need two images for each pair."""
 
 
-class Pairs(Captioned, Imaged, Protocol):
-    """The parts of an index of pairs that are needed here."""
-
-    @property
-    def has_negatives(self) -> bool:
-        """Whether any row has negatives: wrong captions without an image."""
-        ...
-
-    def negatives(self, row: int) -> list[str]:
-        """Return captions that are wrong about a row's image and have no image themselves."""
-        ...
-
-
-def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
+def find_pairs(index: Index, negatives: Negatives) -> np.ndarray:
     """Return a mask of the rows that belong to pairs with different captions, bool (rows,).
 
     Sets of another size, and pairs of equal captions, neither of which is wrong about the other's
@@ -68,7 +55,12 @@ def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
     From a source with negatives, the rows that have one are drawn.
     """
     if index.has_negatives:
-        return _find_negatives(index, negatives)
+        if negatives in WITH_IMAGES:
+            raise UserError(
+                f"data.negatives={negatives} needs an image of every counterfactual, and "
+                f"{index.source} has wrong captions without one: choose data.negatives=text or none"
+            )
+        return np.array([bool(index.negatives(row)) for row in range(len(index.sets))], bool)
     sets = np.asarray(index.sets)
     sizes = np.bincount(sets) if len(sets) else sets
     paired = sizes[sets] == 2
@@ -84,25 +76,7 @@ def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
             f"data.counterfactual={index.source} has no set of two captions that differ: name a "
             "source of pairs, or data.negatives=null"
         )
-    if negatives in WITH_IMAGES:
-        _require_two_images(index, first, negatives)
-    found = np.zeros(len(sets), bool)
-    found[first] = found[first + 1] = True
-    return found
-
-
-def _find_negatives(index: Pairs, negatives: Negatives) -> np.ndarray:
-    """Return which rows have negatives without an image, bool (rows,)."""
-    if negatives in WITH_IMAGES:
-        raise UserError(
-            f"data.negatives={negatives} needs an image of every counterfactual, and "
-            f"{index.source} has wrong captions without one: choose data.negatives=text or none"
-        )
-    return np.array([bool(index.negatives(row)) for row in range(len(index.sets))], bool)
-
-
-def _require_two_images(index: Pairs, first: np.ndarray, negatives: Negatives) -> None:
-    contents = np.asarray(index.contents)
+    contents = np.asarray(index.contents) if negatives in WITH_IMAGES else np.arange(len(sets))
     same = np.flatnonzero(contents[first] == contents[first + 1])
     if len(same):
         raise UserError(
@@ -110,13 +84,15 @@ def _require_two_images(index: Pairs, first: np.ndarray, negatives: Negatives) -
             f"{len(same):,} of {len(first):,} pairs of {index.source} show one image, such as "
             f"{index.key(int(first[same[0]]))}: choose data.negatives=text or none"
         )
+    found = np.zeros(len(sets), bool)
+    found[first] = found[first + 1] = True
+    return found
 
 
-def keep_whole_sets(index: Pairs, rows: np.ndarray) -> np.ndarray:
+def keep_whole_sets(index: Index, rows: np.ndarray) -> np.ndarray:
     """Return a mask of the rows that remain after dropping sets with a row that is left out.
 
     Args:
-        index: the index of the sets.
         rows: the rows that may be drawn, bool (rows,).
     """
     sets = np.asarray(index.sets)
@@ -125,15 +101,10 @@ def keep_whole_sets(index: Pairs, rows: np.ndarray) -> np.ndarray:
     return rows & ~broken[sets]
 
 
-def find_originals(index: Imaged, rows: np.ndarray) -> np.ndarray:
+def find_originals(index: Index, rows: np.ndarray) -> np.ndarray:
     """Return the first row of each row's set, int64 (n,)."""
     sets = np.asarray(index.sets)
     return np.searchsorted(sets, sets[rows], "left").astype(np.int64)
-
-
-def find_counterfactual(index: Imaged, row: int) -> int:
-    """Return the second row of the set of a row."""
-    return int(find_originals(index, np.array([row]))[0]) + 1
 
 
 def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixture:
@@ -146,8 +117,6 @@ def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixt
 
     Args:
         mixture: a mixture whose counterfactual rows belong to pairs, drawn by group.
-        index: the index of the counterfactual source.
-        negatives: the arm, a value of ``data.negatives``.
     """
     train, held = mixture.train.copy(), mixture.validation.copy()
     drawn = train[:, 0] == COUNTERFACTUAL
@@ -201,7 +170,6 @@ class PairNegatives:
     """The parts of pairs' counterfactuals that are wrong answers for the rows of their originals.
 
     Attributes:
-        index: the index of the pairs.
         kind: the parts in use: ``text`` for captions, ``image`` for images; others use none.
     """
 
@@ -209,8 +177,8 @@ class PairNegatives:
     kind: Negatives
 
     def row(self, original: int) -> int:
-        """Return the row of the counterfactual of an original."""
-        return find_counterfactual(self.index, original)
+        """Return the row of the counterfactual of an original: the second of its set."""
+        return int(find_originals(self.index, np.array([original]))[0]) + 1
 
     def text(self, original: int) -> str:
         """Return the caption of the counterfactual of an original."""
@@ -225,7 +193,6 @@ class SetCaptions:
     """The training captions of a counterfactual source's images.
 
     Attributes:
-        index: the index of the source.
         kind: the kind of captions: ``own``, as in the source; ``neutral``, the set's neutral prompt
             for all its images; or ``shuffled``, the captions of a set permuted among its images, so
             that the attributes in them are random and everything else is unchanged.
@@ -245,7 +212,10 @@ class SetCaptions:
         if self.kind == "own":
             return self.index.text(row)
         if self.kind == "shuffled":
-            return self.index.text(self._exchange(row))
+            sets, key = self.index.sets, self.index.key(row).rpartition("_")[0]
+            start, end = (int(np.searchsorted(sets, sets[row], s)) for s in ("left", "right"))
+            order = generator(self.seed, "shuffled captions", key).permutation(end - start)
+            return self.index.text(start + int(order[row - start]))
         prompt = self.neutral(row)
         if prompt is None:
             raise UserError(
@@ -259,22 +229,9 @@ class SetCaptions:
         prompt: str | None = self.index.extra(NEUTRAL)[row].as_py()
         return prompt
 
-    def _exchange(self, row: int) -> int:
-        """Return the row of the same set from which a row gets its caption."""
-        number = self.index.sets[row]
-        start, end = (int(np.searchsorted(self.index.sets, number, s)) for s in ("left", "right"))
-        key = self.index.key(row).rpartition("_")[0]
-        order = generator(self.seed, "shuffled captions", key).permutation(end - start)
-        return start + int(order[row - start])
-
 
 def require_neutral(index: Index, setting: str) -> None:
-    """Refuse a source that has no neutral prompts.
-
-    Args:
-        index: the index of the source.
-        setting: the setting that needs them, for the error.
-    """
+    """Refuse a source that has no neutral prompts, which a setting needs."""
     if NEUTRAL not in index.extra_names:
         raise UserError(
             f"{setting} needs the neutral prompt of every set, and {index.source} has no column "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,41 +14,24 @@ from cfaug.core.errors import UserError, name_some
 from cfaug.core.questions import AskedImage
 from cfaug.data.index.disk_format import group_code
 from cfaug.data.mixture.question_rows import DigestOf, name_digest, read_digest
-from cfaug.data.mixture.records import PlanRows, decimal, half_up, is_among, random_keys, sort_rows
+from cfaug.data.mixture.records import decimal, half_up, is_among, random_keys, sort_rows
 from cfaug.data.sources.coco import COCO_NAME
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
 
 # The identity of images: several names of one image, and the photos of MS-COCO.
 
 
-class Pictured(Protocol):
-    """The parts of an index that are needed here."""
-
-    @property
-    def groups(self) -> np.ndarray:
-        """Code of each row's group, uint64."""
-        ...
-
-    @property
-    def contents(self) -> np.ndarray:
-        """Code of each row's image by its bytes, uint64."""
-        ...
-
-
-def join_groups(sources: Sequence[Pictured | None]) -> list[np.ndarray]:
+def join_groups(sources: Sequence[Index | None]) -> list[np.ndarray]:
     """Return the group codes of each source, uint64 (rows,), equal for groups that share an image.
 
     So no split separates two copies of an image, or a photo from a set that shows it under another
     name. Joined groups have the code of a group in the first source that has one: a source's groups
     stay unchanged unless other sources join them.
-
-    Args:
-        sources: the indexes; ``None`` has no rows.
     """
-    groups = [
-        np.empty(0, np.uint64) if source is None else np.asarray(source.groups)
-        for source in sources
-    ]
-    linked = _links(sources, groups)
+    groups = _codes_of(sources, "groups")
+    linked = _links(_codes_of(sources, "contents"), groups)
     if not linked.size:
         return groups
     from scipy.sparse import coo_array
@@ -59,7 +42,10 @@ def join_groups(sources: Sequence[Pictured | None]) -> list[np.ndarray]:
     pairs = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(nodes),) * 2)
     _, component = connected_components(pairs, directed=False)
     rank = np.full(len(nodes), len(sources))  # the first source that has the group
-    places = [_name_places(own, nodes) for own in groups]
+    places = []  # of each group among the ascending nodes, and whether it is there
+    for own in groups:
+        at = np.minimum(np.searchsorted(nodes, own), len(nodes) - 1)
+        places.append((at, nodes[at] == own))
     for number, (at, found) in reversed(list(enumerate(places))):
         rank[at[found]] = number
     order = np.lexsort((nodes, rank, component))
@@ -68,18 +54,15 @@ def join_groups(sources: Sequence[Pictured | None]) -> list[np.ndarray]:
     return [np.where(found, code[at], own) for own, (at, found) in zip(groups, places, strict=True)]
 
 
-def _name_places(groups: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each group's place among the ascending nodes, and whether it is there."""
-    at = np.minimum(np.searchsorted(nodes, groups), len(nodes) - 1)
-    return at, nodes[at] == groups
-
-
-def _links(sources: Sequence[Pictured | None], groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Return pairs of codes of groups that share an image, uint64 (2, links)."""
-    contents = [
-        np.empty(0, np.uint64) if source is None else np.asarray(source.contents)
+def _codes_of(sources: Sequence[Index | None], column: str) -> list[np.ndarray]:
+    return [
+        np.empty(0, np.uint64) if source is None else np.asarray(getattr(source, column))
         for source in sources
     ]
+
+
+def _links(contents: Sequence[np.ndarray], groups: Sequence[np.ndarray]) -> np.ndarray:
+    """Return pairs of codes of groups that share an image, uint64 (2, links)."""
     image = np.concatenate([np.empty(0, np.uint64), *contents])
     group = np.concatenate([np.empty(0, np.uint64), *groups])
     # Captions of one image are adjacent: a row that repeats the one before links nothing new.
@@ -96,13 +79,9 @@ def _links(sources: Sequence[Pictured | None], groups: Sequence[np.ndarray]) -> 
     return np.stack([group[:-1][same], group[1:][same]])
 
 
-def count_joined_groups(sources: Sequence[Pictured | None]) -> int:
+def count_joined_groups(sources: Sequence[Index | None]) -> int:
     """Return the number of groups that share an image with another group."""
-    before = [
-        np.empty(0, np.uint64) if source is None else np.asarray(source.groups)
-        for source in sources
-    ]
-    after = join_groups(sources)
+    before, after = _codes_of(sources, "groups"), join_groups(sources)
     codes = [np.concatenate(groups) for groups in (before, after)]
     pairs = np.unique(np.stack(codes, axis=1), axis=0)
     _, sizes = np.unique(pairs[:, 1], return_counts=True)
@@ -111,34 +90,6 @@ def count_joined_groups(sources: Sequence[Pictured | None]) -> int:
 
 LARGEST_ID = 581_929
 """The largest image id of COCO 2014 and 2017."""
-
-
-class PhotoColumns(Protocol):
-    """The parts of an index that are needed here."""
-
-    @property
-    def groups(self) -> np.ndarray:
-        """Code of each row's group, uint64."""
-        ...
-
-    @property
-    def images(self) -> np.ndarray:
-        """Number of each row's image."""
-        ...
-
-    @property
-    def contents(self) -> np.ndarray:
-        """Code of each row's image by its bytes, uint64."""
-        ...
-
-    @property
-    def files(self) -> np.ndarray:
-        """Number of the file with each row's image."""
-        ...
-
-    def file_name(self, row: int) -> str:
-        """Return the path of the file with a row's image."""
-        ...
 
 
 @lru_cache
@@ -150,13 +101,17 @@ def _ids_by_code() -> tuple[np.ndarray, np.ndarray]:
     return codes[order], ids[order]
 
 
-def coco_ids(source: PhotoColumns, rows: np.ndarray | None = None) -> np.ndarray:
+def coco_ids(source: Index | AskedPhotos, rows: np.ndarray | None = None) -> np.ndarray:
     """Return the COCO id of each row, int64 (rows,), -1 without one.
 
     Args:
-        source: the index.
         rows: the rows to look up; ``None`` is all.
     """
+
+    def id_of(file: str) -> int:
+        named = COCO_NAME.fullmatch(PurePath(file).stem)
+        return int(named[1]) if named and 0 < int(named[1]) <= LARGEST_ID else -1
+
     chosen = np.arange(len(source.groups)) if rows is None else np.asarray(rows)
     groups = np.asarray(source.groups)[chosen]
     codes, ids = _ids_by_code()
@@ -170,21 +125,11 @@ def coco_ids(source: PhotoColumns, rows: np.ndarray | None = None) -> np.ndarray
         np.asarray(source.files)[chosen[unnamed]], return_index=True, return_inverse=True
     )
     by_file = np.fromiter(
-        (_id_of_name(source.file_name(int(row))) for row in chosen[unnamed][first]),
+        (id_of(source.file_name(int(row))) for row in chosen[unnamed][first]),
         np.int64, len(files),
     )  # fmt: skip
     found[unnamed] = by_file[of_row]
     return found
-
-
-def _id_of_name(file: str) -> int:
-    """Return the COCO id in a file's name, or -1.
-
-    >>> _id_of_name("val2014/COCO_val2014_000000391895.jpg"), _id_of_name("00003.tar")
-    (391895, -1)
-    """
-    found = COCO_NAME.fullmatch(PurePath(file).stem)
-    return int(found[1]) if found and 0 < int(found[1]) <= LARGEST_ID else -1
 
 
 NAMED = 3
@@ -241,15 +186,16 @@ def describe_leak(images: int, total: int, equal: int) -> str:
     return f"{count} were trained on{rest}"
 
 
-Trained = Sequence[tuple[PhotoColumns, np.ndarray]]
+Trained = Sequence[tuple["Index | AskedPhotos", np.ndarray]]
 """(index, rows of it) of each source that was trained on."""
 
 
-def find_equal_images(source: PhotoColumns, rows: np.ndarray | None, others: Trained) -> np.ndarray:
+def find_equal_images(
+    source: Index | AskedPhotos, rows: np.ndarray | None, others: Trained
+) -> np.ndarray:
     """Return which rows show an image that other rows show byte for byte, bool (rows,).
 
     Args:
-        source: the index.
         rows: the rows to check; ``None`` for all.
         others: (index, rows of it) for each source to compare.
     """
@@ -259,12 +205,13 @@ def find_equal_images(source: PhotoColumns, rows: np.ndarray | None, others: Tra
     return is_among(np.asarray(source.contents)[chosen], known)
 
 
-def find_leaks(trained: Trained, test: PhotoColumns, rows: np.ndarray | None = None) -> Leaks:
+def find_leaks(
+    trained: Trained, test: Index | AskedPhotos, rows: np.ndarray | None = None
+) -> Leaks:
     """Find the test rows whose image, or COCO photo (original or edited), was trained on.
 
     Args:
         trained: (index, rows of it that were trained on) for each source.
-        test: the index of the test source.
         rows: the rows of the test source; ``None`` for all.
     """
     chosen = np.arange(len(test.groups)) if rows is None else np.asarray(rows)
@@ -305,12 +252,7 @@ class Withheld:
         return ~is_among(np.asarray(groups), self.groups)
 
 
-def _places(groups: np.ndarray) -> np.ndarray:
-    """Return the place of each group in the random order, a 64-bit key."""
-    return random_keys(groups, 0, "withheld")
-
-
-def hold_out(source: PlanRows, share: float) -> Withheld:
+def hold_out(source: Index, share: float) -> Withheld:
     """Choose about ``share`` of the groups, each independently of all other rows.
 
     A group is held out if its key is among the lowest ``share`` of all keys, so that a photo stays
@@ -322,7 +264,7 @@ def hold_out(source: PlanRows, share: float) -> Withheld:
         share: the share of groups to hold out, in (0, 1).
     """
     groups = np.asarray(source.groups)
-    places = _places(groups)
+    places = random_keys(groups, 0, "withheld")
     known = np.unique(places)
     last = max(int(decimal(share) * 2**64), int(known[:LEAST_HELD_OUT].max()))
     chosen = places <= np.uint64(min(last, 2**64 - 1))
@@ -335,14 +277,13 @@ def hold_out(source: PlanRows, share: float) -> Withheld:
     return Withheld(np.flatnonzero(chosen), np.unique(groups[chosen]))
 
 
-def withhold(source: PlanRows, share: float) -> Withheld:
+def withhold(source: Index, share: float) -> Withheld:
     """Choose ``share`` of the sets, the same for every seed, so that results can be compared.
 
     Sets are taken group by group in one random order, and exactly ``share`` of them, rounded half
     up; some sets of the last group may be neither trained on nor tested.
 
     Args:
-        source: the index of the counterfactual source.
         share: the share of sets to hold out, in (0, 1).
     """
     groups, sets = np.asarray(source.groups), np.asarray(source.sets)
@@ -353,7 +294,7 @@ def withhold(source: PlanRows, share: float) -> Withheld:
             f"data.counterfactual_holdout={share} of {len(starts)} counterfactual sets is "
             f"{wanted}: choose a share that leaves some on either side"
         )
-    order = sort_rows(_places(groups[starts]))
+    order = sort_rows(random_keys(groups[starts], 0, "withheld"))
     chosen = np.zeros(len(starts), bool)
     chosen[order[:wanted]] = True
     lengths = np.diff(np.r_[starts, len(sets)])
@@ -396,13 +337,18 @@ class AskedPhotos:
         return str(file) if isinstance(file, Path) else ""
 
 
+def _coco_id(image: AskedImage) -> str:
+    for extra in (image.extra, *(question.extra for question in image.questions)):
+        found = extra.get(COCO_ID)
+        if isinstance(found, int | str) and not isinstance(found, bool):
+            return str(found).strip().lstrip("0")
+    return ""
+
+
 def find_question_leaks(
     trained: Sequence[AskedImage], asked: Sequence[AskedImage]
 ) -> tuple[Leaks, set[str]]:
     """Find the images of a set that a run was trained on: equal bytes, or the same COCO photo.
-
-    Args:
-        trained: the images that the run learnt from.
 
     Returns:
         The leaks, and the keys of the leaked images of the set.
@@ -414,12 +360,3 @@ def find_question_leaks(
     known, photos = AskedPhotos(first, digest_of), AskedPhotos(other, digest_of)
     leaks = find_leaks([(known, np.arange(len(first)))], photos)
     return leaks, {other[row].key for row in leaks.rows.tolist()}
-
-
-def _coco_id(image: AskedImage) -> str:
-    """Return the COCO id that a set gives for an image; empty without one."""
-    for extra in (image.extra, *(question.extra for question in image.questions)):
-        found = extra.get(COCO_ID)
-        if isinstance(found, int | str) and not isinstance(found, bool):
-            return str(found).strip().lstrip("0")
-    return ""

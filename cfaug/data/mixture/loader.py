@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -48,9 +48,7 @@ class Examples(Dataset[Batch]):
     """A data set that turns a share into a batch of decoded, cropped images, not normalised.
 
     Args:
-        indexes: the indexes of the real and the counterfactual source; ``None`` for one not in use.
         rows: the total number of examples, which decides whether pixels are kept.
-        kept: a cache of pixels shared with other runs, used in place of this run's own.
         captions: captions of the counterfactual source's images; ``None`` leaves them unchanged.
         neutral: whether batches have the neutral prompts of counterfactual sets.
         classes: the possible labels of rows; ``None`` for batches without labels.
@@ -111,12 +109,16 @@ class Examples(Dataset[Batch]):
             return error
 
     def _batch(self, share: Share) -> Batch:
-        pixels, texts = [], []
+        pixels, texts, labels = [], [], list[int]()
         for source, row in share.rows.tolist():
             index = self.indexes[source]
             assert index is not None
             pixels.append(self._pixels(index, source, row))
-            texts.append(self._text(index, source, row))
+            changed = source == COUNTERFACTUAL and self.captions is not None
+            captions = cast("SetCaptions", self.captions) if changed else index
+            texts.append(captions.text(row))
+            if self.classes is not None:
+                labels.append(self.classes.index(str(index.label(row))))
         negatives, owners = self._negatives(share.whole)
         return {
             "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
@@ -128,21 +130,10 @@ class Examples(Dataset[Batch]):
             "negative_owners": torch.from_numpy(owners),
             **self._negative_images(share),
             **(self._neutral_prompts(share.whole) if self.neutral else {}),
-            **({} if self.classes is None else {"labels": self._labels(share.rows, self.classes)}),
+            **({} if self.classes is None else {"labels": torch.tensor(labels, dtype=torch.int64)}),
         }
 
-    def _labels(self, rows: np.ndarray, classes: Sequence[str]) -> torch.Tensor:
-        number = {name: i for i, name in enumerate(classes)}
-        said = [cast("Index", self.indexes[source]).label(row) for source, row in rows.tolist()]
-        return torch.tensor([number[str(label)] for label in said], dtype=torch.int64)
-
-    def _text(self, index: Index, source: int, row: int) -> str:
-        if source != COUNTERFACTUAL or self.captions is None:
-            return index.text(row)
-        return self.captions.text(row)
-
     def _neutral_prompts(self, rows: np.ndarray) -> Batch:
-        """Return the distinct neutral prompts of all rows, and the number of each row's prompt."""
         assert self.captions is not None
         numbers = np.full(len(rows), -1)
         known: dict[str, int] = {}
@@ -217,26 +208,19 @@ class Examples(Dataset[Batch]):
         return decoded
 
 
+@dataclass(frozen=True, eq=False)
 class TrainingShares:
     """The shares of every step from ``start_step`` to ``total_steps``, epoch by epoch."""
 
-    def __init__(
-        self,
-        mixture: Mixture,
-        settings: DataSettings,
-        *,
-        seed: int,
-        data_seed: int,
-        start_step: int,
-        total_steps: int,
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
-        self.mixture = mixture
-        self.settings = settings
-        self.seeds = {"seed": seed, "data_seed": data_seed}
-        self.start_step, self.total_steps = start_step, total_steps
-        self.rank, self.world = rank, world
+    mixture: Mixture
+    settings: DataSettings
+    _: KW_ONLY
+    seed: int
+    data_seed: int
+    start_step: int
+    total_steps: int
+    rank: int = 0
+    world: int = 1
 
     @property
     def steps_per_epoch(self) -> int:
@@ -251,23 +235,21 @@ class TrainingShares:
         for step in range(self.start_step, self.total_steps):
             epoch, number = divmod(step, self.steps_per_epoch)
             if epoch != known:
-                order, known = self._order(epoch), epoch
+                known = epoch
+                order = epoch_order(
+                    self.mixture,
+                    seed=self.seed,
+                    data_seed=self.data_seed,
+                    epoch=epoch,
+                    batch_size=settings.batch_size,
+                    stratify=settings.stratify,
+                    pairs_in_batch=settings.whole_sets,
+                    window=settings.window(),
+                )
             batch = order[number * settings.batch_size : (number + 1) * settings.batch_size]
             mine = rank_share(batch, self.rank, self.world)
             rows, whole = self.mixture.train[mine], self.mixture.train[batch]
             yield Share(rows, whole, self.rank, self.world)
-
-    def _order(self, epoch: int) -> np.ndarray:
-        settings = self.settings
-        return epoch_order(
-            self.mixture,
-            **self.seeds,
-            epoch=epoch,
-            batch_size=settings.batch_size,
-            stratify=settings.stratify,
-            pairs_in_batch=settings.whole_sets,
-            window=settings.window(),
-        )
 
 
 class ValidationShares:
@@ -276,7 +258,11 @@ class ValidationShares:
     def __init__(self, mixture: Mixture, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
         rows = mixture.validation
         # Rows of both sources, alternating: a batch of only one source would be another task.
-        rows = rows[np.argsort(_even_places(rows[:, 0]), kind="stable")]
+        place = np.empty(len(rows))
+        for source in (REAL, COUNTERFACTUAL):
+            mine = np.flatnonzero(rows[:, 0] == source)
+            place[mine] = (np.arange(len(mine)) + 0.5) / max(1, len(mine))
+        rows = rows[np.argsort(place, kind="stable")]
         self._batches = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
         self.rank, self.world = rank, world
 
@@ -289,17 +275,7 @@ class ValidationShares:
             yield Share(mine, batch, self.rank, self.world)
 
 
-def _even_places(source: np.ndarray) -> np.ndarray:
-    """Return a place in [0, 1) for each row that spreads each source evenly."""
-    place = np.empty(len(source))
-    for one in (0, 1):
-        mine = np.flatnonzero(source == one)
-        place[mine] = (np.arange(len(mine)) + 0.5) / max(1, len(mine))
-    return place
-
-
 def _of_pairs(rows: np.ndarray) -> list[tuple[int, int]]:
-    """Return (row, place) of each row of the counterfactual source."""
     places = np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist()
     return [(int(rows[place, 1]), place) for place in places]
 
@@ -320,7 +296,6 @@ def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> Da
     """Return a loader of the shares, in their order, without any use of global random state.
 
     Args:
-        examples: the data set, which turns a share into a batch.
         shares: the shares in order, iterated in this process.
         workers: number of processes that read; 0 reads in this one.
     """
@@ -428,7 +403,10 @@ class KeptPixels:
         }
         missing = {key: images for key, images in wanted.items() if key not in self._slabs}
         each = place_bytes(transform.size)
-        self._make_room(sum(missing.values()) * each, wanted)
+        for key in [key for key in self._slabs if key not in wanted]:  # the oldest first
+            if self._free >= sum(missing.values()) * each:
+                break
+            del self._slabs[key]
         for key, images in missing.items():
             self._slabs[key] = Slab(min(images, max(0, self._free // each)), transform.size)
         first, second = (
@@ -440,9 +418,3 @@ class KeptPixels:
     @property
     def _free(self) -> int:
         return self.limit - sum(slab.nbytes for slab in self._slabs.values())
-
-    def _make_room(self, needed: int, wanted: Mapping[Key, int]) -> None:
-        for key in [key for key in self._slabs if key not in wanted]:  # the oldest first
-            if self._free >= needed:
-                return
-            del self._slabs[key]

@@ -30,9 +30,7 @@ from cfaug.data.mixture.records import (
     COUNTERFACTUAL,
     REAL,
     Eligible,
-    HeldOutTest,
     Mixture,
-    PlanRows,
     Split,
     decimal,
     half_up,
@@ -75,8 +73,8 @@ def choose_total(available: tuple[int, int], cf_ratio: float, size: int | None) 
 
 
 def plan_mixture(
-    real: PlanRows | None,
-    counterfactual: PlanRows | None,
+    real: Index | None,
+    counterfactual: Index | None,
     *,
     cf_ratio: float,
     size: int | None,
@@ -97,7 +95,6 @@ def plan_mixture(
         counterfactual: the index of the counterfactual source; not needed at ratio 0.
         cf_ratio: the share of train from ``counterfactual``, in [0, 1].
         size: the total before the split; ``None`` is the largest without repeating examples.
-        seed: the data seed, ``data.seed``.
         validation: the share held out for validation, in [0, 1).
         split: the unit of the split: ``group``, or ``random`` for single rows.
         eligible: the rows of each source that may be drawn, see ``make_pool``.
@@ -126,13 +123,26 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
     try:
         mixture = _draw(settings, sources, (real, counterfactual), eligible, barred)
     except UserError as error:
-        if barred.held_out is None or not any(barred.held_out.not_drawn):
+        held = barred.held_out
+        if held is None or not any(held.not_drawn):
             raise
-        raise UserError(f"{error}. {_linked_with(barred.held_out, settings)}") from error
-    mixture = _with_test_set(replace(mixture, join=join), barred)
+        roles = zip(("real", "counterfactual", "control"), held.not_drawn, strict=True)
+        lost = " and ".join(f"{count:,} {role}" for role, count in roles if count)
+        raise UserError(
+            f"{error}. data.holdout={settings.holdout} holds out {held.images:,} images as a test, "
+            f"and {lost} examples are linked with them, from set to set, by common groups or equal "
+            "images: they are not trained on either. data.holdout=0 holds out nothing; then name a "
+            "test, benchmark=retrieval benchmark.data=FOLDER"
+        ) from error
+    counts = dict(mixture.counts)
+    if (held := barred.held_out) is not None:
+        counts |= {"held_out": len(held.rows), "held_out_images": held.images}
+    mixture = replace(mixture, join=join, held_out=held, counts=counts)
     if settings.negatives is not None and counterfactual is not None:
         mixture = show_originals(mixture, counterfactual, settings.negatives)
-    return _with_unchanged(mixture, counterfactual)
+    unchanged = 0 if counterfactual is None else count_unchanged(counterfactual)
+    counts = {"unchanged": unchanged} if unchanged else {}
+    return replace(mixture, counts={**mixture.counts, **counts})
 
 
 def _draw(
@@ -158,34 +168,8 @@ def _draw(
     return _draw_control(settings, wanted, pool, sources.control, barred)
 
 
-def _linked_with(held: HeldOutTest, settings: DataSettings) -> str:
-    """Return a sentence about the examples that are left out because of the test set."""
-    roles = zip(("real", "counterfactual", "control"), held.not_drawn, strict=True)
-    lost = " and ".join(f"{count:,} {role}" for role, count in roles if count)
-    return (
-        f"data.holdout={settings.holdout} holds out {held.images:,} images as a test, and {lost} "
-        "examples are linked with them, from set to set, by common groups or equal images: they "
-        "are not trained on either. data.holdout=0 holds out nothing; then name a test, "
-        "benchmark=retrieval benchmark.data=FOLDER"
-    )
-
-
-def _with_test_set(mixture: Mixture, barred: Barred) -> Mixture:
-    held = barred.held_out
-    if held is None:
-        return mixture
-    counts = {"held_out": len(held.rows), "held_out_images": held.images}
-    return replace(mixture, held_out=held, counts={**mixture.counts, **counts})
-
-
-def _with_unchanged(mixture: Mixture, counterfactual: Index | None) -> Mixture:
-    unchanged = 0 if counterfactual is None else count_unchanged(counterfactual)
-    counts = {"unchanged": unchanged} if unchanged else {}
-    return replace(mixture, counts={**mixture.counts, **counts})
-
-
 def _draw_control(
-    settings: DataSettings, wanted: Wanted, pool: Pool, control: PlanRows | None, barred: Barred
+    settings: DataSettings, wanted: Wanted, pool: Pool, control: Index | None, barred: Barred
 ) -> Mixture:
     """Draw as many training rows as a plan needs, all from one source."""
     assert settings.plan is not None

@@ -22,7 +22,6 @@ def epoch_order(
     """Return every position of ``mixture.train`` once, int64 (n,), in the order of training.
 
     Args:
-        data_seed: the data seed, ``data.seed``.
         epoch: the number of the epoch, from 0.
         batch_size: global batch size; only ``stratify`` and ``pairs_in_batch`` depend on it.
         stratify: whether every batch has its share of counterfactuals, rounded up or down;
@@ -35,16 +34,19 @@ def epoch_order(
             order, so that only these are read at a time; ``None`` shuffles everything.
     """
     rng = generator(seed, "order", data_seed, epoch)
-    n_real = mixture.counts["real"]
-    positions = [np.arange(n_real), np.arange(n_real, len(mixture.train))]
+    n_real, n = mixture.counts["real"], len(mixture.train)
+    positions = [np.arange(n_real), np.arange(n_real, n)]
     shuffled = [
         _shuffle(positions[source], mixture, source, window, rng)
         for source in (REAL, COUNTERFACTUAL)
     ]
     if mixture.visits is not None:
         shuffled = [_part_visits(one, mixture, mixture.visits, batch_size) for one in shuffled]
-    is_cf = _stratify(shuffled, batch_size, rng) if stratify else _spread(shuffled, rng)
-    order = np.empty(len(mixture.train), np.int64)
+    if stratify:
+        is_cf = _stratify(n, n - n_real, batch_size, rng)
+    else:  # all arrangements are equally likely
+        is_cf = rng.permutation(np.arange(n) >= n_real)
+    order = np.empty(n, np.int64)
     order[~is_cf], order[is_cf] = shuffled
     return _whole_sets(mixture, order, batch_size) if pairs_in_batch else order
 
@@ -85,16 +87,8 @@ def _part_visits(
     return np.concatenate(parts)
 
 
-def _spread(shuffled: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    """Return which places of the epoch are counterfactual; all arrangements are equally likely."""
-    is_cf = np.zeros(sum(map(len, shuffled)), bool)
-    is_cf[len(shuffled[REAL]) :] = True
-    return rng.permutation(is_cf)
-
-
-def _stratify(shuffled: list[np.ndarray], batch_size: int, rng: np.random.Generator) -> np.ndarray:
-    """Like ``_spread``, with the exact share of counterfactuals up to each batch's end."""
-    n_cf, n = len(shuffled[COUNTERFACTUAL]), sum(map(len, shuffled))
+def _stratify(n: int, n_cf: int, batch_size: int, rng: np.random.Generator) -> np.ndarray:
+    """Return which places are counterfactual, with their exact share up to each batch's end."""
     ends = np.minimum(np.arange(1, -(-n // batch_size) + 1) * batch_size, n)
     n_cf_before = (2 * n_cf * ends + n) // (2 * n)
     batch = np.arange(n) // batch_size
@@ -109,7 +103,6 @@ def _stratify(shuffled: list[np.ndarray], batch_size: int, rng: np.random.Genera
 
 
 def _whole_sets(mixture: Mixture, order: np.ndarray, batch_size: int) -> np.ndarray:
-    """Move the members of each counterfactual set to its first member's place, and fill batches."""
     first, members, starts, sizes = _sets(mixture)
     units = first[order] if len(first) else order
     units = units[units >= 0]

@@ -6,11 +6,13 @@ group is cut, and its remaining rows are not used.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -23,7 +25,6 @@ from cfaug.data.mixture.records import (
     Eligible,
     Join,
     Mixture,
-    PlanRows,
     Split,
     decimal,
     half_up,
@@ -31,6 +32,11 @@ from cfaug.data.mixture.records import (
     random_keys,
     sort_rows,
 )
+from cfaug.data.sources.lists import list_records
+from cfaug.data.sources.row import NAMED_AT_ONCE, ErrorCollector, clean_key
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
 
 
 @dataclass(frozen=True)
@@ -46,14 +52,13 @@ class Pool:
     """The rows that a plan may draw, in the random order in which it draws them.
 
     Attributes:
-        sources: the indexes of the real and the counterfactual source.
         keys: key of every row of each source, uint64; rows with equal keys go to the same side of
             the split.
         rows: rows of each source that may be drawn, int64, in the order of their keys.
         split: whether keys belong to groups or to single rows.
     """
 
-    sources: tuple[PlanRows | None, PlanRows | None]
+    sources: tuple[Index | None, Index | None]
     keys: tuple[np.ndarray, np.ndarray]
     rows: tuple[np.ndarray, np.ndarray]
     seed: int
@@ -66,18 +71,11 @@ class Pool:
 
 
 class MixturePlan(Protocol):
-    """A data set that a paper describes: the number of rows of each source, and their choice.
-
-    Attributes:
-        name: the name of the plan with all its settings, a part of a run's identity.
-        sources: whether the plan draws rows of the real and of the counterfactual source.
-        needs_labels: whether its counterfactual images are those that people matched to their
-            caption.
-    """
+    """A data set that a paper describes: the number of rows of each source, and their choice."""
 
     @property
     def name(self) -> str:
-        """The name of the plan with all its settings."""
+        """The name of the plan with all its settings, a part of a run's identity."""
         ...
 
     @property
@@ -94,7 +92,6 @@ class MixturePlan(Protocol):
         """Return the numbers of rows that the plan takes from each source.
 
         Args:
-            pool: the rows that may be drawn.
             validation: the share held out for validation, in [0, 1).
         """
         ...
@@ -105,8 +102,8 @@ class MixturePlan(Protocol):
 
 
 def make_pool(
-    real: PlanRows | None,
-    counterfactual: PlanRows | None,
+    real: Index | None,
+    counterfactual: Index | None,
     *,
     seed: int,
     split: Split = "group",
@@ -115,43 +112,35 @@ def make_pool(
     """Return rows in a random order that depends only on the seed and on their groups.
 
     Args:
-        real: the index of the real source; ``None`` if it is not needed.
-        counterfactual: the index of the counterfactual source; ``None`` if it is not needed.
-        seed: the data seed, ``data.seed``.
         split: the unit of the order: ``group`` keeps together groups, which both sources may share,
             and rows that show the same image; ``random`` shuffles single rows.
         eligible: masks of the rows of each source that may be drawn, bool (rows,); ``None`` for
             all.
     """
     sources = (real, counterfactual)
-    keys, rows = [], []
     # The stream is independent of the source: groups in both have the same place, and arms with the
     # same data seed share their real rows.
     if split == "group":
-        every = [random_keys(groups, seed, "mixture", "groups") for groups in join_groups(sources)]
+        keys = [random_keys(groups, seed, "mixture", "groups") for groups in join_groups(sources)]
     else:
-        every = [_row_keys(one, source, seed) for source, one in enumerate(sources)]
-    for source in range(len(sources)):
-        keys.append(every[source])
-        ordered, mask = sort_rows(keys[-1]), eligible[source]
+        counts = [0 if index is None else len(index.groups) for index in sources]
+        keys = [
+            random_keys(np.arange(count), seed, "mixture", "rows", source)
+            for source, count in enumerate(counts)
+        ]
+    rows: list[np.ndarray] = []
+    for own, mask in zip(keys, eligible, strict=True):
+        ordered = sort_rows(own)
         rows.append(ordered if mask is None else ordered[mask[ordered]])
-    both = (keys[REAL], keys[COUNTERFACTUAL]), (rows[REAL], rows[COUNTERFACTUAL])
-    return Pool(sources, *both, seed=seed, split=split)
-
-
-def _row_keys(rows: PlanRows | None, source: int, seed: int) -> np.ndarray:
-    count = 0 if rows is None else len(rows.groups)
-    return random_keys(np.arange(count), seed, "mixture", "rows", source)
+    return Pool(sources, (keys[0], keys[1]), (rows[0], rows[1]), seed=seed, split=split)
 
 
 def share_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
     """Split a total into train (rounded down) and validation, each at the same ratio.
 
     Args:
-        total: number of examples before the split.
         counterfactual: number of counterfactual examples among them.
         ratio: the exact share that ``counterfactual`` was rounded from.
-        validation: the share held out for validation, in [0, 1).
     """
     train = int((1 - decimal(validation)) * total)
     if train == 0:
@@ -211,7 +200,7 @@ def pair_rows(source: int, rows: np.ndarray) -> np.ndarray:
     return found
 
 
-def first_members(source: PlanRows) -> np.ndarray:
+def first_members(source: Index) -> np.ndarray:
     """Return which rows are the first of their set, bool (rows,)."""
     sets = np.asarray(source.sets)
     return np.r_[True, sets[1:] != sets[:-1]]
@@ -224,19 +213,7 @@ def first_members(source: PlanRows) -> np.ndarray:
 # list them; they are found by the photo's id and the words of the caption.
 
 
-class Captioned(PlanRows, Protocol):
-    """The parts of an index that are needed here."""
-
-    def text(self, row: int) -> str:
-        """Return a row's caption."""
-        ...
-
-    def key(self, row: int) -> str:
-        """Return ``<set>_<member>``."""
-        ...
-
-
-def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
+def find_edited_rows(real: Index, counterfactual: Index) -> Join:
     """Find the real row of every counterfactual set: same group, same words as the first member.
 
     If several real rows match, one is taken per set, in file order; several sets made from one real
@@ -270,3 +247,95 @@ def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
         if name not in seen
     )
     return Join(found, tuple(missed))
+
+
+# Human labels of counterfactual images: the caption that people chose for each.
+#
+# A label file is jsonl, csv or tsv, with an answer on each line: ``key`` (of the set; also ``id``
+# or ``pair``), ``member`` (whose image was shown, from 0), ``label``, and optionally ``annotator``.
+# The paper's question has four answers (COCO-CFs, section 4.1): the original caption, the
+# counterfactual one, both, or neither. An image is validated if more than half of its answers chose
+# its own caption.
+
+KEYS = ("key", "id", "pair")
+CHOICES = {
+    "original": "original", "0": "original", "a": "original", "first": "original",
+    "counterfactual": "counterfactual", "1": "counterfactual", "b": "counterfactual",
+    "second": "counterfactual",
+    "both": "both", "neither": "neither", "correct": "correct", "incorrect": "incorrect",
+}  # fmt: skip
+"""Every spelling of an answer; correct and incorrect refer to the shown image's own caption."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Answers by image.
+
+    Attributes:
+        answers: {``<set>_<member>``, as in ``Index.key``: whether each annotator of the image chose
+            its own caption}.
+        hash: the sha256 of the file.
+    """
+
+    file: Path
+    answers: Mapping[str, tuple[bool, ...]]
+    hash: str
+
+    def find_validated(self, index: Index) -> np.ndarray:
+        """Return which rows of an index most annotators matched to their caption, bool (rows,).
+
+        Rows without labels are not validated.
+        """
+        names = {index.key(row): row for row in range(len(index))}
+        strangers = [name for name in self.answers if name not in names]
+        if strangers:
+            raise UserError(
+                f"{self.file} labels {len(strangers)} images that {index.source} does not hold "
+                f"({', '.join(strangers[:NAMED_AT_ONCE])}): is it the file of another source?"
+            )
+        found = np.zeros(len(index), bool)
+        for name, answers in self.answers.items():
+            found[names[name]] = 2 * sum(answers) > len(answers)
+        if not found.any():
+            raise UserError(f"{self.file} validates no image of {index.source}")
+        return found
+
+    def count_unlabelled(self, index: Index) -> int:
+        """Return the number of rows of an index without an answer."""
+        return sum(index.key(row) not in self.answers for row in range(len(index)))
+
+
+def read_labels(file: str | Path) -> Labels:
+    """Read a label file."""
+    path = Path(file).expanduser().resolve()
+    if path.suffix not in (".jsonl", ".csv", ".tsv"):
+        raise UserError(
+            f"{path}: labels are read from .jsonl, .csv or .tsv with key, member, label"
+        )
+    errors = ErrorCollector()
+    answers: dict[str, list[bool]] = {}
+    given: dict[tuple[str, str], str] = {}
+    for where, record in list_records(path):
+        with errors.collect():
+            keys = (record[name] for name in KEYS if record.get(name) not in (None, ""))
+            key, member = next(keys, None), str(record.get("member", "")).strip().lower()
+            if key is None or not member.isdecimal():
+                raise UserError(
+                    f"{where}: an answer needs key (the set's) and member (whose image was shown, "
+                    f"a number from 0); the columns are {', '.join(map(str, record))}"
+                )
+            label = str(record.get("label", "")).strip().lower()
+            choice = CHOICES.get(label)
+            if choice is None:
+                raise UserError(f"{where}: label={label!r}: choose from {', '.join(CHOICES)}")
+            own = "original" if int(member) == 0 else "counterfactual"
+            name = f"{clean_key(str(key).strip())}_{int(member)}"
+            if record.get("annotator") not in (None, ""):
+                one = (name, str(record["annotator"]))
+                if one in given:
+                    raise UserError(f"{where}: {one[1]!r} answered {name} before, in {given[one]}")
+                given[one] = where
+            answers.setdefault(name, []).append(choice in (own, "correct"))
+    errors.report()
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Labels(path, {name: tuple(found) for name, found in answers.items()}, digest)

@@ -45,7 +45,6 @@ class QuestionRows:
     among their options, with one option, or with equal options.
 
     Args:
-        source: the set, as the user named it.
         digest_of: a function that returns a digest of an image's content, equal for equal images.
     """
 
@@ -81,28 +80,20 @@ class QuestionRows:
                 else:
                     self._places.append((number, place))
         if not self._places:
-            raise self._empty()
-        self._fill(digest_of)
-
-    def _empty(self) -> UserError:
-        kind = COUNTERFACTUAL if self.counterfactual else "basic"
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
-        return UserError(
-            f"{self.source} has no {kind} question to learn from"
-            + (f" ({reasons})" if reasons else "")
-        )
-
-    def _fill(self, digest_of: DigestOf) -> None:
-        """Set the columns of a mixture's rows."""
+            kind = COUNTERFACTUAL if counterfactual else "basic"
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
+            raise UserError(
+                f"{source} has no {kind} question to learn from"
+                + (f" ({reasons})" if reasons else "")
+            )
         numbers = np.array([number for number, _ in self._places], np.int64)
+        codes = np.zeros(len(images), np.uint64)
         for number in np.unique(numbers).tolist():
-            image = self.asked[number].image
-            assert image is not None
-            self._digests[number] = digest_of(image)
-        codes = np.zeros(len(self.asked), np.uint64)
-        for number, digest in self._digests.items():
-            codes[number] = int.from_bytes(bytes.fromhex(digest)[:8], "little")
-        groups = np.array([group_code(one.group) for one in self.asked], np.uint64)
+            shown = images[number].image
+            assert shown is not None
+            self._digests[number] = digest_of(shown)
+            codes[number] = int.from_bytes(bytes.fromhex(self._digests[number])[:8], "little")
+        groups = np.array([group_code(one.group) for one in images], np.uint64)
         # Adjacent images of one group, such as the two of a pair, form a set.
         new = np.r_[True, groups[numbers][1:] != groups[numbers][:-1]]
         self.images = numbers

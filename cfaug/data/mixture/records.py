@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cfaug.core.rng import Name, derive
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
 
 # The records of a plan: the rows of two sources, and the choice among them.
 
@@ -17,44 +20,6 @@ REAL, COUNTERFACTUAL = 0, 1
 Split = Literal["group", "random"]
 Eligible = tuple[np.ndarray | None, np.ndarray | None]
 """Masks of the rows of each source that may be drawn, bool (rows,); ``None`` for all."""
-
-
-class PlanRows(Protocol):
-    """The parts of an index that a plan needs."""
-
-    @property
-    def groups(self) -> np.ndarray:
-        """Code of each row's group, uint64."""
-        ...
-
-    @property
-    def sets(self) -> np.ndarray:
-        """Number of each row's set."""
-        ...
-
-    @property
-    def contents(self) -> np.ndarray:
-        """Code of the bytes of each row's image, uint64; equal codes go to the same side."""
-        ...
-
-    @property
-    def files(self) -> np.ndarray:
-        """Number of each row's file."""
-        ...
-
-
-class Imaged(PlanRows, Protocol):
-    """Rows with the number of the image that each of them shows."""
-
-    @property
-    def images(self) -> np.ndarray:
-        """Number of each row's image; equal for rows that share an image."""
-        ...
-
-    @property
-    def source(self) -> str:
-        """The indexed source, as the user named it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -84,7 +49,7 @@ class HeldOutTest:
             images.
     """
 
-    source: Imaged
+    source: Index
     rows: np.ndarray
     images: int
     not_drawn: tuple[int, ...]
@@ -104,7 +69,6 @@ class Mixture:
             elsewhere; ``held_out`` and ``held_out_images``, pairs and images of the test set, if
             there is one; ``unchanged``, counterfactual sets of one caption, which are not used, if
             there are any.
-        sources: the indexes of the rows.
         join: the choice of real captions that were edited; ``None`` if all were eligible.
         size: the total before the split, if drawn by ratio; otherwise ``None``.
         held_out: the test set that was kept out beforehand; ``None`` without one.
@@ -115,7 +79,7 @@ class Mixture:
     train: np.ndarray
     validation: np.ndarray
     counts: Mapping[str, int]
-    sources: tuple[PlanRows | None, PlanRows | None]
+    sources: tuple[Index | None, Index | None]
     join: Join | None = None
     size: int | None = None
     held_out: HeldOutTest | None = None

@@ -11,8 +11,7 @@ from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, 
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.mixture.human_labels import Labels
-    from cfaug.data.mixture.pool import MixturePlan
+    from cfaug.data.mixture.pool import Labels, MixturePlan
 
 
 Captions = Literal["own", "neutral", "shuffled"]
@@ -51,7 +50,7 @@ class DataSettings:
         split: the unit of the split: ``group``, whose rows are either all trained on or all
             validated on; or ``random``, single rows as in the paper, so that a caption and its
             counterfactual may be separated.
-        human_labels: a file in the format of ``cfaug.data.mixture.eligibility``, or
+        human_labels: a file in the format of ``cfaug.data.mixture.pool``, or
             ``shapescapes:PART`` for the oracle's labels: only counterfactual images matched to
             their own caption are drawn.
         real_captions: ``all`` captions, or the ``edited`` ones, which ``counterfactual`` edited.
@@ -113,13 +112,32 @@ class DataSettings:
         self.window()
 
     def _check_plan(self) -> None:
-        if self.plan is not None:
-            self._check_planned(self.plan)
-        elif self.control is not None:
+        plan = self.plan
+        if plan is None and self.control is not None:
             raise UserError(
                 f"data.control={self.control} is the control of a plan: give one, or data.cf_ratio "
                 "and data.size without a control"
             )
+        if plan is not None:
+            if not hasattr(plan, "draw"):
+                raise UserError(
+                    f"data.plan={plan!r} should be an object that draws a mixture: choose one of "
+                    "conf/plan with plan@data.plan=NAME, or data.plan=null"
+                )
+            fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
+            for name, value in fixed.items():
+                if getattr(self, name) != value:
+                    raise UserError(
+                        f"data.plan={plan.name} determines what is drawn: leave out "
+                        f"data.{name}={getattr(self, name)}, or data.plan"
+                    )
+            if plan.needs_labels and self.human_labels is None:
+                raise UserError(
+                    f"data.plan={plan.name} needs data.human_labels=FILE: jsonl, csv or tsv with "
+                    "key (of the pair), member (whose image was shown: 0 or 1) and label "
+                    "(original, counterfactual, both or neither), or shapescapes:counterfactual, "
+                    "the oracle's"
+                )
         if self.control_source is not None and self.control is None:
             raise UserError(
                 f"data.control_source={self.control_source} needs data.control: choose from "
@@ -153,26 +171,6 @@ class DataSettings:
     def whole_sets(self) -> bool:
         """Whether the members of a counterfactual set are in the same batch."""
         return self.pairs_in_batch or self.negatives == "both"
-
-    def _check_planned(self, plan: MixturePlan) -> None:
-        if not hasattr(plan, "draw"):
-            raise UserError(
-                f"data.plan={plan!r} should be an object that draws a mixture: choose one of "
-                "conf/plan with plan@data.plan=NAME, or data.plan=null"
-            )
-        fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
-        for name, value in fixed.items():
-            if getattr(self, name) != value:
-                raise UserError(
-                    f"data.plan={plan.name} determines what is drawn: leave out "
-                    f"data.{name}={getattr(self, name)}, or data.plan"
-                )
-        if plan.needs_labels and self.human_labels is None:
-            raise UserError(
-                f"data.plan={plan.name} needs data.human_labels=FILE: jsonl, csv or tsv with "
-                "key (of the pair), member (whose image was shown: 0 or 1) and label (original, "
-                "counterfactual, both or neither), or shapescapes:counterfactual, the oracle's"
-            )
 
     @property
     def ratio(self) -> float:

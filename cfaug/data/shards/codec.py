@@ -109,30 +109,26 @@ def build_set(
 def decode_set(samples: Sequence[Mapping[str, bytes]], where: str) -> CounterfactualSet:
     """Make a set from its members' files, ``{extension: content}`` each, in order."""
     try:
-        return _decode(samples)
+        about = [json.loads(sample["json"]) for sample in samples]
+        first = about[0]
+        if first.get("of") != len(samples):
+            raise UserError(f"{len(samples)} of {first.get('of')} members are there")
+        members = []
+        for i, (sample, one) in enumerate(zip(samples, about, strict=True)):
+            if (one["set"], one["member"]) != (first["set"], i):
+                raise UserError(f"member {one['member']} of set {one['set']!r} is out of place")
+            extension = next((e for e in IMAGE_EXTENSIONS if e in sample), None)
+            if extension is None or "txt" not in sample:
+                raise UserError(f"member {i} lacks its image or its caption")
+            members.append((sample["txt"].decode(), sample[extension], one))
+        return build_set(
+            first["set"], first["group"], members, scores=first["scores"],
+            provenance=first["provenance"],
+        )  # fmt: skip
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{where}: the member's json or text cannot be used ({error!r})") from error
-
-
-def _decode(samples: Sequence[Mapping[str, bytes]]) -> CounterfactualSet:
-    about = [json.loads(sample["json"]) for sample in samples]
-    first = about[0]
-    if first.get("of") != len(samples):
-        raise UserError(f"{len(samples)} of {first.get('of')} members are there")
-    members = []
-    for i, (sample, one) in enumerate(zip(samples, about, strict=True)):
-        if (one["set"], one["member"]) != (first["set"], i):
-            raise UserError(f"member {one['member']} of set {one['set']!r} is out of place")
-        extension = next((e for e in IMAGE_EXTENSIONS if e in sample), None)
-        if extension is None or "txt" not in sample:
-            raise UserError(f"member {i} lacks its image or its caption")
-        members.append((sample["txt"].decode(), sample[extension], one))
-    return build_set(
-        first["set"], first["group"], members, scores=first["scores"],
-        provenance=first["provenance"],
-    )  # fmt: skip
 
 
 # The members of a tar shard and their offsets, from its headers; nothing is extracted.
@@ -162,7 +158,8 @@ def scan(tar_file: Path, hidden: Counter[str] | None = None) -> Iterator[tuple[s
                 tar.members = []  # type: ignore[attr-defined]  # or it keeps every header it saw
                 if entry.isdir():
                     continue
-                if (owner := next(filter(is_hidden, _parts(entry.name)), None)) is not None:
+                parts = (part for part in entry.name.split("/") if part not in ("", ".", ".."))
+                if (owner := next(filter(is_hidden, parts), None)) is not None:
                     if hidden is not None:
                         hidden[owner] += 1
                     continue
@@ -172,11 +169,23 @@ def scan(tar_file: Path, hidden: Counter[str] | None = None) -> Iterator[tuple[s
                         yield key, sample
                     key, sample = name, Sample()
                 if extension == ".npy":
-                    _check_npy(tar, entry, tar_file)
+                    content = tar.extractfile(entry)
+                    assert content is not None
+                    # The header is one line; |O is the dtype of objects.
+                    if b"|O" in content.readline(1 << 16):
+                        raise _pickle(entry, tar_file)
                 if extension in sample:
                     raise UserError(f"{tar_file}: {entry.name} is duplicated")
                 sample[extension] = (entry.offset_data, entry.size)
-            _check_end(tar_file, tar.offset)
+            # tarfile reads the end of the file, or a damaged header, as the end of the archive;
+            # either would silently lose the rest.
+            with tar_file.open("rb") as handle:
+                handle.seek(tar.offset)
+                if handle.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                    raise UserError(
+                        f"{tar_file} is truncated or damaged: no end-of-archive mark at byte "
+                        f"{tar.offset}; fetch or make it again"
+                    )
     except tarfile.TarError as error:
         raise UserError(
             f"{tar_file} is truncated or not a tar ({error}); fetch or make it again"
@@ -185,25 +194,6 @@ def scan(tar_file: Path, hidden: Counter[str] | None = None) -> Iterator[tuple[s
         raise UserError(f"{tar_file} cannot be read: {error.strerror}") from error
     if key is not None:
         yield key, sample
-
-
-def _check_end(tar_file: Path, offset: int) -> None:
-    """Refuse a tar whose headers do not end in a block of zeros.
-
-    tarfile reads the end of the file, or a damaged header, as the end of the archive; either would
-    silently lose the rest.
-    """
-    with tar_file.open("rb") as handle:
-        handle.seek(offset)
-        if handle.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-            raise UserError(
-                f"{tar_file} is truncated or damaged: no end-of-archive mark at byte {offset}; "
-                "fetch or make it again"
-            )
-
-
-def _parts(name: str) -> Iterator[str]:
-    return (part for part in name.split("/") if part not in ("", ".", ".."))
 
 
 def _checked_name(entry: tarfile.TarInfo, tar_file: Path) -> tuple[str, str]:
@@ -225,13 +215,6 @@ def _checked_name(entry: tarfile.TarInfo, tar_file: Path) -> tuple[str, str]:
             "grouping; rename it"
         )
     return (f"{folder}/{stem}" if folder else stem), extension
-
-
-def _check_npy(tar: tarfile.TarFile, entry: tarfile.TarInfo, tar_file: Path) -> None:
-    content = tar.extractfile(entry)
-    assert content is not None
-    if b"|O" in content.readline(1 << 16):  # the header is one line; |O is the dtype of objects
-        raise _pickle(entry, tar_file)
 
 
 def _pickle(entry: tarfile.TarInfo, tar_file: Path) -> UserError:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, require_regular, sync, write_file, write_json
@@ -83,7 +83,16 @@ def write_shard(
     need = sum(len(content) + 2 * tarfile.BLOCKSIZE for _, content in files)
     with disk_errors(folder, f"shard {number:05d}", need):
         with replace_file(stem.with_suffix(".tar")) as handle:
-            size, digest = _write_tar(files, handle)
+            # GNU, because POSIX ustar limits names to 100 characters.
+            with tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar:
+                for name, content in files:
+                    entry = tarfile.TarInfo(name)  # mtime, uid, gid are 0
+                    entry.size, entry.mode = len(content), 0o644
+                    tar.addfile(entry, io.BytesIO(content))
+            sync(handle)
+            size = handle.tell()
+            with Path(handle.name).open("rb") as written:  # as read back from the disk
+                digest = hashlib.file_digest(written, "sha256").hexdigest()
             # Removing the commit invalidates the old tar: a new tar never has an old commit.
             stem.with_suffix(".json").unlink(missing_ok=True)
             for suffix, content in (beside or {}).items():
@@ -117,20 +126,6 @@ def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
                 "again"
             ) from error
         raise UserError(f"{folder}: {what} cannot be written: {error}") from error
-
-
-def _write_tar(files: list[tuple[str, bytes]], handle: BinaryIO) -> tuple[int, str]:
-    """Write and sync a tar; return its size, and its hash as read back from the disk."""
-    # GNU, because POSIX ustar limits names to 100 characters.
-    with tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar:
-        for name, content in files:
-            entry = tarfile.TarInfo(name)  # mtime, uid, gid are 0
-            entry.size = len(content)
-            entry.mode = 0o644
-            tar.addfile(entry, io.BytesIO(content))
-    sync(handle)
-    with Path(handle.name).open("rb") as written:
-        return handle.tell(), hashlib.file_digest(written, "sha256").hexdigest()
 
 
 def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
@@ -168,7 +163,6 @@ def list_unfinished(folder: Path) -> list[str]:
 
 
 def _card(folder: Path) -> dict[str, Any]:
-    """Return the card of a folder; empty if it has no card of ours."""
     file = folder / CARD
     try:
         card: Any = json.loads(require_regular(file).read_text(encoding="utf-8"))
@@ -251,53 +245,44 @@ def read_scores(folder: Path) -> dict[str, dict[str, float]]:
                 if ".json" not in parts:
                     continue
                 offset, length = parts[".json"]
-                about = _scored(os.pread(handle.fileno(), length, offset), f"{tar_file}: {key}")
-                if about is not None:
-                    found[about[0]] = about[1]
+                where = f"{tar_file}: {key}"
+                try:
+                    about = json.loads(os.pread(handle.fileno(), length, offset))
+                    if about["member"]:
+                        continue  # the first member of a set has its scores
+                    scores = {str(name): value for name, value in about["scores"].items()}
+                    found[str(about["set"])] = scores
+                except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+                    raise UserError(
+                        f"{where}: the member's json cannot be used ({error!r})"
+                    ) from error
+                for name, value in scores.items():
+                    if isinstance(value, bool) or not isinstance(value, int | float):
+                        raise UserError(
+                            f"{where}: the score {name!r} is {value!r:.40}, not a number"
+                        )
     return found
 
 
-def _scored(content: bytes, where: str) -> tuple[str, dict[str, float]] | None:
-    """Return the key and scores of a set from its first member; ``None`` for other members."""
-    try:
-        about = json.loads(content)
-        if about["member"]:
-            return None
-        scores = {str(name): value for name, value in about["scores"].items()}
-        key = str(about["set"])
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error
-    for name, value in scores.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"{where}: the score {name!r} is {value!r:.40}, not a number")
-    return key, scores
-
-
 def _sets_of(tar: tarfile.TarFile, tar_file: Path) -> Iterator[CounterfactualSet]:
-    def sample_key(entry: tarfile.TarInfo) -> str:
-        return entry.name.rpartition(".")[0]
-
     samples: list[dict[str, bytes]] = []
-    for key, entries in itertools.groupby(tar, sample_key):
-        sample = {}
+    for key, entries in itertools.groupby(tar, lambda entry: entry.name.rpartition(".")[0]):
+        sample, where = {}, f"{tar_file}: {key}"
         for entry in entries:
             content = tar.extractfile(entry)
             if content is None:
                 raise UserError(f"{tar_file}: {entry.name} is not a plain file")
             sample[entry.name.rpartition(".")[2]] = content.read()
         samples.append(sample)
-        if _members(sample, f"{tar_file}: {key}") == len(samples):
-            yield decode_set(samples, f"{tar_file}: {key}")
+        try:
+            members = json.loads(sample["json"])["of"]
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error
+        if members == len(samples):
+            yield decode_set(samples, where)
             samples = []
     if samples:
         raise UserError(f"{tar_file}: its last set is incomplete")
-
-
-def _members(sample: Mapping[str, bytes], where: str) -> Any:
-    try:
-        return json.loads(sample["json"])["of"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error
 
 
 # Edited captions on disk, committed by ``generate.py stage=captions`` shard by shard.
@@ -356,7 +341,48 @@ def read_edits(
             gives images with only a known digest.
     """
     file = folder / FOLDER / f"{number:05d}.jsonl"
-    return [_read(line, find_image, file) for line in read_lines(folder, number)]
+    edits: list[tuple[Example, Edited]] = []
+    for line in read_lines(folder, number):
+        image: SourceImage | None = None
+        if "image" in line and find_image is None:
+            image = UnopenedImage(line["image"])
+        elif "image" in line and find_image is not None:
+            image = find_image(line["key"])
+            if image is None or image.digest != line["image"]:
+                what = (
+                    "missing in the source" if image is None else "another than when it was edited"
+                )
+                raise UserError(
+                    f"{file}: the image of example {line['key']!r} is {what}: name the source that "
+                    "was edited (data.source=FOLDER), or run stage=captions again with "
+                    "overwrite=true"
+                )
+        texts = tuple(line["texts"] if "texts" in line else [line["text"]])
+        example = Example(
+            line["key"], line["group"], texts, image, line.get("label"), line.get("extra", {})
+        )
+        proposals = (
+            Proposal(
+                example,
+                tuple(one["texts"]),
+                tuple(None if edit is None else Edit(**edit) for edit in one["edits"]),
+                one["extra"],
+                one["key"],
+                tuple(one.get("details", ())),
+            )
+            for one in sets_of(line)
+        )
+        lost = (
+            Rejected(
+                one["text"],
+                Edit(one["kind"], one["before"], one["after"]),
+                one["reason"],
+                one["extra"],
+            )
+            for one in line.get("rejected", ())
+        )
+        edits.append((example, Edited(tuple(proposals), line["survivors"], tuple(lost))))
+    return edits
 
 
 def read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
@@ -379,46 +405,6 @@ def read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
 def sets_of(line: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the proposals of a line."""
     return line["sets"] if "sets" in line else [one for one in [line["set"]] if one is not None]
-
-
-def _read(line: dict[str, Any], find_image: FindImage | None, file: Path) -> tuple[Example, Edited]:
-    texts = line["texts"] if "texts" in line else [line["text"]]
-    image = _image(line, find_image, file)
-    example = Example(
-        line["key"], line["group"], tuple(texts), image, line.get("label"), line.get("extra", {})
-    )
-    proposals = tuple(_proposal(one, example) for one in sets_of(line))
-    lost = tuple(
-        Rejected(
-            one["text"],
-            Edit(one["kind"], one["before"], one["after"]),
-            one["reason"],
-            one["extra"],
-        )
-        for one in line.get("rejected", ())
-    )
-    return example, Edited(proposals, line["survivors"], lost)
-
-
-def _image(line: dict[str, Any], find_image: FindImage | None, file: Path) -> SourceImage | None:
-    if "image" not in line:
-        return None
-    if find_image is None:
-        return UnopenedImage(line["image"])
-    image = find_image(line["key"])
-    if image is None or image.digest != line["image"]:
-        what = "missing in the source" if image is None else "another than when it was edited"
-        raise UserError(
-            f"{file}: the image of example {line['key']!r} is {what}: name the source that was "
-            "edited (data.source=FOLDER), or run stage=captions again with overwrite=true"
-        )
-    return image
-
-
-def _proposal(found: dict[str, Any], example: Example) -> Proposal:
-    edits = tuple(None if edit is None else Edit(**edit) for edit in found["edits"])
-    texts, details = tuple(found["texts"]), tuple(found.get("details", ()))
-    return Proposal(example, texts, edits, found["extra"], found["key"], details)
 
 
 def read_proposals(

@@ -12,17 +12,15 @@ from cfaug.data.sources.caption_list import CaptionList, PairedFolders
 from cfaug.data.sources.captioned_parquet import HUB_SETS, SOCIAL_COUNTERFACTUALS, CaptionedParquet
 from cfaug.data.sources.class_folders import Food101, ImageFolder, LabelList
 from cfaug.data.sources.coco import Coco, Karpathy
-from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
 from cfaug.data.sources.columns import check_one_list, unnamed_lists, unread_lists
 from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
-from cfaug.data.sources.detected_captions import DetectedCaptions, EncodedCaptions
 from cfaug.data.sources.folders import SidecarText, hidden_below, images_below
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
-from cfaug.data.sources.modified_captions import ModifiedPhotos
 from cfaug.data.sources.photo_lists import EntailmentParquet, PhotoList, SnliVe
-from cfaug.data.sources.pix2pix import InstructPix2Pix
+from cfaug.data.sources.released_pairs import CocoCounterfactuals, InstructPix2Pix
 from cfaug.data.sources.row import Reader, Row, split_home
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
+from cfaug.data.sources.xmai import DetectedCaptions, EncodedCaptions, ModifiedPhotos
 
 __all__ = ["PAIRED", "READERS", "Reader", "Row", "find_reader", "is_photo_list", "split_folder"]
 
@@ -49,12 +47,7 @@ READERS: tuple[Reader, ...] = (
     CifarBinary(),
     ENCODED_CAPTIONS,
     ClipBenchmark(),
-    TarReader(
-        "webdataset",
-        "WebDataset tars",
-        "NNNNN.tar with .jpg, .txt, .json (img2dataset, WebDataset)",
-        lines_are_captions=False,
-    ),
+    TarReader(),
     Coco(),
     KARPATHY,
     *PHOTO_LISTS,
@@ -126,7 +119,6 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
 
     Args:
         path: the folder, ``FOLDER:SPLIT``, or a list that can be named as a source.
-        image_roots: absolute folders, besides the list's own, in which a list may name images.
     """
     try:
         if path.is_dir():
@@ -139,7 +131,13 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         if found is None and not path.is_dir():
             raise UserError(f"there is no folder {path}")
         if found is None or not (found.imported or isinstance(found, OwnShards | ItemList)):
-            _refuse_saved(path)
+            saved = (path / "state.json").is_file() and next(path.glob("*.arrow"), None)
+            if saved or (path / "dataset_dict.json").is_file():
+                raise UserError(
+                    f"{path} was written by save_to_disk of the library datasets, whose Arrow "
+                    "files are not read: write parquet, datasets.load_from_disk(...).to_parquet("
+                    "'FOLDER/train.parquet'), of each split a file called by it, and name FOLDER"
+                )
         if found is None or isinstance(found, SidecarText | ImageFolder):  # they read no list
             check_one_list(path, unnamed_lists(path))
         if found is not None:
@@ -158,17 +156,6 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     forms = "\n".join(f"  {one}" for one in dict.fromkeys(one.description for one in READERS))
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
-
-
-def _refuse_saved(path: Path) -> None:
-    """Refuse a folder of ``datasets.save_to_disk``."""
-    saved = (path / "state.json").is_file() and next(path.glob("*.arrow"), None) is not None
-    if saved or (path / "dataset_dict.json").is_file():
-        raise UserError(
-            f"{path} was written by save_to_disk of the library datasets, whose Arrow files are "
-            "not read: write parquet, datasets.load_from_disk(...).to_parquet("
-            "'FOLDER/train.parquet'), of each split a file called by it, and name FOLDER"
-        )
 
 
 def item_list(path: Path) -> ItemList | None:

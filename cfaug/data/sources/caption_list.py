@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -22,6 +23,7 @@ from cfaug.data.sources.row import (
     clean_key,
     files_identity,
     keep_json,
+    known,
 )
 
 
@@ -31,7 +33,6 @@ class ListedSet:
 
     Attributes:
         name: the name of the set, from which its key is made.
-        where: the place at which the list names the set, for messages.
         members: (image, caption) of each member; images are paths relative to the source's folder.
         negatives: {number of a member: captions that are wrong about its image}.
         extra: {number of a member: values of its line in other columns}.
@@ -73,9 +74,6 @@ class CaptionList(Reader):
     without one each image is a group. ``cfaug.data.sources.columns`` has the names of columns,
     ``cfaug.data.sources.columns`` the file formats. The source is the folder of the list, or the
     list itself if the folder has several.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which it may name images.
     """
 
     has_parts = True
@@ -99,7 +97,13 @@ class CaptionList(Reader):
 
     def files(self, path: Path) -> list[Path]:
         """Return every image below the folder, listed or not, and every image listed elsewhere."""
-        return [*images_below(source_home(path)), *self._elsewhere(path)]
+        home, elsewhere = source_home(path), dict[Path, None]()
+        for one in self._sets(path) if self.image_roots else ():
+            for image, _ in one.members:
+                elsewhere[locate(home, image, one.where, self.image_roots)] = None
+        return [
+            *images_below(home), *(file for file in elsewhere if not file.is_relative_to(home)),
+        ]  # fmt: skip
 
     def describe(self, path: Path) -> Description:
         """Return which columns of the list are read, and which other lists are not."""
@@ -125,91 +129,58 @@ class CaptionList(Reader):
         errors.report()
 
     def _sets(self, path: Path) -> list[ListedSet]:
-        lines, errors = _Lines(), ErrorCollector()
+        sets, errors = list[ListedSet](), ErrorCollector()
+        photos: dict[str, ListedSet] = {}
+        counts = Counter[str]()
+
+        def name_of(image: str) -> str:
+            name = os.path.splitext(image)[0]
+            counts[name] += 1
+            return name if counts[name] == 1 else f"{name}, set {counts[name]}"
+
         for where, record in image_records(self._list(path)):
             with errors.collect():
-                lines.add(record, where)
-        for one in lines.sets:
+                columns = columns_of(record, where)
+                image = image_name(record[columns.members[0][0]], where)
+                group = image if columns.group is None else str(record[columns.group] or image)
+                values = keep_json(record, columns.unused)
+                if columns.is_set:
+                    members = _members(record, columns, where)
+                    name = str(record[columns.id]) if columns.id else name_of(members[0][0])
+                    ((_, wrong),) = with_negatives([members[0][1]], columns, record, where)
+                    negatives = {0: wrong} if wrong else {}
+                    extra: dict[int, Mapping[str, Any]] = (
+                        dict.fromkeys(range(len(members)), values) if values else {}
+                    )
+                    sets.append(
+                        ListedSet(name, group, where, members, negatives, extra, is_set=True)
+                    )
+                    continue
+                if image not in photos:
+                    photos[image] = ListedSet(name_of(image), group, where)
+                    sets.append(photos[image])
+                photo = photos[image]
+                names = (columns.members[0][1], *columns.captions)
+                texts = [text for name in names for text in captions(record[name], where)]
+                for text, wrong in with_negatives(texts, columns, record, where):
+                    if wrong:
+                        photo.negatives[len(photo.members)] = wrong
+                    if values:
+                        photo.extra[len(photo.members)] = values
+                    photo.members.append((image, text))
+        for one in sets:
             with errors.collect():
                 one.check()
         errors.report()
-        return lines.sets
-
-    def _elsewhere(self, path: Path) -> list[Path]:
-        """Return the images outside the folder, where that is permitted."""
-        if not self.image_roots:
-            return []
-        named = {
-            locate(source_home(path), image, one.where, self.image_roots): None
-            for one in self._sets(path)
-            for image, _ in one.members
-        }
-        return [file for file in named if not file.is_relative_to(source_home(path))]
+        return sets
 
     def _list(self, path: Path) -> Path:
-        file = find_list(path)
-        assert file is not None
-        return file
+        return known(find_list(path))
 
 
 def source_home(path: Path) -> Path:
     """Return the folder of a source's images: that of the list, if it is named itself."""
     return path if path.is_dir() else path.parent
-
-
-class _Lines:
-    """The photos and sets of the lines so far."""
-
-    def __init__(self) -> None:
-        self.sets: list[ListedSet] = []
-        self._photos: dict[str, ListedSet] = {}
-        self._named: dict[str, int] = {}
-
-    def add(self, record: Mapping[str, Any], where: str) -> None:
-        columns = columns_of(record, where)
-        image_column, _ = columns.members[0]
-        image = image_name(record[image_column], where)
-        group = image if columns.group is None else str(record[columns.group] or image)
-        if columns.is_set:
-            self._add_set(record, columns, group, where)
-            return
-        if image not in self._photos:
-            self._photos[image] = ListedSet(self._name(image), group, where)
-            self.sets.append(self._photos[image])
-        photo = self._photos[image]
-        names = (columns.members[0][1], *columns.captions)
-        texts = [text for name in names for text in captions(record[name], where)]
-        extra = keep_json(record, columns.unused)
-        for text, wrong in with_negatives(texts, columns, record, where):
-            if wrong:
-                photo.negatives[len(photo.members)] = wrong
-            if extra:
-                photo.extra[len(photo.members)] = extra
-            photo.members.append((image, text))
-
-    def _add_set(self, record: Mapping[str, Any], columns: Columns, group: str, where: str) -> None:
-        members = [
-            (image_name(record[image], where), caption(record[text], where))
-            for image, text in columns.members
-        ]
-        if columns.sets is not None:
-            members += _further(record[columns.sets], f"{where}: {columns.sets}")
-        if columns.captions:
-            raise UserError(f"{where}: {', '.join(columns.captions)}: a member has one caption")
-        name = str(record[columns.id]) if columns.id else self._name(members[0][0])
-        ((_, wrong),) = with_negatives([members[0][1]], columns, record, where)
-        negatives = {0: wrong} if wrong else {}
-        values = keep_json(record, columns.unused)
-        extra: dict[int, Mapping[str, Any]] = (
-            dict.fromkeys(range(len(members)), values) if values else {}
-        )
-        self.sets.append(ListedSet(name, group, where, members, negatives, extra, is_set=True))
-
-    def _name(self, image: str) -> str:
-        """Return the name of a set, its first image's; later sets of the same name are numbered."""
-        name = os.path.splitext(image)[0]
-        count = self._named[name] = self._named.get(name, 0) + 1
-        return name if count == 1 else f"{name}, set {count}"
 
 
 def with_negatives(
@@ -237,18 +208,24 @@ def image_name(name: Any, where: str) -> str:
     return os.path.normpath(name.strip())
 
 
-def _further(found: Any, where: str) -> list[tuple[str, str]]:
-    """Return the members of a list of counterfactuals."""
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise UserError(f"{where} should be a list of objects with image and caption")
-    members = []
-    for number, one in enumerate(found):
-        place = f"{where}[{number}]"
-        columns = columns_of(one, place)
-        if columns.is_set or columns.negatives or columns.captions:
-            raise UserError(f"{place} should have one image and one caption")
-        image, text = columns.members[0]
-        members.append((image_name(one[image], place), caption(one[text], place)))
+def _members(record: Mapping[str, Any], columns: Columns, where: str) -> list[tuple[str, str]]:
+    members = [
+        (image_name(record[image], where), caption(record[text], where))
+        for image, text in columns.members
+    ]
+    if columns.sets is not None:
+        found, where_listed = record[columns.sets], f"{where}: {columns.sets}"
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise UserError(f"{where_listed} should be a list of objects with image and caption")
+        for number, one in enumerate(found):
+            place = f"{where_listed}[{number}]"
+            own = columns_of(one, place)
+            if own.is_set or own.negatives or own.captions:
+                raise UserError(f"{place} should have one image and one caption")
+            image, text = own.members[0]
+            members.append((image_name(one[image], place), caption(one[text], place)))
+    if columns.captions:
+        raise UserError(f"{where}: {', '.join(columns.captions)}: a member has one caption")
     return members
 
 
@@ -301,7 +278,7 @@ class PairedFolders(Reader):
 
     def files(self, path: Path) -> list[Path]:
         """Return every image of either folder."""
-        return [image for side in self._known(path) for image in images_below(side)]
+        return [image for side in known(self._sides(path)) for image in images_below(side)]
 
     def describe(self, path: Path) -> Description:
         """Return which columns of a list above the folders are read."""
@@ -311,14 +288,22 @@ class PairedFolders(Reader):
     def identity(self, path: Path) -> Any:
         """Return name, size and time of every image and of the files of captions."""
         images = self.files(path)
-        lists = [find_list(folder) for folder in (path, *self._known(path))]
+        lists = [find_list(folder) for folder in (path, *known(self._sides(path)))]
         texts = [text for image in images if (text := image.with_suffix(".txt")).is_file()]
         return files_identity([*(one for one in lists if one is not None), *texts, *images])
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the original and the counterfactual of every pair, by name."""
-        sides = self._known(path)
-        images = [_by_name(side, images_below(side)) for side in sides]
+        sides = known(self._sides(path))
+        images: list[dict[str, Path]] = [{}, {}]
+        for side, by_name in zip(sides, images, strict=True):
+            for image in images_below(side):
+                name = str(image.relative_to(side).with_suffix(""))
+                if name in by_name:
+                    raise UserError(
+                        f"{by_name[name]} and {image} have one name; rename one and its partner"
+                    )
+                by_name[name] = image
         texts, errors = _texts(path, sides, images), ErrorCollector()
         for name in sorted({*images[0]} | {*images[1]}):
             with errors.collect():
@@ -339,11 +324,6 @@ class PairedFolders(Reader):
                 yield from set_rows(path, one)
         errors.report()
 
-    def _known(self, path: Path) -> tuple[Path, Path]:
-        found = self._sides(path)
-        assert found is not None
-        return found
-
     def _sides(self, path: Path) -> tuple[Path, Path] | None:
         found = []
         for names in (ORIGINAL, COUNTERFACTUAL):
@@ -355,31 +335,19 @@ class PairedFolders(Reader):
 
 
 def _columns(path: Path) -> Columns | None:
-    """Return the columns of the list above the folders, if there is one."""
     file = find_list(path)
     first = None if file is None else next(image_records(file), None)
     return None if first is None else columns_of(first[1], first[0])
 
 
-def _by_name(side: Path, images: list[Path]) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for image in images:
-        name = str(image.relative_to(side).with_suffix(""))
-        if name in found:
-            raise UserError(f"{found[name]} and {image} have one name; rename one and its partner")
-        found[name] = image
-    return found
-
-
 def _texts(path: Path, sides: tuple[Path, Path], images: list[dict[str, Path]]) -> list[Texts]:
-    """Return the captions of each folder by name."""
     if (above := find_list(path)) is not None:
         return _listed_above(path, above, sides)
     found = []
     for side, there in zip(sides, images, strict=True):
         file = find_list(side)
+        texts: Texts = {}
         if file is not None:
-            texts: Texts = {}
             for where, record in image_records(file):
                 columns = columns_of(record, where)
                 image, text = columns.members[0]
@@ -387,8 +355,15 @@ def _texts(path: Path, sides: tuple[Path, Path], images: list[dict[str, Path]]) 
                     raise UserError(f"{where}: a list of one folder has one image and one caption")
                 _put(texts, image_name(record[image], where), record[text], where)
         else:
-            beside = {n: image for n, image in there.items() if image.with_suffix(".txt").is_file()}
-            texts = {name: _one_line(image) for name, image in beside.items()}
+            for name, image_file in there.items():
+                beside = image_file.with_suffix(".txt")
+                if beside.is_file():
+                    lines = sidecar_lines(image_file)
+                    if len(lines) > 1:
+                        raise UserError(
+                            f"{beside} has {len(lines)} lines; an image of a pair has one caption"
+                        )
+                    texts[name] = lines[0], str(beside)
         if not texts:
             raise UserError(
                 f"{side} has no captions, and pairs of images are trained on with theirs: write a "
@@ -429,10 +404,3 @@ def _put(texts: Texts, image: str, text: object, where: str) -> None:
     if name in texts:
         raise UserError(f"{where}: {name!r} is duplicated, first in {texts[name][1]}")
     texts[name] = (caption(text, where), where)
-
-
-def _one_line(image: Path) -> tuple[str, str]:
-    lines, where = sidecar_lines(image), str(image.with_suffix(".txt"))
-    if len(lines) > 1:
-        raise UserError(f"{where} has {len(lines)} lines; an image of a pair has one caption")
-    return lines[0], where

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,11 @@ class CaptionedParquet(Reader):
         files = parquet_files(split_home(path)[0])
         if not files:
             return False
-        names = _image_columns(files[0])
-        plain = {name.lower() for name in column_names(files[0])}
-        return bool(names) and _is_captioned(plain)
+        with open_parquet(files[0]) as table:
+            fields = list(table.schema_arrow)
+        images = [field.name for field in fields if holds_images(field.type)]
+        names = [field.name for field in fields]
+        return _is_called(images, IMAGE) and _is_called(names, (*CAPTION, "prompt"))
 
     def describe(self, path: Path) -> Description:
         """Return which columns are read."""
@@ -99,28 +101,14 @@ class CaptionedParquet(Reader):
 
     def _columns(self, file: Path) -> Columns:
         try:
-            columns = read_columns(tuple(column_names(file)))
+            return read_columns(tuple(column_names(file)))
         except UserError as error:
             raise UserError(f"{file}: {error}") from error
-        return columns
 
 
-def _is_captioned(names: set[str]) -> bool:
-    usual = "|".join(CAPTION)
-    return any(re.search(rf"(?:^|_)(?:{usual}|prompt)(?:_|\d|$)", name) for name in names)
-
-
-def _image_columns(file: Path) -> list[str]:
-    """Return the columns that hold images: encoded, or a struct of bytes and path."""
-    with open_parquet(file) as table:
-        fields = list(table.schema_arrow)
-    usual = "|".join(IMAGE)
-    return [
-        field.name
-        for field in fields
-        if re.search(rf"(?:^|_)(?:{usual})(?:_|\d|$)", field.name.lower())
-        and holds_images(field.type)
-    ]
+def _is_called(columns: Iterable[str], usual: Iterable[str]) -> bool:
+    form = re.compile(rf"(?:^|_)(?:{'|'.join(usual)})(?:_|\d|$)")
+    return any(form.search(name.lower()) for name in columns)
 
 
 def split_files(path: Path) -> list[Path]:
@@ -151,20 +139,26 @@ def _photo(rows: list[ParquetRecord], number: int) -> CounterfactualSet:
     images = {
         str(i): image_of(record, image, where) for i, (image, _) in enumerate(columns.members)
     }
-    texts = [
-        (0, text, {**keep_json(row, columns_of(row, place).unused), **_as_negatives(wrong)})
-        for place, row in rows
-        for text, wrong in _texts(row, place)
-    ]
+    texts: list[tuple[int, str, dict[str, Any]]] = []
+    for place, row in rows:
+        own = columns_of(row, place)
+        names = (own.members[0][1], *own.captions)
+        every = [text for name in names for text in captions(row[name], place)]
+        for text, wrong in with_negatives(every, own, row, place):
+            negatives = {NEGATIVES: list(wrong)} if wrong else {}
+            texts.append((0, text, {**keep_json(row, own.unused), **negatives}))
     extra = keep_json(record, columns.unused)
     texts += [
         (i, caption(record[text], f"{where}: {text}"), extra)
         for i, (_, text) in enumerate(columns.members[1:], 1)
     ]
-    if columns.sets is not None:
-        for i, (image, text) in enumerate(_further(record[columns.sets], where), len(images)):
-            images[str(i)] = image
-            texts.append((i, text, extra))
+    for i, one in enumerate(record[columns.sets] if columns.sets is not None else ()):
+        place = f"{where}: [{i}]"
+        if not isinstance(one, dict):
+            raise UserError(f"{place} should have an image and a caption")
+        image, text = columns_of(one, place).members[0]
+        images[str(len(images))] = image_of(one, image, place)
+        texts.append((len(images) - 1, caption(one[text], place), extra))
     name = str(record[columns.id]) if columns.is_set and columns.id else f"{number:08d}"
     first = texts[0][1]
     if columns.is_set and any(text == first for _, text, _ in texts[1:]):
@@ -193,56 +187,40 @@ def _photo(rows: list[ParquetRecord], number: int) -> CounterfactualSet:
     )
 
 
-def _as_negatives(wrong: Sequence[str]) -> dict[str, Any]:
-    return {NEGATIVES: list(wrong)} if wrong else {}
-
-
-def _texts(record: dict[str, Any], where: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the captions of the first image, each with its negatives."""
-    columns = columns_of(record, where)
-    names = (columns.members[0][1], *columns.captions)
-    texts = [text for name in names for text in captions(record[name], where)]
-    return with_negatives(texts, columns, record, where)
-
-
-def _further(found: Any, where: str) -> list[tuple[bytes, str]]:
-    members = []
-    for number, one in enumerate(found):
-        place = f"{where}: [{number}]"
-        if not isinstance(one, dict):
-            raise UserError(f"{place} should have an image and a caption")
-        image, text = columns_of(one, place).members[0]
-        members.append((image_of(one, image, place), caption(one[text], place)))
-    return members
-
-
 def build_pair(rows: list[ParquetRecord]) -> CounterfactualSet:
     """Make a set from a row; in our own export, ``about`` has the whole set."""
     ((where, record),) = rows
     if record.get("about"):
         return _read_about([(where, record, i) for i in (0, 1)])
-    captions = [caption(record.get(f"caption_{i}"), where) for i in (0, 1)]
-    before, after = replaced_run(*captions)
-    if not before and not after:
-        raise UserError(f"{where}: both captions are the same; remove the row")
+    texts = [caption(record.get(f"caption_{i}"), where) for i in (0, 1)]
+    edit = noun_edit(texts, where, "row")
     name = text_field(record, "id", where)
     photo = re.fullmatch(r"(\d+)_\d+", name)
-    edits = (None, Edit("noun", before, after))
-    return CounterfactualSet(
-        key=clean_key(name),
-        group=photo.group(1) if photo else name,
-        members=tuple(
-            Member(text, str(i), name, edit)
-            for i, (text, edit) in enumerate(zip(captions, edits, strict=True))
-        ),
-        images={str(i): image_of(record, f"image_{i}", where) for i in (0, 1)},
-        provenance={"source": "parquet"},
-    )
+    images = {str(i): image_of(record, f"image_{i}", where) for i in (0, 1)}
+    members = (Member(texts[0], "0", name), Member(texts[1], "1", name, edit))
+    group, source = photo.group(1) if photo else name, {"source": "parquet"}
+    return CounterfactualSet(clean_key(name), group, members, images, provenance=source)
+
+
+def noun_edit(texts: Sequence[str], where: str, line: str) -> Edit:
+    """Return the edit of a noun between two captions, which must differ.
+
+    Args:
+        line: the word for what to remove if they are the same, ``row`` or ``line``.
+    """
+    before, after = replaced_run(*texts)
+    if not before and not after:
+        raise UserError(f"{where}: both captions are the same; remove the {line}")
+    return Edit("noun", before, after)
 
 
 def build_members(rows: list[ParquetRecord]) -> CounterfactualSet:
     """Make a set from the rows of our own export."""
-    numbered = sorted(rows, key=lambda row: _member_number(*row))
+    for where, record in rows:
+        number = record["member"]
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise UserError(f"{where}: 'member' should be a whole number from 0, not {number!r}")
+    numbered = sorted(rows, key=lambda row: row[1]["member"])
     for number, (where, record) in enumerate(numbered):
         if record["member"] != number:
             raise UserError(
@@ -251,20 +229,12 @@ def build_members(rows: list[ParquetRecord]) -> CounterfactualSet:
     return _read_about([(where, record, None) for where, record in numbered])
 
 
-def _member_number(where: str, record: dict[str, Any]) -> int:
-    number = record["member"]
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise UserError(f"{where}: 'member' should be a whole number from 0, not {number!r}")
-    return number
-
-
 Part = tuple[str, dict[str, Any], int | None]
 """A member of a set: the place of its row, the row, and its number if the row has several
 members."""
 
 
 def _read_about(members: list[Part]) -> CounterfactualSet:
-    """Reverse ``cfaug.data.export.hub``: values without their own column are in ``about``."""
     where, first, _ = members[0]
     about = parse_json(text_field(first, "about", where), f"{where}: about")
     named = {name: text_field(first, name, where) for name in ("id", "group")}
@@ -277,7 +247,6 @@ def rebuild_set(
     """Return the set from which an export was made.
 
     Args:
-        members: the members, in order.
         named: the set's ``id`` and ``group``.
         about: the values without their own column.
     """
@@ -383,7 +352,11 @@ def build_social(rows: list[ParquetRecord]) -> CounterfactualSet:
     for i, (place, record) in enumerate(rows):
         text = caption(record.get("caption"), place)
         values = _attributes(record, place)
-        extra = {column: _plain(record, column, place) for column in (*SOCIAL[:4], "a1", "a2")}
+        extra: dict[str, Any] = {}
+        for column in (*SOCIAL[:4], "a1", "a2"):
+            extra[column] = record.get(column)
+            if extra[column] is not None:
+                text_field(record, column, place)
         label = None
         known = _read_caption(text, values)
         if known is not None:
@@ -401,14 +374,6 @@ def build_social(rows: list[ParquetRecord]) -> CounterfactualSet:
         images=images,
         provenance={"source": "social_counterfactuals"},
     )
-
-
-def _plain(record: dict[str, Any], name: str, where: str) -> str | int | None:
-    """Return a text or whole number unchanged; ``None`` stays ``None``."""
-    value = record.get(name)
-    if value is not None:
-        text_field(record, name, where)
-    return value
 
 
 def _attributes(record: dict[str, Any], where: str) -> dict[str, str]:

@@ -40,6 +40,7 @@ from cfaug.data.sources.row import (
     clean_key,
     files_identity,
     keep_json,
+    known,
     one_class_error,
 )
 
@@ -102,7 +103,7 @@ class ImageFolder(Reader):
         """Yield every image with its class."""
         errors, images = ErrorCollector(), images_below(path)
         home = _class_home(path, images)
-        tops = _tops(images, home)
+        tops = {_top(image, home) for image in images}
         if _are_splits(tops):
             named = ", ".join(str(home / top) for top in sorted(tops))
             raise UserError(f"{path} has splits, not classes; name one of {named}")
@@ -116,8 +117,13 @@ class ImageFolder(Reader):
 
 def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -> None:
     names = ", ".join(sorted(tops)[:NAMED_AT_ONCE])
+    sample = images[:: max(1, len(images) // SAMPLE)]
     for one in _lists(path, home):
-        if _captions_of(one, images):
+        if one.stat().st_size > LARGEST_LIST:
+            continue
+        content = one.read_bytes()
+        named = any(os.fsencode(image.name) in content for image in sample)
+        if named and CAPTIONED.search(content) is not None:
             raise UserError(
                 f"{path}: {one.relative_to(path)} seems to hold captions of these images, and its "
                 f"form is not known; without it they would be read as class folders ({names}). "
@@ -143,22 +149,8 @@ def _lists(path: Path, home: Path) -> list[Path]:
     return visible_files(f for f in found if f.suffix.lower() in (*LISTS, ".txt") and f.is_file())
 
 
-def _captions_of(file: Path, images: list[Path]) -> bool:
-    """Return whether a list has captions and names some of the images."""
-    if file.stat().st_size > LARGEST_LIST:
-        return False
-    content = file.read_bytes()
-    sample = images[:: max(1, len(images) // SAMPLE)]
-    named = any(os.fsencode(image.name) in content for image in sample)
-    return named and CAPTIONED.search(content) is not None
-
-
 def _top(image: Path, path: Path) -> str:
     return image.relative_to(path).parts[0]
-
-
-def _tops(images: list[Path], path: Path) -> set[str]:
-    return {_top(image, path) for image in images}
 
 
 def _are_splits(names: set[str]) -> bool:
@@ -167,7 +159,7 @@ def _are_splits(names: set[str]) -> bool:
 
 def _class_home(path: Path, images: list[Path]) -> Path:
     """Return the folder of the class folders: the deepest one that contains all images."""
-    while len(tops := _tops(images, path)) == 1 and not _are_splits(tops):
+    while len(tops := {_top(image, path) for image in images}) == 1 and not _are_splits(tops):
         if any(len(image.relative_to(path).parts) == 2 for image in images):
             return path  # it contains the images directly: it is the only class
         path /= tops.pop()
@@ -190,19 +182,15 @@ class Food101(Reader):
 
     def files(self, path: Path) -> list[Path]:
         """Return every image, of either split."""
-        return images_below(self._known(path) / "images")
-
-    def describe(self, path: Path) -> Description:
-        """Return an empty description: there are no columns."""
-        return Description()
+        return images_below(known(self._home(path)) / "images")
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the list and of every image."""
-        return files_identity([self._known(path) / FOOD_TEST, *self.files(path)])
+        return files_identity([known(self._home(path)) / FOOD_TEST, *self.files(path)])
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the images of the test split with their classes, in the list's order."""
-        home, errors = self._known(path), ErrorCollector()
+        home, errors = known(self._home(path)), ErrorCollector()
         lines = (home / FOOD_TEST).read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, 1):
             name, where = line.strip(), f"{home / FOOD_TEST}, line {number}"
@@ -214,16 +202,11 @@ class Food101(Reader):
                     yield from image_rows(file, clean_key(name), texts, name, label)
         errors.report()
 
-    def _known(self, path: Path) -> Path:
-        home = self._home(path)
-        assert home is not None
-        return home
-
     def _home(self, path: Path) -> Path | None:
-        for home in (path, path / "food-101"):
-            if (home / FOOD_TEST).is_file() and (home / "images").is_dir():
-                return home
-        return None
+        homes = (path, path / "food-101")
+        return next(
+            (h for h in homes if (h / FOOD_TEST).is_file() and (h / "images").is_dir()), None
+        )
 
 
 # A list of images and their classes, ``labels.csv`` with columns image, label.
@@ -236,11 +219,7 @@ BY_LINE = (".csv", ".tsv", ".jsonl")
 
 
 class LabelList(CaptionList):
-    """A csv, tsv or jsonl with a column for the image and one for its class, and no caption.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which it may name images.
-    """
+    """A csv, tsv or jsonl with a column for the image and one for its class, and no caption."""
 
     kind = "label_list"
     form = "a list of images and classes"
@@ -255,7 +234,10 @@ class LabelList(CaptionList):
             first = next(islice(image_records(file), 1), None)
         except UserError:
             return False  # reported by the reader of captions
-        return first is not None and _has_label_alone(first[1])
+        if first is None:
+            return False
+        names = {name.lower() for name, value in first[1].items() if value not in (None, "")}
+        return bool(names & {*IMAGE} and names & {*LABEL} and not names & {*CAPTION})
 
     def describe(self, path: Path) -> Description:
         """Return which columns of the list are read, and which other lists are not."""
@@ -279,14 +261,22 @@ class LabelList(CaptionList):
         errors.report()
 
     def _sets(self, path: Path) -> list[ListedSet]:
-        """Return each image with its class in place of a caption."""
         found: dict[str, ListedSet] = {}
         errors = ErrorCollector()
         for where, record in image_records(self._list(path)):
             with errors.collect():
                 image_column, label_column = _columns(record, where)
                 image = image_name(record[image_column], where)
-                label = _read_label(record[label_column], where)
+                label = record[label_column]
+                if isinstance(label, int) and not isinstance(label, bool):
+                    label = str(label)
+                elif isinstance(label, str) and label.strip():
+                    label = caption(label, where)
+                else:
+                    raise UserError(
+                        f"{where}: the class {label!r} is invalid: write its name, such as polar "
+                        "bear"
+                    )
                 if image in found:
                     raise UserError(
                         f"{where}: duplicated image {image!r}, which {found[image].where} has too"
@@ -294,24 +284,14 @@ class LabelList(CaptionList):
                 unused = [name for name in record if name not in (image_column, label_column)]
                 extra = keep_json(record, unused)
                 found[image] = ListedSet(
-                    _stem(image), image, where, [(image, label)], extra={0: extra} if extra else {}
-                )
+                    str(Path(image).with_suffix("")), image, where, [(image, label)],
+                    extra={0: extra} if extra else {},
+                )  # fmt: skip
         errors.report()
         return list(found.values())
 
 
-def _stem(image: str) -> str:
-    """Return an image's name without its extension, which names the example."""
-    return str(Path(image).with_suffix(""))
-
-
-def _has_label_alone(record: Mapping[str, Any]) -> bool:
-    names = {name.lower() for name, value in record.items() if value not in (None, "")}
-    return bool(names & set(IMAGE) and names & set(LABEL) and not names & set(CAPTION))
-
-
 def _columns(record: Mapping[str, Any], where: str) -> Sequence[str]:
-    """Return the columns of the image and of the class."""
     names = [name for name, value in record.items() if value not in (None, "")]
     found = [one_column(names, IMAGE, "image", where), one_column(names, LABEL, "class", where)]
     for what, column, wanted in zip(("image", "class"), found, (IMAGE, LABEL), strict=True):
@@ -321,12 +301,3 @@ def _columns(record: Mapping[str, Any], where: str) -> Sequence[str]:
                 f"are {', '.join(names) or 'none'}"
             )
     return [column for column in found if column is not None]
-
-
-def _read_label(value: object, where: str) -> str:
-    """Return the name of a class."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str) and value.strip():
-        return caption(value, where)
-    raise UserError(f"{where}: the class {value!r} is invalid: write its name, such as polar bear")

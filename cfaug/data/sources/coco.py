@@ -17,13 +17,14 @@ from cfaug.data.sources.folders import image_rows, images_below, locate
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.parquet import text_field
 from cfaug.data.sources.row import (
-    Description,
     ErrorCollector,
     Reader,
     Row,
     caption,
     clean_key,
     files_identity,
+    known,
+    split_home,
 )
 
 ANNOTATIONS = "annotations"
@@ -48,20 +49,16 @@ class Coco(Reader):
 
     def files(self, path: Path) -> list[Path]:
         """Return every image of the split."""
-        return images_below(self._known(path)[1])
-
-    def describe(self, path: Path) -> Description:
-        """Return an empty description: the form is fixed."""
-        return Description()
+        return images_below(known(self._split(path))[1])
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the annotations and of every image."""
-        annotations, images = self._known(path)
+        annotations, images = known(self._split(path))
         return files_identity([annotations, *images_below(images)])
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the captions of each photo together, photos in the order of ``images``."""
-        annotations, folder = self._known(path)
+        annotations, folder = known(self._split(path))
         errors = ErrorCollector()
         for photo in photos_of(json_file(annotations), annotations):
             if photo.texts:
@@ -70,13 +67,7 @@ class Coco(Reader):
                     yield from image_rows(file, photo_key(photo.id), photo.texts, photo.id)
         errors.report()
 
-    def _known(self, path: Path) -> tuple[Path, Path]:
-        found = self._split(path)
-        assert found is not None
-        return found
-
     def _split(self, path: Path) -> tuple[Path, Path] | None:
-        """Return the annotations and the images of a split."""
         own = path.parent / ANNOTATIONS / f"captions_{path.name}.json"
         if own.is_file():
             return own, path
@@ -103,11 +94,7 @@ class Photo:
 
 
 def photos_of(about: Any, file: Path) -> list[Photo]:
-    """Return the photos of a JSON with ``images`` and ``annotations``, in the order of ``images``.
-
-    Args:
-        about: the content of the file.
-    """
+    """Return the photos of a JSON with ``images`` and ``annotations``, in ``images``' order."""
     errors = ErrorCollector()
     photos: dict[str, Photo] = {}
     for where, one in entries(about, "images", file):
@@ -186,31 +173,23 @@ class Karpathy(Reader):
 
     def recognises(self, path: Path) -> bool:
         """Return whether there is a list, with or without a named split."""
-        return self._list(_home(path)[0]) is not None
+        return self._list(split_home(path)[0]) is not None
 
     def files(self, path: Path) -> list[Path]:
         """Return every image, of any split."""
-        home = _home(path)[0]
+        home = split_home(path)[0]
         folders = [home / name for name in IMAGES if (home / name).is_dir()] or [home]
         return [image for folder in folders for image in images_below(folder)]
 
-    def describe(self, path: Path) -> Description:
-        """Return an empty description: the form is fixed."""
-        return Description()
-
     def identity(self, path: Path) -> Any:
         """Return the split, and name, size and time of the list and of every image."""
-        home, split = _home(path)
-        file = self._list(home)
-        assert file is not None
-        return [split, *files_identity([file, *self.files(path)])]
+        home, split = split_home(path)
+        return [split, *files_identity([known(self._list(home)), *self.files(path)])]
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the rows with the captions of each photo adjacent, in the list's order."""
-        home, named = _home(path)
-        file = self._list(home)
-        assert file is not None
-        errors = ErrorCollector()
+        home, named = split_home(path)
+        file, errors = known(self._list(home)), ErrorCollector()
         photos: list[tuple[str, str, dict[str, Any]]] = []
         for where, photo in entries(json_file(file), "images", file):
             with errors.collect():
@@ -224,7 +203,6 @@ class Karpathy(Reader):
         errors.report()
 
     def _list(self, home: Path) -> Path | None:
-        """Return the list of a folder."""
         for folder in LISTS:
             lists = (home / folder).glob("dataset_*.json")
             found = sorted(file for file in lists if file.name not in OTHER_LISTS)
@@ -235,14 +213,6 @@ class Karpathy(Reader):
             if found:
                 return found[0]
         return None
-
-
-def _home(path: Path) -> tuple[Path, str | None]:
-    """Return the folder and the split that a source names."""
-    folder, colon, split = path.name.rpartition(":")
-    return (
-        (path.with_name(folder), split) if colon and folder and not path.exists() else (path, None)
-    )
 
 
 def _splits(home: Path, named: str | None, there: Counter[str]) -> set[str]:
@@ -269,12 +239,7 @@ def _captions(home: Path, photo: dict[str, Any], where: str) -> Iterator[Row]:
     ]
     group = text_field(photo, "cocoid", where) if "cocoid" in photo else name
     key = photo_key(group) if "cocoid" in photo else clean_key(PurePath(name).stem)
-    yield from image_rows(_image(home, inside / name, where), key, texts, group)
-
-
-def _image(home: Path, image: PurePath, where: str) -> Path:
-    """Return the file of a photo."""
-    for folder in ("flickr30k-images", "flickr30k_images"):
-        if not (home / image).is_file() and (home / folder).is_dir():
-            return locate(home / folder, str(image), where)
-    return locate(home, str(image), where)
+    image = inside / name
+    named = [home / folder for folder in ("flickr30k-images", "flickr30k_images")]
+    there = [folder for folder in named if folder.is_dir() and not (home / image).is_file()]
+    yield from image_rows(locate([*there, home][0], str(image), where), key, texts, group)

@@ -92,16 +92,14 @@ def one_column(
     Args:
         wanted: the usual names, in lower case.
         what: the content of the column, such as ``image``, for the error.
-        where: the place of the columns, for the error.
     """
     found = [name for name in names if name.lower() in wanted]
     if len(found) > 1:
-        raise several(found, what, where)
+        raise _ambiguous(found, what, where)
     return found[0] if found else None
 
 
-def several(found: Sequence[str], what: str, where: str) -> UserError:
-    """Return the error for ambiguous columns."""
+def _ambiguous(found: Sequence[str], what: str, where: str) -> UserError:
     return UserError(
         f"{where}: {', '.join(found)} could each be the {what}; keep one under such a name, and "
         "rename or remove the others"
@@ -113,9 +111,16 @@ def columns_of(record: Mapping[str, Any], where: str) -> Columns:
 
     A counterfactual's columns may also be empty, because a csv cannot represent null otherwise.
     """
+
+    def is_further(name: str) -> bool:
+        places = (_place(_plain(name), bases) for bases in (IMAGE, CAPTION))
+        return TEXTS_ONLY.fullmatch(_plain(name)) is not None or any(
+            place is not None and place[0] != "original" for place in places
+        )
+
     names = tuple(name for name, value in record.items() if value is not None)
     if "" in record.values():
-        names = tuple(name for name in names if record[name] != "" or not _is_further(name))
+        names = tuple(name for name in names if record[name] != "" or not is_further(name))
     try:
         return read_columns(names)
     except UserError as error:
@@ -134,7 +139,11 @@ def read_columns(names: tuple[str, ...]) -> Columns:
         names: the names of the columns that are not null.
     """
     images, captions = _by_place(names, IMAGE), _by_place(names, CAPTION)
-    further = _captions_of_one_image(images, captions)
+    further: tuple[str, ...] = ()
+    if ("original", 0) not in captions and all(place[0] != "member" for place in images):
+        # The only image has no number: numbered captions are all captions of it.
+        numbered = sorted(place for place in captions if place[0] == "member")
+        further = tuple(captions.pop(place) for place in numbered)
     first_image = _original(images, IMAGE, names)
     first_caption = further[0] if further else _original(captions, CAPTION, names)
     negatives = [name for name in names if TEXTS_ONLY.fullmatch(_plain(name))]
@@ -143,8 +152,13 @@ def read_columns(names: tuple[str, ...]) -> Columns:
             place[0] == "negative" or (place[0] == "edited" and not images)
         ):
             negatives.append(captions.pop(place))
+    for place in sorted({*images} ^ {*captions}, key=_order):
+        there, missing = ("image", "caption") if place in images else ("caption", "image")
+        name = (images if place in images else captions)[place]
+        raise UserError(f"{name!r} is the {there} of a set's member whose {missing} is missing")
+    pairs = [(images[place], captions[place]) for place in sorted(images, key=_order)]
     columns = Columns(
-        members=((first_image, first_caption), *_pairs(images, captions)),
+        members=((first_image, first_caption), *pairs),
         captions=further[1:],
         negatives=tuple(negatives),
         sets=one_column(names, SETS, "list of counterfactuals"),
@@ -168,22 +182,21 @@ def _plain(name: str) -> str:
 
 
 def _by_place(names: Sequence[str], bases: Sequence[str]) -> dict[Place, str]:
+    def rank(name: str) -> int:
+        plain = _plain(name)
+        return bases.index(plain) if plain in bases else len(bases)
+
     found: dict[Place, str] = {}
     for name in names:
         place = _place(_plain(name), bases)
         if place is None:
             continue
         if place in found and bases is CAPTION:
-            raise several([found[place], name], "caption", "two columns")
+            raise _ambiguous([found[place], name], "caption", "two columns")
         # Of several names for a file the most usual one is used: others may not name an image.
-        if place not in found or _rank(name, bases) < _rank(found[place], bases):
+        if place not in found or rank(name) < rank(found[place]):
             found[place] = name
     return found
-
-
-def _rank(name: str, bases: Sequence[str]) -> int:
-    plain = _plain(name)
-    return bases.index(plain) if plain in bases else len(bases)
 
 
 @lru_cache(maxsize=1024)
@@ -215,38 +228,11 @@ def _place(name: str, bases: tuple[str, ...]) -> Place | None:
     return None
 
 
-def _is_further(name: str) -> bool:
-    if TEXTS_ONLY.fullmatch(_plain(name)):
-        return True
-    places = (_place(_plain(name), bases) for bases in (IMAGE, CAPTION))
-    return any(place is not None and place[0] != "original" for place in places)
-
-
-def _captions_of_one_image(
-    images: Mapping[Place, str], captions: dict[Place, str]
-) -> tuple[str, ...]:
-    """Take numbered captions if the only image has no number: all are captions of it."""
-    numbered = sorted(place for place in captions if place[0] == "member")
-    if ("original", 0) in captions or any(place[0] == "member" for place in images):
-        return ()
-    return tuple(captions.pop(place) for place in numbered)
-
-
 def _original(found: dict[Place, str], usual: Sequence[str], names: Sequence[str]) -> str:
-    """Take the original's column out of the recognised ones."""
     for place in (("original", 0), ("member", 0), ("member", 1)):
         if place in found:
             return found.pop(place)
     raise UserError(f"none of the columns {', '.join(usual)}; there are {', '.join(names)}")
-
-
-def _pairs(images: Mapping[Place, str], captions: Mapping[Place, str]) -> list[tuple[str, str]]:
-    """Pair the image and the caption of each further member."""
-    for place in sorted({*images} ^ {*captions}, key=_order):
-        there, missing = ("image", "caption") if place in images else ("caption", "image")
-        name = (images if place in images else captions)[place]
-        raise UserError(f"{name!r} is the {there} of a set's member whose {missing} is missing")
-    return [(images[place], captions[place]) for place in sorted(images, key=_order)]
 
 
 def _order(place: Place) -> tuple[int, int]:
@@ -254,8 +240,6 @@ def _order(place: Place) -> tuple[int, int]:
 
 
 # The records of a list of images, in any format of list.
-#
-# A record has a column for the image and one for its caption; see ``cfaug.data.sources.columns``.
 
 NAMES = ("captions", "metadata", "pairs", "annotations", "results")
 """Names of a list that is not the only one, in this order."""
@@ -265,6 +249,7 @@ OBJECTS = ("captions", "annotations")
 """Names among them of a json that may be a single object."""
 HEAD = 64 * 1024
 """Number of bytes of a json that tell whether it is a list of images."""
+FLICKR_HEADER = re.compile(r"\s*image_name\s*\|\s*comment_number\s*\|\s*comment\s*")
 FLICKR_ROW = re.compile(r"([^|]+)\|\s*(\d+)\s*\|?\s+(\S.*)")
 FLICKR8K = re.compile(r"captions\.txt|.+\.token\.txt", re.IGNORECASE)
 """Its lists: ``captions.txt``, a csv, and ``Flickr8k.token.txt``; any other text is a caption."""
@@ -314,7 +299,6 @@ def other_lists(path: Path) -> list[str]:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the possible lists of a folder; or the path, if it is one."""
     endings = (*LISTS, ".parquet", ".token")
     return visible_files(
         file
@@ -327,7 +311,11 @@ def _names_images(file: Path, *, named: bool) -> bool:
     """Return whether a file is a list of images; a json or parquet may be anything."""
     kind = file.suffix.lower()
     if kind == ".parquet":
-        return named and _names_files(file)
+        if not named:
+            return False
+        with open_parquet(file) as table:
+            fields = list(table.schema_arrow)
+        return any(field.name in IMAGE and not holds_images(field.type) for field in fields)
     if not file.is_file():
         return False
     if kind != ".json":
@@ -351,14 +339,7 @@ def _has_columns(file: Path) -> bool:
     return file.suffix.lower() == ".txt" and bool(names & {*IMAGE}) and bool(names & {*CAPTION})
 
 
-def _names_files(file: Path) -> bool:
-    """Return whether a parquet has a column of images by name, not of the images themselves."""
-    with open_parquet(file) as table:
-        return any(one.name in IMAGE and not holds_images(one.type) for one in table.schema_arrow)
-
-
 def _has_captions(file: Path) -> bool:
-    """Return whether the first record of a list has an image and a caption."""
     try:
         return any(columns_of(record, where) for where, record in islice(image_records(file), 1))
     except UserError:
@@ -382,21 +363,10 @@ def image_records(file: Path) -> Iterator[Record]:
         yield from _match_lines(file, FLICKR_TOKEN, "NAME.jpg#N and a caption, a tab between them")
     elif kind == ".txt":
         yield from table_records(file, unquoted=True)
-    elif _is_flickr(file):
+    elif kind == ".csv" and re.fullmatch(FLICKR_HEADER, next(text_lines(file), ("", ""))[1]):
         yield from _match_lines(file, FLICKR_ROW, "NAME.jpg| N| a caption", header=True)
     else:
         yield from map(_of_chat, list_records(file))
-
-
-def _is_flickr(file: Path) -> bool:
-    if file.suffix.lower() != ".csv":
-        return False
-    first = next((line for _, line in text_lines(file)), "")
-    return [name.strip() for name in first.split("|")] == [
-        "image_name",
-        "comment_number",
-        "comment",
-    ]
 
 
 def _match_lines(

@@ -13,7 +13,7 @@ that image is requested, so that the others can be used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -44,16 +44,14 @@ FORMS = (
 
 
 @dataclass
-class ImageObjects:
+class _Image:
     """The entries of a file for an image.
 
     Attributes:
-        where: the place of the entry, for messages.
         found: (place, entry) of each object, in the order of the file.
         size: width and height in pixels, if the file has them.
     """
 
-    where: str
     found: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     size: tuple[int, int] | None = None
 
@@ -70,7 +68,7 @@ class DetectionFile:
 
     def __init__(self, file: Path, more: Sequence[Path] = (), column: str | None = None) -> None:
         self.file = file
-        self._images: dict[str, ImageObjects] = {}
+        self._images: dict[str, _Image] = {}
         self._aliases: dict[str, list[str]] = {}
         self._categories: dict[str, str] = {}
         self._whole = False  # whether images without an object are listed too
@@ -98,12 +96,18 @@ class DetectionFile:
         if known is None:
             raise RejectedError(MISSING, f"{self.file} has no entry for the image {name!r}")
         size = known.size or size
+        objects: list[Detection] = []
         try:
-            return most_certain_first(
-                cut_to_image(one, size, where)
-                for place, entry in known.found
-                for where, one in self._objects(place, entry)
-            )
+            for where, entry in known.found:
+                if DETECTIONS in entry:
+                    read = detections_from_json(entry[DETECTIONS], where)
+                else:
+                    try:
+                        read = (read_object(entry, self._categories),)
+                    except UserError as error:
+                        raise UserError(f"{where}: {error}") from error
+                objects += [cut_to_image(one, size, where) for one in read]
+            return most_certain_first(objects)
         except UserError as error:
             raise RejectedError(INVALID, str(error)) from error
 
@@ -116,7 +120,7 @@ class DetectionFile:
         """Return whether the file has an entry for an image."""
         return self._known(name) is not None
 
-    def _known(self, name: str) -> ImageObjects | None:
+    def _known(self, name: str) -> _Image | None:
         path = PurePath(name)
         for alias in (name, path.name, path.stem):
             if alias in self._images:
@@ -131,23 +135,9 @@ class DetectionFile:
                 return self._images[ids[0]]
         return None
 
-    def _objects(self, place: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, Detection]]:
-        """Yield the objects of an entry: one, or those of a line."""
-        if DETECTIONS in entry:
-            yield from ((place, one) for one in detections_from_json(entry[DETECTIONS], place))
-            return
-        try:
-            yield place, read_object(entry, self._categories)
-        except UserError as error:
-            raise UserError(f"{place}: {error}") from error
-
-    def _add(self, name: str, where: str, aliases: Sequence[str] = ()) -> ImageObjects:
-        if name in self._images:
-            raise UserError(f"{where}: the image {name!r} is duplicated")
-        self._images[name] = ImageObjects(where)
+    def _add_aliases(self, name: str, *aliases: str) -> None:
         for alias in dict.fromkeys(aliases):
             self._aliases.setdefault(alias, []).append(name)
-        return self._images[name]
 
     def _read_lines(self, column: str | None) -> None:
         errors = ErrorCollector()
@@ -163,8 +153,10 @@ class DetectionFile:
                         f"{', '.join(map(repr, record))}"
                     )
                 image = text_field(record, name, where)
-                path = PurePath(image)
-                self._add(image, where, (path.name, path.stem)).found.append((where, record))
+                if image in self._images:
+                    raise UserError(f"{where}: the image {image!r} is duplicated")
+                self._images[image] = _Image([(where, record)])
+                self._add_aliases(image, PurePath(image).name, PurePath(image).stem)
         errors.report()
 
     def _read_json(self, file: Path) -> None:
@@ -194,12 +186,13 @@ class DetectionFile:
                 if name in seen:
                     raise UserError(f"{where}: the image {name!r} is duplicated")
                 seen.add(name)
-                if name not in self._images:  # results may be read before the categories
-                    self._add(name, where)
+                # Results may be read before the categories.
+                image = self._images.setdefault(name, _Image())
                 path = PurePath(text_field(one, "file_name", where))
-                for alias in dict.fromkeys((str(path), path.name, path.stem)):
-                    self._aliases.setdefault(alias, []).append(name)
-                self._images[name].size = image_size(one)
+                self._add_aliases(name, str(path), path.name, path.stem)
+                width, height = one.get("width"), one.get("height")
+                if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0:
+                    image.size = width, height
         errors.report()
         self._whole = True
         if file == self.file:
@@ -213,11 +206,9 @@ class DetectionFile:
                 text_field(one, "category_id", where)
                 if "bbox" not in one:
                     raise UserError(f"{where} has no bbox")
-                if image not in self._images:
-                    if self._whole:
-                        raise UserError(f"{where}: there is no image {image} in 'images'")
-                    self._add(image, where)
-                self._images[image].found.append((where, kept_columns(one)))
+                if image not in self._images and self._whole:
+                    raise UserError(f"{where}: there is no image {image} in 'images'")
+                self._images.setdefault(image, _Image()).found.append((where, kept_columns(one)))
         errors.report()
 
     def _check_categories(self) -> None:
@@ -242,31 +233,26 @@ class DetectionFile:
             with errors.collect():
                 if not isinstance(record, dict):
                     raise UserError(f"{where} should be a JSON object")
-                self._add_visual_genome(record, where)
+                image = text_field(record, "image_id", where)
+                own = "objects" if "objects" in record else "attributes"
+                found = self._images.setdefault(image, _Image()).found
+                by_id = {str(one.get("object_id")): n for n, (_, one) in enumerate(found)}
+                new = list(entries(record, own, Path(where)))
+                ids = [text_field(one, "object_id", place) for place, one in new]
+                if len(set(ids)) < len(ids):
+                    twice = next(one for one in ids if ids.count(one) > 1)
+                    raise UserError(f"{where}: the object {twice} is duplicated")
+                for (place, entry), name in zip(new, ids, strict=True):
+                    one = kept_columns(entry)
+                    if name not in by_id:
+                        found.append((place, one))
+                        continue
+                    at = by_id[name]
+                    earlier_place, earlier = found[at]
+                    # The names of ``objects.json`` take precedence over later files.
+                    names = {n: earlier[n] for n in ("names", "attributes") if earlier.get(n)}
+                    found[at] = (earlier_place, {**earlier, **one, **names})
         errors.report()
-
-    def _add_visual_genome(self, record: Mapping[str, Any], where: str) -> None:
-        image = text_field(dict(record), "image_id", where)
-        own = "objects" if "objects" in record else "attributes"
-        known = self._images.get(image) or self._add(image, where)
-        by_id = {str(one.get("object_id")): n for n, (_, one) in enumerate(known.found)}
-        new = list(entries(record, own, Path(where)))
-        ids = [text_field(one, "object_id", place) for place, one in new]
-        if len(set(ids)) < len(ids):
-            twice = next(one for one in ids if ids.count(one) > 1)
-            raise UserError(f"{where}: the object {twice} is duplicated")
-        for (place, entry), name in zip(new, ids, strict=True):
-            one = kept_columns(entry)
-            if name in by_id:
-                earlier_place, earlier = known.found[by_id[name]]
-                known.found[by_id[name]] = (earlier_place, {**earlier, **one, **_named(earlier)})
-            else:
-                known.found.append((place, one))
-
-
-def _named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the names of an entry: those of ``objects.json`` take precedence over later files."""
-    return {name: entry[name] for name in ("names", "attributes") if entry.get(name)}
 
 
 # Single objects in the formats of COCO and Visual Genome, and their boxes in the image.
@@ -294,11 +280,15 @@ def read_object(entry: Mapping[str, Any], categories: Mapping[str, str]) -> Dete
     """
     if "bbox" in entry:
         label: Any = categories[str(entry["category_id"])]
-        sides: Any = entry["bbox"]
+        box: Any = entry["bbox"]
     else:
         names = entry.get("names") or [entry.get("name")]
         label = names[0] if isinstance(names, list) else names
-        sides = [entry.get(side) for side in ("x", "y", "w", "h")]
+        box = [entry.get(side) for side in ("x", "y", "w", "h")]
+    # An invalid box is kept: the record of a detection reports what is wrong with it.
+    if isinstance(box, list) and len(box) == 4 and all(type(s) in (int, float) for s in box):
+        left, top, width, height = box
+        box = (left, top, left + width, top + height)
     found = entry.get("attributes") or ()
     if not isinstance(found, list | tuple) or not all(isinstance(a, str) for a in found):
         raise UserError(f"attributes should be a list of texts, not {found!r:.80}")
@@ -306,28 +296,9 @@ def read_object(entry: Mapping[str, Any], categories: Mapping[str, str]) -> Dete
     return Detection(
         label.lower() if isinstance(label, str) else label,
         entry.get("score"),
-        _corners(sides),
+        box,
         tuple(Attribute(one) for one in named if one),
     )
-
-
-def image_size(image: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the width and height of an image in a file, if given."""
-    sides = (image.get("width"), image.get("height"))
-    if all(isinstance(side, int) and side > 0 for side in sides):
-        return sides  # type: ignore[return-value]  # just looked at
-    return None
-
-
-def _corners(sides: Any) -> Any:
-    """Convert a box of left, top, width and height to left, top, right and bottom.
-
-    An invalid box is returned unchanged: the record of a detection reports what is wrong with it.
-    """
-    if isinstance(sides, list) and len(sides) == 4 and all(type(s) in (int, float) for s in sides):
-        left, top, width, height = sides
-        return (left, top, left + width, top + height)
-    return sides
 
 
 def cut_to_image(one: Detection, size: tuple[int, int] | None, where: str) -> Detection:

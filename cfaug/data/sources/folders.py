@@ -141,9 +141,6 @@ def locate(
     """Return the file of an image that a list names, in its folder or in ``images/`` and the like.
 
     Args:
-        path: the absolute path of the list's folder.
-        image: the name of the image in the list.
-        where: the place of the name, for messages.
         roots: further absolute folders in which a list may name images; no others are searched, so
             that a list from others cannot probe this disk.
         folders: folders below the list's in which the image may be.
@@ -211,13 +208,10 @@ def sidecar_lines(image: Path) -> list[str]:
     """Return the captions in the text beside an image, one from each line."""
     file = image.with_suffix(".txt")
     try:
-        lines = [
-            line
-            for line in require_regular(file).read_text(encoding="utf-8").splitlines()
-            if line.strip()
-        ]
+        text = require_regular(file).read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise UserError(f"{image} has no caption: {file.name} is missing") from error
     except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read: {error}") from error
+    lines = [line for line in text.splitlines() if line.strip()]
     return [caption(line, str(file)) for line in lines or [""]]

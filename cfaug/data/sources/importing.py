@@ -62,9 +62,8 @@ def import_folder(reader: Reader, path: Path, cache: Path) -> Path:
     except OSError as error:
         raise unreadable_error(path, error) from error
     about = json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True)
-    folder = (
-        cache.expanduser().resolve() / f"imported-{hashlib.sha256(about.encode()).hexdigest()[:32]}"
-    )
+    name = hashlib.sha256(about.encode()).hexdigest()[:32]
+    folder = cache.expanduser().resolve() / f"imported-{name}"
     if _whole(folder):
         return folder
     if folder.exists():

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from cfaug.data.sources.row import (
     class_caption,
     files_identity,
     imagenet_names,
+    known,
     make_distinct,
     split_home,
 )
@@ -40,16 +41,9 @@ IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "fine_label", "labels", "class")
 
 
-def make_labelled_set(
+def _labelled_set(
     key: str, label: str, image: bytes, kind: str, texts: Sequence[str] = ()
 ) -> CounterfactualSet:
-    """Return a set of one image with its class.
-
-    Args:
-        label: the name of the class.
-        kind: the kind of the source, for the set's provenance.
-        texts: the captions; if empty, the caption is "a photo of a {c}".
-    """
     return CounterfactualSet(
         key=key,
         group=key,
@@ -59,19 +53,6 @@ def make_labelled_set(
         images={"image": image},
         provenance={"source": kind},
     )
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of a file that are read; ``text`` is ``None`` if there are only classes."""
-
-    image: str
-    label: str
-    text: str | None
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name in (self.image, self.label, self.text) if name is not None]
 
 
 class LabelledParquet(Reader):
@@ -104,13 +85,14 @@ class LabelledParquet(Reader):
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the split's files, and the column of captions."""
         files = _test_files(path)
-        text = _columns(files[0]).text
+        _, _, text = _columns(files[0])
         return [*files_identity(files), *([] if text is None else [text])]
 
     def describe(self, path: Path) -> Description:
         """Return which columns are read, and which splits are not."""
         files = _test_files(path)
-        columns = Description.of_columns(_columns(files[0]).names, column_names(files[0]))
+        used = filter(None, _columns(files[0]))
+        columns = Description.of_columns(used, column_names(files[0]))
         home, split = split_home(path)
         if split is not None:
             return columns
@@ -124,19 +106,19 @@ class LabelledParquet(Reader):
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the image of each row."""
         files, errors = _test_files(path), ErrorCollector()
-        columns = _columns(files[0])
-        classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, columns.label)
-        for number, (where, record) in enumerate(records(files, columns.names)):
+        image, label, text = _columns(files[0])
+        classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, label)
+        names = [name for name in (image, label, text) if name is not None]
+        for number, (where, record) in enumerate(records(files, names)):
             with errors.collect():
-                name = _name(record[columns.label], classes, where)
-                image = image_of(record, columns.image, where)
-                texts = [] if columns.text is None else captions(record[columns.text], where)
-                yield make_labelled_set(f"{number:08d}", name, image, self.kind, texts)
+                name = _name(record[label], classes, where)
+                data = image_of(record, image, where)
+                texts = [] if text is None else captions(record[text], where)
+                yield _labelled_set(f"{number:08d}", name, data, self.kind, texts)
         errors.report()
 
 
 def _homes(path: Path) -> list[Path]:
-    """Return the folder itself, or its subfolders with configurations of a data set on the Hub."""
     if parquet_files(path):
         return [path]
     if visible_files(path.glob("*.tar")):
@@ -154,8 +136,8 @@ def _test_files(path: Path) -> list[Path]:
     if split is not None:
         return split_files(homes[0].with_name(f"{homes[0].name}:{split}"))
     files = _split(parquet_files(homes[0]))
-    train_only = all(_is_of("train", file) for file in files)
-    if train_only and _columns(files[0]).text is None:
+    train_only = all(file.name.startswith(("train-", "train.")) for file in files)
+    if train_only and _columns(files[0])[2] is None:
         raise UserError(
             f"{path} holds a training split only, which is not a test; add the files of its test "
             f"split, or name {path}:train to take it all the same"
@@ -163,22 +145,19 @@ def _test_files(path: Path) -> list[Path]:
     return files
 
 
-def _columns(file: Path) -> _Columns:
+def _columns(file: Path) -> tuple[str, str, str | None]:
+    """Return the columns of the image, the class, and the captions, if there are any."""
     names = column_names(file)
     image, label = _first(IMAGE_COLUMNS, names), _first(LABEL_COLUMNS, names)
     if image is None or label is None:
         raise UserError(
             f"{file} has no column of images or none of classes; it has {', '.join(names)}"
         )
-    return _Columns(image, label, _first(CAPTION_COLUMNS, names))
+    return image, label, _first(CAPTION_COLUMNS, names)
 
 
 def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in names), None)
-
-
-def _is_of(split: str, file: Path) -> bool:
-    return file.name.startswith((f"{split}-", f"{split}."))
 
 
 def _split(files: list[Path]) -> list[Path]:
@@ -186,15 +165,17 @@ def _split(files: list[Path]) -> list[Path]:
 
     A split without classes, such as ImageNet's test split, is skipped.
     """
-    named = [[file for file in files if _is_of(split, file)] for split in SPLITS]
+
+    def has_classes(file: Path) -> bool:
+        _, label, _ = _columns(file)
+        return next((row[label] for _, row in records([file], [label])), None) not in (None, -1)
+
+    named = [
+        [file for file in files if file.name.startswith((f"{split}-", f"{split}."))]
+        for split in SPLITS
+    ]
     there = [own for own in named if own]
-    return next((own for own in there if _has_classes(own[0])), there[0] if there else files)
-
-
-def _has_classes(file: Path) -> bool:
-    """Return whether a file's first row names a class."""
-    label = _columns(file).label
-    return next((row[label] for _, row in records([file], [label])), None) not in (None, -1)
+    return next((own for own in there if has_classes(own[0])), there[0] if there else files)
 
 
 def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
@@ -224,25 +205,9 @@ def _name(value: Any, classes: list[str] | None, where: str) -> str:
     return classes[value]
 
 
-@dataclass(frozen=True)
-class _Cifar:
-    """One of the two binary releases: its file names, and the bytes before a record's pixels."""
-
-    test: str
-    names: str
-    labels: int
-
-
-CIFARS = (
-    _Cifar("test_batch.bin", "batches.meta.txt", 1),
-    _Cifar("test.bin", "fine_label_names.txt", 2),
-)
+CIFARS = (("test_batch.bin", "batches.meta.txt", 1), ("test.bin", "fine_label_names.txt", 2))
+"""Both binary releases: the names of their files, and the bytes before a record's pixels."""
 SIDE = 32
-PIXELS = 3 * SIDE * SIDE
-
-
-CIFAR_FOLDERS = ("", "cifar-10-batches-bin", "cifar-100-binary")
-"""Folders of the files: the folder itself, or those in the archives."""
 
 
 class CifarBinary(Reader):
@@ -263,24 +228,19 @@ class CifarBinary(Reader):
         """Return whether a test file and its class names exist."""
         return self._layout(path) is not None
 
-    def describe(self, path: Path) -> Description:
-        """Return an empty description: the files have no columns."""
-        return Description()
-
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of both files."""
-        home, layout = self._known(path)
-        return files_identity([home / layout.test, home / layout.names])
+        test, names, _ = known(self._layout(path))
+        return files_identity([test, names])
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield every test image as PNG."""
-        home, layout = self._known(path)
-        file = home / layout.test
-        names = [
-            line.strip() for line in (home / layout.names).read_text(encoding="utf-8").splitlines()
-        ]
-        classes = [name for name in names if name]
-        length, record = file.stat().st_size, layout.labels + PIXELS
+        from PIL import Image
+
+        file, names, labels = known(self._layout(path))
+        lines = names.read_text(encoding="utf-8").splitlines()
+        classes = [line.strip() for line in lines if line.strip()]
+        length, record = file.stat().st_size, labels + 3 * SIDE * SIDE
         if not length or length % record:
             raise UserError(
                 f"{file} has {length} bytes, which is not a number of records of {record}; fetch "
@@ -289,31 +249,20 @@ class CifarBinary(Reader):
         with file.open("rb") as handle:
             for number in range(length // record):
                 data = handle.read(record)
-                label = data[layout.labels - 1]
+                label = data[labels - 1]
                 if label >= len(classes):
                     raise UserError(
-                        f"{file}, record {number}: class {label}; {layout.names} has {len(classes)}"
+                        f"{file}, record {number}: class {label}; {names.name} has {len(classes)}"
                     )
-                image = _png(data[layout.labels :])
-                yield make_labelled_set(f"{number:06d}", classes[label], image, self.kind)
+                planes = np.frombuffer(data, np.uint8, offset=labels).reshape(3, SIDE, SIDE)
+                pixels = np.ascontiguousarray(planes.transpose(1, 2, 0))
+                png = io.BytesIO()
+                Image.fromarray(pixels).save(png, "PNG", compress_level=1)
+                yield _labelled_set(f"{number:06d}", classes[label], png.getvalue(), self.kind)
 
-    def _known(self, path: Path) -> tuple[Path, _Cifar]:
-        found = self._layout(path)
-        assert found is not None
-        return found
-
-    def _layout(self, path: Path) -> tuple[Path, _Cifar] | None:
-        for home in (path / folder for folder in CIFAR_FOLDERS):
-            for one in CIFARS:
-                if (home / one.test).is_file() and (home / one.names).is_file():
-                    return home, one
+    def _layout(self, path: Path) -> tuple[Path, Path, int] | None:
+        for home in (path, path / "cifar-10-batches-bin", path / "cifar-100-binary"):
+            for test, names, labels in CIFARS:
+                if (home / test).is_file() and (home / names).is_file():
+                    return home / test, home / names, labels
         return None
-
-
-def _png(planes: bytes) -> bytes:
-    pixels = np.frombuffer(planes, np.uint8).reshape(3, SIDE, SIDE).transpose(1, 2, 0)
-    buffer = io.BytesIO()
-    from PIL import Image
-
-    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()

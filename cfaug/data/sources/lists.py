@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any
 
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import require_regular
@@ -24,7 +24,6 @@ LONGEST_LINE = 16 * 2**20
 """Maximum size of a line in bytes: a file without line ends is not a list, and is not read into
 memory."""
 DELIMITERS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar"}
-BOM = "\ufeff"
 CARRIAGE_RETURNS = r"lines end in \r alone, as on old Macs; save the file with line ends \n"
 Record = tuple[str, Mapping[str, Any]]
 """The place of a record, ``FILE, line N``, and its fields by column."""
@@ -44,7 +43,13 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
     """
     kind = file.suffix.lower()
     if kind == ".json":
-        yield from _json_list(file)
+        found = json_file(file)
+        if not isinstance(found, list):
+            raise UserError(f"{file} should be a list of JSON objects")
+        for number, record in enumerate(found):
+            if not isinstance(record, dict):
+                raise UserError(f"{file}, [{number}] should be a JSON object")
+            yield f"{file}, [{number}]", record
     elif kind == ".jsonl":
         yield from json_lines(file)
     elif kind in (".csv", ".tsv"):
@@ -60,37 +65,27 @@ def text_lines(file: Path) -> Iterator[tuple[str, str]]:
     """
     try:
         with require_regular(file).open("rb") as handle:
-            yield from _lines(file, handle)
+            lines = iter(lambda: handle.readline(LONGEST_LINE + 1), b"")
+            for number, data in enumerate(lines, 1):
+                where = f"{file}, line {number}"
+                if len(data) > LONGEST_LINE:
+                    raise UserError(
+                        f"{where} is longer than {LONGEST_LINE:,} bytes: is it a text file?"
+                    )
+                try:
+                    line = data.decode()
+                except UnicodeDecodeError as error:
+                    raise UserError(
+                        f"{where} is not UTF-8 (byte 0x{data[error.start]:02x}); save the file as "
+                        "UTF-8"
+                    ) from error
+                if number == 1 and "\n" not in line and "\r" in line.rstrip("\r"):
+                    raise UserError(f"{where}: {CARRIAGE_RETURNS}")
+                if "\0" in line:
+                    raise UserError(f"{where} holds a NUL byte: is it a text file in UTF-8?")
+                yield where, line.removeprefix("\ufeff") if number == 1 else line
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def _lines(file: Path, handle: BinaryIO) -> Iterator[tuple[str, str]]:
-    number = 0
-    while data := handle.readline(LONGEST_LINE + 1):
-        number += 1
-        where = f"{file}, line {number}"
-        if len(data) > LONGEST_LINE:
-            raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes: is it a text file?")
-        try:
-            line = data.decode()
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{where} is not UTF-8 (byte 0x{data[error.start]:02x}); save the file as UTF-8"
-            ) from error
-        if number == 1 and "\n" not in line and "\r" in line.rstrip("\r"):
-            raise UserError(f"{where}: {CARRIAGE_RETURNS}")
-        if "\0" in line:
-            raise UserError(f"{where} holds a NUL byte: is it a text file in UTF-8?")
-        yield where, line.removeprefix(BOM) if number == 1 else line
-
-
-def _json_object(text: str, where: str) -> dict[str, Any]:
-    """Parse a JSON object."""
-    record = parse_json(text, where)
-    if not isinstance(record, dict):
-        raise UserError(f"{where} should be a JSON object")
-    return record
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
@@ -130,7 +125,10 @@ def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, object) of every line of a jsonl file that is not blank."""
     for where, line in text_lines(file):
         if line.strip():
-            yield where, _json_object(line, where)
+            record = parse_json(line, where)
+            if not isinstance(record, dict):
+                raise UserError(f"{where} should be a JSON object")
+            yield where, record
 
 
 def json_file(file: Path) -> Any:
@@ -141,24 +139,12 @@ def json_file(file: Path) -> Any:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _json_list(file: Path) -> Iterator[Record]:
-    found = json_file(file)
-    if not isinstance(found, list):
-        raise UserError(f"{file} should be a list of JSON objects")
-    for number, record in enumerate(found):
-        if not isinstance(record, dict):
-            raise UserError(f"{file}, [{number}] should be a JSON object")
-        yield f"{file}, [{number}]", record
-
-
 def table_records(
     file: Path, longest_field: int | None = None, *, unquoted: bool = False
 ) -> Iterator[Record]:
     """Yield every record of a csv or tsv, whatever its extension.
 
     Args:
-        file: the table; see ``list_records``.
-        longest_field: maximum number of characters in a field; see ``list_records``.
         unquoted: whether the second of two columns may contain the separator without quotes, as
             captions of Flickr8k do.
     """
@@ -173,16 +159,31 @@ def table_records(
     while True:
         start = table.line_num + 1
         where = f"{file}, line {start}"
+        limit = csv.field_size_limit()
         try:
-            row = next(table, None) if longest_field is None else _next_row(table, longest_field)
+            # The limit is global in the process, and is restored.
+            csv.field_size_limit(longest_field or limit)
+            row = next(table, None)
         except csv.Error as error:
-            _refuse(error, where, table.line_num - start)
+            raise _table_error(error, where, table.line_num - start, limit) from error
+        finally:
+            csv.field_size_limit(limit)
         if row is None:
             return
         if not any(field.strip() for field in row) and (len(row) < 2 or not columns):
             continue
         if not columns:
-            columns = _columns(row, where)
+            columns = [name.strip() for name in row]
+            if "" in columns[1:]:  # only the first one, pandas' index, may be without a name
+                at = columns.index("", 1) + 1
+                raise UserError(
+                    f"{where}: column {at} of the header has no name; name or remove it"
+                )
+            twice = next((name for name in columns if columns.count(name) > 1), None)
+            if twice is not None:
+                raise UserError(
+                    f"{where}: the column {twice!r} is duplicated; rename or remove one"
+                )
             continue
         if len(row) != len(columns):
             raise UserError(
@@ -207,15 +208,6 @@ def _quote_captions(lines: Iterable[str], mark: str, file: Path) -> Iterator[str
         yield f'{name}{mark}"{doubled}"\n'
 
 
-def _next_row(table: Iterator[list[str]], longest_field: int) -> list[str] | None:
-    """Return the next row, or ``None``: the limit is global in the process, and is restored."""
-    before = csv.field_size_limit(longest_field)
-    try:
-        return next(table, None)
-    finally:
-        csv.field_size_limit(before)
-
-
 def _delimiter(file: Path, head: Sequence[str]) -> str:
     """Return the separator of fields: open_clip's lists have tabs, whatever their extension.
 
@@ -224,35 +216,18 @@ def _delimiter(file: Path, head: Sequence[str]) -> str:
     header = head[0] if head else ""
     if file.suffix.lower() == ".tsv" or "\t" in header:
         return "\t"
-    marks = [mark for mark in DELIMITERS if mark in header] or [","]
-    if len(marks) == 1:
-        return marks[0]
-    return max(marks, key=lambda mark: _fields_alike(head, mark))
+
+    def fields_alike(mark: str) -> int:
+        try:
+            lengths = {len(row) for row in csv.reader(head, delimiter=mark) if row}
+        except csv.Error:
+            return 0  # reported by the reader of the table
+        return lengths.pop() if len(lengths) == 1 else 0
+
+    return max([mark for mark in DELIMITERS if mark in header] or [","], key=fields_alike)
 
 
-def _fields_alike(head: Sequence[str], mark: str) -> int:
-    """Return the number of fields of every line; 0 if lines differ."""
-    try:
-        lengths = {len(row) for row in csv.reader(head, delimiter=mark) if row}
-    except csv.Error:
-        return 0  # reported by the reader of the table
-    return lengths.pop() if len(lengths) == 1 else 0
-
-
-def _columns(header: list[str], where: str) -> list[str]:
-    """Return the names of the columns; only the first one, pandas' index, may be without a name."""
-    names = [name.strip() for name in header]
-    if "" in names[1:]:
-        at = names.index("", 1) + 1
-        raise UserError(f"{where}: column {at} of the header has no name; name or remove it")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UserError(f"{where}: the column {twice!r} is duplicated; rename or remove one")
-    return names
-
-
-def _refuse(error: csv.Error, where: str, lines_on: int) -> NoReturn:
-    limit = csv.field_size_limit()
+def _table_error(error: csv.Error, where: str, lines_on: int, limit: int) -> UserError:
     if "field limit" in str(error):
         cause = f"a field is longer than {limit:,} characters: is a quote not closed?"
     elif "new-line character" in str(error):
@@ -261,7 +236,7 @@ def _refuse(error: csv.Error, where: str, lines_on: int) -> NoReturn:
         cause = 'a quote opens here and is not closed; close it, or write it twice ("") in a field'
     else:
         cause = f'{error}; put a caption with quotes in quotes, and write its own twice ("")'
-    raise UserError(f"{where}: {cause}") from error
+    return UserError(f"{where}: {cause}")
 
 
 # Lists in a cell of a table, as printed by Python or JSON: parsed, never executed.
@@ -290,10 +265,6 @@ def read_texts(cell: object, where: str) -> list[str]:
     r"""Return the texts of a flat list, printed in a cell of a csv or read from JSON.
 
     Each text is one string literal, and nothing else is allowed between the brackets.
-
-    Args:
-        cell: the cell: a text, or a list from JSON.
-        where: the place of the cell, for errors.
 
     >>> read_texts("['dog', \"dog's tail\", ]", "line 2")
     ['dog', "dog's tail"]

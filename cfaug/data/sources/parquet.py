@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,11 @@ DAMAGE = (OSError, ValueError, KeyError, OverflowError)
 ParquetRecord = tuple[str, dict[str, Any]]
 
 
+@dataclass(frozen=True, eq=False)
 class ParquetSets(Reader):
     """A reader of parquet files with certain columns, in the folder itself or its ``data/``.
 
     Args:
-        kind: the kind of the source, in its index.
-        form: the name of the form in reports.
-        description: the description of the form, for the error that lists the forms.
         also: further columns that are read if they exist.
         set_columns: the columns that identify a set of several rows; empty if a row is a set.
         path_name: a function that returns a part of a set's name from the path of a row's image, or
@@ -43,36 +42,24 @@ class ParquetSets(Reader):
     """
 
     imported = True
-
-    def __init__(
-        self,
-        kind: str,
-        form: str,
-        description: str,
-        columns: Sequence[str],
-        set_columns: Sequence[str],
-        build: Callable[[list[ParquetRecord]], CounterfactualSet],
-        also: Sequence[str] = (),
-        path_name: Callable[[Mapping[str, Any]], str] | None = None,
-    ) -> None:
-        self.kind = kind
-        self.form = form
-        self.description = description
-        self._columns = frozenset(columns)
-        self._also = frozenset(also)
-        self._set_columns = tuple(set_columns)
-        self._build = build
-        self._path_name = path_name
+    kind: str
+    form: str
+    description: str
+    columns: Sequence[str]
+    set_columns: Sequence[str]
+    build: Callable[[list[ParquetRecord]], CounterfactualSet]
+    also: Sequence[str] = ()
+    path_name: Callable[[Mapping[str, Any]], str] | None = None
 
     def recognises(self, path: Path) -> bool:
         """Return whether there are parquet files with the columns, and no tars beside them."""
         files = parquet_files(path)
-        return bool(files) and self._columns <= set(column_names(files[0]))
+        return bool(files) and set(self.columns) <= set(column_names(files[0]))
 
     def describe(self, path: Path) -> Description:
         """Return which columns are read."""
         names = column_names(parquet_files(path)[0])
-        return Description.of_columns(self._columns | self._also, names)
+        return Description.of_columns((*self.columns, *self.also), names)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the files."""
@@ -81,23 +68,27 @@ class ParquetSets(Reader):
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield every set as soon as its last row is read."""
         errors = ErrorCollector()
-        for rows in self._group_rows(path) if self._set_columns else self._single(path):
+        for rows in self._rows_of_sets(parquet_files(path)):
             with errors.collect():
-                yield self._build(rows)
+                yield self.build(rows)
         errors.report()
 
-    def _single(self, path: Path) -> Iterator[list[ParquetRecord]]:
-        return ([record] for record in records(parquet_files(path), needed=self._columns))
+    def _rows_of_sets(self, files: list[Path]) -> Iterator[list[ParquetRecord]]:
+        names, path_name = self.set_columns, self.path_name
+        if not names:
+            yield from ([record] for record in records(files, needed=self.columns))
+            return
 
-    def _group_rows(self, path: Path) -> Iterator[list[ParquetRecord]]:
-        names = self._set_columns
-        paths = [] if self._path_name is None else ["image.path"]
-        few = records(parquet_files(path), columns=[*names, *paths])
-        sizes = Counter(self._set_name(record) for _, record in few)
+        def set_name(record: dict[str, Any]) -> tuple[str, ...]:
+            name = tuple(str(record[column]) for column in names)
+            return name if path_name is None else (*name, path_name(record))
+
+        few = records(files, columns=[*names, *([] if path_name is None else ["image.path"])])
+        sizes = Counter(set_name(record) for _, record in few)
         pending: dict[tuple[str, ...], list[ParquetRecord]] = {}
         held = 0
-        for where, record in records(parquet_files(path), needed=self._columns):
-            name = self._set_name(record)
+        for where, record in records(files, needed=self.columns):
+            name = set_name(record)
             pending.setdefault(name, []).append((where, record))
             held += _image_bytes(record)
             if len(pending[name]) == sizes[name]:
@@ -109,11 +100,6 @@ class ParquetSets(Reader):
                     f"{where}: {len(pending)} sets are unfinished, their rows lie too far apart; "
                     f"sort the files by {', '.join(names)} first"
                 )
-
-    def _set_name(self, record: dict[str, Any]) -> tuple[str, ...]:
-        """Return the values that identify a row's set."""
-        name = tuple(str(record[column]) for column in self._set_columns)
-        return name if self._path_name is None else (*name, self._path_name(record))
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -189,22 +175,23 @@ def holds_images(kind: Any) -> bool:
     return bool(types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind))
 
 
+def cell_bytes(image: object) -> Any:
+    """Return the content of a cell with an image: encoded, or a struct of bytes and path."""
+    return image.get("bytes") if isinstance(image, dict) else image
+
+
 def _image_bytes(record: dict[str, Any]) -> int:
-    image = record.get("image")
-    data = image.get("bytes") if isinstance(image, dict) else image
+    data = cell_bytes(record.get("image"))
     return len(data) if isinstance(data, bytes) else 0
 
 
 def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
     """Return the encoded image in a column, after checking it."""
-    image = record.get(name)
-    data = image.get("bytes") if isinstance(image, dict) else image
+    data = cell_bytes(record.get(name))
     if not isinstance(data, bytes):
         raise UserError(f"{where}: {name!r} holds no image bytes; download the files with them")
     return require_image(data, f"{where}: {name}")
 
-
-# Images and texts of released data, checked.
 
 MAX_BYTES = 64 * 2**20
 """Maximum size of an encoded image in bytes: far above any photo, far below a bomb."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from pathlib import Path, PurePath
 from sys import intern
@@ -25,7 +25,7 @@ from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, images_below,
 from cfaug.data.sources.labelled import class_names_of
 from cfaug.data.sources.lists import LONGEST_LINE, Record, json_lines, list_records
 from cfaug.data.sources.parquet import (
-    ParquetRecord,
+    cell_bytes,
     column_names,
     image_of,
     open_parquet,
@@ -67,19 +67,16 @@ class PhotoText:
 
 
 class PhotoList(Reader):
-    """A reader of one form of such lists; a subclass recognises the form and yields the rows.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which photos may lie.
-    """
+    """A reader of one form of such lists; a subclass recognises the form and yields the rows."""
 
     has_parts = True
-    kind: str
-    form: str
-    description: str
+    used: tuple[str, ...]
+    """The columns that are read, some of which a list may lack."""
 
     def __init__(self, image_roots: Sequence[Path] = ()) -> None:
         self.image_roots = tuple(image_roots)
+        self.left_out: dict[str, int] = {}
+        """Content of the list that is not read, counted by ``open``."""
 
     def with_roots(self, image_roots: Sequence[Path]) -> PhotoList:
         """Return a reader of lists that may name photos in these folders."""
@@ -91,14 +88,6 @@ class PhotoList(Reader):
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield every text with its photo, with the texts of a set adjacent."""
-        raise NotImplementedError
-
-    def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return phrases about content of the list that is not read; called after ``open``."""
-        raise NotImplementedError
-
-    def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that are read, and all columns."""
         raise NotImplementedError
 
     def recognises(self, path: Path) -> bool:
@@ -151,10 +140,11 @@ class PhotoList(Reader):
 
     def describe(self, path: Path) -> Description:
         """Return which columns are read, and what is left out from the list."""
-        used, there = self.columns(path)
+        _, first = next(iter(self.records(self.list_of(path))))
         # A column without a name is pandas' index.
-        described = Description.of_columns(used, (name for name in there if name))
-        return Description(described.used, described.unused, self.left_out(path))
+        described = Description.of_columns(self.used, filter(None, first))
+        left_out = (f"{count:,} {what}" for what, count in self.left_out.items() if count)
+        return replace(described, left_out=tuple(left_out))
 
     def identity(self, path: Path) -> Any:
         """Return the list's and every image's name, size and time."""
@@ -175,30 +165,22 @@ def find_photo(
     """Return the file of a photo that a list names, in its folder or in a permitted one.
 
     Args:
-        home: the absolute path of the list's folder.
-        name: the name of the photo in the list.
-        where: the place of the name, for messages.
         roots: absolute folders, besides the list's own, in which photos may lie.
         folders: folders below each of these in which the photo may be.
     """
-    file = _locate_photo(home, name, where, roots, folders)
+    try:
+        file = locate(home, name, where, roots, folders)
+    except UserError as missing:
+        for root in roots:
+            with suppress(UserError):
+                file = locate(root, name, where, folders=folders)
+                break
+        else:
+            raise UserError(
+                f"{missing}. Photos in another folder: name it: 'paths.image_roots=[FOLDER]'"
+            ) from missing
     check_link(file, home, roots)
     return file
-
-
-def _locate_photo(
-    home: Path, name: str, where: str, roots: Sequence[Path], folders: Sequence[str]
-) -> Path:
-    try:
-        return locate(home, name, where, roots, folders)
-    except UserError as error:
-        missing = error
-    for root in roots:
-        with suppress(UserError):
-            return locate(root, name, where, folders=folders)
-    raise UserError(
-        f"{missing}. Photos in another folder: name it: 'paths.image_roots=[FOLDER]'"
-    ) from missing
 
 
 def rows_of(
@@ -207,7 +189,6 @@ def rows_of(
     """Check a photo and yield it with each of its texts.
 
     Args:
-        group: the photo's name in every source.
         digest: the digest of a photo that was checked before; ``None`` checks it.
     """
     digest, length = digest or file_digest(file), file.stat().st_size
@@ -240,9 +221,6 @@ class SnliVe(PhotoList):
     The text is the hypothesis; the premise, a caption of the photo, is an extra value, as is the
     pair's id. The group is the name of the photo's file, as in other sources of Flickr30k. Pairs
     without a gold label, and repeated lines, are left out.
-
-    Args:
-        image_roots: absolute folders, besides the list's own, in which photos may lie.
     """
 
     kind = "snli_ve"
@@ -251,9 +229,7 @@ class SnliVe(PhotoList):
         "snli_ve_SPLIT.jsonl beside Flickr30k's photos (SNLI-VE; of several splits FOLDER:dev)"
     )
 
-    def __init__(self, image_roots: Sequence[Path] = ()) -> None:
-        super().__init__(image_roots)
-        self._left_out: dict[str, int] = {}
+    used = (*PHOTO, *READ)
 
     def is_form(self, record: Mapping[str, Any]) -> bool:
         """Return whether a line has the columns."""
@@ -265,11 +241,9 @@ class SnliVe(PhotoList):
 
     def lists(self, path: Path) -> list[Path]:
         """Return the files of a folder or of its named split, or the path if it is a file."""
-        if path.exists() or ":" not in path.name:
-            return super().lists(path)
-        folder, _, split = path.name.rpartition(":")
-        files = super().lists(path.with_name(folder)) if folder else []
-        return [file for file in files if file.stem.rpartition("_")[2] == split]
+        home, split = split_home(path)
+        files = super().lists(home)
+        return [f for f in files if split is None or f.stem.rpartition("_")[2] == split]
 
     def list_of(self, path: Path) -> Path:
         """Return the file to read."""
@@ -281,28 +255,10 @@ class SnliVe(PhotoList):
 
     def home(self, path: Path) -> Path:
         """Return the folder in which photos are searched."""
-        folder, colon, _ = path.name.rpartition(":")
-        return super().home(path.with_name(folder) if colon and not path.exists() else path)
-
-    def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that are read, and all columns."""
-        _, first = next(iter(self.records(self.list_of(path))))
-        return (*PHOTO, *READ), tuple(first)
-
-    def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return the numbers of lines without a gold label, and of repeated lines."""
-        return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
+        return super().home(split_home(path)[0])
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the hypotheses of each photo together, photos as the list first names them."""
-        errors = ErrorCollector()
-        for name, (where, texts) in self._photos(path).items():
-            with errors.collect():
-                file = self.photo(path, name, where)
-                yield from rows_of(clean_key(PurePath(name).stem), name, file, texts)
-        errors.report()
-
-    def _photos(self, path: Path) -> dict[str, tuple[str, list[PhotoText]]]:
         errors = ErrorCollector()
         photos: dict[str, tuple[str, list[PhotoText]]] = {}
         pairs: dict[str, tuple[str, PhotoText]] = {}
@@ -312,8 +268,14 @@ class SnliVe(PhotoList):
                 if record.get("gold_label") == UNDECIDED:
                     undecided += 1
                     continue
-                name, one = _photo_name(record, where), _text(record, where)
-                pair = one.extra[PAIR]
+                column = next((name for name in PHOTO if name in record), PHOTO[0])
+                name = text_field(dict(record), column, where)
+                name = intern(name if PurePath(name).suffix else f"{name}.jpg")
+                hypothesis = caption(record.get("sentence2"), where)
+                label = intern(entailment_label(record.get("gold_label"), where))
+                premise = intern(caption(record.get("sentence1"), f"{where}, sentence1"))
+                pair = text_field(dict(record), "pairID", where)
+                one = PhotoText(hypothesis, label, {PREMISE: premise, PAIR: pair})
                 if pair in pairs:
                     if pairs[pair][1] != one:
                         raise UserError(
@@ -325,29 +287,14 @@ class SnliVe(PhotoList):
                 pairs[pair] = where, one
                 photos.setdefault(name, (where, []))[1].append(one)
         errors.report()
-        self._left_out = {
+        self.left_out = {
             "pairs without a gold label": undecided, "pairs that are there twice": twice,
         }  # fmt: skip
-        return photos
-
-
-def _photo_name(record: Mapping[str, Any], where: str) -> str:
-    """Return the name of the photo's file, with its extension."""
-    column = next((name for name in PHOTO if name in record), PHOTO[0])
-    name = text_field(dict(record), column, where)
-    return intern(name if PurePath(name).suffix else f"{name}.jpg")
-
-
-def _text(record: Mapping[str, Any], where: str) -> PhotoText:
-    premise = record.get("sentence1")
-    return PhotoText(
-        caption(record.get("sentence2"), where),
-        intern(entailment_label(record.get("gold_label"), where)),
-        {
-            PREMISE: intern(caption(premise, f"{where}, sentence1")),
-            PAIR: text_field(dict(record), "pairID", where),
-        },
-    )
+        for name, (where, texts) in photos.items():
+            with errors.collect():
+                file = self.photo(path, name, where)
+                yield from rows_of(clean_key(PurePath(name).stem), name, file, texts)
+        errors.report()
 
 
 IMAGE, HYPOTHESIS, LABEL, FILE = "image", "hypothesis", "label", "filename"
@@ -386,35 +333,25 @@ class EntailmentParquet(Reader):
         """Yield the hypotheses of each image together."""
         files, errors, self._undecided = split_files(path), ErrorCollector(), 0
         classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, LABEL)
-        together = groupby(records(files, needed=(IMAGE, HYPOTHESIS, LABEL)), _image)
+        rows_of_all = records(files, needed=(IMAGE, HYPOTHESIS, LABEL))
+        together = groupby(rows_of_all, lambda row: cell_bytes(row[1][IMAGE]))
         for number, (_, rows) in enumerate(together):
             with errors.collect():
                 some = list(rows)
                 decided = [row for row in some if row[1][LABEL] not in NO_LABEL]
                 self._undecided += len(some) - len(decided)
-                if decided:
-                    yield _set(decided, classes, f"{number:08d}")
+                if not decided:
+                    continue
+                (where, first), key = decided[0], f"{number:08d}"
+                image, file = image_of(first, IMAGE, where), first.get(FILE)
+                yield CounterfactualSet(
+                    key=key,
+                    group=file if isinstance(file, str) and file else content_digest(image).hex(),
+                    members=tuple(_member(row, classes, key, place) for place, row in decided),
+                    images={IMAGE: image},
+                    provenance={"source": self.kind},
+                )
         errors.report()
-
-
-def _image(row: ParquetRecord) -> Any:
-    image = row[1][IMAGE]
-    return image.get("bytes") if isinstance(image, dict) else image
-
-
-def _set(
-    rows: Sequence[ParquetRecord], classes: Sequence[str] | None, key: str
-) -> CounterfactualSet:
-    where, first = rows[0]
-    image = image_of(first, IMAGE, where)
-    file = first.get(FILE)
-    return CounterfactualSet(
-        key=key,
-        group=file if isinstance(file, str) and file else content_digest(image).hex(),
-        members=tuple(_member(record, classes, key, place) for place, record in rows),
-        images={IMAGE: image},
-        provenance={"source": EntailmentParquet.kind},
-    )
 
 
 def _member(record: dict[str, Any], classes: Sequence[str] | None, key: str, where: str) -> Member:

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from subprocess import PIPE
-from typing import IO, Any
+from typing import Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, write_json
@@ -41,7 +41,6 @@ SCHEMES = ("http", "https", "hf", "gs", "pipe")
 
 REMOTE = re.compile(rf"(?:{'|'.join(SCHEMES)}):")
 
-LIMIT_GIB = 64.0
 LIMIT = "CFAUG_REMOTE_GIB"
 """The environment variable with the limit of one source's size in the cache."""
 
@@ -58,9 +57,6 @@ CURL = (
     "--config", "-",
 )  # fmt: skip
 """webdataset's command, but with the address on its standard input, where no other user sees it."""
-
-LONGEST_REASON = 200
-"""Most characters of a program's own words that an error repeats."""
 
 CURL_ENDED = {
     6: "the host is unknown",
@@ -96,7 +92,7 @@ def check_scheme(source: str) -> None:
 
 
 def expand(source: str) -> list[str]:
-    """Return the address of every shard, with braces expanded.
+    """Return the address of every shard.
 
     >>> expand("https://example.org/a-{0..2}.tar")
     ['https://example.org/a-0.tar', 'https://example.org/a-1.tar', 'https://example.org/a-2.tar']
@@ -113,7 +109,6 @@ def find_copies(source: str, cache: Path) -> Path | None:
 
     Args:
         source: the addresses, in their hidden form.
-        cache: ``paths.cache``.
     """
     folder = _folder(source, cache)
     try:
@@ -129,7 +124,6 @@ def _folder(source: str, cache: Path) -> Path:
 
 
 def _is_same_request(source: str, folder: Path) -> bool:
-    """Return whether copies were made for the secrets that were typed now, if any were."""
     typed = find_typed(source)
     if typed is None:
         return True
@@ -148,14 +142,20 @@ def fetch_shards(source: str, cache: Path) -> Path:
 
     Args:
         source: the addresses, in the form for ``expand``.
-        cache: ``paths.cache``.
     """
     source = hide(source)
     folder = _folder(source, cache)
     if find_copies(source, cache) is not None:
         return folder
-    addresses = expand(reveal(source))
-    names = _name_all(addresses)
+    addresses, names = expand(reveal(source)), list[str]()
+    for number, address in enumerate(addresses):
+        own = PurePosixPath(address.partition("?")[0]).name
+        named = re.fullmatch(r"[\w.-]+\.tar", own) and not address.startswith("pipe:")
+        names.append(own if named else f"{number:05d}.tar")
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        shown = without_secrets(addresses[0])
+        raise UserError(f"{shown}: duplicated shard name: {name_some(doubled)}")
     folder.mkdir(parents=True, exist_ok=True)
     shards = [
         _Shard(address, folder / name, source)
@@ -216,23 +216,8 @@ def _keep_request(shards: Sequence[_Shard], limit: int) -> None:
     write_json(folder / REQUEST, {"digest": digest, "salt": salt.hex()})
 
 
-def _name_all(addresses: list[str]) -> list[str]:
-    """Return the file name of every shard: its own if it has one, otherwise its number."""
-    names = []
-    for number, address in enumerate(addresses):
-        own = PurePosixPath(address.partition("?")[0]).name
-        named = re.fullmatch(r"[\w.-]+\.tar", own) and not address.startswith("pipe:")
-        names.append(own if named else f"{number:05d}.tar")
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        shown = without_secrets(addresses[0])
-        raise UserError(f"{shown}: duplicated shard name: {name_some(doubled)}")
-    return names
-
-
 def _limit_bytes() -> int:
-    """Return the limit of one source's size in the cache, in bytes."""
-    given = os.environ.get(LIMIT, str(LIMIT_GIB))
+    given = os.environ.get(LIMIT, "64.0")
     try:
         limit = float(given)
     except ValueError:
@@ -259,11 +244,21 @@ def _copy(shard: _Shard, limit: int) -> None:
                             f"{_limit_bytes() / 2**30:.3g} GiB that it may take of the cache; "
                             f"{LIMIT}=GIB raises that"
                         )
-                    _write(out, block, first=copied == len(block), shown=shard.shown)
+                    if copied == len(block) and block[257:262] != b"ustar":
+                        raise UserError(
+                            f"{shard.shown} is not a tar: name the shards, as in "
+                            ".../{00000..00099}.tar"
+                        )
+                    out.write(block)
             if not copied:
                 raise UserError(f"{shard.shown}: nothing came; is the address right?")
             out.flush()
-            _check_whole(fresh, shard.shown)
+            # Servers that state no length, and pipes of commands, end early without an error.
+            try:
+                for _ in scan(fresh):
+                    pass
+            except UserError as error:
+                raise UserError(str(error).replace(str(fresh), shard.shown)) from error
         return
     except UserError:
         raise
@@ -332,36 +327,16 @@ def _start(command: str | Sequence[str], **options: Any) -> Any:
     return stream
 
 
-def _check_whole(fresh: Path, shown: str) -> None:
-    """Refuse a tar that is truncated or has members that no reader accepts.
-
-    Servers that state no length, and pipes of commands, end early without an error.
-    """
-    try:
-        for _ in scan(fresh):
-            pass
-    except UserError as error:
-        raise UserError(str(error).replace(str(fresh), shown)) from error
-
-
 def _reason(error: Exception, stream: Any, address: str) -> str:
     """Return the reason why a shard could not be read, also for a program's exit code."""
     ended = getattr(getattr(stream, "proc", None), "returncode", None)
     if not ended:
         return scrub((str(error) or type(error).__name__).strip().splitlines()[0], address)
     known = CURL_ENDED.get(ended) if address.startswith("http") else None
-    return known or f"its program ended with exit code {ended}{_last_message(stream, address)}"
-
-
-def _last_message(stream: Any, address: str) -> str:
-    """Return the last line of a program's messages, without secrets; empty if there is none."""
+    if known:
+        return known
     with stream.messages as messages:
         messages.seek(max(0, messages.seek(0, os.SEEK_END) - BLOCK))
         lines = scrub(messages.read().decode(errors="replace"), address).strip().splitlines()
-    return f" ({lines[-1][:LONGEST_REASON]})" if lines else ""
-
-
-def _write(out: IO[bytes], block: bytes, *, first: bool, shown: str) -> None:
-    if first and block[257:262] != b"ustar":
-        raise UserError(f"{shown} is not a tar: name the shards, as in .../{{00000..00099}}.tar")
-    out.write(block)
+    last = f" ({lines[-1][:200]})" if lines else ""
+    return f"its program ended with exit code {ended}{last}"

@@ -8,20 +8,19 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import Digest
 from cfaug.core.types import ENTAILMENT, KEY_PATTERN
 from cfaug.data.sources.lists import require_unicode
 
-# The rows that every reader yields, and the collection of errors.
-
+T = TypeVar("T")
 NEGATIVES = "negatives"
 """Key in a member's ``extra``: a list of captions that are wrong about its image."""
 NAMED_AT_ONCE = 5
@@ -63,7 +62,6 @@ class Description:
 
     Attributes:
         used: the columns that are read, by their names there; empty for a form without columns.
-        unused: the columns that are not read.
         left_out: other content that is not read, a phrase each.
     """
 
@@ -159,6 +157,12 @@ class ErrorCollector:
             raise UserError("\n".join(self._messages))
 
 
+def known(found: T | None) -> T:
+    """Return what a reader finds in every folder that it recognises."""
+    assert found is not None
+    return found
+
+
 def files_identity(files: list[Path]) -> list[list[Any]]:
     """Return name, size and time of each file, which identify a cached index."""
     about = ((file, file.stat()) for file in files)
@@ -177,19 +181,17 @@ def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
     >>> keep_json({"width": 3, "image": b"PNG", "boxes": [[0, 1]]}, ["width", "image", "boxes"])
     {'width': 3, 'boxes': [[0, 1]]}
     """
+
+    def as_text(value: object) -> str:
+        if isinstance(value, bytes | bytearray | memoryview):
+            raise TypeError
+        return str(value)
+
     found = {}
     for name in names:
-        try:
-            found[name] = json.loads(json.dumps(record[name], default=_as_text))
-        except (TypeError, ValueError):
-            continue
+        with suppress(TypeError, ValueError):
+            found[name] = json.loads(json.dumps(record[name], default=as_text))
     return found
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, bytes | bytearray | memoryview):
-        raise TypeError
-    return str(value)
 
 
 def clean_key(name: str) -> str:
@@ -221,23 +223,18 @@ def caption(text: object, where: str) -> str:
 def captions(found: object, where: str) -> list[str]:
     """Return the captions in a field: one, or a list of them, possibly printed in a csv."""
     if isinstance(found, str) and LIST_IN_A_CELL.fullmatch(found):
-        found = _list_in_a_cell(found, where)
+        cell = found
+        with suppress(ValueError, RecursionError):
+            found = json.loads(cell)
+        try:
+            if found is cell:
+                found = ast.literal_eval(cell.strip())  # literals only: nothing is executed
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+            raise UserError(
+                f"{where}: {cell[:80]!r} begins and ends like a list of captions but is invalid"
+            ) from error
     texts = found if isinstance(found, list) else [found]
     return [caption(text, where) for text in texts or [""]]
-
-
-def _list_in_a_cell(text: str, where: str) -> object:
-    """Return the list in a field of a csv, printed as by JSON or Python."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        return ast.literal_eval(text.strip())  # literals only: nothing is executed
-    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-        raise UserError(
-            f"{where}: {text[:80]!r} begins and ends like a list of captions but is invalid"
-        ) from error
 
 
 def class_caption(label: str) -> str:
@@ -309,11 +306,6 @@ def require_names(names: Sequence[str], where: str, remedy: str) -> None:
     """Refuse classes that are all called by numbers, of which a text encoder knows nothing.
 
     Some numbers among names may be names, such as ``7`` for a drink.
-
-    Args:
-        names: the names of the classes in prompts or captions.
-        where: the source of the classes, for the error.
-        remedy: the way to name them, for the error.
     """
     if names and all(is_number(name) for name in names):
         raise UserError(
@@ -346,12 +338,7 @@ def equal_names(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def equal_names_warning(names: Sequence[str], where: str) -> str | None:
-    """Return a warning of classes with equal prompts; ``None`` if all prompts differ.
-
-    Args:
-        names: the names of the classes in prompts or captions.
-        where: the source of the classes, for the warning.
-    """
+    """Return a warning of classes with equal prompts; ``None`` if all prompts differ."""
     groups = equal_names(names)
     if not groups:
         return None

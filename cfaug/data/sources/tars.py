@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from cfaug.data.sources.row import (
     class_caption,
     clean_key,
     files_identity,
+    known,
     make_distinct,
 )
 
@@ -42,19 +43,17 @@ GROUPS = ("group", "source_id", "image_id")
 class TarReader(Reader):
     """A reader of the samples in a folder of tars.
 
-    Args:
-        kind: the kind of the source, in its index.
-        form: the name of the form in reports.
-        description: the content of a folder of this form, for the error that lists the forms.
+    Attributes:
         lines_are_captions: whether a ``.txt`` has a caption on each line (CLIP_benchmark), not one
             caption.
     """
 
-    def __init__(self, kind: str, form: str, description: str, *, lines_are_captions: bool) -> None:
-        self.kind = kind
-        self.form = form
-        self.description = description
-        self.lines_are_captions = lines_are_captions
+    kind = "webdataset"
+    form = "WebDataset tars"
+    description = "NNNNN.tar with .jpg, .txt, .json (img2dataset, WebDataset)"
+    lines_are_captions = False
+
+    def __init__(self) -> None:
         self._hidden = Counter[str]()
 
     def files(self, path: Path) -> list[Path]:
@@ -70,7 +69,9 @@ class TarReader(Reader):
         hidden = (hidden_phrase(self._hidden, "member"),) if self._hidden else ()
         for tar_file in self.files(path)[:1]:
             for _, parts in scan(tar_file):
-                return replace(Description.of_columns(_parts_read(parts), parts), left_out=hidden)
+                image = next((e for e in IMAGES if e in parts), "")
+                columns = Description.of_columns((".txt", ".json", ".cls", image), parts)
+                return replace(columns, left_out=hidden)
         return Description(left_out=hidden)
 
     def identity(self, path: Path) -> Any:
@@ -110,34 +111,43 @@ class TarReader(Reader):
         about = sample.about()
         label = None if about.get("label") is None else str(about["label"])
         if ".cls" in sample.parts:
-            label = _class_name(sample, classes)
+            label = sample.text(".cls").strip()
+            if classes is not None:
+                if not label.isdigit() or int(label) >= len(classes):
+                    raise UserError(
+                        f"{sample.where}.cls says {label!r}; classnames.txt has {len(classes)} "
+                        "lines"
+                    )
+                label = classes[int(label)]
         key, first, image_id = clean_key(sample.key), 0, ""
         if isinstance(about.get("member"), int) and KEY_PATTERN.fullmatch(str(about.get("set"))):
             key, first, image_id = str(about["set"]), about["member"], str(about.get("image_name"))
         group = str(next((about[name] for name in GROUPS if about.get(name)), sample.key))
-        for number, text in enumerate(self._texts(sample, about, label), first):
-            yield Row(
-                set=key, member=number, group=group, text=text, label=label, image_id=image_id,
-                file=str(sample.file), offset=offset, length=length, digest=digest,
-                where=sample.where, edited=about.get("edit") is not None,
-                negatives=_negatives(about), extra=_extra(about),
-            )  # fmt: skip
-
-    def _texts(self, sample: _Sample, about: dict[str, Any], label: str | None) -> list[str]:
         if ".txt" in sample.parts:
             text, where = sample.text(".txt"), f"{sample.where}.txt"
             lines = text.splitlines() if self.lines_are_captions else [text]
-            return [caption(line, where) for line in lines if line.strip()] or [caption("", where)]
-        if about.get("caption") is not None:
-            return [caption(about["caption"], f"{sample.where}.json")]
-        if label is not None:
-            return [class_caption(label)]
-        raise UserError(f"{sample.where} has neither a caption (.txt) nor a class (.cls)")
-
-
-def _parts_read(parts: Iterable[str]) -> list[str]:
-    image = next((e for e in IMAGES if e in parts), None)
-    return [".txt", ".json", ".cls", *([] if image is None else [image])]
+            texts = [caption(line, where) for line in lines if line.strip()] or [caption("", where)]
+        elif about.get("caption") is not None:
+            texts = [caption(about["caption"], f"{sample.where}.json")]
+        elif label is not None:
+            texts = [class_caption(label)]
+        else:
+            raise UserError(f"{sample.where} has neither a caption (.txt) nor a class (.cls)")
+        # Of a member of ours: negatives, extra values, and the edit as three of them.
+        extra, edit = about.get("extra"), about.get("edit")
+        values = dict(extra) if isinstance(extra, dict) else {}
+        found = values.pop(NEGATIVES, None)
+        wrong = found if isinstance(found, list) else []
+        if isinstance(edit, dict):
+            parts = {f"edit_{name}": edit.get(name) for name in ("kind", "before", "after")}
+            values = {**parts, **values}
+        for number, text in enumerate(texts, first):
+            yield Row(
+                set=key, member=number, group=group, text=text, label=label, image_id=image_id,
+                file=str(sample.file), offset=offset, length=length, digest=digest,
+                where=sample.where, edited=edit is not None,
+                negatives=tuple(text for text in wrong if isinstance(text, str)), extra=values,
+            )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -179,47 +189,12 @@ class _Sample:
         return about if isinstance(about, dict) else {}
 
 
-def _negatives(about: dict[str, Any]) -> tuple[str, ...]:
-    """Return the negatives of a member of ours: wrong captions without an image."""
-    extra = about.get("extra")
-    found = extra.get(NEGATIVES) if isinstance(extra, dict) else None
-    texts = found if isinstance(found, list) else []
-    return tuple(text for text in texts if isinstance(text, str))
-
-
-def _extra(about: dict[str, Any]) -> Mapping[str, Any]:
-    """Return further values of a member of ours: its extra values, and its edit as three values."""
-    extra, edit = about.get("extra"), about.get("edit")
-    if not extra and not edit:
-        return {}
-    found = {k: v for k, v in extra.items() if k != NEGATIVES} if isinstance(extra, dict) else {}
-    if isinstance(edit, dict):
-        parts = {f"edit_{name}": edit.get(name) for name in ("kind", "before", "after")}
-        found = {**parts, **found}
-    return found
-
-
-def _class_name(sample: _Sample, classes: list[str] | None) -> str:
-    word = sample.text(".cls").strip()
-    if classes is None:
-        return word
-    if not word.isdigit() or int(word) >= len(classes):
-        raise UserError(
-            f"{sample.where}.cls says {word!r}; classnames.txt has {len(classes)} lines"
-        )
-    return classes[int(word)]
-
-
 class OwnShards(TarReader):
     """Our shards: only committed ones are read, and each is checked against its commit."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "shards",
-            "shards of cfaug",
-            "NNNNN.tar with NNNNN.json (ours)",
-            lines_are_captions=False,
-        )
+    kind = "shards"
+    form = "shards of cfaug"
+    description = "NNNNN.tar with NNNNN.json (ours)"
 
     def files(self, path: Path) -> list[Path]:
         """Return the committed tars."""
@@ -261,13 +236,10 @@ class OwnShards(TarReader):
 class ClipBenchmark(TarReader):
     """A CLIP_benchmark folder: a split with nshards.txt, or a folder with exactly one split."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "clip_benchmark",
-            "a folder of CLIP_benchmark",
-            "test/nshards.txt and test/0.tar (CLIP_benchmark)",
-            lines_are_captions=True,
-        )
+    kind = "clip_benchmark"
+    form = "a folder of CLIP_benchmark"
+    description = "test/nshards.txt and test/0.tar (CLIP_benchmark)"
+    lines_are_captions = True
 
     def split(self, path: Path) -> Path | None:
         """Return the split's folder."""
@@ -284,8 +256,7 @@ class ClipBenchmark(TarReader):
 
     def files(self, path: Path) -> list[Path]:
         """Return the tars that nshards.txt counts."""
-        split = self.split(path)
-        assert split is not None
+        split = known(self.split(path))
         count = require_regular(split / "nshards.txt").read_text(encoding="utf-8").strip()
         if not count.isdigit():
             raise UserError(f"{split / 'nshards.txt'} should hold a number, not {count!r}")

@@ -72,7 +72,6 @@ class Annotation:
         sector: sector of the occupation; "" if the file lacks it.
         specialisation: specialisation within the sector; "" if the file lacks it.
         url: original address of the photo; "" if unknown.
-        where: the file and line of the row, for messages.
     """
 
     idx: str
@@ -146,8 +145,9 @@ def _annotation(record: Mapping[str, Any], where: str) -> Annotation:
     return Annotation(
         idx=text("idx"),
         context=TWO if two else SINGLE,
-        occupation=_words(text("occupation"), where),
-        other=_words(text(other), where),
+        # The published files have "mixing_spoon" once.
+        occupation=caption(text("occupation").replace("_", " "), where),
+        other=caption(text(other).replace("_", " "), where),
         gender=_gender(text("gender"), where, names["gender"]),
         other_gender=_gender(text("other_gender"), where, names["other_gender"]) if two else "",
         sector=text("sector"),
@@ -155,11 +155,6 @@ def _annotation(record: Mapping[str, Any], where: str) -> Annotation:
         url=text("url"),
         where=where,
     )
-
-
-def _words(value: str, where: str) -> str:
-    """Return words in the form of captions: the published files have "mixing_spoon" once."""
-    return caption(value.replace("_", " "), where)
 
 
 def _gender(value: str, where: str, column: str | None) -> str:
@@ -214,41 +209,43 @@ class VisoGenderPhotos(Reader):
     def files(self, path: Path) -> list[Path]:
         """Return the annotated photos."""
         photos = find_photos(path)
-        return [photos[annotation.idx] for annotation in self._asked() if annotation.idx in photos]
+        return [photos[one.idx] for one in self._asked if one.idx in photos]
 
     def describe(self, path: Path) -> Description:
         """Return the number of annotations that are left out, with reasons."""
-        return Description(left_out=tuple(self.left_out(path)))
+        photos = find_photos(path)
+        reasons = {
+            "photos without a gender": [
+                one.idx for one in self._annotations if not one.is_labelled
+            ],
+            f"photos that are not in {path}": [
+                one.idx for one in self._asked if one.idx not in photos
+            ],
+            "files that are not images": self._unreadable,
+        }
+        return Description(
+            left_out=tuple(
+                f"{len(names):,} {reason} ({name_some(names, NAMED)})"
+                for reason, names in reasons.items()
+                if names
+            )
+        )
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the annotations and of every photo."""
         return [self.without_missing, *files_identity([*self.lists, *self.files(path)])]
 
-    def left_out(self, path: Path) -> Iterator[str]:
-        """Yield a phrase for each reason for which annotations have no row, after reading."""
-        photos = find_photos(path)
-        unlabelled = [
-            annotation.idx for annotation in self._annotations if not annotation.is_labelled
-        ]
-        if unlabelled:
-            yield f"{len(unlabelled):,} photos without a gender ({name_some(unlabelled, NAMED)})"
-        gone = [one.idx for one in self._asked() if one.idx not in photos]
-        if gone:
-            yield f"{len(gone):,} photos that are not in {path} ({name_some(gone, NAMED)})"
-        if self._unreadable:
-            named = name_some(self._unreadable, NAMED)
-            yield f"{len(self._unreadable):,} files that are not images ({named})"
-
     @cached_property
     def _annotations(self) -> list[Annotation]:
         return read_annotations(self.lists)
 
+    @cached_property
     def _asked(self) -> list[Annotation]:
-        return [annotation for annotation in self._annotations if annotation.is_labelled]
+        return [one for one in self._annotations if one.is_labelled]
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield a row for each annotated photo, its caption with the neutral pronoun."""
-        photos, asked = find_photos(path), self._asked()
+        photos, asked = find_photos(path), self._asked
         if not asked:
             every = ", ".join(map(str, self.lists))
             raise UserError(
@@ -280,15 +277,12 @@ class VisoGenderPhotos(Reader):
 
 def _row(annotation: Annotation, file: Path) -> Row:
     key = clean_key(annotation.idx.lower())
+    extra = {
+        name: value for name, value in vars(annotation).items() if name not in ("url", "where")
+    }
     return Row(
         set=key, member=0, group=annotation.url or annotation.idx, label=annotation.occupation,
-        image_id=key,
-        text=f"The {annotation.occupation} and their {annotation.other}", file=str(file), offset=0,
-        length=file.stat().st_size, digest=file_digest(file), where=str(file),
-        extra={
-            "idx": annotation.idx, "context": annotation.context,
-            "occupation": annotation.occupation, "other": annotation.other,
-            "gender": annotation.gender, "other_gender": annotation.other_gender,
-            "sector": annotation.sector, "specialisation": annotation.specialisation,
-        },
+        image_id=key, text=f"The {annotation.occupation} and their {annotation.other}",
+        file=str(file), offset=0, length=file.stat().st_size, digest=file_digest(file),
+        where=str(file), extra=extra,
     )  # fmt: skip

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
@@ -23,12 +22,10 @@ from cfaug.data.sources.compositional.item import (
     named_files,
 )
 from cfaug.data.sources.compositional.listed import box_of
-from cfaug.data.sources.lists import list_records
+from cfaug.data.sources.lists import Record, list_records
 from cfaug.data.sources.parquet import column_names, parquet_files, records
 from cfaug.data.sources.row import split_home
 
-HEAD = 4096
-"""Number of bytes of a list by which it is recognised."""
 LIST_FOLDERS = ("", "data", "annotations")
 """Folders in which the lists may be."""
 COCO_FOLDERS = ("val2017", "coco/val2017", "coco/images/val2017", "data/coco/images/val2017")
@@ -123,16 +120,15 @@ class SugarCrepePlus(ItemForm):
 
 
 def _has_second_caption(lists: Mapping[str, Path]) -> bool:
-    return any(_begins_with(file, b'"caption2"') for file in lists.values())
-
-
-def _begins_with(file: Path, name: bytes) -> bool:
-    """Return whether a name occurs in the first entries of a list, however large it is."""
-    try:
-        with require_regular(file).open("rb") as handle:
-            return name in handle.read(HEAD)
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    """Return whether a list has SugarCrepe++'s column in its first entries, however large it is."""
+    for file in lists.values():
+        try:
+            with require_regular(file).open("rb") as handle:
+                if b'"caption2"' in handle.read(4096):
+                    return True
+        except OSError as error:
+            raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    return False
 
 
 class AroForm(ItemForm):
@@ -335,18 +331,15 @@ FOLDERS = ("train2017", "coco/train2017", "coco/images/train2017")
 LISTS = ("trohn_text.json", "trohn_text.jsonl", "trohn_text.csv")
 
 
-class _Trohn(ItemForm):
-    folders, beside = FOLDERS, FOLDERS
-
-    def photo_of(self, entry: ItemRecord) -> ItemPhoto:
-        """Return the COCO photo: ``image_id`` is the name of its file, or its number."""
-        name = entry.word(PHOTO)
-        if not name:
-            raise UserError(f"{entry.where}: {PHOTO!r} is missing or empty")
-        return ItemPhoto(entry.file_names(f"{name:0>12}.jpg" if name.isdecimal() else name, PHOTO))
+def trohn_photo(entry: ItemRecord) -> ItemPhoto:
+    """Return the COCO photo: ``image_id`` is the name of its file, or its number."""
+    name = entry.word(PHOTO)
+    if not name:
+        raise UserError(f"{entry.where}: {PHOTO!r} is missing or empty")
+    return ItemPhoto(entry.file_names(f"{name:0>12}.jpg" if name.isdecimal() else name, PHOTO))
 
 
-class TrohnText(_Trohn):
+class TrohnText(ItemForm):
     """``imirandam/TROHN-Text``: a photo, its caption, and a caption that is wrong about it.
 
     The wrong caption is a negative without an image, not a member. A list with the same columns is
@@ -363,6 +356,7 @@ class TrohnText(_Trohn):
         "*.parquet with image_id, caption, negative_caption (TROHN-Text), train2017/ inside or "
         "beside"
     )
+    folders, beside = FOLDERS, FOLDERS
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the parquet files of the split, or the list; of several splits, name one."""
@@ -371,37 +365,44 @@ class TrohnText(_Trohn):
             if (home / name).is_file():
                 return {"": home / name}
         files = parquet_files(home)
-        if not files or not _is_text(set(column_names(files[0]))):
+        names = set(column_names(files[0])) if files else set()
+        if not {PHOTO, CAPTION, WRONG} <= names or names & {WRONG_IMAGE, "image", "images"}:
             return {}
         return {f"{number}": file for number, file in enumerate(split_files(path))}
 
-    def entries(self, path: Path) -> Iterator[ItemRecord]:
-        """Yield the rows of the files, in order."""
-        yield from self._entries(path, None)
-
-    def _entries(self, path: Path, columns: list[str] | None) -> Iterator[ItemRecord]:
+    def entries(
+        self, path: Path, columns: Sequence[str] = (PHOTO, CAPTION, WRONG)
+    ) -> Iterator[ItemRecord]:
+        """Yield the rows of the files, in order; of parquet only some columns."""
         for file in self.lists(path).values():
-            for number, (where, fields) in enumerate(_records(file, columns)):
+            found: Iterator[Record]
+            if file.suffix == ".parquet":
+                found = records([file], columns)
+            elif file.suffix == ".json":
+                found = ((entry.where, entry.fields) for entry in file_entries(file))
+            else:
+                found = list_records(file)
+            for number, (where, fields) in enumerate(found):
                 yield ItemRecord(f"{file.stem}-{number}", where, fields)
 
     def photos(self, path: Path) -> Iterator[tuple[ItemPhoto, str]]:
         """Yield each photo once, reading only its column, because there are millions of rows."""
         seen = set[str]()
-        for entry in self._entries(path, [PHOTO]):
+        for entry in self.entries(path, [PHOTO]):
             name = str(entry.fields.get(PHOTO))
             if name not in seen:
                 seen.add(name)
-                yield self.photo_of(entry), entry.where
+                yield trohn_photo(entry), entry.where
 
     def item(self, entry: ItemRecord) -> Item:
         """Read a row: the photo and its caption; the wrong caption is a negative."""
         return Item(
-            entry.name, entry.where, (self.photo_of(entry),), (entry.text(CAPTION),),
+            entry.name, entry.where, (trohn_photo(entry),), (entry.text(CAPTION),),
             negatives=(entry.text(WRONG),),
         )  # fmt: skip
 
 
-class TrohnImg(_Trohn):
+class TrohnImg(ItemForm):
     """``imirandam/TROHN-Img``: a photo and its caption, a wrong caption and an image made of it."""
 
     kind = "trohn_img"
@@ -415,6 +416,7 @@ class TrohnImg(_Trohn):
         "train2017/ inside or beside"
     )
     columns = (PHOTO, CAPTION, WRONG, WRONG_IMAGE)
+    folders, beside = FOLDERS, FOLDERS
 
     def fits(self, names: Mapping[str, bool]) -> bool:
         """Return whether a table has the columns, but not the photo."""
@@ -423,20 +425,7 @@ class TrohnImg(_Trohn):
     def item(self, entry: ItemRecord) -> Item:
         """Read a row: the photo and its caption, the made image and the wrong caption."""
         return Item(
-            entry.name, entry.where, (self.photo_of(entry), entry.photo(WRONG_IMAGE)),
+            entry.name, entry.where, (trohn_photo(entry), entry.photo(WRONG_IMAGE)),
             (entry.text(CAPTION), entry.text(WRONG)),
             of_members={"image_kind": ("real", "synthetic")},
         )  # fmt: skip
-
-
-def _is_text(names: set[str]) -> bool:
-    return {PHOTO, CAPTION, WRONG} <= names and not names & {WRONG_IMAGE, "image", "images"}
-
-
-def _records(file: Path, columns: list[str] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if file.suffix == ".parquet":
-        yield from records([file], columns or [PHOTO, CAPTION, WRONG])
-    elif file.suffix == ".json":
-        yield from ((entry.where, entry.fields) for entry in file_entries(file))
-    else:
-        yield from list_records(file)

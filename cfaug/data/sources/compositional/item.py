@@ -49,7 +49,6 @@ class Item:
 
     Attributes:
         name: the name of the item, unique in its source.
-        where: the place of the item's record, for messages.
         photos: the photos: one for a choice, two for a pair.
         labels: ``true`` or ``false`` for each caption; empty for a pair.
         group: the name of the item's group; if empty, the first photo names it.
@@ -101,7 +100,6 @@ class ItemRecord:
 
     Attributes:
         name: the name of the entry, unique in its file.
-        where: the place of the entry, for messages.
         category: the category in the file's name; empty without one.
     """
 
@@ -134,16 +132,16 @@ class ItemRecord:
             raise UserError(f"{self.where}: {column!r} should be a text, not {value!r:.80}")
         return " ".join(str(value).split())
 
-    def photo(self, *columns: str, box: Box | None = None) -> ItemPhoto:
+    def photo(self, *columns: str) -> ItemPhoto:
         """Return the photo in the first existing one of some columns: a file's name, or bytes."""
         column = self.column(*columns)
         value = self.fields[column]
         if isinstance(value, list) and len(value) == 1:
             (value,) = value  # MTEB's columns are lists of one image
         if isinstance(value, str):
-            return ItemPhoto(self.file_names(value, column), box=box)
+            return ItemPhoto(self.file_names(value, column))
         if isinstance(value, dict | bytes):
-            return ItemPhoto(data=value, box=box)
+            return ItemPhoto(data=value)
         raise UserError(f"{self.where}: {column!r} should be an image, not {value!r:.80}")
 
     def file_names(self, name: str, column: str) -> tuple[str, ...]:
@@ -169,8 +167,6 @@ class ItemForm:
 
     Attributes:
         kind: the name of the form, in an index and in the extra column ``set``.
-        form: the name of the form in reports.
-        description: the content of a folder of this form, for the error that lists the forms.
         get: the place to get the files, and the content that the folder needs.
         columns: required columns of a table with images, alternatives separated by ``|``; empty for
             a form that is not a table.
@@ -243,7 +239,6 @@ def named_files(path: Path, names: Mapping[str, str], folders: tuple[str, ...]) 
     """Return the existing ones of some files, in the first folder that has any of them.
 
     Args:
-        path: the folder of the source.
         names: {key of the result: name of the file}.
         folders: folders below ``path`` in which the files may be.
     """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -43,49 +44,30 @@ MANY = 12
 """Number of folders that a message names."""
 
 
-@dataclass
-class LeftOut:
-    """Items that were left out, and boxes worth mentioning, by name.
+LEFT_OUT = {
+    "equal": "{:,} items of which two captions are equal ({})",
+    "boxes": "{:,} items whose box shows nothing of its photo or is far too large ({})",
+    "missing": "{:,} items whose photo is missing or unreadable ({})",
+    "empty": "{:,} lists without an item ({})",
+    "padded": "nothing beyond the photo where {:,} boxes reach out of it: black there, as in the "
+    "released code ({})",
+}
+"""Phrases about the items that were left out, and about padded boxes, which were not."""
 
-    Attributes:
-        boxes: items whose box is outside its photo, or far too large.
-        missing: items whose photo is missing or unreadable.
-        padded: items whose box reaches beyond its photo; these are kept.
-        empty: lists without any item.
-    """
 
-    equal: list[str] = field(default_factory=list)
-    boxes: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    padded: list[str] = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)
-
-    def phrases(self) -> tuple[str, ...]:
-        """Return a phrase for each list that is not empty."""
-        said = {
-            "items of which two captions are equal": self.equal,
-            "items whose box shows nothing of its photo or is far too large": self.boxes,
-            "items whose photo is missing or unreadable": self.missing,
-            "lists without an item": self.empty,
-        }
-        found = [
-            f"{len(names):,} {what} ({name_some(names, NAMED)})"
-            for what, names in said.items()
-            if names
-        ]
-        if self.padded:
-            found.append(
-                f"nothing beyond the photo where {len(self.padded):,} boxes reach out of it: black "
-                f"there, as in the released code ({name_some(self.padded, NAMED)})"
-            )
-        return tuple(found)
+def _describe(left_out: Mapping[str, list[str]]) -> Description:
+    phrases = (
+        phrase.format(len(left_out[reason]), name_some(left_out[reason], NAMED))
+        for reason, phrase in LEFT_OUT.items()
+        if left_out[reason]
+    )
+    return Description(left_out=tuple(phrases))
 
 
 class ItemList(Reader):
     """The reader of one form of items.
 
     Args:
-        image_roots: absolute folders, besides the usual ones, in which photos may be.
         without_missing: whether to leave out items whose photo is missing or unreadable.
     """
 
@@ -98,7 +80,7 @@ class ItemList(Reader):
         self.kind, self.form, self.description = form.kind, form.form, form.description
         self.image_roots = tuple(image_roots)
         self.without_missing = without_missing
-        self._left_out = LeftOut()
+        self._left_out = defaultdict[str, list[str]](list)
         self._files: dict[Path, list[Path]] = {}
 
     def with_roots(self, image_roots: Sequence[Path]) -> ItemList:
@@ -113,72 +95,61 @@ class ItemList(Reader):
     def files(self, path: Path) -> list[Path]:
         """Return every existing photo that the items name."""
         if path not in self._files:
-            self._files[path] = self._find_files(path)
+            finder, found = self._finder(path), dict[Path, None]()
+            for photo, where in self.item_form.photos(path):
+                with suppress(UserError):
+                    found[finder.file(photo, where)] = None
+            self._files[path] = list(found)
         return self._files[path]
-
-    def _find_files(self, path: Path) -> list[Path]:
-        finder, found = self._finder(path), dict[Path, None]()
-        for photo, where in self.item_form.photos(path):
-            with suppress(UserError):
-                found[finder.file(photo, where)] = None
-        return list(found)
-
-    def describe(self, path: Path) -> Description:
-        """Return the items that were left out, with reasons; called after ``open``."""
-        return Description(left_out=self._left_out.phrases())
-
-    def identity(self, path: Path) -> Any:
-        """Return name, size and time of the lists and of every photo."""
-        self._files[path] = self._find_files(path)  # called first, and again for each source
-        form = self.item_form
-        files = [*form.lists(path).values(), *form.notes(path), *self.files(path)]
-        return [self.without_missing, *files_identity(files)]
 
     def _finder(self, path: Path) -> PhotoFinder:
         return PhotoFinder(split_home(path)[0], self.item_form, self.image_roots)
 
-    def _items(self, path: Path, errors: ErrorCollector, seen: set[str]) -> Iterator[Item]:
-        for entry in self.item_form.entries(path):
-            seen.add(entry.category)
-            with errors.collect():
-                yield self.item_form.item(entry)
+    def describe(self, path: Path) -> Description:
+        """Return the items that were left out, with reasons; called after ``open``."""
+        return _describe(self._left_out)
+
+    def identity(self, path: Path) -> Any:
+        """Return name, size and time of the lists and of every photo."""
+        self._files.pop(path, None)  # called first, and again for each source
+        form = self.item_form
+        files = [*form.lists(path).values(), *form.notes(path), *self.files(path)]
+        return [self.without_missing, *files_identity(files)]
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the members of every item."""
-        left_out = self._left_out = LeftOut()
-        home, errors = split_home(path)[0], ErrorCollector()
-        finder = self._finder(path)
+        left_out = self._left_out = defaultdict[str, list[str]](list)
+        home, errors, finder = split_home(path)[0], ErrorCollector(), self._finder(path)
         count, missing, seen = 0, list[str](), set[str]()
-        for item in self._items(path, errors, seen):
-            count += 1
-            name = short_place(item.where, home)
-            if item.repeats:
-                left_out.equal.append(name)
-                continue
+        for entry in self.item_form.entries(path):
+            seen.add(entry.category)
             with errors.collect():
+                item = self.item_form.item(entry)
+                count += 1
+                name = short_place(item.where, home)
+                if item.repeats:
+                    left_out["equal"].append(name)
+                    continue
                 try:
                     found = [finder.found(photo, item.where) for photo in item.photos]
                 except EmptyBoxError:
-                    left_out.boxes.append(name)
+                    left_out["boxes"].append(name)
                     continue
                 except MissingPhotoError as error:
-                    left_out.missing.append(name)
+                    left_out["missing"].append(name)
                     missing.append(str(error))
                     continue
                 if any(photo.is_padded for photo in found):
-                    left_out.padded.append(name)
+                    left_out["padded"].append(name)
                 yield from item_rows(self.kind, item, found, home)
         errors.report()
         if missing and not self.without_missing:
             raise missing_error(home, missing, count, self.item_form)
         if not count:
             raise UserError(f"{path}: its lists hold no item; fetch them again")
-        left_out.empty = self._empty_lists(path, seen)
-
-    def _empty_lists(self, path: Path, seen: set[str]) -> list[str]:
-        """Return the lists without any entry, if entries name their list."""
-        lists = self.item_form.lists(path)
-        return [] if seen == {""} else [f.name for name, f in lists.items() if name not in seen]
+        if seen != {""}:  # entries name their list
+            lists = self.item_form.lists(path).items()
+            left_out["empty"] = [file.name for name, file in lists if name not in seen]
 
 
 def short_place(where: str, path: Path) -> str:
@@ -187,11 +158,7 @@ def short_place(where: str, path: Path) -> str:
 
 
 def missing_error(path: Path, missing: Sequence[str], count: int, form: ItemForm) -> UserError:
-    """Return the error for items whose photos are missing or unreadable.
-
-    Args:
-        path: the folder of the source.
-    """
+    """Return the error for items whose photos are missing or unreadable."""
     looked = [
         path,
         *(path / folder for folder in form.folders),
@@ -238,7 +205,6 @@ class FoundPhoto:
     """A photo that was found.
 
     Attributes:
-        file: the absolute path of the file.
         length: the size of the file in bytes.
         digest: the digest of the visible part.
         is_padded: whether the box reaches beyond the photo.
@@ -254,9 +220,7 @@ class PhotoFinder:
     """Finds the photos of a source, and checks each once.
 
     Args:
-        path: the absolute path of the source's folder.
         form: the form of the source, which defines the folders of photos.
-        roots: further absolute folders in which photos may be.
     """
 
     def __init__(self, path: Path, form: ItemForm, roots: Sequence[Path] = ()) -> None:
@@ -265,7 +229,7 @@ class PhotoFinder:
         homes = (path, *(folder for folder in near if folder.is_dir()), *roots)
         inside = (*IMAGE_FOLDERS, *form.folders)
         folders = (home / name for home in homes for name in inside)
-        self._folders = [str(fromkey) for fromkey in dict.fromkeys(folders) if fromkey.is_dir()]
+        self._folders = [str(folder) for folder in dict.fromkeys(folders) if folder.is_dir()]
         self._path, self._roots = path, tuple(roots)
         self._files: dict[tuple[str, ...], Path] = {}
         self._checked: dict[Path, tuple[int, Digest]] = {}
@@ -277,19 +241,18 @@ class PhotoFinder:
         Raises:
             MissingPhotoError: if it is not found.
         """
-        if photo.names not in self._files:
-            self._files[photo.names] = self._find(photo.names, where)
-        return self._files[photo.names]
-
-    def _find(self, names: Sequence[str], where: str) -> Path:
-        for name in names:
+        for name in photo.names if photo.names not in self._files else ():
             plain = PurePath(name)
             if plain.is_absolute() or ".." in plain.parts:
-                return locate(self._path, name, where, self._roots)
-            for folder in self._folders:
-                if os.path.isfile(found := f"{folder}/{name}"):
-                    return Path(os.path.normpath(found))
-        raise MissingPhotoError(f"{where}: there is no photo {names[0]!r}")
+                self._files[photo.names] = locate(self._path, name, where, self._roots)
+                break
+            places = (f"{folder}/{name}" for folder in self._folders)
+            if (found := next(filter(os.path.isfile, places), None)) is not None:
+                self._files[photo.names] = Path(os.path.normpath(found))
+                break
+        if photo.names not in self._files:
+            raise MissingPhotoError(f"{where}: there is no photo {photo.names[0]!r}")
+        return self._files[photo.names]
 
     def found(self, photo: ItemPhoto, where: str) -> FoundPhoto:
         """Return a photo, after reading and checking its file.
@@ -308,7 +271,11 @@ class PhotoFinder:
             length, digest = self._checked[file]
             if photo.box is None:
                 return FoundPhoto(file, length, digest)
-            width, height = self._size(file)
+            if file not in self._sizes:
+                with require_regular(file).open("rb") as handle:
+                    head = handle.read(CHUNK)
+                self._sizes[file] = open_image(head, str(file)).size
+            width, height = self._sizes[file]
         except UserError as error:
             raise MissingPhotoError(f"{where}: {error}") from error
         left, top, right, bottom = photo.box
@@ -321,13 +288,6 @@ class PhotoFinder:
             )
         padded = left < 0 or top < 0 or right > width or bottom > height
         return FoundPhoto(file, length, digest.of_box(photo.box), padded)
-
-    def _size(self, file: Path) -> tuple[int, int]:
-        if file not in self._sizes:
-            with require_regular(file).open("rb") as handle:
-                head = handle.read(CHUNK)
-            self._sizes[file] = open_image(head, str(file)).size
-        return self._sizes[file]
 
 
 def box_of(left: int, top: int, width: int, height: int) -> Box:
@@ -346,11 +306,7 @@ ARROW_FOLDERS = ("", "test", "data", "data/test")
 
 
 class ItemTable(Reader):
-    """The reader of one form of items whose images are inside a table.
-
-    Args:
-        image_roots: absolute folders in which photos named by a table may be.
-    """
+    """The reader of one form of items whose images are inside a table."""
 
     imported = True
     has_parts = True
@@ -358,7 +314,7 @@ class ItemTable(Reader):
     def __init__(self, form: ItemForm, image_roots: Sequence[Path] = ()) -> None:
         self.item_form, self.image_roots = form, tuple(image_roots)
         self.kind, self.form, self.description = form.kind, form.form, form.description
-        self._left_out = LeftOut()
+        self._left_out = defaultdict[str, list[str]](list)
 
     def with_roots(self, image_roots: Sequence[Path]) -> ItemTable:
         """Return this reader with other folders of photos."""
@@ -368,13 +324,15 @@ class ItemTable(Reader):
         """Return whether there are tables with the form's columns."""
         home, _ = split_home(path)
         if files := parquet_files(home):
-            return self.item_form.fits(_parquet_columns(files[0]))
+            with open_parquet(files[0]) as table:
+                columns = {one.name: _holds_image(one.type) for one in table.schema_arrow}
+            return self.item_form.fits(columns)
         streams = arrow_files(home)
         return bool(streams) and self.item_form.fits(_arrow_columns(streams[0]))
 
     def describe(self, path: Path) -> Description:
         """Return the items that were left out, with reasons; called after ``open``."""
-        return Description(left_out=self._left_out.phrases())
+        return _describe(self._left_out)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the tables."""
@@ -382,8 +340,8 @@ class ItemTable(Reader):
 
     def open(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the set of every row."""
-        left_out, errors = LeftOut(), ErrorCollector()
-        self._left_out = left_out
+        left_out = self._left_out = defaultdict[str, list[str]](list)
+        errors = ErrorCollector()
         home, missing, count = split_home(path)[0], list[str](), 0
         finder = PhotoFinder(home, self.item_form, self.image_roots)
         for number, (where, record) in enumerate(_rows(_files(path))):
@@ -391,7 +349,7 @@ class ItemTable(Reader):
             with errors.collect():
                 item = self.item_form.item(ItemRecord(f"{number:08d}", where, record))
                 if item.repeats:
-                    left_out.equal.append(short_place(where, home))
+                    left_out["equal"].append(short_place(where, home))
                     continue
                 try:
                     yield item_set(self.kind, item, finder)
@@ -414,9 +372,12 @@ def item_set(kind: str, item: Item, finder: PhotoFinder) -> CounterfactualSet:
         else image_of({"image": photo.data}, "image", item.where)
         for number, photo in enumerate(item.photos)
     }
+    first = item.photos[0]
+    path = first.data.get("path") if isinstance(first.data, dict) else next(iter(first.names), "")
+    photo_id = coco_photo(path.rpartition("/")[2]) if isinstance(path, str) else ""
     return CounterfactualSet(
         key=clean_key(item.name),
-        group=item.group or _photo_name(item.photos[0]) or content_digest(images["0"]).hex(),
+        group=item.group or photo_id or content_digest(images["0"]).hex(),
         members=tuple(
             Member(
                 text,
@@ -431,12 +392,6 @@ def item_set(kind: str, item: Item, finder: PhotoFinder) -> CounterfactualSet:
         images=images,
         provenance={"source": kind},
     )
-
-
-def _photo_name(photo: ItemPhoto) -> str:
-    """Return the id of the COCO photo in the path of a table's image, or ""."""
-    path = photo.data.get("path") if isinstance(photo.data, dict) else next(iter(photo.names), "")
-    return coco_photo(path.rpartition("/")[2]) if isinstance(path, str) else ""
 
 
 def arrow_files(path: Path) -> list[Path]:
@@ -463,9 +418,11 @@ def _rows(files: list[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{file}, row {number}", record
 
 
-def _parquet_columns(file: Path) -> Mapping[str, bool]:
-    with open_parquet(file) as table:
-        return {field.name: _is_image(field.type) for field in table.schema_arrow}
+def _holds_image(kind: Any) -> bool:
+    import pyarrow as pa
+
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return holds_images(kind.value_type if is_list else kind)
 
 
 def _arrow_columns(file: Path) -> Mapping[str, bool]:
@@ -474,11 +431,3 @@ def _arrow_columns(file: Path) -> Mapping[str, bool]:
     except UserError:
         return {}
     return {name: name in stream.images for name in stream.names}
-
-
-def _is_image(kind: Any) -> bool:
-    import pyarrow as pa
-
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind = kind.value_type
-    return holds_images(kind)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 from cfaug.core.errors import UserError
@@ -18,13 +17,22 @@ from cfaug.data.sources.compositional.item import (
     file_entries,
     named_files,
 )
-from cfaug.data.sources.lists import json_file, json_lines, list_records
+from cfaug.data.sources.lists import Record, json_file, json_lines, list_records
 
 IMAGE_KIND = "image_kind"
 """An extra column: whether a member's image is ``real`` or ``synthetic``."""
 
-LIST_FOLDERS = ("", "data")
-"""Folders in which the lists may be."""
+
+def _list_with(
+    path: Path, name: str, records: Callable[[Path], Iterator[Record]], columns: Iterable[str]
+) -> dict[str, Path]:
+    """Return the list in the folder or its ``data/``, if its first record has the columns."""
+    found = named_files(path, {"": name}, ("", "data"))
+    try:
+        _, first = next(records(found[""]), ("", {})) if found else ("", {})
+    except UserError:
+        return {}
+    return found if set(columns) <= set(first) else {}
 
 
 def pair(
@@ -63,20 +71,13 @@ class Winoground(ItemForm):
     columns = ("id", "image_0", "image_1", "caption_0", "caption_1", "collapsed_tag")
     folders = ("data/images",)
 
-    LIST, WHY = "examples.jsonl", "why_winoground_hard.json"
-
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the list, if its first line has Winoground's tags."""
-        found = named_files(path, {"": self.LIST}, LIST_FOLDERS)
-        try:
-            _, first = next(iter(json_lines(found[""])), ("", {})) if found else ("", {})
-        except UserError:
-            return {}
-        return found if self.fits(dict.fromkeys(first, False)) else {}
+        return _list_with(path, "examples.jsonl", json_lines, self.columns)
 
     def notes(self, path: Path) -> list[Path]:
         """Return the list of hard examples, if there is one."""
-        return [*named_files(path, {"": self.WHY}, LIST_FOLDERS).values()]
+        return [*named_files(path, {"": "why_winoground_hard.json"}, ("", "data")).values()]
 
     def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield the lines of the list."""
@@ -103,7 +104,6 @@ class Winoground(ItemForm):
 
 
 def _with_ending(photo: ItemPhoto) -> ItemPhoto:
-    """Search ``ex_0_img_0`` as ``ex_0_img_0.png``: the released list omits the extension."""
     if not photo.names or photo.names[0].lower().endswith(IMAGES):
         return photo
     endings = (".png", ".jpg", ".jpeg", ".webp")
@@ -198,13 +198,12 @@ class NaturalBenchRetrieval(ItemForm):
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the list, if its first entry is a pair."""
-        found = named_files(path, {"": "metadata.json"}, LIST_FOLDERS)
-        try:
-            first = next(file_entries(found[""]), None) if found else None
-        except UserError:
-            return {}
-        needed = {"image_0", "image_1", "caption_0", "caption_1"}
-        return found if first is not None and needed <= set(first.fields) else {}
+
+        def records(file: Path) -> Iterator[Record]:
+            return ((entry.where, entry.fields) for entry in file_entries(file))
+
+        needed = ("image_0", "image_1", "caption_0", "caption_1")
+        return _list_with(path, "metadata.json", records, needed)
 
     def item(self, entry: ItemRecord) -> Item:
         """Read an entry: image 0 and caption 0, image 1 and caption 1."""
@@ -236,24 +235,18 @@ class MmvpVlm(ItemForm):
         "Questions.csv with Question ID, Type, Statement beside 'MLLM_VLM Images/' (MMVP-VLM)"
     )
 
-    LIST, COLUMNS = "Questions.csv", ("Question ID", "Type", "Statement")
-
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the list, if it has the columns."""
-        found = named_files(path, {"": self.LIST}, LIST_FOLDERS)
-        try:
-            _, first = next(iter(list_records(found[""])), ("", {})) if found else ("", {})
-        except UserError:
-            return {}
-        return found if set(self.COLUMNS) <= set(first) else {}
+        needed = ("Question ID", "Type", "Statement")
+        return _list_with(path, "Questions.csv", list_records, needed)
 
     def entries(self, path: Path) -> Iterator[ItemRecord]:
         """Yield two rows at a time."""
         file = self.lists(path)[""]
         records = list_records(file)
-        while rows := list(islice(records, 2)):
-            (where, first), (_, second) = rows[0], rows[-1]
-            if len(rows) < 2:
+        for where, first in records:
+            _, second = next(records, (where, None))
+            if second is None:
                 raise UserError(
                     f"{where}: the row has no partner: two rows are a pair; fetch {file}"
                 )

@@ -6,6 +6,7 @@ To add one: a ``QuestionForm``, and its place in ``FORMS``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from cfaug.core.errors import UserError
@@ -33,14 +34,16 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
         path: a question set: our JSONL; C-VQA's csv; NaturalBench's parquet; VisMin's Arrow streams
             or parquet; HallusionBench's json or parquet; MMVP's ``Questions.csv``; or a folder with
             one of them, ``FOLDER:SPLIT`` if parquet has several splits.
-        image_roots: absolute folders, besides the list's own, in which it may name images.
 
     Returns:
         Every image in the set's order, with unique keys.
     """
     source = Path(path).expanduser()
     tables = open_table(source, image_roots)
-    fitting = [(one, form) for one in tables if (form := _form_of(one)) is not None]
+    fitting = []
+    for table in tables:
+        fits = (form for form in FORMS if set(form.columns) <= set(table.columns))
+        fitting += [(table, form) for form in islice(fits, 1)]
     if len(fitting) > 1:
         names = ", ".join(str(one.source) for one, _ in fitting)
         raise UserError(f"{source} holds several question sets; name one of {names}")
@@ -60,13 +63,7 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
     return images
 
 
-def _form_of(table: SetTable) -> QuestionForm | None:
-    there = set(table.columns)
-    return next((form for form in FORMS if there.issuperset(form.columns)), None)
-
-
 def _unknown(source: Path, tables: Sequence[SetTable]) -> UserError:
-    """Return the error for columns of no known form: the missing columns of the likeliest form."""
     nearest: tuple[int, QuestionForm, SetTable] | None = None
     for table in tables:
         for form in FORMS:

@@ -36,7 +36,6 @@ from cfaug.data.sources.row import ErrorCollector, clean_key
 # under a condition, a row. Of C-VQA-Real the answers are numbers, yes or no, without options; of
 # C-VQA-Synthetic the question ends with four options, and the answer is a letter.
 
-C_VQA_COLUMNS = ("img_path", "query", "answer", "new query", "new answer", "type")
 SELECT = re.compile(r"\s*Select the correct answer:\s*", re.IGNORECASE)
 
 
@@ -86,9 +85,11 @@ def _c_vqa_question(
 
 
 C_VQA = QuestionForm(
-    "C-VQA", C_VQA_COLUMNS, _read_c_vqa,
+    "C-VQA",
+    ("img_path", "query", "answer", "new query", "new answer", "type"),
+    _read_c_vqa,
     ("C-VQA-Real_images", "C-VQA-Synthetic_images", "C-VQA-Real", "C-VQA-Synthetic"),
-)  # fmt: skip
+)
 
 # NaturalBench (Li et al., 2024), Hub BaiqiL/NaturalBench: two images and two questions a row. Two
 # options follow a question of several choices: "... Option: A:...; B:...;".
@@ -173,36 +174,37 @@ def _read_hallusion(rows: Iterable[SetRow], errors: ErrorCollector) -> list[Aske
     found: dict[str, AskedImage] = {}
     for row in rows:
         with errors.collect():
-            one = _hallusion_question(row)
-            before = found.get(one.key)
-            questions = one.questions if before is None else before.questions + one.questions
+            parts = [row.text(name) for name in ("category", "subcategory", "set_id", "figure_id")]
+            said = row.text("gt_answer")
+            if said not in ("0", "1"):
+                raise UserError(
+                    f"{row.where}: gt_answer={said!r} is invalid: choose from 0 (no), 1 (yes)"
+                )
+            extra: dict[str, Any] = {name: row.text(name) for name in HALLUSION_KEPT}
+            group = "-".join(parts[:3])
+            shown = row.fields.get("filename") is not None
+            # As in the authors' get_eval_pair_all and get_eval_fig; questions without a figure are
+            # not in fAcc.
+            groups = {"q_acc": f"{group}-{extra['question_id']}"}
+            groups |= {"f_acc": "-".join(parts)} if shown else {}
+            question = AskedQuestion(
+                f"q{clean_key(extra['question_id'])}", PLAIN, row.text("question"), YES_NO,
+                YES_NO.index("yes" if said == "1" else "no"),
+                {**extra, "group": group, GROUPS: groups},
+            )  # fmt: skip
+            image = None
+            if shown:
+                image = row.image("filename" if row.embedded is None else "image")
+            key = clean_key("-".join(parts).lower())
+            before = found.get(key)
             try:
-                found[one.key] = replace(before or one, questions=questions)
+                if before is None:
+                    found[key] = AskedImage(key, group, image, parts[0], (question,))
+                else:
+                    found[key] = replace(before, questions=(*before.questions, question))
             except UserError as error:
                 raise UserError(f"{row.where}: {error}") from error
     return list(found.values())
-
-
-def _hallusion_question(row: SetRow) -> AskedImage:
-    parts = [row.text(name) for name in ("category", "subcategory", "set_id", "figure_id")]
-    said = row.text("gt_answer")
-    if said not in ("0", "1"):
-        raise UserError(f"{row.where}: gt_answer={said!r} is invalid: choose from 0 (no), 1 (yes)")
-    extra: dict[str, Any] = {name: row.text(name) for name in HALLUSION_KEPT}
-    group = "-".join(parts[:3])
-    shown = row.fields.get("filename") is not None
-    # As in the authors' get_eval_pair_all and get_eval_fig; questions without a figure are not in
-    # fAcc.
-    groups = {"q_acc": f"{group}-{extra['question_id']}"}
-    groups |= {"f_acc": "-".join(parts)} if shown else {}
-    question = AskedQuestion(
-        f"q{clean_key(row.text('question_id'))}", PLAIN, row.text("question"), YES_NO,
-        YES_NO.index("yes" if said == "1" else "no"), {**extra, "group": group, GROUPS: groups},
-    )  # fmt: skip
-    image = None
-    if shown:
-        image = row.image("filename" if row.embedded is None else "image")
-    return AskedImage(clean_key("-".join(parts).lower()), group, image, parts[0], (question,))
 
 
 HALLUSION_BENCH = QuestionForm(

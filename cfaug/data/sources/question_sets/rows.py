@@ -38,7 +38,6 @@ from cfaug.data.sources.row import ErrorCollector, clean_key, split_home
 
 STREAM_FOLDERS = ("", "data", "test", "data/test")
 """Folders in which ``save_to_disk`` puts the files of a set, and of its split ``test``."""
-Embedded = Callable[[str], SourceImage]
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class SetRow:
     """A row of a question set.
 
     Attributes:
-        where: the place of the row, for messages.
         fields: {column: value}, without columns that hold images.
         embedded: a function that returns the image in a column; ``None`` if images are named files.
     """
@@ -54,7 +52,7 @@ class SetRow:
     where: str
     fields: Mapping[str, Any]
     photos: PhotoFiles
-    embedded: Embedded | None = None
+    embedded: Callable[[str], SourceImage] | None = None
 
     def text(self, name: str) -> str:
         """Return a text or whole number as one line."""
@@ -75,8 +73,6 @@ class SetTable:
     """A file or folder of rows.
 
     Attributes:
-        source: the file or folder, as the user named it.
-        columns: the columns of the first row.
         read: a function that yields every row, given further folders in which its images may be.
     """
 
@@ -118,6 +114,19 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
     return [_list_table(one, roots) for one in lists if one.is_file()]
 
 
+def _embedded_row(
+    where: str, fields: Mapping[str, Any], columns: Mapping[str, Any], row: int
+) -> SetRow:
+    def embedded(name: str) -> SourceImage:
+        return EmbeddedImage(f"{where}: {name}", partial(_load, columns[name], row, name, where))
+
+    return SetRow(where, fields, PhotoFiles(Path("/")), embedded)
+
+
+def _load(column: Any, row: int, name: str, where: str) -> bytes:
+    return image_of({name: column[row]}, name, where)
+
+
 def _list_table(file: Path, roots: Sequence[Path]) -> SetTable:
     def read(folders: Sequence[str]) -> Iterator[SetRow]:
         photos = PhotoFiles(file.parent.absolute(), tuple(roots), tuple(folders))
@@ -153,20 +162,6 @@ def _stream_table(source: Path, files: Sequence[Path]) -> SetTable:
                 yield _embedded_row(f"{file}, row {row + 1}", fields, columns, row)
 
     return SetTable(source, streams[0].names, read)
-
-
-def _embedded_row(
-    where: str, fields: Mapping[str, Any], columns: Mapping[str, Any], row: int
-) -> SetRow:
-    def embedded(name: str) -> SourceImage:
-        load = partial(_load, columns[name], row, name, where)
-        return EmbeddedImage(f"{where}: {name}", load)
-
-    return SetRow(where, fields, PhotoFiles(Path("/")), embedded)
-
-
-def _load(column: Any, row: int, name: str, where: str) -> bytes:
-    return image_of({name: column[row]}, name, where)
 
 
 YES_NO = ("yes", "no")
@@ -213,7 +208,7 @@ def yes_or_no(row: SetRow, name: str) -> int:
 
 
 def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
-    """Return the options that follow their letters in a text, in the letters' order.
+    """Return the options that follow their letters in a text, empty if it is not such a list.
 
     >>> split_options("(a) Open (b) Not open", "ab", "({})")
     ['Open', 'Not open']
@@ -221,9 +216,6 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
     Args:
         letters: the letters of all possible options; the text has the first ones, at least two.
         mark: the format of a letter, with ``{}`` for the letter.
-
-    Returns:
-        The options; empty if the text is not such a list.
     """
     places = []
     at = 0
@@ -240,7 +232,6 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
 
 
 USED = ("id", "image", "group", "category", "basic", "counterfactuals")
-USED_OF_QUESTION = ("q", "options", "answer")
 
 
 def _read(row: SetRow) -> Iterable[AskedImage]:
@@ -264,11 +255,7 @@ def _read(row: SetRow) -> Iterable[AskedImage]:
 
 
 def read_question(name: str, kind: str, record: object, where: str) -> AskedQuestion:
-    """Read a question of the form.
-
-    Args:
-        record: the question in JSON, ``{q, options, answer, ...}``.
-    """
+    """Read a question of the form, ``{q, options, answer, ...}``."""
     if not isinstance(record, Mapping):
         raise UserError(f"{where}: a question should be {{q, options, answer}}, not {record!r:.80}")
     given = record.get("options")
@@ -278,7 +265,7 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
         " ".join(text_field({f"option {i}": one}, f"option {i}", where).split())
         for i, one in enumerate(given)
     ]
-    extra = {one: value for one, value in record.items() if one not in USED_OF_QUESTION}
+    extra = {n: value for n, value in record.items() if n not in ("q", "options", "answer")}
     if "answer" not in record:
         raise UserError(f"{where}: 'answer' is missing: the number of the right option, from 0")
     answer: Any = record["answer"]
@@ -304,32 +291,15 @@ OWN = QuestionForm("jsonl of basic and counterfactual questions", USED[:2] + USE
 # Columns of encoded images in parquet and in Arrow streams, read a few rows at a time.
 
 
-@dataclass
 class ParquetColumn:
     """One column of a parquet file; reading rows in order reads the file once."""
 
-    file: Path
-    name: str
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _batches: Iterator[Any] | None = field(default=None, init=False, repr=False)
-    _batch: Any = field(default=None, init=False, repr=False)
-    _first: int = field(default=0, init=False, repr=False)
-    _group: int = field(default=-1, init=False, repr=False)
-
-    def __getitem__(self, row: int) -> Any:
-        """Return a value as a Python object."""
-        import pyarrow as pa
-
-        with self._lock:
-            try:
-                while not self._holds(row):
-                    self._advance(row)
-                return self._batch.column(0)[row - self._first].as_py()
-            except (pa.ArrowException, StopIteration, *DAMAGE) as error:
-                raise UserError(
-                    f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch "
-                    "the file again"
-                ) from error
+    def __init__(self, file: Path, name: str) -> None:
+        self.file, self.name = file, name
+        self._lock = threading.Lock()
+        self._batches: Iterator[Any] = iter(())  # of a row group
+        self._batch: Any = ()
+        self._first, self._group = 0, -1
 
     @cached_property
     def _table(self) -> Any:
@@ -340,20 +310,28 @@ class ParquetColumn:
         about = self._table.metadata
         return list(accumulate(about.row_group(i).num_rows for i in range(about.num_row_groups)))
 
-    def _holds(self, row: int) -> bool:
-        return self._batch is not None and 0 <= row - self._first < len(self._batch)
+    def __getitem__(self, row: int) -> Any:
+        """Return a value as a Python object."""
+        import pyarrow as pa
 
-    def _advance(self, row: int) -> None:
-        """Read the next rows of the row's group, from its start if the row lies before them."""
-        group = bisect_right(self._ends, row)
-        if self._batches is None or group != self._group or row < self._first:
-            self._group, self._first = group, self._ends[group - 1] if group else 0
-            self._batch = None
-            self._batches = self._table.iter_batches(
-                batch_size=ROWS_AT_ONCE, row_groups=[group], columns=[self.name]
-            )
-        self._first += 0 if self._batch is None else len(self._batch)
-        self._batch = next(self._batches)
+        with self._lock:
+            try:
+                group = bisect_right(self._ends, row)
+                if group != self._group or row < self._first:
+                    self._batches = self._table.iter_batches(
+                        batch_size=ROWS_AT_ONCE, row_groups=[group], columns=[self.name]
+                    )
+                    self._group, self._batch = group, ()
+                    self._first = self._ends[group - 1] if group else 0
+                while row >= self._first + len(self._batch):
+                    self._first += len(self._batch)
+                    self._batch = next(self._batches)
+                return self._batch.column(0)[row - self._first].as_py()
+            except (pa.ArrowException, StopIteration, *DAMAGE) as error:
+                raise UserError(
+                    f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch "
+                    "the file again"
+                ) from error
 
 
 class ArrowStream:
@@ -368,46 +346,40 @@ class ArrowStream:
 
         self._file = file
         try:
-            self._batches = list(pa.ipc.open_stream(pa.memory_map(str(require_regular(file)))))
-            for batch in self._batches:
+            batches = list(pa.ipc.open_stream(pa.memory_map(str(require_regular(file)))))
+            for batch in batches:
                 batch.validate(full=True)  # mainly offsets beyond the end of the file
-            schema = list(self._batches[0].schema) if self._batches else []
+            schema = list(batches[0].schema) if batches else []
             self.names = tuple(one.name for one in schema)
             self.images = tuple(one.name for one in schema if holds_images(one.type))
+            self._table: Any = pa.Table.from_batches(batches) if batches else None
         except (pa.ArrowException, *DAMAGE) as error:
             raise UserError(
                 f"{file} is not a readable Arrow stream ({error}); fetch it again"
             ) from error
-        if not self._batches:
+        if self._table is None:
             raise UserError(f"{file} holds no row")
 
     def records(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield the values of some columns for every row."""
-        for batch in self._batches:
-            chosen = batch.select(list(names))
-            for start in range(0, len(batch), ROWS_AT_ONCE):  # a batch may be half a gigabyte
-                yield from chosen.slice(start, ROWS_AT_ONCE).to_pylist()
+        # A batch of the file may be half a gigabyte.
+        for batch in self._table.select(list(names)).to_batches(ROWS_AT_ONCE):
+            yield from batch.to_pylist()
 
     def column(self, name: str) -> _ArrowColumn:
         """Return a column whose values are copied from the file on demand."""
-        return _ArrowColumn(self._batches, name, self._file)
+        return _ArrowColumn(self._table.column(name), name, self._file)
 
 
 @dataclass(frozen=True)
 class _ArrowColumn:
-    batches: Sequence[Any]
+    values: Any
     name: str
     file: Path
 
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(len(batch) for batch in self.batches))
-
     def __getitem__(self, row: int) -> Any:
-        at = bisect_right(self._ends, row)
-        first = self._ends[at - 1] if at else 0
         try:
-            return self.batches[at].column(self.name)[row - first].as_py()
+            return self.values[row].as_py()
         except DAMAGE as error:  # for the name of a part that is not text
             raise UserError(
                 f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch the "
@@ -417,11 +389,7 @@ class _ArrowColumn:
 
 @dataclass(frozen=True)
 class FileImage:
-    """An image in its own file: a ``cfaug.core.types.SourceImage``.
-
-    Attributes:
-        file: the absolute path of the file.
-    """
+    """An image in its own file: a ``cfaug.core.types.SourceImage``."""
 
     file: Path
 
@@ -453,7 +421,6 @@ class EmbeddedImage:
 
     Attributes:
         name: the place of the image, for messages; equal only for equal images.
-        load: a function that returns the encoded image.
         drawn: whether the name determines the image, as for one that is rendered by rules.
     """
 
@@ -476,8 +443,6 @@ class PhotoFiles:
     """Finds the files of images that a list names.
 
     Attributes:
-        home: the absolute path of the list's folder.
-        roots: further absolute folders in which images may be.
         folders: folders below ``home`` or a root that are searched as well.
     """
 
@@ -486,11 +451,6 @@ class PhotoFiles:
     folders: tuple[str, ...] = ()
 
     def find(self, name: str, where: str) -> FileImage:
-        """Return an image, which must exist, without reading it.
-
-        Args:
-            name: the name of the image in the list.
-            where: the place of the name, for messages.
-        """
+        """Return an image, which must exist, without reading it."""
         folders = (*IMAGE_FOLDERS, *self.folders)
         return FileImage(find_photo(self.home, name, where, self.roots, folders))

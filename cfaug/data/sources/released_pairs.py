@@ -1,0 +1,384 @@
+"""Generated pairs as released: COCO-Counterfactuals, and the folders of InstructPix2Pix.
+
+COCO-Counterfactuals is ``examples.jsonl`` and ``images.zip`` (or ``images/``). A line has id,
+caption_0, caption_1, and image_0, image_1, which are stems of files in the zip
+(``236308_0_img_0``: the COCO photo, its caption, the image). There are no seeds, scores or changed
+words; the edit is the difference of the captions.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import re
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular, visible_files
+from cfaug.core.pixels import IMAGES
+from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.core.words import replaced_run
+from cfaug.data.sources.captioned_parquet import noun_edit
+from cfaug.data.sources.folders import file_digest, images_below
+from cfaug.data.sources.lists import json_file, json_lines
+from cfaug.data.sources.parquet import MAX_BYTES, require_image, text_field
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Reader,
+    Row,
+    caption,
+    clean_key,
+    files_identity,
+    known,
+)
+
+LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
+COLUMNS = ("id", "caption_0", "caption_1", "image_0", "image_1")
+DAMAGE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, RuntimeError, ValueError,
+    OverflowError, struct.error, KeyError,
+)  # fmt: skip
+"""Errors of a damaged zip; ``RuntimeError`` is for encryption and unsupported compression."""
+
+PHOTO = re.compile(r"(\d+)_\d+(?:_img_\d+)?")
+
+
+class CocoCounterfactuals(Reader):
+    """The released list and zip, in the folder itself or in its ``data/``."""
+
+    imported = True
+    kind = "coco_counterfactuals"
+    form = "COCO-Counterfactuals"
+    description = "examples.jsonl and images.zip (COCO-Counterfactuals)"
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether the list and its images exist."""
+        return self._home(path) is not None
+
+    def describe(self, path: Path) -> Description:
+        """Return which fields of the list's lines are read."""
+        lines = json_lines(known(self._home(path)) / LIST)
+        return Description.of_columns(COLUMNS, (name for _, line in lines for name in line))
+
+    def identity(self, path: Path) -> Any:
+        """Return name, size and time of the list and of the zip or every image."""
+        home = known(self._home(path))
+        images = home / ZIP
+        files = [images] if images.is_file() else visible_files((home / UNPACKED).iterdir())
+        return files_identity([home / LIST, *files])
+
+    def open(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield a set of two members for each line.
+
+        The group is the COCO photo, so that no split separates a pair from its photo.
+        """
+        home, errors = known(self._home(path)), ErrorCollector()
+        file = home / ZIP
+        with _Zip(file) if file.is_file() else _Folder(home / UNPACKED) as images:
+            lines: dict[str, tuple[str, list[str], list[str]]] = {}
+            for where, record in json_lines(home / LIST):
+                with errors.collect():
+                    name = text_field(record, "id", where)
+                    place = f"{where} (id {name})"
+                    texts, files = [], []
+                    for i in (0, 1):
+                        texts.append(caption(record.get(f"caption_{i}"), place))
+                        stem = text_field(record, f"image_{i}", place)
+                        image = images.name(stem)
+                        if image is None:
+                            raise UserError(
+                                f"{place}: unpaired, there is no image {stem!r} in {images.where}"
+                            )
+                        files.append(image)
+                    if name in lines:
+                        raise UserError(f"{place} was there before: {lines[name][0]}")
+                    lines[name] = (place, texts, files)
+            errors.report()
+            for name, (where, texts, files) in lines.items():
+                with errors.collect():
+                    edit = noun_edit(texts, where, "line")
+                    photo = PHOTO.fullmatch(PurePosixPath(files[0]).stem) or PHOTO.fullmatch(name)
+                    yield CounterfactualSet(
+                        key=clean_key(name),
+                        group=photo.group(1) if photo else name,
+                        members=(Member(texts[0], "0", name), Member(texts[1], "1", name, edit)),
+                        images={str(i): images.read(files[i], where) for i in (0, 1)},
+                        provenance={"source": self.kind},
+                    )
+        errors.report()
+
+    def _home(self, path: Path) -> Path | None:
+        for home in (path, path / "data"):
+            if (home / LIST).is_file() and ((home / ZIP).is_file() or (home / UNPACKED).is_dir()):
+                return home
+        return None
+
+
+class _Images:
+    """The images by stem; a line can name only these, so that no name leads out of the folder."""
+
+    def __init__(self, where: Path, names: dict[str, str]) -> None:
+        self.where = where
+        self._names = names
+
+    def __enter__(self) -> _Images:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def name(self, stem: str) -> str | None:
+        if stem not in self._names and stem.lower().endswith(IMAGES):
+            stem = PurePosixPath(stem).stem
+        return self._names.get(stem)
+
+    def read(self, name: str, where: str) -> bytes:
+        raise NotImplementedError
+
+
+class _Folder(_Images):
+    def __init__(self, folder: Path) -> None:
+        files = visible_files(folder.iterdir())
+        names = (file.name for file in files if file.name.lower().endswith(IMAGES))
+        super().__init__(folder, {Path(name).stem: name for name in names})
+
+    def read(self, name: str, where: str) -> bytes:
+        file = self.where / name
+        try:
+            if file.stat().st_size > MAX_BYTES:
+                raise UserError(f"{where}: {file} is larger than {MAX_BYTES} bytes; it is not read")
+            return require_image(require_regular(file).read_bytes(), f"{where}: {file}")
+        except OSError as error:
+            raise UserError(f"{where}: {file} cannot be read: {error.strerror}") from error
+
+
+class _Zip(_Images):
+    def __init__(self, file: Path) -> None:
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except DAMAGE as error:
+            raise UserError(f"{file} is not a readable zip ({error}); fetch it again") from error
+        try:
+            super().__init__(file, self._checked_names(file))
+        except UserError:
+            self._zip.close()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self._zip.close()
+
+    def _checked_names(self, file: Path) -> dict[str, str]:
+        names: dict[str, str] = {}
+        for entry in self._zip.infolist():
+            name, parts = entry.filename, entry.filename.replace("\\", "/").split("/")
+            if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0]:
+                raise UserError(f"{file}: member {name!r} leads out of the zip; it is not read")
+            if stat.S_ISLNK(entry.external_attr >> 16):
+                raise UserError(f"{file}: member {name!r} is a link; only plain files are read")
+            if entry.is_dir() or not name.lower().endswith(IMAGES):
+                continue  # it is never opened
+            if entry.flag_bits & 1:
+                raise UserError(f"{file}: member {name!r} is encrypted; unpack it yourself")
+            if entry.file_size > MAX_BYTES:
+                raise UserError(
+                    f"{file}: member {name!r} claims {entry.file_size} bytes, more than an image "
+                    f"may have ({MAX_BYTES}); it is not read"
+                )
+            stem = PurePosixPath(name).stem
+            if stem in names:
+                raise UserError(f"{file}: two members are called {stem!r}")
+            names[stem] = name
+        return names
+
+    def read(self, name: str, where: str) -> bytes:
+        try:
+            with self._zip.open(name) as handle:
+                data = handle.read(MAX_BYTES + 1)
+        except DAMAGE as error:
+            raise UserError(f"{where}: {name} in {self.where} cannot be read ({error})") from error
+        return require_image(data, f"{where}: {name} in {self.where}")
+
+
+# Folders written by InstructPix2Pix's generator, or the code for sets based on it.
+#
+# ``0000123/`` holds ``prompt.json`` (caption or input, output or output_1, output_2, ...), images
+# ``{seed}_0.jpg``, ``{seed}_1.jpg``, ... and ``metadata.jsonl`` with seed, p2p_threshold, cfg_scale
+# and the four CLIP similarities. ``seeds.json`` in the parent folder lists
+# ``[folder, [seed, ...]]``; without it, all folders are read. A pickle of images beside them is
+# never opened.
+
+PROMPT, METADATA, SEEDS = "prompt.json", "metadata.jsonl", "seeds.json"
+CLIP_NAMES = {
+    "clip_sim_0": "sim_0",
+    "clip_sim_1": "sim_1",
+    "clip_sim_image": "sim_image",
+    "clip_sim_dir": "sim_direction",
+}
+DRAWS = {"p2p_threshold": "p", "cfg_scale": "cfg"}
+GROUPS = ("group", "image_id")
+BASE = re.compile(r"(\d+)_0\.(?:jpg|jpeg|png|webp)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """The texts of one folder, and the metadata of each seed."""
+
+    name: str
+    texts: tuple[str, ...]
+    group: str
+    instruction: str | None
+    metadata: dict[str, dict[str, Any]]
+
+
+class InstructPix2Pix(Reader):
+    """A folder of prompts and their kept candidates; each candidate is a set."""
+
+    kind = "instruct_pix2pix"
+    form = "InstructPix2Pix's folders"
+    description = "NNNNNNN/prompt.json with SEED_0.jpg, SEED_1.jpg beside it (InstructPix2Pix)"
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether there is a folder with a prompt, directly or in a ``shard-NN``."""
+        return bool(_prompts(path))
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every image."""
+        return images_below(path)
+
+    def identity(self, path: Path) -> Any:
+        """Return name, size and time of every image and of the lists of images."""
+        images = images_below(path)
+        folders = sorted({image.parent for image in images})
+        texts = [path / SEEDS, *(f / name for f in folders for name in (PROMPT, METADATA))]
+        return files_identity([*(text for text in texts if text.is_file()), *images])
+
+    def open(self, path: Path) -> Iterator[Row]:
+        """Yield the members of every set, in the order of the folders and seeds."""
+        errors = ErrorCollector()
+        for prompt, seed, files in self._candidates(path, errors):
+            with errors.collect():
+                key = clean_key(f"{prompt.name}-{seed}")
+                for i, (text, file) in enumerate(zip(prompt.texts, files, strict=True)):
+                    digest = file_digest(file)
+                    yield Row(
+                        set=key, member=i, group=prompt.group, text=text, label=None,
+                        image_id=str(i), file=str(file), offset=0, length=file.stat().st_size,
+                        digest=digest, where=str(file),
+                    )  # fmt: skip
+        errors.report()
+
+    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield the sets with images, scores, seeds, p and cfg."""
+        errors = ErrorCollector()
+        for prompt, seed, files in self._candidates(path, errors):
+            with errors.collect():
+                known, texts = prompt.metadata.get(seed, {}), prompt.texts
+                draw = {name: known[old] for old, name in DRAWS.items() if old in known}
+                edits = [None, *(Edit("text", *replaced_run(texts[0], t)) for t in texts[1:])]
+                images = {}
+                for i, file in enumerate(files):
+                    try:
+                        data = require_regular(file).read_bytes()
+                    except OSError as error:
+                        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+                    images[str(i)] = require_image(data, str(file))
+                provenance = {"source": self.kind}
+                if prompt.instruction is not None:
+                    provenance["instruction"] = prompt.instruction
+                yield CounterfactualSet(
+                    key=clean_key(f"{prompt.name}-{seed}"),
+                    group=prompt.group,
+                    members=tuple(
+                        Member(text, str(i), prompt.name, edit, extra={"seed": seed, **draw})
+                        for i, (text, edit) in enumerate(zip(texts, edits, strict=True))
+                    ),
+                    images=images,
+                    scores={
+                        name: float(known[old])
+                        for old, name in CLIP_NAMES.items()
+                        if isinstance(known.get(old), int | float)
+                    },
+                    provenance=provenance,
+                )
+        errors.report()
+
+    def _candidates(
+        self, path: Path, errors: ErrorCollector
+    ) -> Iterator[tuple[_Prompt, str, list[Path]]]:
+        """Yield every prompt with each seed, and the file of each member."""
+        for folder, seeds in _folders(path):
+            prompt: _Prompt | None = None
+            names = set(os.listdir(folder))
+            if seeds is None:
+                seeds = sorted((m[1] for name in names if (m := BASE.fullmatch(name))), key=int)
+            if seeds:
+                with errors.collect():
+                    prompt = _prompt(folder, str(folder.relative_to(path)))
+            for seed in seeds if prompt is not None else ():
+                with errors.collect():
+                    assert prompt is not None
+                    files = []
+                    for i in range(len(prompt.texts)):
+                        found = (name for e in IMAGES if (name := f"{seed}_{i}{e}") in names)
+                        if (file := next(found, None)) is None:
+                            raise UserError(
+                                f"{folder}: seed {seed} is unpaired, {seed}_{i}.jpg is missing"
+                            )
+                        files.append(folder / file)
+                    yield prompt, seed, files
+
+
+def _prompts(path: Path) -> list[Path]:
+    found = (*path.glob(f"*/{PROMPT}"), *path.glob(f"shard-*/*/{PROMPT}"))
+    return visible_files(file.parent for file in found)
+
+
+def _folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
+    """Yield (folder, seeds); seeds are ``None`` without a list."""
+    listed = path / SEEDS
+    if not listed.is_file():
+        for folder in _prompts(path):
+            yield folder, None
+        return
+    entries = json_file(listed)
+    if not isinstance(entries, list):
+        raise UserError(f"{listed} should be a list of [folder, [seed, ...]]")
+    for number, entry in enumerate(entries):
+        where = f"{listed}, entry {number}"
+        match entry:
+            case [str(name), list(seeds)] if all(isinstance(s, str | int) for s in seeds):
+                parts = PurePosixPath(name).parts
+                if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
+                    raise UserError(f"{where}: {name!r} leads out of {path}; it is not read")
+                if not (path / name).is_dir():
+                    raise UserError(f"{where}: there is no folder {name!r} in {path}")
+                yield path / name, [str(seed) for seed in seeds]
+            case _:
+                raise UserError(f"{where} should be [folder, [seed, ...]], not {str(entry)[:80]}")
+
+
+def _prompt(folder: Path, name: str) -> _Prompt:
+    where = str(folder / PROMPT)
+    record = json_file(folder / PROMPT)
+    if not isinstance(record, dict):
+        raise UserError(f"{where} should be a JSON object")
+    numbered = sorted(
+        (k for k in record if re.fullmatch(r"output_\d+", k)), key=lambda k: int(k.split("_")[1])
+    )
+    found = [record.get("caption") or record.get("input")]
+    found += [record[k] for k in numbered] or [record.get("output")]
+    texts = [caption(text, f"{where} (caption or input, output)") for text in found]
+    group = next((str(record[g]) for g in GROUPS if record.get(g) is not None), texts[0])
+    edit, metadata = record.get("edit"), folder / METADATA
+    # The last line of a seed counts, because a rerun appends.
+    lines = json_lines(metadata) if metadata.is_file() else ()
+    seeds = {str(line.get("seed")): line for _, line in lines}
+    return _Prompt(name, tuple(texts), group, edit if isinstance(edit, str) else None, seeds)
