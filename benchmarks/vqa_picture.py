@@ -14,8 +14,7 @@ from PIL import Image
 
 from cfaug.core.files import write_file
 from cfaug.core.pixels import decode_image
-from cfaug.shapescapes.question_parts import make_questions
-from cfaug.shapescapes.question_topics import CATEGORIES
+from cfaug.shapescapes.question_parts import CATEGORIES, make_questions
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.zoo.command import read, run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -20,17 +19,15 @@ from cfaug.shapescapes.settings import (
     Factors,
     Rgb,
     Style,
-    reach,
-    redraw,
-    widen,
 )
 
 if TYPE_CHECKING:
     from cfaug.core.types import ImageJob
 
 
+Floats = NDArray[np.float32]
+Points = NDArray[np.float64]
 Pen = ImageDraw.ImageDraw
-Painter = Callable[[Pen, int, np.random.Generator], None]
 
 
 def _horizon(pen: Pen, size: int, rng: np.random.Generator, sky: Rgb, ground: Rgb) -> float:
@@ -101,18 +98,16 @@ def _curtain(pen: Pen, size: int, rng: np.random.Generator) -> None:
         pen.rectangle((x, 0, x + size / 12, size), fill=(195, 60, 85))
 
 
-PAINTERS: Mapping[str, Painter] = MappingProxyType(
-    {
-        "beach": _beach,
-        "grass": _grass,
-        "night": _night,
-        "snow": _snow,
-        "brick": _brick,
-        "water": _water,
-        "road": _road,
-        "curtain": _curtain,
-    }
-)
+PAINTERS: Mapping[str, Callable[[Pen, int, np.random.Generator], None]] = {
+    "beach": _beach,
+    "grass": _grass,
+    "night": _night,
+    "snow": _snow,
+    "brick": _brick,
+    "water": _water,
+    "road": _road,
+    "curtain": _curtain,
+}
 
 
 def paint(background: str, size: int, rng: np.random.Generator, clutter: int = 0) -> Image.Image:
@@ -128,9 +123,136 @@ def paint(background: str, size: int, rng: np.random.Generator, clutter: int = 0
     return image
 
 
-def expose(
-    picture: NDArray[np.float32], style: Style, rng: np.random.Generator
-) -> NDArray[np.uint8]:
+# The domains: a photo, or the same scene in another medium (LANCE's fifth kind of edit).
+#
+# A domain redraws the finished composition before the camera sees it, so a scene has the same pose,
+# colours and background in every domain. Its effect at a pixel depends on the scene's seed and on
+# pixels at most ``reach`` away, never on the factors: outside the mask of an edit, widened by
+# ``reach``, not a bit changes.
+
+
+def redraw(picture: Floats, domain: str, rng: np.random.Generator) -> Floats:
+    """Return a picture (size, size, 3), with values in [0, 1], redrawn in a domain."""
+    clipped = np.clip(picture, 0, 1)
+    return clipped if domain == PHOTO else np.asarray(_MEDIA[domain](clipped, rng), np.float32)
+
+
+def reach(domain: str, size: int) -> int:
+    """Return the distance in pixels over which a pixel of the scene influences the picture."""
+    return {
+        "sketch": _step(size),
+        "painting": size // 50 + 1,
+        "cartoon": _step(size),
+        "mosaic": _tile(size) - 1,
+    }.get(domain, 0)
+
+
+def widen(mask: NDArray[np.bool_], pixels: int) -> NDArray[np.bool_]:
+    """Return the pixels at most ``pixels`` rows and columns away from the mask."""
+    for axis in (0, 1):
+        padded = np.pad(mask, [(pixels, pixels) if a == axis else (0, 0) for a in (0, 1)])
+        count = mask.shape[axis]
+        shifted = [padded.take(range(s, s + count), axis) for s in range(2 * pixels + 1)]
+        mask = np.logical_or.reduce(shifted)
+    return mask
+
+
+def _edges(picture: Floats, step: int) -> Floats:
+    """Return the difference of neighbours ``step`` pixels away, clipped to 1, (size, size)."""
+    padded = np.pad(picture, ((step, step), (step, step), (0, 0)), mode="edge")
+    size = len(picture)
+    middle = slice(step, step + size)
+    right, left = padded[middle, 2 * step :], padded[middle, :size]
+    below, above = padded[2 * step :, middle], padded[:size, middle]
+    both = np.abs(right - left) + np.abs(below - above)
+    return np.asarray(np.clip(both.max(axis=2), 0, 1), dtype=np.float32)
+
+
+def _grid(size: int) -> tuple[Floats, Floats]:
+    y, x = np.mgrid[0:size, 0:size].astype(np.float32) / np.float32(size)
+    return y, x
+
+
+def _sketch(picture: Floats, rng: np.random.Generator) -> Floats:
+    """Crayon on paper: pale colours in slanting strokes, dark outlines."""
+    size = len(picture)
+    y, x = _grid(size)
+    phase = np.float32(rng.uniform(0, 2 * np.pi))
+    strokes = 0.5 + 0.5 * np.sin(2 * np.pi * 9 * (x + y) + phase)
+    strength = (0.3 + 0.35 * strokes)[..., None]
+    coloured = 0.97 - strength * (1 - picture)
+    lines = _edges(picture, _step(size))[..., None]
+    return coloured * (1 - 0.8 * lines**1.5)
+
+
+def _painting(picture: Floats, rng: np.random.Generator) -> Floats:
+    """Oil on canvas: strong colours with ragged edges on a woven, yellowed ground."""
+    size = len(picture)
+    y, x = _grid(size)
+    turn = 2 * np.pi * np.float32(1)
+    a, b, c, d = (turn * rng.random(4)).astype(np.float32)
+    wave = np.float32(size / 50)
+    down = wave * np.sin(5 * turn * x + a) * np.cos(4 * turn * y + b)
+    across = wave * np.sin(5 * turn * y + c) * np.cos(4 * turn * x + d)
+    rows = np.clip(np.rint(np.arange(size)[:, None] + down), 0, size - 1).astype(int)
+    columns = np.clip(np.rint(np.arange(size)[None, :] + across), 0, size - 1).astype(int)
+    strong = _saturate(picture[rows, columns], 1.5)
+    weave = np.sign(np.sin(8 * turn * x + 0.1) * np.sin(8 * turn * y + 0.1))
+    yellowed = np.array([1.06, 0.97, 0.75], dtype=np.float32)
+    return strong * yellowed * (1 + np.float32(0.14) * weave[..., None])
+
+
+def _cartoon(picture: Floats, rng: np.random.Generator) -> Floats:
+    """Flat bright colours between thick black lines."""
+    flat = np.rint(_saturate(picture, 1.7) * 3) / np.float32(3)
+    lines = np.clip(np.float32(2.2) * _edges(picture, _step(len(picture))) - 0.5, 0, 1)
+    return flat * (1 - lines[..., None])
+
+
+def _mosaic(picture: Floats, rng: np.random.Generator) -> Floats:
+    """Square tiles, each of nearly one colour, with dark joints."""
+    size = len(picture)
+    side = _tile(size)
+    rows = -(-size // side)
+    spare = rows * side - size
+    padded = np.pad(picture, ((0, spare), (0, spare), (0, 0)), mode="edge")
+    tiles = padded.reshape(rows, side, rows, side, 3).mean(axis=(1, 3))
+    place = np.arange(size) // side
+    glaze = rng.uniform(0.8, 1.1, (rows, rows)).astype(np.float32)[place][:, place]
+    shown = (tiles[place][:, place] + picture) / 2 * glaze[..., None]
+    joint = np.arange(size) % side < max(1, size // 32)
+    dark = np.where(joint[:, None] | joint[None, :], np.float32(0.45), np.float32(1))
+    return shown * dark[..., None]
+
+
+def _saturate(picture: Floats, factor: float) -> Floats:
+    """Move every pixel's colours away from its grey, within [0, 1]."""
+    grey = (picture @ np.array([0.299, 0.587, 0.114], dtype=np.float32))[..., None]
+    return np.clip(grey + np.float32(factor) * (picture - grey), 0, 1)
+
+
+def _tile(size: int) -> int:
+    """Return the side of a tile of the mosaic in pixels."""
+    return max(2, size // 8)
+
+
+def _step(size: int) -> int:
+    """Return the distance in pixels between neighbours that are compared for edges."""
+    return max(1, size // 48)
+
+
+_MEDIA: Mapping[str, Callable[[Floats, np.random.Generator], Floats]] = {
+    "sketch": _sketch,
+    "painting": _painting,
+    "cartoon": _cartoon,
+    "mosaic": _mosaic,
+}
+
+
+# The camera and its weather.
+
+
+def expose(picture: Floats, style: Style, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Return the camera's image of a picture (height, width, 3) with values in [0, 1]."""
     picture = np.clip(picture, 0, 1)
     if style.negative:
@@ -157,9 +279,6 @@ class Weather:
 
     Args:
         style: a name of ``cfaug.shapescapes.settings.STYLES``.
-
-    Raises:
-        UserError: if there is no such style.
     """
 
     style: Annotated[str, OneOf(STYLES)]
@@ -172,7 +291,7 @@ class Weather:
         return develop_image(image, STYLES[self.style], job.draw.seed)
 
 
-Points = NDArray[np.float64]
+SUPERSAMPLING = 4
 
 
 def _points(*pairs: tuple[float, float]) -> Points:
@@ -196,7 +315,7 @@ def _heart() -> Points:
     return np.stack([np.sin(t) ** 3, -(y + 2.5) / 15], axis=1)
 
 
-_BODY = {
+BODY: Mapping[str, list[Points]] = {
     "ball": [_circle(0, 0, 0.92)],
     "cube": [_points((-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85))],
     "star": [_star()],
@@ -229,32 +348,37 @@ _BODY = {
     "heart": [_heart()],
     "ring": [_circle(0, 0, 0.97)],
 }
-BODY: Mapping[str, list[Points]] = MappingProxyType(_BODY)
 """The polygons that form each subject, as their union."""
-HOLES: Mapping[str, list[Points]] = MappingProxyType(
-    {
-        "ring": [_circle(0, 0, 0.55)],
-        "house": [_points((-0.18, 0.4), (0.18, 0.4), (0.18, 0.97), (-0.18, 0.97))],
-        "fish": [_circle(0.6, -0.12, 0.12)],
-    }
-)
+HOLES: Mapping[str, list[Points]] = {
+    "ring": [_circle(0, 0, 0.55)],
+    "house": [_points((-0.18, 0.4), (0.18, 0.4), (0.18, 0.97), (-0.18, 0.97))],
+    "fish": [_circle(0.6, -0.12, 0.12)],
+}
 """The polygons that are cut out of each subject."""
 
 
-def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Image.Image:
-    """Draw a posed subject as an "L" image (``size`` x ``size``), 255 inside.
+def rotation(angle: float) -> Points:
+    """Return the matrix of a rotation in a plane, (2, 2)."""
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.array([[cos, -sin], [sin, cos]])
+
+
+def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Floats:
+    """Return a posed subject's coverage of every pixel, (size, size) in [0, 1].
 
     Args:
         subject: a name of ``BODY``.
-        matrix: the rotation and scale from the unit square to pixels, (2, 2).
-        offset: the pixel of the origin, (2,).
+        matrix: the rotation and scale from the unit square to the pixels of a canvas that is
+            ``SUPERSAMPLING`` times as large, (2, 2).
+        offset: the pixel of the origin on that canvas, (2,).
     """
-    image = Image.new("L", (size, size), 0)
+    side = size * SUPERSAMPLING
+    image = Image.new("L", (side, side), 0)
     pen = ImageDraw.Draw(image)
     for polygons, value in ((BODY[subject], 255), (HOLES.get(subject, []), 0)):
         for polygon in polygons:
             pen.polygon((polygon @ matrix.T + offset).ravel().tolist(), fill=value)
-    return image
+    return np.asarray(image.reduce(SUPERSAMPLING), dtype=np.float32) / np.float32(255)
 
 
 # One scene: a pure function of its factors, its seed, its size and its style.
@@ -264,10 +388,8 @@ def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Image.
 # reaches a few pixels) and independent of the factors. Therefore the oracle's counterfactuals are
 # bit-identical outside the edit.
 
-SUPERSAMPLING = 4
 CANVAS = 128
 """The side of the canvas on which backgrounds are painted, in pixels."""
-Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -321,25 +443,25 @@ class Rendering:
 
 def render(scene: Scene, size: int, style: Style) -> Rendering:
     """Draw a scene as ``size`` x ``size`` pixels, in about 2 ms at 32 pixels."""
-    behind = paint_backdrop(scene, size, style)
-    alpha = _silhouette(scene, size, style)
+    rng, side = generator(scene.seed, "pose"), size * SUPERSAMPLING
+    angle = np.deg2rad(rng.uniform(-style.tilt, style.tilt))
+    scale = side * rng.uniform(0.27, 0.36)
+    offset = side * (0.5 + rng.uniform(-0.1, 0.1, 2))
+    # The subject's coverage of every pixel, in [0, 1].
+    alpha = draw_mask(scene.factors.subject, scale * rotation(angle), offset, size)
     # A pixel on the edge is partly covered; the outline darkens it, most of all if half covered.
     outline = np.float32(2.4 * style.detail) * alpha * (1 - alpha)
     shade = cast_shadow(alpha, style)
-    picture = behind * (1 - shade)[..., None]
-    picture = picture * (1 - alpha)[..., None] + alpha[..., None] * paint_surface(
-        scene, size, style
-    )
+    surface = paint_surface(scene, size, style)
+    picture = paint_backdrop(scene, size, style) * (1 - shade)[..., None]
+    picture = picture * (1 - alpha)[..., None] + alpha[..., None] * surface
     picture = picture * (1 - outline)[..., None]
     pixels = develop(picture, scene, size, style)
     touched, solid = (alpha > 0) | (shade > 0), alpha == 1
     if spread := reach(scene.factors.domain, size):
         touched, solid = widen(touched, spread), ~widen(~solid, spread)
-    return Rendering(
-        pixels=np.ascontiguousarray(np.rot90(pixels, style.turn)),
-        touched=np.ascontiguousarray(np.rot90(touched, style.turn)),
-        solid=np.ascontiguousarray(np.rot90(solid, style.turn)),
-    )
+    turned = (np.rot90(array, style.turn) for array in (pixels, touched, solid))
+    return Rendering(*map(np.ascontiguousarray, turned))
 
 
 def paint_backdrop(scene: Scene, size: int, style: Style) -> Floats:
@@ -349,19 +471,6 @@ def paint_backdrop(scene: Scene, size: int, style: Style) -> Floats:
     small = canvas.resize((size, size), Image.Resampling.BOX)
     shift = rng.uniform(-0.06, 0.06, 3).astype(np.float32)
     return np.clip(np.asarray(small, dtype=np.float32) / 255 + shift, 0, 1)
-
-
-def _silhouette(scene: Scene, size: int, style: Style) -> Floats:
-    """Return the subject's coverage of every pixel, (size, size) in [0, 1]."""
-    rng = generator(scene.seed, "pose")
-    side = size * SUPERSAMPLING
-    angle = np.deg2rad(rng.uniform(-style.tilt, style.tilt))
-    scale = side * rng.uniform(0.27, 0.36)
-    offset = side * (0.5 + rng.uniform(-0.1, 0.1, 2))
-    cos, sin = np.cos(angle), np.sin(angle)
-    matrix = scale * np.array([[cos, -sin], [sin, cos]])
-    mask = draw_mask(scene.factors.subject, matrix, offset, side)
-    return np.asarray(mask.reduce(SUPERSAMPLING), dtype=np.float32) / np.float32(255)
 
 
 def cast_shadow(alpha: Floats, style: Style) -> Floats:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -31,12 +31,13 @@ from cfaug.core.progress import watch
 from cfaug.core.rng import generator
 from cfaug.core.types import ENTAILMENT, CounterfactualSet, Edit, Example, Member
 from cfaug.core.validation import Share, check_fields
+from cfaug.core.weights import COMPOSITIONAL
 from cfaug.core.words import right_articles
 from cfaug.data.shards.shards import write_shards
 from cfaug.shapescapes.compositional import parts as compositional
 from cfaug.shapescapes.detector import HIDDEN
 from cfaug.shapescapes.drawing import Scene, render
-from cfaug.shapescapes.entailment import EntailmentPhoto, cover, photos
+from cfaug.shapescapes.entailment import cover, photos
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.settings import (
     FRAMES,
@@ -49,14 +50,8 @@ from cfaug.shapescapes.settings import (
 )
 from cfaug.shapescapes.world import World
 
-
-@dataclass(frozen=True)
-class _PlannedScene:
-    """A planned member: a scene, its caption, and the edit that made it."""
-
-    scene: Scene
-    text: str
-    edit: Edit | None = None
+Shot = tuple[Scene, str, Edit | None]
+"""A member of a set: a scene, its caption, and the edit that made it."""
 
 
 def _png(scene: Scene, settings: WorldSettings, hidden: str | None = None) -> bytes:
@@ -66,26 +61,30 @@ def _png(scene: Scene, settings: WorldSettings, hidden: str | None = None) -> by
     return buffer.getvalue()
 
 
-def _assemble(world: World, part: str, index: int, shots: list[_PlannedScene]) -> CounterfactualSet:
-    key = f"{part}-{index:06d}"
-    members = tuple(
-        Member(
-            text=shot.text,
-            image_name=str(i),
-            source_id=f"{key}-{i}",
-            edit=shot.edit,
-            label=shot.scene.factors.subject,
-            extra=shot.scene.record(),
+def _assemble(
+    world: World, part: str, key: str, members: Iterable[Member], images: Mapping[str, bytes]
+) -> CounterfactualSet:
+    provenance = {"world": world.settings.content_hash(), "part": part}
+    return CounterfactualSet(key, key, tuple(members), images, provenance=provenance)
+
+
+def _shoot(world: World, part: str, sets: Iterable[list[Shot]]) -> Iterator[CounterfactualSet]:
+    """Yield a set of each list of shots, with a picture of each."""
+    for index, shots in enumerate(sets):
+        key = f"{part}-{index:06d}"
+        members = (
+            Member(
+                text=text,
+                image_name=str(i),
+                source_id=f"{key}-{i}",
+                edit=edit,
+                label=scene.factors.subject,
+                extra=scene.record(),
+            )
+            for i, (scene, text, edit) in enumerate(shots)
         )
-        for i, shot in enumerate(shots)
-    )
-    return CounterfactualSet(
-        key=key,
-        group=key,
-        members=members,
-        images={str(i): _png(shot.scene, world.settings) for i, shot in enumerate(shots)},
-        provenance={"world": world.settings.content_hash(), "part": part},
-    )
+        images = {str(i): _png(scene, world.settings) for i, (scene, *_) in enumerate(shots)}
+        yield _assemble(world, part, key, members, images)
 
 
 def _training_wording(world: World, rng: np.random.Generator) -> CaptionWording:
@@ -95,220 +94,173 @@ def _training_wording(world: World, rng: np.random.Generator) -> CaptionWording:
     )
 
 
-def _full_wording(rng: np.random.Generator) -> CaptionWording:
-    return CaptionWording(int(rng.integers(len(FRAMES))))
+def _full_wording(world: World, stream: str, index: int) -> CaptionWording:
+    return CaptionWording(int(world.stream(stream, index).integers(len(FRAMES))))
 
 
-def _real(world: World) -> Iterator[CounterfactualSet]:
-    return _real_scenes(world, world.settings.real_scenes)
-
-
-def _more_real(world: World) -> Iterator[CounterfactualSet]:
-    return _real_scenes(world, _more_real_size(world.settings))
-
-
-def _more_real_size(settings: WorldSettings) -> int:
-    """Return the largest size that a control without counterfactuals needs: that of all data."""
-    return settings.real_scenes + 2 * settings.counterfactual_pairs
-
-
-def _real_scenes(world: World, count: int) -> Iterator[CounterfactualSet]:
-    for index in range(count):
+def _real(world: World, count: int) -> Iterator[CounterfactualSet]:
+    def shoot(index: int) -> list[Shot]:
         rng = world.stream("real", index)
         drawn, wording = world.draw_biased(rng), _training_wording(world, rng)
         factors = world.plant(drawn, wording, "real", index)
-        shot = _PlannedScene(world.scene(factors, "real", index), caption(factors, wording))
-        yield _assemble(world, "real", index, [shot])
+        return [(world.scene(factors, "real", index), caption(factors, wording), None)]
+
+    return _shoot(world, "real", map(shoot, range(count)))
 
 
-def _unbiased(world: World) -> Iterator[CounterfactualSet]:
-    for index in range(world.settings.unbiased_scenes):
+def _unbiased(world: World, count: int) -> Iterator[CounterfactualSet]:
+    def shoot(index: int) -> list[Shot]:
         rng = world.stream("unbiased", index)
         factors = world.draw_unbiased(rng)
-        shot = _PlannedScene(
-            world.scene(factors, "unbiased", index), caption(factors, _training_wording(world, rng))
-        )
-        yield _assemble(world, "unbiased", index, [shot])
+        text = caption(factors, _training_wording(world, rng))
+        return [(world.scene(factors, "unbiased", index), text, None)]
+
+    return _shoot(world, "unbiased", map(shoot, range(count)))
 
 
-def _pair(world: World, index: int) -> tuple[Factors, Factors, CaptionWording, Edit]:
-    """Draw pair ``index``: both scenes' factors, their common wording, and the edit."""
-    rng = world.stream("counterfactual", index)
-    before = world.draw_biased(rng)
-    kind, after = world.draw_edit(rng, before)
-    wording = _training_wording(world, rng)
-    if kind != "subject":
-        # An edit of an unmentioned factor would give two images the same caption.
-        wording = replace(wording, **{kind: True})
-    return before, after, wording, Edit(kind, getattr(before, kind), getattr(after, kind))
-
-
-def _pairs(world: World, part: str, *, same_scene: bool) -> Iterator[CounterfactualSet]:
-    for index in range(world.settings.counterfactual_pairs):
-        before, after, wording, edit = _pair(world, index)
+def _pairs(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
+    def shoot(index: int) -> list[Shot]:
+        rng = world.stream("counterfactual", index)
+        before = world.draw_biased(rng)
+        kind, after = world.draw_edit(rng, before)
+        wording = _training_wording(world, rng)
+        if kind != "subject":
+            # An edit of an unmentioned factor would give two images the same caption.
+            wording = replace(wording, **{kind: True})
+        edit: Edit | None = Edit(kind, getattr(before, kind), getattr(after, kind))
         first = world.scene(before, part, index)
-        second = Scene(after, first.seed) if same_scene else world.scene(after, part, index, 1)
-        shots = [
-            _PlannedScene(first, caption(before, wording)),
-            _PlannedScene(second, caption(after, wording), edit if same_scene else None),
+        second = Scene(after, first.seed)
+        if part == "matched":
+            second, edit = world.scene(after, part, index, 1), None
+        return [(first, caption(before, wording), None), (second, caption(after, wording), edit)]
+
+    return _shoot(world, part, map(shoot, range(count)))
+
+
+def _tests(
+    world: World, part: str, every: Iterable[Factors], wording: str = ""
+) -> Iterator[CounterfactualSet]:
+    """Yield a scene of its own for each combination of factors.
+
+    Args:
+        wording: the random stream of the captions' wording, if it is not that of the part.
+    """
+    sets: Iterator[list[Shot]] = (
+        [
+            (
+                world.scene(factors, part, index),
+                caption(factors, _full_wording(world, wording or part, index)),
+                None,
+            )
         ]
-        yield _assemble(world, part, index, shots)
+        for index, factors in enumerate(every)
+    )
+    return _shoot(world, part, sets)
 
 
-def _counterfactual(world: World) -> Iterator[CounterfactualSet]:
-    return _pairs(world, "counterfactual", same_scene=True)
+def _id(world: World, count: int) -> Iterator[CounterfactualSet]:
+    drawn = (world.draw_biased(world.stream("id-factors", index)) for index in range(count))
+    return _tests(world, "id", drawn)
 
 
-def _matched(world: World) -> Iterator[CounterfactualSet]:
-    return _pairs(world, "matched", same_scene=False)
-
-
-def _test(world: World, part: str, every: list[Factors]) -> Iterator[CounterfactualSet]:
-    for index, factors in enumerate(every):
-        text = caption(factors, _full_wording(world.stream(part, index)))
-        yield _assemble(
-            world, part, index, [_PlannedScene(world.scene(factors, part, index), text)]
-        )
-
-
-def _id(world: World) -> Iterator[CounterfactualSet]:
-    count = world.settings.id_scenes
-    drawn = [world.draw_biased(world.stream("id-factors", i)) for i in range(count)]
-    return _test(world, "id", drawn)
-
-
-def _id_retrieval(world: World) -> Iterator[CounterfactualSet]:
-    return _test(world, "id_retrieval", world.id_combinations())
-
-
-def _ood(world: World) -> Iterator[CounterfactualSet]:
-    return _test(world, "ood", world.combinations(at_home=False))
-
-
-def _ood_pairs(world: World) -> Iterator[CounterfactualSet]:
-    return _swapped(world, "ood_pairs", world.ood_swaps(world.settings.ood_pairs))
-
-
-def _counterfactual_test(world: World) -> Iterator[CounterfactualSet]:
-    return _swapped(world, "counterfactual_test", world.test_pairs())
-
-
-def _real_test(world: World) -> Iterator[CounterfactualSet]:
-    for index, (factors, _) in enumerate(world.test_pairs()):
-        # The wording of the pair with this caption.
-        text = caption(factors, _full_wording(world.stream("counterfactual_test-wording", index)))
-        yield _assemble(
-            world,
-            "real_test",
-            index,
-            [_PlannedScene(world.scene(factors, "real_test", index), text)],
-        )
+def _real_test(world: World, count: int) -> Iterator[CounterfactualSet]:
+    # The wording of the pair with this caption.
+    first = (factors for factors, _ in world.test_pairs())
+    return _tests(world, "real_test", first, "counterfactual_test-wording")
 
 
 def _swapped(
     world: World, part: str, swaps: Iterable[tuple[Factors, str]]
 ) -> Iterator[CounterfactualSet]:
-    for index, (factors, subject) in enumerate(swaps):
-        wording = _full_wording(world.stream(f"{part}-wording", index))
-        swapped = replace(factors, subject=subject)
-        first = world.scene(factors, part, index)
-        shots = [
-            _PlannedScene(first, caption(factors, wording)),
-            _PlannedScene(
-                Scene(swapped, first.seed),
-                caption(swapped, wording),
-                Edit("subject", factors.subject, subject),
-            ),
-        ]
-        yield _assemble(world, part, index, shots)
+    def shoot(index: int, factors: Factors, subject: str) -> list[Shot]:
+        wording = _full_wording(world, f"{part}-wording", index)
+        swapped, first = replace(factors, subject=subject), world.scene(factors, part, index)
+        edit, second = Edit("subject", factors.subject, subject), Scene(swapped, first.seed)
+        return [(first, caption(factors, wording), None), (second, caption(swapped, wording), edit)]
+
+    return _shoot(world, part, (shoot(index, *swap) for index, swap in enumerate(swaps)))
 
 
-def _ve(world: World) -> Iterator[CounterfactualSet]:
-    return _asked_photos(world, "ve", world.settings.ve_photos)
-
-
-def _ve_test(world: World) -> Iterator[CounterfactualSet]:
-    return _asked_photos(world, "ve_test", world.settings.ve_test_photos)
-
-
-def _asked_photos(world: World, part: str, count: int) -> Iterator[CounterfactualSet]:
+def _asked(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
+    """Yield photos with their hypotheses, which are one set and share the image."""
     for index, photo in enumerate(photos(world, part, count)):
-        yield _asked(world, part, index, photo)
+        key, scene = f"{part}-{index:06d}", world.scene(photo.factors, part, index)
+        extra = {**scene.record(), HIDDEN: photo.hidden}
+        members = (
+            Member(one.text, "0", f"{key}-{i}", label=one.label, extra=extra)
+            for i, one in enumerate(photo.hypotheses)
+        )
+        images = {"0": _png(scene, world.settings, photo.hidden)}
+        yield _assemble(world, part, key, members, images)
 
 
-def _asked(world: World, part: str, index: int, photo: EntailmentPhoto) -> CounterfactualSet:
-    """Return a photo with its hypotheses, which are one set and share the image."""
-    key, scene = f"{part}-{index:06d}", world.scene(photo.factors, part, index)
-    extra = {**scene.record(), HIDDEN: photo.hidden}
-    members = tuple(
-        Member(one.text, "0", f"{key}-{i}", label=one.label, extra=extra)
-        for i, one in enumerate(photo.hypotheses)
-    )
-    return CounterfactualSet(
-        key=key,
-        group=key,
-        members=members,
-        images={"0": _png(scene, world.settings, photo.hidden)},
-        provenance={"world": world.settings.content_hash(), "part": part},
-    )
+class _Part(NamedTuple):
+    """A part: a function that yields its sets from their number, and one that returns it."""
+
+    make: Callable[[World, int], Iterator[CounterfactualSet]]
+    size: Callable[[World], int]
 
 
-_MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingProxyType(
-    {
-        "real": _real,
-        "more_real": _more_real,
-        "counterfactual": _counterfactual,
-        "matched": _matched,
-        "unbiased": _unbiased,
-        "id": _id,
-        "id_retrieval": _id_retrieval,
-        "ood": _ood,
-        "ood_pairs": _ood_pairs,
-        "counterfactual_test": _counterfactual_test,
-        "real_test": _real_test,
-        "ve": _ve,
-        "ve_test": _ve_test,
-        **compositional.MAKERS,
-    }
-)
+PARTS: Mapping[str, _Part] = {
+    "real": _Part(_real, lambda world: world.settings.real_scenes),
+    # The largest size that a control without counterfactuals needs: that of all data.
+    "more_real": _Part(
+        _real, lambda world: world.settings.real_scenes + 2 * world.settings.counterfactual_pairs
+    ),
+    **{
+        part: _Part(partial(_pairs, part=part), lambda world: world.settings.counterfactual_pairs)
+        for part in ("counterfactual", "matched")
+    },
+    "unbiased": _Part(_unbiased, lambda world: world.settings.unbiased_scenes),
+    "id": _Part(_id, lambda world: world.settings.id_scenes),
+    "id_retrieval": _Part(
+        lambda world, _: _tests(world, "id_retrieval", world.id_combinations()),
+        lambda world: len(world.id_combinations()),
+    ),
+    "ood": _Part(
+        lambda world, _: _tests(world, "ood", world.combinations(at_home=False)),
+        lambda world: len(world.combinations(at_home=False)),
+    ),
+    "ood_pairs": _Part(
+        lambda world, count: _swapped(world, "ood_pairs", world.ood_swaps(count)),
+        lambda world: world.settings.ood_pairs,
+    ),
+    "counterfactual_test": _Part(
+        lambda world, _: _swapped(world, "counterfactual_test", world.test_pairs()),
+        lambda world: len(world.test_pairs()),
+    ),
+    "real_test": _Part(_real_test, lambda world: len(world.test_pairs())),
+    "ve": _Part(partial(_asked, part="ve"), lambda world: world.settings.ve_photos),
+    "ve_test": _Part(partial(_asked, part="ve_test"), lambda world: world.settings.ve_test_photos),
+    **{
+        COMPOSITIONAL + part: _Part(
+            partial(compositional.make, part), partial(compositional.count, part)
+        )
+        for part in compositional.PARTS
+    },
+}
 UNEDITED_PARTS = ("ve", "ve_test")
 """Parts in which no member is an edit of another."""
 
 
 def check_part(part: str) -> None:
     """Raise a ``UserError`` unless ``part`` is one of this world's parts."""
-    if part not in _MAKERS:
-        raise UserError(f"no part is called {part!r}; choose from {', '.join(_MAKERS)}")
+    if part not in PARTS:
+        raise UserError(f"no part is called {part!r}; choose from {', '.join(PARTS)}")
 
 
 def make_part(settings: WorldSettings, part: str) -> Iterator[CounterfactualSet]:
     """Yield the sets of one part, drawn on demand."""
     check_part(part)
     settings.known_seed()
-    return _MAKERS[part](World(settings))
+    world = World(settings)
+    return PARTS[part].make(world, PARTS[part].size(world))
 
 
 def part_size(settings: WorldSettings, part: str) -> int:
     """Return the number of sets of a part, without drawing any."""
     check_part(part)
-    world = World(settings)
-    sizes: dict[str, Callable[[], int]] = {
-        "real": lambda: settings.real_scenes,
-        "more_real": lambda: _more_real_size(settings),
-        "counterfactual": lambda: settings.counterfactual_pairs,
-        "matched": lambda: settings.counterfactual_pairs,
-        "unbiased": lambda: settings.unbiased_scenes,
-        "id": lambda: settings.id_scenes,
-        "id_retrieval": lambda: len(world.id_combinations()),
-        "ood": lambda: len(world.combinations(at_home=False)),
-        "ood_pairs": lambda: settings.ood_pairs,
-        "counterfactual_test": lambda: len(world.test_pairs()),
-        "real_test": lambda: len(world.test_pairs()),
-        "ve": lambda: settings.ve_photos,
-        "ve_test": lambda: settings.ve_test_photos,
-        **{name: partial(one.count, settings) for name, one in compositional.NAMED.items()},
-    }
-    return sizes[part]()
+    return PARTS[part].size(World(settings))
 
 
 # Shards of a world, made on first use and cached by content.
@@ -338,19 +290,14 @@ def ensure(world: WorldSettings, part: str, root: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder.parent / f".{part}.lock"):
             if not folder.exists():
-                _make(world, part, folder)
+                count = part_size(world, part)
+                say(f"drawing {count} sets of ShapeScapes ({part}) into {folder}")
+                sets = watch(make_part(world, part), f"drawing {part}", count, "sets")
+                with replace_folder(folder) as fresh:
+                    write_shards(sets, fresh)
     except OSError as error:
         raise UserError(f"cannot write shards to {folder}: {error.strerror}") from error
     return folder
-
-
-def _make(world: WorldSettings, part: str, folder: Path) -> None:
-    """Draw a part into its folder, all of it or nothing; only called under the part's lock."""
-    count = part_size(world, part)
-    say(f"drawing {count} sets of ShapeScapes ({part}) into {folder}")
-    sets = watch(make_part(world, part), f"drawing {part}", count, "sets")
-    with replace_folder(folder) as fresh:
-        write_shards(sets, fresh)
 
 
 # Shortened captions of the world, so that words can be inserted.

@@ -7,9 +7,10 @@ drawn on demand; no file is written.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -26,15 +27,12 @@ from cfaug.core.questions import (
 )
 from cfaug.core.rng import derive
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
-from cfaug.shapescapes.gathering import Gathering, Thing, render_gathering
-from cfaug.shapescapes.question_topics import CATEGORIES, Condition, State, Topic, choose
+from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES, Gathering, Thing, render_gathering
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 
 PARTS = {"train": "vqa_pairs", "test": "vqa_test_pairs"}
 """The world's setting that holds the number of pairs of pictures of each part."""
-RULE = "rule"
-"""The author and verifier of the questions."""
 SCENE, CHANGES = "scene", "changes"
 """Keys in ``extra``: an image's scene, for ``cfaug.shapescapes.gathering.gathering_of``, and
 whether a question's supposition changes the answer."""
@@ -63,17 +61,45 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
         part: the name of the random stream.
         index: the number of the pair, which determines its category.
     """
-    rng = world.stream(part, index)
+    settings, rng = world.settings, world.stream(part, index)
+    if len(settings.colours) < FEWEST_COLOURS:
+        raise UserError(
+            f"data.world.colours={list(settings.colours)}: questions name things by their colours "
+            f"and need at least {FEWEST_COLOURS}"
+        )
     category = tuple(CATEGORIES)[index % len(CATEGORIES)]
-    twins = draw_twins(rng, category, world.settings.colours)
-    backgrounds = world.settings.backgrounds
-    background = backgrounds[int(rng.integers(len(backgrounds)))]
-    seed = derive(world.settings.known_seed(), "shapescapes", part, index, "scene", 0)
-    turned = rng.integers(2, size=len(twins.questions)).astype(bool).tolist()
-    key, settings = f"{part}-{index:06d}", world.settings
+    topic = CATEGORIES[category](rng, settings.colours)
+    drawn = [
+        (condition, changes)
+        for some, changes in ((topic.changing, True), (topic.keeping, False))
+        for condition in choose(rng, some, EACH)
+    ]
+    asked = [(None, False), *choose(rng, drawn, len(drawn))]
+    background = _pick(rng, settings.backgrounds)
+    turned = rng.integers(2, size=len(asked)).astype(bool).tolist()
+    seed = derive(settings.known_seed(), "shapescapes", part, index, "scene", 0)
+    key, states = f"{part}-{index:06d}", [State(dict(enumerate(one))) for one in topic.scenes]
+
+    def ask(shown: int) -> Iterator[AskedQuestion]:
+        for number, ((condition, changes), other) in enumerate(zip(asked, turned, strict=True)):
+            text, extra = topic.basic, {SOURCE: "rule", VERIFIED: True}
+            supposed = states
+            if condition is not None:
+                text = topic.supposed.format(condition.text)
+                extra |= {PRESUPPOSITION: condition.text, CHANGES: changes}
+                supposed = [condition.change(state) for state in states]
+            first, second = map(topic.ask, supposed)
+            yield AskedQuestion(
+                id=f"c{number}" if number else "basic",
+                kind=COUNTERFACTUAL if number else BASIC,
+                text=text,
+                options=(second, first) if other else (first, second),
+                answer=shown ^ int(other),
+                extra=extra,
+            )
 
     def show(shown: int) -> AskedImage:
-        scene, name = Gathering(twins.scenes[shown], background, seed), f"{key}-{'ab'[shown]}"
+        scene, name = Gathering(topic.scenes[shown], background, seed), f"{key}-{'ab'[shown]}"
         return AskedImage(
             key=name,
             group=key,
@@ -83,28 +109,11 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
                 drawn=True,
             ),
             category=category,
-            questions=tuple(_ask(twins, shown, turned)),
+            questions=tuple(ask(shown)),
             extra={SCENE: scene.record()},
         )
 
     return show(0), show(1)
-
-
-def _ask(twins: Twins, shown: int, turned: Sequence[bool]) -> Iterator[AskedQuestion]:
-    """Yield the questions about one of two scenes."""
-    for number, (one, other) in enumerate(zip(twins.questions, turned, strict=True)):
-        first, second = (one.answer(things) for things in twins.scenes)
-        extra = {SOURCE: RULE, VERIFIED: True}
-        if one.condition is not None:
-            extra |= {PRESUPPOSITION: one.condition, CHANGES: one.changes}
-        yield AskedQuestion(
-            id=f"c{number}" if number else "basic",
-            kind=COUNTERFACTUAL if number else BASIC,
-            text=one.text,
-            options=(second, first) if other else (first, second),
-            answer=shown ^ int(other),
-            extra=extra,
-        )
 
 
 def _draw(gathering: Gathering, settings: WorldSettings) -> bytes:
@@ -128,64 +137,406 @@ def _draw(gathering: Gathering, settings: WorldSettings) -> bytes:
 
 FEWEST_COLOURS = 4
 """The smallest number of colours of a world for its questions: three named things, and others."""
-CHANGING, KEEPING = 2, 2
-"""The numbers of conditions for each image that do and do not change the answer."""
+EACH = 2
+"""The number of conditions for each image that change the answer, and of those that do not."""
+ROUND = ("ball", "ring")
+"""The shapes that can roll, by a rule of the world. By another, larger things are heavier."""
+Choice = TypeVar("Choice")
+
+
+# Changes of a gathering of things under a supposition: "if the ball were removed".
+#
+# Things have numbers, which changes preserve.
+
+PLACE = ("column", "row")
+"""The attributes of a thing's place."""
 
 
 @dataclass(frozen=True)
-class RuleQuestion:
-    """A question, and its answer in any scene.
+class State:
+    """An actual or supposed scene: its things by number, and whether its rule is reversed."""
 
-    Attributes:
-        answer: a function that returns the answer for a scene's things.
-        condition: the supposition; ``None`` for a basic question.
-        changes: whether the supposition changes the answer.
-    """
+    things: Mapping[int, Thing]
+    turned: bool = False
+
+
+Change = Callable[[State], State]
+
+
+def swap(one: int, other: int, *names: str) -> Change:
+    """Return the change that exchanges attributes of two things."""
+
+    def change(state: State) -> State:
+        a, b = state.things[one], state.things[other]
+        new = {
+            one: replace(a, **{name: getattr(b, name) for name in names}),
+            other: replace(b, **{name: getattr(a, name) for name in names}),
+        }
+        return replace(state, things={**state.things, **new})
+
+    return change
+
+
+def give(one: int, other: int, name: str) -> Change:
+    """Return the change that copies an attribute of another thing to a thing."""
+
+    def change(state: State) -> State:
+        new = replace(state.things[one], **{name: getattr(state.things[other], name)})
+        return replace(state, things={**state.things, one: new})
+
+    return change
+
+
+def remove(*numbers: int) -> Change:
+    """Return the change that removes things."""
+    return lambda state: replace(
+        state, things={n: one for n, one in state.things.items() if n not in numbers}
+    )
+
+
+def each(new: Callable[[Thing], Thing]) -> Change:
+    """Return the change that applies a function to every thing."""
+    return lambda state: replace(state, things={n: new(one) for n, one in state.things.items()})
+
+
+def chain(*changes: Change) -> Change:
+    """Return the change that applies several changes in order."""
+
+    def change(state: State) -> State:
+        for one in changes:
+            state = one(state)
+        return state
+
+    return change
+
+
+def mirror(thing: Thing) -> Thing:
+    """Return a thing mirrored."""
+    return replace(thing, column=SIDE - 1 - thing.column)
+
+
+def rotate(thing: Thing) -> Thing:
+    """Return a thing after half a turn of the picture."""
+    return replace(thing, column=SIDE - 1 - thing.column, row=SIDE - 1 - thing.row)
+
+
+def add(shape: str) -> Change:
+    """Return the change that adds a thing of a shape; its other attributes do not matter."""
+    return lambda state: replace(
+        state, things={**state.things, max(state.things) + 1: Thing(shape, "", "", 0, 0)}
+    )
+
+
+def double(shape: str) -> Change:
+    """Return the change that doubles the number of things of a shape."""
+
+    def change(state: State) -> State:
+        count = sum(thing.shape == shape for thing in state.things.values())
+        return chain(*[add(shape)] * count)(state)
+
+    return change
+
+
+# The topics of questions: two scenes, and possible conditions.
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition: its text after "if", and the change that it makes to a scene."""
 
     text: str
-    answer: Callable[[Sequence[Thing]], str]
-    condition: str | None = None
-    changes: bool = False
+    change: Change
 
 
 @dataclass(frozen=True)
-class Twins:
-    """Two scenes, the basic question about them, and four counterfactual ones."""
+class Topic:
+    """Two scenes and their possible questions, before the conditions are drawn.
+
+    Attributes:
+        supposed: the counterfactual question, with ``{}`` in place of the condition.
+        ask: a function that returns the answer in a state.
+        keeping: conditions that do not change the answer.
+    """
 
     scenes: tuple[tuple[Thing, ...], tuple[Thing, ...]]
-    questions: tuple[RuleQuestion, ...]
+    basic: str
+    supposed: str
+    ask: Callable[[State], str]
+    changing: Sequence[Condition]
+    keeping: Sequence[Condition]
 
 
-def draw_twins(rng: np.random.Generator, category: str, colours: Sequence[str]) -> Twins:
-    """Draw two scenes and five questions with different answers in the two.
+def choose(rng: np.random.Generator, choices: Sequence[Choice], count: int) -> list[Choice]:
+    """Draw ``count`` different choices, in random order."""
+    return [choices[at] for at in rng.permutation(len(choices))[:count].tolist()]
+
+
+def _place(
+    rng: np.random.Generator, named: Sequence[Thing], fixed: str, colours: Sequence[str]
+) -> tuple[Thing, ...]:
+    """Put named things into random cells, with up to two others that cannot be confused."""
+    cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
+    return _put_others(rng, [_at(thing, cells.pop()) for thing in named], cells, fixed, colours)
+
+
+def _put_others(
+    rng: np.random.Generator,
+    named: Sequence[Thing],
+    cells: Sequence[tuple[int, int]],
+    fixed: str,
+    colours: Sequence[str],
+) -> tuple[Thing, ...]:
+    free = {"shape": SHAPES, "colour": tuple(colours)}
+    taken = {getattr(thing, fixed) for thing in named}
+    free[fixed] = tuple(one for one in free[fixed] if one not in taken)
+    others = [
+        Thing(_pick(rng, free["shape"]), _pick(rng, free["colour"]), _pick(rng, tuple(SIZES)), *at)
+        for at in cells[: int(rng.integers(3))]
+    ]
+    return (*named, *others)
+
+
+def _at(thing: Thing, cell: tuple[int, int]) -> Thing:
+    return replace(thing, column=cell[0], row=cell[1])
+
+
+def _pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def _draw_named(
+    rng: np.random.Generator, attribute: str, fixed: str, colours: Sequence[str]
+) -> list[Thing]:
+    """Draw three things that differ in their names, the first two in an attribute as well."""
+    known = {"shape": SHAPES, "colour": tuple(colours), "size": tuple(SIZES)}
+    drawn = {name: [_pick(rng, values) for _ in range(3)] for name, values in known.items()}
+    drawn[fixed] = choose(rng, known[fixed], 3)
+    values = choose(rng, known[attribute], 3)
+    # There are only two sizes: the third thing has either.
+    drawn[attribute] = [*values[:2], values[2] if len(values) == 3 else _pick(rng, values)]
+    return [Thing(drawn["shape"][i], drawn["colour"][i], drawn["size"][i], 0, 0) for i in range(3)]
+
+
+def _swapped(things: tuple[Thing, ...], *names: str) -> tuple[Thing, ...]:
+    state = swap(0, 1, *names)(State(dict(enumerate(things))))
+    return tuple(state.things[n] for n in range(len(things)))
+
+
+def _attribute(
+    name: str,
+    word: str,
+    fixed: str,
+    free: tuple[str, str],
+    basic: str,
+    supposed: str,
+    rng: np.random.Generator,
+    colours: Sequence[str],
+) -> Topic:
+    """Draw two scenes in which the first two things have exchanged their values of an attribute.
 
     Args:
-        rng: the random generator of this pair alone.
-        category: a name of ``CATEGORIES``.
+        name: the field of ``Thing`` with the attribute, and ``word`` its name in questions.
+        fixed: the attribute that names the things.
+        free: another attribute, with its word; changing it does not affect the first.
+        basic: the question, with ``{}`` in place of the thing.
+        supposed: the question after the condition, with ``{}`` in place of the thing.
     """
-    if len(colours) < FEWEST_COLOURS:
-        raise UserError(
-            f"data.world.colours={list(colours)}: questions name things by their colours and need "
-            f"at least {FEWEST_COLOURS}"
-        )
-    topic = CATEGORIES[category](rng, colours)
-    drawn = [
-        (one, changes)
-        for some, count, changes in (
-            (topic.changing, CHANGING, True), (topic.keeping, KEEPING, False),
-        )
-        for one in choose(rng, some, count)
-    ]  # fmt: skip
-    further = [
-        RuleQuestion(topic.supposed.format(one.text), _answer(topic, one), one.text, changes)
-        for one, changes in choose(rng, drawn, len(drawn))
+    first = _place(rng, _draw_named(rng, name, fixed, colours), fixed, colours)
+    x, y, z = (
+        f"the {thing.shape}" if fixed == "shape" else f"the {thing.colour} thing"
+        for thing in first[:3]
+    )
+    changing = (
+        Condition(f"{x} and {y} swapped {word}s", swap(0, 1, name)),
+        Condition(f"{x} were given the {word} of {y}", give(0, 1, name)),
+        Condition(
+            f"{y} and {z} swapped {word}s, and then {x} and {z} did",
+            chain(swap(1, 2, name), swap(0, 2, name)),
+        ),
+    )
+    keeping = (
+        Condition(f"{y} were removed", remove(1)),
+        Condition(f"{x} and {y} traded places", swap(0, 1, *PLACE)),
+        Condition(f"{y} were given the {word} of {x}", give(1, 0, name)),
+        Condition(f"{y} and {z} swapped {word}s", swap(1, 2, name)),
+        Condition(f"{x} and {y} swapped {free[1]}", swap(0, 1, free[0])),
+    )
+    return Topic(
+        (first, _swapped(first, name)),
+        basic.format(x),
+        f"If {{}}, {supposed.format(x)}",
+        lambda state: str(getattr(state.things[0], name)),
+        changing,
+        keeping,
+    )
+
+
+def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
+    """Draw n things of one shape and n + 1 of another; the twin has n + 1 and n.
+
+    Things 0 and n have the same shape in both scenes, and nothing else has their colours.
+    """
+    n = int(rng.integers(1, 4))
+    one, other, third = choose(rng, SHAPES, 3)
+    shapes = [one] * n + [other] * (n + 1)
+    shapes += [third] * int(rng.integers(0, min(2, SIDE**2 - len(shapes)) + 1))
+    palette = choose(rng, colours, len(colours))
+    named, rest = {0: palette[0], n: palette[1]}, palette[2:]
+    cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
+    first = tuple(
+        Thing(shape, named.get(at) or _pick(rng, rest), _pick(rng, tuple(SIZES)), *cells[at])
+        for at, shape in enumerate(shapes)
+    )
+    second = tuple(replace(t, shape=one) if at == 2 * n else t for at, t in enumerate(first))
+    trade = {one: other, other: one}
+    changing = (
+        Condition(f"the {named[0]} {one} were removed", remove(0)),
+        Condition(f"the {named[n]} {other} turned into a {one}", give(n, 0, "shape")),
+        Condition(f"the {named[0]} {one} turned into a {other}", give(0, n, "shape")),
+        Condition(f"another {one} were added", add(one)),
+        Condition(f"there were twice as many {one}s", double(one)),
+        Condition(
+            f"every {one} turned into a {other} and every {other} into a {one}",
+            each(lambda thing: replace(thing, shape=trade.get(thing.shape, thing.shape))),
+        ),
+    )
+    keeping = (
+        Condition(f"the {named[n]} {other} were removed", remove(n)),
+        Condition(f"another {other} were added", add(other)),
+        Condition(f"there were twice as many {other}s", double(other)),
+        Condition(
+            f"the {named[0]} {one} and the {named[n]} {other} traded places", swap(0, n, *PLACE)
+        ),
+        Condition("the picture were seen in a mirror", each(mirror)),
+    )
+    return Topic(
+        (first, second),
+        f"How many {one}s are there?",
+        f"If {{}}, how many {one}s would there be?",
+        lambda state: str(sum(thing.shape == one for thing in state.things.values())),
+        changing,
+        keeping,
+    )
+
+
+def _direction(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
+    """Draw two things on either side of a third; they have traded places in the twin."""
+    axis = int(rng.integers(2))
+    named = _draw_named(rng, "colour", "shape", colours)
+    ends = choose(rng, (0, SIDE - 1), 2)
+    cells = [
+        tuple(along if i == axis else int(rng.integers(SIDE)) for i in range(2))
+        for along in (*ends, SIDE // 2)
     ]
-    return Twins(topic.scenes, (RuleQuestion(topic.basic, _answer(topic)), *further))
+    free = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
+    placed = [_at(one, (cell[0], cell[1])) for one, cell in zip(named, cells, strict=True)]
+    first = _put_others(rng, placed, [at for at in free if at not in cells], "shape", colours)
+    x, y, z = (f"the {thing.shape}" for thing in named)
+    sides = (("left", "right"), ("above", "below"))[axis]
+    where = ("to the left or to the right of", "above or below")[axis]
+    along = PLACE[axis]
+
+    def ask(state: State) -> str:
+        return sides[getattr(state.things[0], along) > getattr(state.things[1], along)]
+
+    def cross(state: State) -> State:
+        at, over = state.things[0], state.things[1]
+        new = replace(at, **{along: 2 * getattr(over, along) - getattr(at, along)})
+        return replace(state, things={**state.things, 0: new})
+
+    changing = [
+        Condition(f"{x} and {y} traded places", swap(0, 1, *PLACE)),
+        Condition(f"{x} were moved to the other side of {y}", cross),
+        Condition("the picture were rotated by half a turn", each(rotate)),
+        Condition(
+            f"{y} and {z} traded places, and then {x} and {z} did",
+            chain(swap(1, 2, *PLACE), swap(0, 2, *PLACE)),
+        ),
+    ]
+    keeping = [
+        Condition(f"{x} and {z} traded places", swap(0, 2, *PLACE)),
+        Condition(f"{y} and {z} traded places", swap(1, 2, *PLACE)),
+        Condition(f"{z} were removed", remove(2)),
+        Condition(f"{x} and {y} swapped colors", swap(0, 1, "colour")),
+    ]
+    (keeping if axis else changing).append(
+        Condition("the picture were seen in a mirror", each(mirror))
+    )
+    return Topic(
+        (first, _swapped(first, *PLACE)),
+        f"Is {x} {where} {y}?",
+        f"If {{}}, would {x} be {where} {y}?",
+        ask,
+        changing,
+        keeping,
+    )
 
 
-def _answer(topic: Topic, condition: Condition | None = None) -> Callable[[Sequence[Thing]], str]:
-    def answer(things: Sequence[Thing]) -> str:
-        state = State(dict(enumerate(things)))
-        return topic.ask(state if condition is None else condition.change(state))
+def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
+    """Draw two things; by the rules of the world one of them can roll, or is heavier."""
+    rolls = rng.random() < 0.5
+    attribute, free = ("shape", "size") if rolls else ("size", "shape")
+    named = _draw_named(rng, attribute, "colour", colours)
+    if rolls:
+        angular = tuple(one for one in SHAPES if one not in ROUND)
+        shapes = choose(rng, (_pick(rng, ROUND), _pick(rng, angular)), 2)
+        named[:2] = [replace(t, shape=s) for t, s in zip(named, shapes, strict=False)]
+    first = _place(rng, named, "colour", colours)
+    one, other = (f"the {thing.colour} thing" for thing in first[:2])
 
-    return answer
+    def is_so(thing: Thing) -> bool:
+        return thing.shape in ROUND if rolls else thing.size == "large"
+
+    def ask(state: State) -> str:
+        wanted = not state.turned
+        (colour,) = (state.things[n].colour for n in (0, 1) if is_so(state.things[n]) == wanted)
+        return f"the {colour} thing"
+
+    what, would = ("can roll", "could roll") if rolls else ("is heavier", "would be heavier")
+    rule = (
+        "round things could not roll and all others could" if rolls
+        else "small things were heavier than large ones"
+    )  # fmt: skip
+    words = {"shape": "shapes", "size": "sizes"}
+    changing = (
+        Condition(f"the two swapped {words[attribute]}", swap(0, 1, attribute)),
+        Condition("the two swapped colors", swap(0, 1, "colour")),
+        Condition(rule, lambda state: replace(state, turned=True)),
+    )
+    keeping = (
+        Condition(f"the two swapped {words[free]}", swap(0, 1, free)),
+        Condition("the two traded places", swap(0, 1, *PLACE)),
+        Condition("the picture were seen in a mirror", each(mirror)),
+        Condition("all other things were removed", remove(*range(2, len(first)))),
+    )
+    return Topic(
+        (first, _swapped(first, attribute)),
+        f"Which {what}, {one} or {other}?",
+        f"If {{}}, which {would}, {one} or {other}?",
+        ask,
+        changing,
+        keeping,
+    )
+
+
+CATEGORIES: Mapping[str, Callable[[np.random.Generator, Sequence[str]], Topic]] = {
+    "count": _count,
+    "color": partial(
+        _attribute,
+        "colour", "color", "shape", ("size", "sizes"),
+        "What color is {}?", "what color would {} be?",
+    ),
+    "size": partial(
+        _attribute,
+        "size", "size", "shape", ("colour", "colors"),
+        "What size is {}?", "what size would {} be?",
+    ),
+    "shape": partial(
+        _attribute,
+        "shape", "shape", "colour", ("size", "sizes"),
+        "What shape is {}?", "what shape would {} be?",
+    ),
+    "direction": _direction,
+    "common": _common,
+}  # fmt: skip
+"""The categories of questions, in the order of CFMM (Table 2)."""

@@ -20,7 +20,7 @@ from cfaug.data.sources.question_sets import read_questions
 from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.generate.chat_protocol import ChatSettings
 from cfaug.shapescapes.zoo.command import read
-from cfaug.shapescapes.zoo.vlm_training import QuestionSettings
+from cfaug.shapescapes.zoo.questions import QuestionSettings
 from tests.data.question_files import encode_image, own_record, put_image, write_own
 from tests.generate.chatting import says, serving
 from tests.test_conf import _compose

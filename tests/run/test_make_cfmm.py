@@ -11,7 +11,7 @@ import pytest
 from cfaug.report.document import read_document
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
-from cfaug.shapescapes.zoo.vlm_training import main
+from cfaug.shapescapes.zoo.questions import main
 from tests.test_readme import COMMANDS
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from cfaug.planning.sources import open_questions
 from cfaug.run.evaluation_data import DataOpener
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.zoo.vlm_training import main
+from cfaug.shapescapes.zoo.questions import main
 
 WORLD = WorldSettings(image_size=16, style="drawing", vqa_test_pairs=6)
 SEEDED = WorldSettings(seed=7, image_size=16, style="drawing", vqa_test_pairs=6)

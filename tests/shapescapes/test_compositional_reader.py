@@ -21,9 +21,8 @@ def reader():
 
 
 def accuracy(reader, part, category=None, count=200):
-    world, one = World(SETTINGS), PARTS[part]
-    items = one.items(world)
-    drawn = [items.draw(world, index) for index in range(count)]
+    world = World(SETTINGS)
+    drawn = [PARTS[part].items.draw(world, index) for index in range(count)]
     texts = [text for each in drawn if category in (None, each.category) for text in each.captions]
     likely = reader.log_likelihood(texts).reshape(-1, 2)
     return float(np.mean(likely[:, 0] > likely[:, 1]))
@@ -39,7 +38,7 @@ def test_likely_captions_are_found_without_an_image_and_plain_ones_are_not(reade
 def test_likelihoods_are_of_the_words_counted_by_hand():
     small = CaptionReader(WorldSettings(seed=3, shortcut="colour", compositional_pairs=2), 1.0)
     world, part = World(small.world), PARTS["train"]
-    captions = [part.items(world).draw(world, index).captions[0] for index in (0, 1)]
+    captions = [part.items.draw(world, index).captions[0] for index in (0, 1)]
     first = f". {captions[0]} .".split()
     both = [f". {caption} .".split() for caption in captions]
     expected = 1.0

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.shapescapes.drawing import Scene, render, scene_of
+from cfaug.shapescapes.drawing import Scene, reach, redraw, render, scene_of, widen
 from cfaug.shapescapes.oracle import CHOICES, FACTORS
-from cfaug.shapescapes.settings import DOMAINS, STYLES, Factors, reach, redraw, widen
+from cfaug.shapescapes.settings import DOMAINS, STYLES, Factors
 from tests.shapescapes.edited import draw_edited
 
 CLEAR = STYLES["clear"]

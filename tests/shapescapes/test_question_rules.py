@@ -14,8 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from cfaug.cfmm.question_checks import validate
 from cfaug.core.errors import UserError
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, PRESUPPOSITION
-from cfaug.shapescapes.question_parts import CHANGES, SCENE, draw_pair, make_questions
-from cfaug.shapescapes.question_topics import CATEGORIES
+from cfaug.shapescapes.question_parts import CATEGORIES, CHANGES, SCENE, draw_pair, make_questions
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 from tests.shapescapes.read_gatherings import answer

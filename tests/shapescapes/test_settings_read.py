@@ -8,7 +8,8 @@ from dataclasses import fields, replace
 import pytest
 
 from cfaug.core.weights import COMPOSITIONAL, COMPOSITIONAL_PREFIX, world_family
-from cfaug.shapescapes.parts import _MAKERS, make_part
+from cfaug.shapescapes.parts import PARTS as WORLD_PARTS
+from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.question_parts import PARTS, make_questions
 from cfaug.shapescapes.settings import READ_BY, WorldSettings
 
@@ -31,9 +32,11 @@ CHANGED = {
 
 
 def parts(family: str) -> list[str]:
-    named = [f"shapescapes:{name}" for name in _MAKERS if not name.startswith(COMPOSITIONAL)]
+    named = [f"shapescapes:{name}" for name in WORLD_PARTS if not name.startswith(COMPOSITIONAL)]
     named += [f"shapescapes_vqa:{name}" for name in PARTS]
-    inner = [name.removeprefix(COMPOSITIONAL) for name in _MAKERS if name.startswith(COMPOSITIONAL)]
+    inner = [
+        name.removeprefix(COMPOSITIONAL) for name in WORLD_PARTS if name.startswith(COMPOSITIONAL)
+    ]
     named += [COMPOSITIONAL_PREFIX + name for name in inner]
     return [name for name in named if world_family(name) == family]
 

@@ -13,7 +13,6 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -125,17 +124,16 @@ class Pair:
             )
             for side in self.sides
         )
-        return self._say_less(first), second
-
-    def _say_less(self, first: PictureDescription) -> PictureDescription:
-        """Remove the part that only the second caption mentions from the first."""
+        # Only the second caption mentions what is added.
         if self.more == "colour":
             things = list(first.things)
             things[self.at] = (things[self.at][0], None)
-            return replace(first, things=tuple(things))
-        if self.more == "place":
-            return replace(first, background=None)
-        return replace(first, relation=None) if self.more == "relation" else first
+            first = replace(first, things=tuple(things))
+        elif self.more == "place":
+            first = replace(first, background=None)
+        elif self.more == "relation":
+            first = replace(first, relation=None)
+        return first, second
 
 
 def choose(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
@@ -179,8 +177,9 @@ def _replace(name: str) -> Callable[..., Pair]:
         known = SHAPES if name == "shape" else law.world.settings.colours
         old = getattr(before.things[at], name)
         taken = {getattr(thing, name) for thing in before.things}
+        left, right = before.things[:at], before.things[at + 1 :]
         changed = [
-            _exchange(before.things, at, _give(before.things[at], name, value))
+            (*left, _give(before.things[at], name, value), *right)
             for value in known
             if value not in taken
         ]
@@ -198,19 +197,11 @@ def _give(thing: Thing, name: str, value: Any) -> Thing:
     return replace(thing, **{name: value})
 
 
-def _exchange(things: tuple[Thing, ...], at: int, new: Thing) -> tuple[Thing, ...]:
-    return (*things[:at], new, *things[at + 1 :])
-
-
 def _replace_place(
     rng: np.random.Generator, law: PictureDistribution, *, alone: bool = False
 ) -> Pair:
     before = draw_picture(rng, law, 1 if alone else 2, alone=alone)
-    others = [
-        background
-        for background in law.world.settings.backgrounds
-        if background != before.background
-    ]
+    others = [one for one in law.world.settings.backgrounds if one != before.background]
     after = replace(before, background=choose(rng, others))
     relation = _relation(rng, before)
     words = (before.background, after.background)
@@ -275,42 +266,32 @@ def _add_subject(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     return Pair(sides, (shapes[0], ", ".join(shapes)), law.needs)
 
 
-def _add_claim(what: str) -> Callable[..., Pair]:
+def _add_claim(inner: Callable[..., Pair], what: str) -> Callable[..., Pair]:
     """Return the edit that adds a claim to a caption, which is false for the first picture."""
-    inner: Mapping[str, Callable[..., Pair]] = {
-        "colour": _replace("colour"), "place": _replace_place, "relation": _replace_relation,
-    }  # fmt: skip
-
-    def edit(rng: np.random.Generator, law: PictureDistribution) -> Pair:
-        return replace(inner[what](rng, law), more=what)
-
-    return edit
+    return lambda rng, law: replace(inner(rng, law), more=what)
 
 
-EDITS: Mapping[str, Callable[..., Pair]] = MappingProxyType(
-    {
-        "replace_subject": _replace("shape"),
-        "replace_colour": _replace("colour"),
-        "replace_place": _replace_place,
-        "replace_relation": _replace_relation,
-        "swap_subject": _swap("shape"),
-        "swap_colour": _swap("colour"),
-        "swap_relation": _swap_relation,
-        "add_subject": _add_subject,
-    }
-)
+EDITS: Mapping[str, Callable[..., Pair]] = {
+    "replace_subject": _replace("shape"),
+    "replace_colour": _replace("colour"),
+    "replace_place": _replace_place,
+    "replace_relation": _replace_relation,
+    "swap_subject": _swap("shape"),
+    "swap_colour": _swap("colour"),
+    "swap_relation": _swap_relation,
+    "add_subject": _add_subject,
+}
 """Edits after which neither caption is true for the other picture, by category."""
-CLAIMS: Mapping[str, Callable[..., Pair]] = MappingProxyType(
-    {f"add_{what}": _add_claim(what) for what in ("colour", "place", "relation")}
-)
+CLAIMS: Mapping[str, Callable[..., Pair]] = {
+    f"add_{what}": _add_claim(EDITS[f"replace_{what}"], what)
+    for what in ("colour", "place", "relation")
+}
 """Edits of the caption alone: the first is true for both pictures, the second only for its own. A
 caption with a further claim is longer, so that the text alone reveals something."""
-SINGLE: Mapping[str, Callable[..., Pair]] = MappingProxyType(
-    {
-        name: partial(EDITS[name], alone=True)
-        for name in ("replace_subject", "replace_colour", "replace_place")
-    }
-)
+SINGLE: Mapping[str, Callable[..., Pair]] = {
+    name: partial(EDITS[name], alone=True)
+    for name in ("replace_subject", "replace_colour", "replace_place")
+}
 """Edits of a single thing, which the zoo's diffusion model can draw."""
 
 
@@ -320,13 +301,8 @@ SINGLE: Mapping[str, Callable[..., Pair]] = MappingProxyType(
 # cells of a gathering. A caption names every thing in the picture, so that the number of named
 # things is part of its meaning; colours, the place and the relation of two things may be left out.
 
-CONVERSE: Mapping[str, str] = MappingProxyType(
-    {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
-)
+CONVERSE = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
 """The relations of one thing to another, and their converses."""
-AND = "and"
-THERE = FRAMES.index("there is {}")
-"""The frame that a place can precede."""
 
 
 @dataclass(frozen=True)
@@ -341,11 +317,6 @@ class Picture:
     things: tuple[Thing, ...]
     background: str
     alone: bool = False
-
-    def record(self, seed: int) -> dict[str, Any]:
-        """Return the picture as JSON, the record of a scene or of a gathering."""
-        shown = self.shown(seed)
-        return dict(shown.record())
 
     def shown(self, seed: int) -> Scene | Gathering:
         """Return the scene or gathering to draw.
@@ -432,26 +403,24 @@ def say(said: PictureDescription, form: DescriptionForm = DescriptionForm()) -> 
     >>> say(cube, DescriptionForm(1, colour_after=True))
     'a photo of a ball that is red and a cube'
     """
-    named = [_name(shape, colour, form) for shape, colour in said.things]
-    phrase = f" {said.relation or AND} ".join(named)
-    frame = FRAMES[form.frame]
+    named = [
+        f"a {shape}" if colour is None
+        else f"a {shape} that is {colour}" if form.colour_after
+        else f"a {colour} {shape}"
+        for shape, colour in said.things
+    ]  # fmt: skip
+    phrase, frame = f" {said.relation or 'and'} ".join(named), FRAMES[form.frame]
     if said.background is not None:
         place = PLACES[said.background]
         if form.place_first:
-            frame = f"{place} {FRAMES[THERE]}"
+            frame = f"{place} there is {{}}"
         else:
             phrase = f"{phrase} {place}"
     return right_articles(frame.format(phrase))
 
 
-def _name(shape: str, colour: str | None, form: DescriptionForm) -> str:
-    if colour is None:
-        return f"a {shape}"
-    return f"a {shape} that is {colour}" if form.colour_after else f"a {colour} {shape}"
-
-
 def words_of_pictures() -> tuple[str, ...]:
     """Return ``words()``, followed by the words that only captions of several things contain."""
     known = words()
-    said = {word for relation in CONVERSE for word in relation.split()} | {AND, "that"}
+    said = {word for relation in CONVERSE for word in relation.split()} | {"and", "that"}
     return known + tuple(sorted(said - set(known)))

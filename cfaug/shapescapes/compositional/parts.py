@@ -22,10 +22,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,39 +60,21 @@ class Drawn:
 
     Attributes:
         form: the wording of both captions.
-        turned: whether the second picture takes the place of the first.
+        edit: the edit from the first picture to the second.
     """
 
     category: str
-    pair: Pair
-    said: tuple[PictureDescription, PictureDescription]
+    pictures: tuple[Picture, ...]
+    descriptions: tuple[PictureDescription, ...]
     form: DescriptionForm
-    turned: bool
+    edit: Edit
     seed: int
 
     @property
-    def pictures(self) -> tuple[Picture, Picture]:
-        """Both pictures, in the order of the item."""
-        first, second = (side.picture for side in self.pair.sides)
-        return (second, first) if self.turned else (first, second)
-
-    @property
-    def descriptions(self) -> tuple[PictureDescription, PictureDescription]:
-        """The descriptions of both pictures, in that order."""
-        first, second = self.said
-        return (second, first) if self.turned else (first, second)
-
-    @property
     def captions(self) -> tuple[str, str]:
-        """The captions of both pictures, in that order."""
+        """The captions of both pictures."""
         first, second = (say(said, self.form) for said in self.descriptions)
         return first, second
-
-    @property
-    def edit(self) -> Edit:
-        """The edit from the first picture to the second."""
-        before, after = self.pair.words[:: -1 if self.turned else 1]
-        return Edit(self.category, before, after)
 
 
 @dataclass(frozen=True)
@@ -104,7 +85,8 @@ class PairDistribution:
         stream: the name of the random streams; parts with equal streams and laws have the same
             pairs.
         edits: the edits by category, taken in turn.
-        bias: the probability of home colours; ``None`` draws colours uniformly.
+        bias: the probability of home colours; ``None`` draws colours uniformly, and ``world`` has
+            the world's bias if its shortcut is the colour.
         keep_home: whether an edit may leave every thing in its home colour.
         turn: whether either of the two pictures may come first.
         drops: whether captions leave out as much as training captions do.
@@ -112,69 +94,37 @@ class PairDistribution:
 
     stream: str
     edits: Mapping[str, Callable[..., Pair]]
-    bias: float | None = None
+    bias: float | Literal["world"] | None = None
     keep_home: bool = True
     turn: bool = False
     drops: bool = False
 
     def draw(self, world: World, index: int) -> Drawn:
         """Draw pair ``index``."""
-        rng = world.stream(COMPOSITIONAL + self.stream, index)
+        rng, settings = world.stream(COMPOSITIONAL + self.stream, index), world.settings
         category = tuple(self.edits)[index % len(self.edits)]
-        pair = self.edits[category](rng, PictureDistribution(world, self.bias, self.keep_home))
-        settings = world.settings
+        bias = self.bias
+        if bias == "world":
+            bias = settings.bias if "colour" in settings.bound else None
+        pair = self.edits[category](rng, PictureDistribution(world, bias, self.keep_home))
         dropped = {
             "drop_colour": settings.drop_colour, "drop_background": settings.drop_background,
         } if self.drops else {}  # fmt: skip
         said = pair.describe(rng, **dropped)
         form = DescriptionForm(int(rng.integers(len(FRAMES))))
-        turned = self.turn and bool(rng.random() < 0.5)
-        return Drawn(category, pair, said, form, turned, _seed(world, self.stream, index))
+        order = -1 if self.turn and rng.random() < 0.5 else 1
+        pictures = tuple(side.picture for side in pair.sides)[::order]
+        edit = Edit(category, *pair.words[::order])
+        seed = _seed(world, self.stream, index)
+        return Drawn(category, pictures, said[::order], form, edit, seed)
 
 
 def _seed(world: World, stream: str, index: int, *more: int) -> int:
     return derive(world.settings.known_seed(), "shapescapes", COMPOSITIONAL + stream, index, *more)
 
 
-TRAINING_EDITS = MappingProxyType(
-    {**EDITS, **{f"single_{name}": edit for name, edit in SINGLE.items()}}
-)
-"""The edits of training pairs, in equal shares."""
-
-
-def _training(world: World) -> PairDistribution:
-    # The bias of colours if the world's shortcut is the colour, otherwise none.
-    bias = world.settings.bias if "colour" in world.settings.bound else None
-    return PairDistribution("train", TRAINING_EDITS, bias, drops=True)
-
-
-def _plain(world: World) -> PairDistribution:
-    return PairDistribution("test", EDITS, turn=True)
-
-
-def _biased(world: World) -> PairDistribution:
-    return PairDistribution("biased", {name: EDITS[name] for name in BIASED}, 1.0, keep_home=False)
-
-
-def _claims(world: World) -> PairDistribution:
-    return PairDistribution("claims", CLAIMS, 1.0, keep_home=False)
-
-
-def _single(world: World) -> PairDistribution:
-    return PairDistribution("single", SINGLE, turn=True)
-
-
-def _single_training(world: World) -> PairDistribution:
-    edits = {"replace_subject": SINGLE["replace_subject"]}
-    return replace(_training(world), stream="single_train", edits=edits)
-
-
-def _unbiased_items(world: World) -> PairDistribution:
-    return replace(_training(world), stream="unbiased", bias=None)
-
-
 @dataclass(frozen=True)
-class _PlannedPicture:
+class _Shot:
     """A planned member: a picture and its seed, its caption, and details."""
 
     picture: Picture
@@ -185,56 +135,24 @@ class _PlannedPicture:
     tags: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _assemble(
-    world: World, part: str, index: int, shots: list[_PlannedPicture]
-) -> CounterfactualSet:
-    """Return shots as a set; equal pictures with equal seeds share the image."""
-    key = f"{COMPOSITIONAL.replace('_', '-')}{part.replace('_', '-')}-{index:06d}"
-    seen = list(dict.fromkeys((shot.picture, shot.seed) for shot in shots))
-    members = tuple(
-        Member(
-            text=shot.text,
-            image_name=str(seen.index((shot.picture, shot.seed))),
-            source_id=f"{key}-{i}",
-            edit=shot.edit,
-            label=shot.label,
-            extra={**shot.tags, SET: NAME, **shot.picture.record(shot.seed)},
-        )
-        for i, shot in enumerate(shots)
-    )
-    return CounterfactualSet(
-        key=key,
-        group=key,
-        members=members,
-        images={
-            str(i): picture.draw(seed, world.settings) for i, (picture, seed) in enumerate(seen)
-        },
-        provenance={"world": world.settings.content_hash(), "part": COMPOSITIONAL + part},
-    )
-
-
 def _tags(drawn: Drawn) -> dict[str, Any]:
     return {CATEGORY: drawn.category, "objects": len(drawn.pictures[0].things)}
 
 
-Shots = Callable[[World, PairDistribution, int], list[_PlannedPicture]]
+def _first(world: World, items: PairDistribution, index: int) -> list[_Shot]:
+    return _pair(world, items, index)[:1]
 
 
-def _first(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
-    drawn = items.draw(world, index)
-    return [_PlannedPicture(drawn.pictures[0], drawn.seed, drawn.captions[0], tags=_tags(drawn))]
-
-
-def _pair(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
+def _pair(world: World, items: PairDistribution, index: int) -> list[_Shot]:
     drawn = items.draw(world, index)
     edits = (None, drawn.edit)
     return [
-        _PlannedPicture(picture, drawn.seed, text, edit, tags=_tags(drawn))
+        _Shot(picture, drawn.seed, text, edit, tags=_tags(drawn))
         for picture, text, edit in zip(drawn.pictures, drawn.captions, edits, strict=True)
     ]
 
 
-def _matched(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
+def _matched(world: World, items: PairDistribution, index: int) -> list[_Shot]:
     """Return the pair in two independent scenes, not connected by an edit."""
     return [
         replace(shot, seed=_seed(world, "matched", index, n), edit=None)
@@ -242,16 +160,18 @@ def _matched(world: World, items: PairDistribution, index: int) -> list[_Planned
     ]
 
 
-def _choice(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
+def _choice(world: World, items: PairDistribution, index: int) -> list[_Shot]:
     drawn = items.draw(world, index)
     return [
-        _PlannedPicture(drawn.pictures[0], drawn.seed, text, label=label, tags=_tags(drawn))
+        _Shot(drawn.pictures[0], drawn.seed, text, label=label, tags=_tags(drawn))
         for text, label in zip(drawn.captions, (TRUE, FALSE), strict=True)
     ]
 
 
-def _paraphrase(drawn: Drawn, rng: np.random.Generator) -> tuple[str, str]:
-    """Draw a paraphrase of the first caption; return the kind of difference, and the text."""
+def _paraphrase(world: World, items: PairDistribution, index: int) -> tuple[Drawn, str, str]:
+    """Return a pair, the kind of difference of a paraphrase of its first caption, and its text."""
+    drawn = items.draw(world, index)
+    rng = world.stream(f"{COMPOSITIONAL}{items.stream}-paraphrase", index)
     said, form = drawn.descriptions[0], drawn.form
     ways = {"frame": say(said, replace(form, frame=(form.frame + 1 + int(rng.integers(4))) % 5))}
     if any(colour is not None for _, colour in said.things):
@@ -261,25 +181,23 @@ def _paraphrase(drawn: Drawn, rng: np.random.Generator) -> tuple[str, str]:
     if len(said.things) == 2:
         ways["turned"] = say(said.turned(), form)
     way = choose(rng, tuple(ways))
-    return way, ways[way]
+    return drawn, way, ways[way]
 
 
-def _paraphrased_choice(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
-    drawn = items.draw(world, index)
-    way, text = _paraphrase(drawn, world.stream(f"{COMPOSITIONAL}{items.stream}-paraphrase", index))
+def _paraphrased_choice(world: World, items: PairDistribution, index: int) -> list[_Shot]:
+    drawn, way, text = _paraphrase(world, items, index)
     true, false = drawn.captions
     tags = {**_tags(drawn), CATEGORY: way, "edit": drawn.category}
     return [
-        _PlannedPicture(drawn.pictures[0], drawn.seed, said, label=label, tags=tags)
+        _Shot(drawn.pictures[0], drawn.seed, said, label=label, tags=tags)
         for said, label in ((true, TRUE), (text, TRUE), (false, FALSE))
     ]
 
 
-def _paraphrased(world: World, items: PairDistribution, index: int) -> list[_PlannedPicture]:
-    drawn = items.draw(world, index)
-    way, text = _paraphrase(drawn, world.stream(f"{COMPOSITIONAL}{items.stream}-paraphrase", index))
+def _paraphrased(world: World, items: PairDistribution, index: int) -> list[_Shot]:
+    drawn, way, text = _paraphrase(world, items, index)
     true = drawn.captions[0]
-    first = _PlannedPicture(drawn.pictures[0], drawn.seed, true, tags=_tags(drawn))
+    first = _Shot(drawn.pictures[0], drawn.seed, true, tags=_tags(drawn))
     return [first, replace(first, text=text, edit=Edit(way, true, text))]
 
 
@@ -288,60 +206,82 @@ class CompositionalPart:
     """A part of the compositional data.
 
     Attributes:
-        items: a function that returns the distribution of the part's pairs in a world.
         shots: a function that returns the members of the set with a given index.
         size: the setting of a world that holds the part's number of sets.
     """
 
-    items: Callable[[World], PairDistribution]
-    shots: Shots
+    items: PairDistribution
+    shots: Callable[[World, PairDistribution, int], list[_Shot]]
     size: str
 
-    def count(self, settings: WorldSettings) -> int:
-        """Return the number of sets."""
-        return int(getattr(settings, self.size))
 
-
+# The edits of training pairs are in equal shares.
+_TRAIN = PairDistribution(
+    "train",
+    {**EDITS, **{f"single_{name}": edit for name, edit in SINGLE.items()}},
+    "world",
+    drops=True,
+)
+_PLAIN = PairDistribution("test", EDITS, turn=True)
+_BIASED = PairDistribution("biased", {name: EDITS[name] for name in BIASED}, 1.0, keep_home=False)
+_SINGLE = PairDistribution("single", SINGLE, turn=True)
+_SUBJECTS = {"replace_subject": SINGLE["replace_subject"]}
+_CLAIMS = PairDistribution("claims", CLAIMS, 1.0, keep_home=False)
 PAIRS, TESTS = "compositional_pairs", "compositional_test_pairs"
-TRAINING: Mapping[str, CompositionalPart] = MappingProxyType(
-    {
-        "train": CompositionalPart(_training, _first, PAIRS),
-        "counterfactual": CompositionalPart(_training, _pair, PAIRS),
-        "matched": CompositionalPart(_training, _matched, PAIRS),
-        "unbiased": CompositionalPart(_unbiased_items, _first, PAIRS),
-        "paraphrased": CompositionalPart(_training, _paraphrased, PAIRS),
-        "single_counterfactual": CompositionalPart(_single_training, _pair, PAIRS),
-    }
-)
-TEST: Mapping[str, CompositionalPart] = MappingProxyType(
-    {
-        "pairs": CompositionalPart(_plain, _pair, TESTS),
-        "choice": CompositionalPart(_plain, _choice, TESTS),
-        "paraphrases": CompositionalPart(_plain, _paraphrased_choice, TESTS),
-        "biased_pairs": CompositionalPart(_biased, _pair, TESTS),
-        "biased_choice": CompositionalPart(_biased, _choice, TESTS),
-        "claims": CompositionalPart(_claims, _choice, TESTS),
-        "single_pairs": CompositionalPart(_single, _pair, TESTS),
-        "single_choice": CompositionalPart(_single, _choice, TESTS),
-    }
-)
-PARTS: Mapping[str, CompositionalPart] = MappingProxyType({**TRAINING, **TEST})
-NAMED = MappingProxyType({COMPOSITIONAL + part: one for part, one in PARTS.items()})
-"""The parts by their names in the world."""
+TRAINING: Mapping[str, CompositionalPart] = {
+    "train": CompositionalPart(_TRAIN, _first, PAIRS),
+    "counterfactual": CompositionalPart(_TRAIN, _pair, PAIRS),
+    "matched": CompositionalPart(_TRAIN, _matched, PAIRS),
+    "unbiased": CompositionalPart(replace(_TRAIN, stream="unbiased", bias=None), _first, PAIRS),
+    "paraphrased": CompositionalPart(_TRAIN, _paraphrased, PAIRS),
+    "single_counterfactual": CompositionalPart(
+        replace(_TRAIN, stream="single_train", edits=_SUBJECTS), _pair, PAIRS
+    ),
+}
+TEST: Mapping[str, CompositionalPart] = {
+    "pairs": CompositionalPart(_PLAIN, _pair, TESTS),
+    "choice": CompositionalPart(_PLAIN, _choice, TESTS),
+    "paraphrases": CompositionalPart(_PLAIN, _paraphrased_choice, TESTS),
+    "biased_pairs": CompositionalPart(_BIASED, _pair, TESTS),
+    "biased_choice": CompositionalPart(_BIASED, _choice, TESTS),
+    "claims": CompositionalPart(_CLAIMS, _choice, TESTS),
+    "single_pairs": CompositionalPart(_SINGLE, _pair, TESTS),
+    "single_choice": CompositionalPart(_SINGLE, _choice, TESTS),
+}
+PARTS: Mapping[str, CompositionalPart] = {**TRAINING, **TEST}
 
 
-def make(part: str, world: World) -> Iterator[CounterfactualSet]:
-    """Yield the sets of one of these parts, drawn on demand."""
-    one = PARTS[part]
-    items = one.items(world)
-    for index in range(one.count(world.settings)):
-        yield _assemble(world, part, index, one.shots(world, items, index))
+def count(part: str, world: World) -> int:
+    """Return the number of sets of one of these parts."""
+    return int(getattr(world.settings, PARTS[part].size))
 
 
-MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingProxyType(
-    {COMPOSITIONAL + part: partial(make, part) for part in PARTS}
-)
-"""The functions that draw the parts, by the same names."""
+def make(part: str, world: World, count: int) -> Iterator[CounterfactualSet]:
+    """Yield the first sets of one of these parts, drawn on demand.
+
+    Equal pictures with equal seeds share the image.
+    """
+    name = COMPOSITIONAL + part
+    provenance = {"world": world.settings.content_hash(), "part": name}
+    for index in range(count):
+        key = f"{name.replace('_', '-')}-{index:06d}"
+        shots = PARTS[part].shots(world, PARTS[part].items, index)
+        seen = list(dict.fromkeys((shot.picture, shot.seed) for shot in shots))
+        members = tuple(
+            Member(
+                text=shot.text,
+                image_name=str(seen.index((shot.picture, shot.seed))),
+                source_id=f"{key}-{i}",
+                edit=shot.edit,
+                label=shot.label,
+                extra={**shot.tags, SET: NAME, **shot.picture.shown(shot.seed).record()},
+            )
+            for i, shot in enumerate(shots)
+        )
+        images = {
+            str(i): picture.draw(seed, world.settings) for i, (picture, seed) in enumerate(seen)
+        }
+        yield CounterfactualSet(key, key, members, images, provenance=provenance)
 
 
 # A text-only baseline: a bigram model of the training captions that compares two captions.
@@ -370,14 +310,12 @@ class CaptionReader:
     @cached_property
     def _counts(self) -> tuple[Counter[tuple[str, str]], Counter[str]]:
         """Counts of pairs of words, and of first words of pairs."""
-        part, world = PARTS["train"], World(self.world)
-        items = part.items(world)
-        followed: Counter[tuple[str, str]] = Counter()
-        for index in range(part.count(self.world)):
-            followed.update(_pairs(items.draw(world, index).captions[0]))
+        world, followed = World(self.world), Counter[tuple[str, str]]()
+        for index in range(count("train", world)):
+            followed.update(_word_pairs(_TRAIN.draw(world, index).captions[0]))
         words: Counter[str] = Counter()
-        for (word, _), count in followed.items():
-            words[word] += count
+        for (word, _), times in followed.items():
+            words[word] += times
         return followed, words
 
     def log_likelihood(
@@ -389,15 +327,13 @@ class CaptionReader:
             contexts: ``None``; captions have no context.
         """
         assert contexts is None
-        return np.array([self._score(text) for text in texts], np.float64)
-
-    def _score(self, text: str) -> float:
         followed, words = self._counts
-        choices = len(words_of_pictures()) + 1
-        return sum(
-            float(np.log((followed[pair] + self.added) / (words[pair[0]] + self.added * choices)))
-            for pair in _pairs(text)
-        )
+        unseen = self.added * (len(words_of_pictures()) + 1)
+
+        def score(pair: tuple[str, str]) -> float:
+            return float(np.log((followed[pair] + self.added) / (words[pair[0]] + unseen)))
+
+        return np.array([sum(map(score, _word_pairs(text))) for text in texts], np.float64)
 
     def perplexity(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return exp of the mean negative log-likelihood per word, the end included: (n,)."""
@@ -409,5 +345,5 @@ class CaptionReader:
         return f"bigrams of {self.world.content_hash()}, {self.added}"
 
 
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
+def _word_pairs(text: str) -> Iterator[tuple[str, str]]:
     return pairwise([END, *text.split(), END])

@@ -6,64 +6,58 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import islice
 
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.weights import zoo_shelf
 
-COMMANDS = {
-    "captioner": "cfaug.shapescapes.zoo.captioner",
-    "classifier": "cfaug.shapescapes.zoo.classifier",
-    "clip": "cfaug.shapescapes.zoo.clip",
-    "clip_domains": "cfaug.shapescapes.zoo.clip_domains",
-    "clip_things": "cfaug.shapescapes.zoo.clip_things",
-    "diffusion": "cfaug.shapescapes.zoo.diffusion.__main__",
-    "diffusion_domains": "cfaug.shapescapes.zoo.diffusion.domains",
-    "entailment": "cfaug.shapescapes.zoo.entailment",
-    "factor_classifier": "cfaug.shapescapes.zoo.factor_classifier",
-    "fusion": "cfaug.shapescapes.zoo.fusion",
-    "language": "cfaug.shapescapes.zoo.language.__main__",
-    "perturber": "cfaug.shapescapes.zoo.perturber.__main__",
-    "perturber_rows": "cfaug.shapescapes.zoo.perturber.rows",
-    "questions": "cfaug.shapescapes.zoo.vlm_training",
-    "vlm": "cfaug.shapescapes.zoo.vlm",
-}
-"""The module of each command, which has ``main(argv) -> int``."""
+COMMANDS = (
+    "captioner",
+    "classifier",
+    "clip",
+    "clip_domains",
+    "clip_things",
+    "diffusion",
+    "diffusion_domains",
+    "entailment",
+    "factor_classifier",
+    "fusion",
+    "language",
+    "perturber",
+    "perturber_rows",
+    "questions",
+    "vlm",
+)
+"""The commands; the module of this name here has ``main(argv) -> int``, and its docstring is the
+command's help."""
+
+USAGE = (
+    "cfaug zoo                          list the models that are shipped\n"
+    "cfaug zoo NAME out=FOLDER [k=v]    train one anew; --help says what it takes\n"
+    f"NAME: {', '.join(COMMANDS)}"
+)
 
 
 def main(argv: Sequence[str]) -> int:
     """List the models, or run one of the commands; return the exit code."""
-    words = list(argv)
-    if not words:
-        print(list_models())
+    if not argv or argv[0] in {"-h", "--help"}:
+        print(USAGE if argv else list_models())
         return 0
-    if words[0] in {"-h", "--help"}:
-        print(usage())
-        return 0
-    name, *rest = words
+    name, *rest = argv
     try:
         if name not in COMMANDS:
-            raise UserError(f"the zoo has no command {name!r}\n{usage()}")
-        module = import_module(COMMANDS[name])
+            raise UserError(f"the zoo has no command {name!r}\n{USAGE}")
+        module = import_module(f"cfaug.shapescapes.zoo.{name}")
         if {"-h", "--help"} & set(rest):
             print(module.__doc__)
             return 0
-        found: int = module.main(rest)
+        code: int = module.main(rest)
     except UserError as error:
         say(f"error: {error}")
         return USERS_MISTAKE
-    return found
-
-
-def usage() -> str:
-    """Return the list of commands."""
-    return (
-        "cfaug zoo                          list the models that are shipped\n"
-        "cfaug zoo NAME out=FOLDER [k=v]    train one anew; --help says what it takes\n"
-        f"NAME: {', '.join(COMMANDS)}"
-    )
+    return code
 
 
 def list_models() -> str:
@@ -72,24 +66,15 @@ def list_models() -> str:
     for card in sorted(zoo_shelf().glob("*/card.json")):
         metrics = json.loads(card.read_text(encoding="utf-8"))["metrics"]
         size = sum(file.stat().st_size for file in card.parent.rglob("*") if file.is_file())
-        lines.append(f"zoo:{card.parent.name:26} {size / 2**20:5.1f} MB  {_summarise(metrics)}")
+        numbers = ", ".join(islice(_numbers(metrics), 3))
+        lines.append(f"zoo:{card.parent.name:26} {size / 2**20:5.1f} MB  {numbers}")
     return "\n".join([*lines, f"in {zoo_shelf()}; cfaug zoo --help says how each is trained"])
 
 
-def _summarise(metrics: object, most: int = 3) -> str:
-    """Return the first numbers of a card's metrics, which may be nested."""
-    found: list[str] = []
-
-    def visit(node: object, name: str) -> None:
-        if isinstance(node, dict):
-            for key, value in node.items():
-                visit(value, str(key))
-        elif isinstance(node, int | float) and not isinstance(node, bool) and len(found) < most:
-            found.append(f"{name} {node:.4g}")
-
-    visit(metrics, "")
-    return ", ".join(found)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _numbers(node: object, name: str = "") -> Iterator[str]:
+    """Yield the numbers of a card's metrics, which may be nested."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _numbers(value, str(key))
+    elif isinstance(node, int | float) and not isinstance(node, bool):
+        yield f"{name} {node:.4g}"

@@ -9,41 +9,40 @@ never sees the oracle's words for a picture that it describes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.language import describe, parse
 from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.settings import DOMAINS, Factors, words_of_domains
-from cfaug.shapescapes.zoo.classifier import SIDE, TRANSFORM, build_processor
-from cfaug.shapescapes.zoo.clip import jitter
-from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run, save_half
-from cfaug.shapescapes.zoo.diffusion.data import draw
-from cfaug.shapescapes.zoo.model import END
-from cfaug.shapescapes.zoo.vlm_model import IMAGE, build_fast_vlm, build_image_tokenizer
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, save_half
+from cfaug.shapescapes.zoo.model import (
+    END,
+    IMAGE,
+    IMAGE_SIZE,
+    TRANSFORM,
+    build_fast_vlm,
+    build_image_processor,
+    build_image_tokenizer,
+)
+from cfaug.shapescapes.zoo.scenes import Scenes, compare_factors, draw, jitter, label
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import (
-        FastVlmForConditionalGeneration,
-        LlavaProcessor,
-        PreTrainedTokenizerFast,
-    )
+    from transformers import FastVlmForConditionalGeneration, PreTrainedTokenizerFast
 
-MAX_LENGTH = 48
 PATCH = 2
 STAGES = 3
-TOKENS = (SIDE // (PATCH * 2 ** (STAGES - 1))) ** 2
+CELL = PATCH * 2 ** (STAGES - 1)
+"""The side of what a token shows, in pixels."""
+TOKENS = (IMAGE_SIZE // CELL) ** 2
 """The number of tokens of a picture."""
-
 WIDTH = 64
 BATCH = 100
-
-Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,25 +67,13 @@ class CaptionerSettings(DrawingSettings):
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer of whole words, with one token for the image."""
-    return build_image_tokenizer(words_of_domains(), MAX_LENGTH)
-
-
-def build_llava_processor() -> LlavaProcessor:
-    """Return the processor of pictures and texts; a picture has 16 tokens."""
-    from transformers import LlavaProcessor
-
-    return LlavaProcessor(
-        build_processor(),
-        build_tokenizer(),
-        patch_size=PATCH * 2 ** (STAGES - 1),
-        vision_feature_select_strategy="full",
-    )
+    return build_image_tokenizer(words_of_domains(), 48)
 
 
 def build_model() -> FastVlmForConditionalGeneration:
     """Return the model with initial weights, drawn from torch's current generator."""
     vision = {
-        "image_size": SIDE,
+        "image_size": IMAGE_SIZE,
         "patch_size": PATCH,
         "num_stages": STAGES,
         "hidden_sizes": [24, 64, 96],
@@ -103,24 +90,19 @@ def build_model() -> FastVlmForConditionalGeneration:
     return build_fast_vlm(build_tokenizer(), vision, text, TOKENS)
 
 
-def scenes(seed: int, part: str, count: int, processes: int) -> tuple[Pixels, list[Factors]]:
-    """Return unbiased pictures in every domain for the model, uint8 (n, 3, 32, 32)."""
-    from PIL import Image
-
-    drawn = draw(seed, part, count, domains=DOMAINS, processes=processes)
-    images = (Image.fromarray(pixel.transpose(1, 2, 0)) for pixel in drawn.pixels)
-    return np.stack([TRANSFORM(image) for image in images]), drawn.factors
+def scenes(seed: int, part: str, count: int, processes: int = 1) -> Scenes:
+    """Return unbiased scenes in every domain as the model sees them, in 32 px."""
+    return draw(seed, part, count, domains=DOMAINS, processes=processes).shrunk(TRANSFORM)
 
 
 def tokenize(factors: list[Factors]) -> dict[str, Tensor]:
     """Return the tokens of pictures followed by their captions, and the captions' labels."""
-    tokenizer = build_tokenizer()
     texts = [f"{IMAGE * TOKENS} {describe(factor)} {END}" for factor in factors]
-    made = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
-    labels = made["input_ids"].clone()
+    tokens = build_tokenizer()(texts, padding=True, padding_side="right", return_tensors="pt")
+    labels = tokens["input_ids"].clone()
     labels[:, :TOKENS] = -100
-    labels[made["attention_mask"] == 0] = -100
-    return {**made, "labels": labels}
+    labels[tokens["attention_mask"] == 0] = -100
+    return {**tokens, "labels": labels}
 
 
 def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
@@ -132,12 +114,9 @@ def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
     model = build_model().train()
     width = model.config.vision_config.hidden_size
     heads = torch.nn.ModuleDict({k: torch.nn.Linear(width, len(v)) for k, v in FACTORS.items()})
-    pixels, factors = scenes(settings.seed, "captioner", settings.scenes, settings.processes)
-    tokens = tokenize(factors)
-    values = {
-        kind: torch.tensor([names.index(getattr(factor, kind)) for factor in factors])
-        for kind, names in FACTORS.items()
-    }
+    drawn = scenes(settings.seed, "captioner", settings.scenes, settings.processes)
+    tokens = tokenize(drawn.factors)
+    values = {kind: torch.from_numpy(label(drawn.factors, kind)) for kind in FACTORS}
     rng = generator(settings.seed, "zoo", "captioner", "order")
     seen: list[Tensor] = []
     watched = model.model.vision_tower.register_forward_hook(
@@ -145,23 +124,22 @@ def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
     )
 
     def loss(step: int) -> Tensor:
-        rows = rng.choice(len(pixels), settings.batch_size, replace=False)
-        images = TRANSFORM.normalize(torch.from_numpy(jitter(pixels[rows], rng)))
+        rows = rng.choice(settings.scenes, settings.batch_size, replace=False)
+        images = TRANSFORM.normalize(torch.from_numpy(jitter(drawn.pixels[rows], rng)))
         said = {name: value[rows] for name, value in tokens.items()}
-        found: Tensor = model(pixel_values=images, **said).loss
+        value: Tensor = model(pixel_values=images, **said).loss
         pooled = seen.pop().mean(dim=(2, 3))
         for kind, head in heads.items():
-            found = found + settings.factors_weight * cross_entropy(
-                head(pooled), values[kind][rows]
-            )
-        return found
+            right = values[kind][rows]
+            value = value + settings.factors_weight * cross_entropy(head(pooled), right)
+        return value
 
-    fit(torch.nn.ModuleList([model, heads]), loss, settings, "captioner")
+    fit(torch.nn.ModuleList([model, heads]), loss, settings, settings.steps, "captioner")
     watched.remove()
     return model.eval()
 
 
-def evaluate(folder: Path, seed: int, count: int, part: str = "held-out") -> dict[str, float]:
+def evaluate(folder: Path, settings: CaptionerSettings) -> dict[str, float]:
     """Return the accuracy of the captioner in a folder on held-out pictures.
 
     ``caption_acc1`` is the share of captions that are right in every word, ``subject_acc1`` and the
@@ -172,42 +150,34 @@ def evaluate(folder: Path, seed: int, count: int, part: str = "held-out") -> dic
     from cfaug.models.image_text import HFCaptioner
 
     captioner = HFCaptioner.load(folder, max_new_tokens=24)
-    pixels, factors = scenes(seed, part, count, 1)
+    drawn = scenes(settings.seed, "held-out", settings.held_out)
     texts: list[str] = []
-    for start in range(0, count, BATCH):
-        texts += captioner.caption(torch.from_numpy(pixels[start : start + BATCH]))
-    exact = np.array([text == describe(one) for text, one in zip(texts, factors, strict=True)])
-    metrics = {"n": count, "caption_acc1": float(exact.mean())}
-    said = [parse(text) for text in texts]
-    for name in FACTORS:
-        right = [
-            getattr(s, name, None) == getattr(f, name) for s, f in zip(said, factors, strict=True)
-        ]
-        metrics[f"{name}_acc1"] = float(np.mean(right))
+    for start in range(0, settings.held_out, BATCH):
+        texts += captioner.caption(torch.from_numpy(drawn.pixels[start : start + BATCH]))
+    exact = np.array(texts) == [describe(one) for one in drawn.factors]
+    metrics = {"n": settings.held_out, "caption_acc1": float(exact.mean())}
+    for kind, right in compare_factors(list(map(parse, texts)), drawn.factors, FACTORS).items():
+        metrics[f"{kind}_acc1"] = float(right.mean())
     for domain in DOMAINS:
-        rows = [i for i, one in enumerate(factors) if one.domain == domain]
+        rows = [i for i, one in enumerate(drawn.factors) if one.domain == domain]
         if rows:
             metrics[f"caption_acc1_{domain}"] = float(exact[rows].mean())
     return metrics
 
 
 def save(model: FastVlmForConditionalGeneration, folder: Path) -> None:
-    """Write weights (float16 safetensors), configuration and processor."""
-    save_half(model, build_llava_processor(), folder)
+    """Write weights (float16 safetensors), configuration and processor of pictures and texts."""
+    from transformers import LlavaProcessor
 
-
-def main(argv: list[str]) -> int:
-    """Train, evaluate and write one captioner with its ``card.json``."""
-    settings = read(CaptionerSettings, argv)
-    return make_model(
-        "captioner",
-        settings,
-        lambda: train(settings),
-        save,
-        lambda model, folder: evaluate(folder, settings.seed, settings.held_out),
-        leave_out=("processes",),
+    processor = LlavaProcessor(
+        build_image_processor(),
+        build_tokenizer(),
+        patch_size=CELL,
+        vision_feature_select_strategy="full",
     )
+    save_half(model, processor, folder)
 
 
-if __name__ == "__main__":
-    run(main)
+main = partial(
+    make_model, "captioner", CaptionerSettings, train, save, evaluate, leave_out=("processes",)
+)

@@ -10,34 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.core.pixels import ImageTransform
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.settings import DOMAINS, SUBJECTS
 from cfaug.shapescapes.world import World
-from cfaug.shapescapes.zoo.clip import jitter
-from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run, save_half
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, save_half
+from cfaug.shapescapes.zoo.model import IMAGE_SIZE, TRANSFORM, build_image_processor
+from cfaug.shapescapes.zoo.scenes import SCENE_SIDE, Pixels, jitter
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import CLIPImageProcessor, ConvNextForImageClassification
-
-SIDE = 32
-SCENE_SIDE = 64
-"""The side of photos in pixels, the same as that of the diffusion model."""
-
-TRANSFORM = ImageTransform(SIDE, (0.5,) * 3, (0.5,) * 3)
-
-Pixels = NDArray[np.uint8]
+    from transformers import ConvNextForImageClassification
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +72,7 @@ def draw_scenes(world: World, part: str, count: int) -> list[Scene]:
 def show(scenes: list[Scene], world: World) -> Pixels:
     """Return the classifier's pictures of scenes, uint8 (n, 3, 32, 32)."""
     look = world.settings.look()
-    images = (render(scene, SCENE_SIDE, look).image() for scene in scenes)
-    return np.stack([TRANSFORM(image) for image in images])
+    return np.stack([TRANSFORM(render(scene, SCENE_SIDE, look).image()) for scene in scenes])
 
 
 def label(scenes: list[Scene]) -> NDArray[np.int64]:
@@ -95,7 +86,7 @@ def build_model() -> ConvNextForImageClassification:
 
     return ConvNextForImageClassification(
         ConvNextConfig(
-            image_size=SIDE,
+            image_size=IMAGE_SIZE,
             patch_size=2,
             num_stages=3,
             hidden_sizes=[16, 40, 56],
@@ -104,18 +95,6 @@ def build_model() -> ConvNextForImageClassification:
             id2label=dict(enumerate(SUBJECTS)),
             label2id={name: i for i, name in enumerate(SUBJECTS)},
         )
-    )
-
-
-def build_processor() -> CLIPImageProcessor:
-    """Return the image processor that is equivalent to ``TRANSFORM``."""
-    from transformers import CLIPImageProcessor
-
-    return CLIPImageProcessor(
-        size={"shortest_edge": SIDE},
-        crop_size={"height": SIDE, "width": SIDE},
-        image_mean=[0.5] * 3,
-        image_std=[0.5] * 3,
     )
 
 
@@ -137,18 +116,9 @@ def train(settings: ClassifierSettings) -> ConvNextForImageClassification:
         seen = torch.from_numpy(jitter(pixels[rows], rng))
         return cross_entropy(model(pixel_values=TRANSFORM.normalize(seen)).logits, labels[rows])
 
-    fit(model, loss, settings, f"classifier, shortcut {settings.shortcut}, seed {settings.seed}")
+    what = f"classifier, shortcut {settings.shortcut}, seed {settings.seed}"
+    fit(model, loss, settings, settings.steps, what)
     return model.eval()
-
-
-def predict(model: ConvNextForImageClassification, pixels: Pixels) -> NDArray[np.float64]:
-    """Return the probabilities of the classes, (n, 10)."""
-    import torch
-
-    with torch.inference_mode():
-        logits = model(pixel_values=TRANSFORM.normalize(torch.from_numpy(pixels))).logits
-    found: NDArray[np.float64] = logits.double().softmax(dim=1).numpy()
-    return found
 
 
 def edits(scenes: list[Scene], world: World, kind: str) -> Iterator[Scene]:
@@ -160,43 +130,43 @@ def edits(scenes: list[Scene], world: World, kind: str) -> Iterator[Scene]:
         yield replace(scene, factors=edit_factors(scene.factors, kind, to))
 
 
-def evaluate(model: ConvNextForImageClassification, world: World, count: int) -> dict[str, float]:
+def evaluate(folder: Path, settings: ClassifierSettings) -> dict[str, float]:
     """Return the accuracy on held-out scenes, and on the oracle's edits of each of their factors.
 
     The scenes follow the training distribution. ``drop_`` is the accuracy that an edit costs, and
     ``delta_p_`` the mean absolute change of the true class's probability (LANCE, section 4.2).
     """
+    import torch
+    from transformers import ConvNextForImageClassification
+
+    from cfaug.core.safety.safe_loading import from_folder
+
+    model = from_folder(ConvNextForImageClassification, folder, dtype=torch.float32).eval()
+
+    def predict(scenes: list[Scene]) -> NDArray[np.float64]:
+        pixels = TRANSFORM.normalize(torch.from_numpy(show(scenes, world)))
+        with torch.inference_mode():
+            probabilities = model(pixel_values=pixels).logits.double().softmax(dim=1)
+        return np.asarray(probabilities)
+
+    world, count = settings.scenery, settings.held_out
     scenes = draw_scenes(world, "classifier-held-out", count)
     labels = label(scenes)
-    rows = np.arange(count)
-    before = predict(model, show(scenes, world))
+    before = predict(scenes)
     accuracy = float((before.argmax(1) == labels).mean())
     metrics = {"n": count, "iid_acc1": accuracy}
     for kind in world.values:
-        after = predict(model, show(list(edits(scenes, world, kind)), world))
+        after = predict(list(edits(scenes, world, kind)))
         changed = float((after.argmax(1) == labels).mean())
         metrics[f"edited_{kind}_acc1"] = changed
         metrics[f"drop_{kind}"] = accuracy - changed
-        metrics[f"delta_p_{kind}"] = float(np.abs(before - after)[rows, labels].mean())
+        metrics[f"delta_p_{kind}"] = float(np.abs(before - after)[range(count), labels].mean())
     return metrics
 
 
 def save(model: ConvNextForImageClassification, folder: Path) -> None:
     """Write weights (float16 safetensors), configuration and image processor."""
-    save_half(model, build_processor(), folder)
+    save_half(model, build_image_processor(), folder)
 
 
-def main(argv: list[str]) -> int:
-    """Train, evaluate and write one classifier with its ``card.json``."""
-    settings = read(ClassifierSettings, argv)
-    return make_model(
-        "classifier",
-        settings,
-        lambda: train(settings),
-        save,
-        lambda model, folder: evaluate(model, settings.scenery, settings.held_out),
-    )
-
-
-if __name__ == "__main__":
-    run(main)
+main = partial(make_model, "classifier", ClassifierSettings, train, save, evaluate)

@@ -8,28 +8,19 @@ steps. Rebuilding with the seed, threads and versions in ``card.json`` gives the
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.drawing import Scene, render
-from cfaug.shapescapes.oracle import CHOICES
-from cfaug.shapescapes.settings import (
-    COLOURS,
-    PLACES,
-    STYLES,
-    SUBJECTS,
-    CaptionWording,
-    Factors,
-    caption,
-    draw_wording,
-)
-from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run
-from cfaug.shapescapes.zoo.model import IMAGE_SIZE, build_model, build_tokenizer, save
+from cfaug.shapescapes.settings import Factors
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model
+from cfaug.shapescapes.zoo.model import build_model, build_tokenizer, load, save
+from cfaug.shapescapes.zoo.scenes import PROMPTS, Pixels, draw_unbiased, label
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,12 +41,14 @@ class PretrainSettings(DrawingSettings):
     subject_only_every: int = 2
 
 
-def tokenize(texts: list[str]) -> dict[str, Tensor]:
-    """Return the shipped tokenizer's input ids and attention mask, (n, longest)."""
-    return dict(build_tokenizer()(texts, padding=True, return_tensors="pt"))
+def compare(
+    model: VisionTextDualEncoderModel, tokens: Mapping[str, Any], pixels: Pixels, **options: Any
+) -> Any:
+    """Return the model's output for tokens and pixels, which are scaled like by the processor."""
+    return model(pixel_values=normalise(pixels), **tokens, **options)
 
 
-def normalise(pixels: NDArray[np.uint8]) -> Tensor:
+def normalise(pixels: Pixels) -> Tensor:
     """Scale uint8 pixels to [-1, 1], like the shipped image processor."""
     import torch
 
@@ -69,6 +62,7 @@ def train(settings: PretrainSettings) -> VisionTextDualEncoderModel:
     torch.manual_seed(derive(settings.seed, "zoo", "weights") % 2**63)
     model = build_model().train()
     drawings = draw_unbiased(settings.seed, "train", settings.scenes)
+    tokenize = partial(build_tokenizer(), padding=True, return_tensors="pt")
     tokens = tokenize(drawings.texts)
     names = tokenize([f"a {factors.subject}" for factors in drawings.factors])
     order = generator(settings.seed, "zoo", "order")
@@ -76,127 +70,44 @@ def train(settings: PretrainSettings) -> VisionTextDualEncoderModel:
     def loss(step: int) -> Tensor:
         rows = order.choice(settings.scenes, settings.batch_size, replace=False)
         said = names if step % settings.subject_only_every == 0 else tokens
-        output = model(
-            pixel_values=normalise(drawings.pixels[rows]),
-            **{key: value[rows] for key, value in said.items()},
-            return_loss=True,
-        )
-        found: Tensor = output.loss
-        return found
+        batch = {key: value[rows] for key, value in said.items()}
+        value: Tensor = compare(model, batch, drawings.pixels[rows], return_loss=True).loss
+        return value
 
-    fit(model, loss, settings)
+    fit(model, loss, settings, settings.steps)
     return model.eval()
 
 
-def evaluate(model: VisionTextDualEncoderModel, seed: int, count: int) -> dict[str, float]:
-    """Return the zero-shot accuracy of subject, colour and background on held-out drawings."""
+def zero_shot(
+    model: VisionTextDualEncoderModel,
+    pixels: Pixels,
+    factors: Sequence[Factors],
+    known: Sequence[str] | None = None,
+    prompts: Mapping[str, Sequence[str]] = PROMPTS,
+) -> dict[str, float]:
+    """Return the zero-shot accuracy of the prompted factors.
+
+    Args:
+        known: the words of the tokenizer; ``None`` is those of captions of photos.
+        prompts: the prompts by factor, in label order.
+    """
     import torch
 
-    drawings = draw_unbiased(seed, "held-out", count)
-    metrics: dict[str, float] = {"n": count}
-    for kind, texts in PROMPTS.items():
+    tokenizer = build_tokenizer() if known is None else build_tokenizer(known)
+    metrics: dict[str, float] = {"n": len(pixels)}
+    for kind, texts in prompts.items():
         with torch.inference_mode():
-            output = model(pixel_values=normalise(drawings.pixels), **tokenize(list(texts)))
-        truth = [CHOICES[kind].index(getattr(factors, kind)) for factors in drawings.factors]
-        guess = output.logits_per_image.argmax(1).numpy()
-        metrics[f"{kind}_acc1"] = float((guess == np.array(truth)).mean())
+            tokens = tokenizer(list(texts), padding=True, return_tensors="pt")
+            logits = compare(model, tokens, pixels).logits_per_image
+        guess = logits.argmax(1).numpy()
+        metrics[f"{kind}_acc1"] = float(np.mean(guess == label(factors, kind)))
     return metrics
 
 
-def main(argv: list[str]) -> int:
-    """Pre-train, evaluate and write one checkpoint with its ``card.json``."""
-    settings = read(PretrainSettings, argv)
-    return make_model(
-        "clip",
-        settings,
-        lambda: train(settings),
-        save,
-        lambda model, folder: evaluate(model, settings.seed, settings.held_out),
-    )
+def evaluate(folder: Path, settings: DrawingSettings) -> dict[str, float]:
+    """Return the zero-shot accuracy of subject, colour and background on held-out drawings."""
+    drawings = draw_unbiased(settings.seed, "held-out", settings.held_out)
+    return zero_shot(load(folder), drawings.pixels, drawings.factors)
 
 
-if __name__ == "__main__":
-    run(main)
-
-
-# The pre-training data of the tiny models: clean, unbiased drawings with captions.
-
-PROMPTS = MappingProxyType(
-    {
-        "subject": tuple(f"a {name}" for name in SUBJECTS),
-        "colour": tuple(
-            caption(Factors("ball", name, "beach"), CaptionWording(background=False))
-            for name in COLOURS
-        ),
-        "background": tuple(f"a ball {phrase}" for phrase in PLACES.values()),
-    }
-)
-"""The prompts of zero-shot classification of a drawing, by kind and in label order."""
-
-
-@dataclass(frozen=True)
-class Drawings:
-    """Unbiased scenes.
-
-    Attributes:
-        pixels: the pictures, uint8 (n, 3, 32, 32).
-        texts: a caption of each scene, which may omit the colour and the background.
-    """
-
-    pixels: NDArray[np.uint8]
-    factors: list[Factors]
-    texts: list[str]
-    wordings: list[CaptionWording]
-
-    def labels(self) -> NDArray[np.int64]:
-        """Return the labels of each scene's subject, colour and background, (n, 3)."""
-        kinds = CHOICES.items()
-        return np.array([[names.index(getattr(f, k)) for k, names in kinds] for f in self.factors])
-
-    def stated(self) -> NDArray[np.bool_]:
-        """Return whether each caption names the subject, the colour and the background, (n, 3)."""
-        return np.array([[True, wording.colour, wording.background] for wording in self.wordings])
-
-
-def draw_unbiased(seed: int, part: str, count: int) -> Drawings:
-    """Draw ``count`` clean scenes with independent and uniform factors."""
-    pixels = np.empty((count, 3, IMAGE_SIZE, IMAGE_SIZE), dtype=np.uint8)
-    every, texts, wordings = [], [], []
-    for i in range(count):
-        rng = generator(seed, "zoo", part, i)
-        chosen = {kind: names[int(rng.integers(len(names)))] for kind, names in CHOICES.items()}
-        factors = Factors(**chosen)
-        scene = Scene(factors, derive(seed, "zoo", part, i, "scene"))
-        pixels[i] = render(scene, IMAGE_SIZE, STYLES["drawing"]).pixels.transpose(2, 0, 1)
-        wording = draw_wording(rng, drop_colour=0.4, drop_background=0.6)
-        every.append(factors)
-        texts.append(caption(factors, wording))
-        wordings.append(wording)
-    return Drawings(pixels, every, texts, wordings)
-
-
-def truth(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return whether caption j is true for image i, (n, n).
-
-    Args:
-        labels: the labels of the images, (n, 3).
-        stated: whether the captions of those images name each factor, (n, 3).
-    """
-    return ((labels[:, None] == labels[None]) | ~stated[None]).all(axis=-1)
-
-
-def jitter(
-    pixels: NDArray[np.uint8], rng: np.random.Generator, reach: int = 2
-) -> NDArray[np.uint8]:
-    """Shift a batch by up to ``reach`` pixels, and mirror each image with probability one half."""
-    moved = shift(pixels, rng, reach)
-    mirrored = rng.random(len(moved)) < 0.5
-    return np.where(mirrored[:, None, None, None], moved[..., ::-1], moved)
-
-
-def shift(pixels: NDArray[np.uint8], rng: np.random.Generator, reach: int = 2) -> NDArray[np.uint8]:
-    """Shift a batch at random by up to ``reach`` pixels, without mirroring."""
-    size = pixels.shape[-1]
-    padded = np.pad(pixels, ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="edge")
-    top, left = rng.integers(0, 2 * reach + 1, 2)
-    return padded[:, :, top : top + size, left : left + size]
+main = partial(make_model, "clip", PretrainSettings, train, save, evaluate)

@@ -9,32 +9,33 @@ that captions seldom name are not learnt (:mod:`cfaug.shapescapes.zoo.clip`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cfaug.core.pixels import ImageTransform
 from cfaug.core.rng import generator
-from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.settings import (
     DOMAINS,
     CaptionWording,
-    Factors,
     caption,
     draw_wording,
     words_of_domains,
 )
-from cfaug.shapescapes.zoo.clip import PROMPTS, jitter, normalise
-from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run
-from cfaug.shapescapes.zoo.diffusion.data import draw
-from cfaug.shapescapes.zoo.model import IMAGE_SIZE, build_model, build_tokenizer, go_on_from, save
+from cfaug.shapescapes.zoo.clip import compare, zero_shot
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model
+from cfaug.shapescapes.zoo.model import (
+    TRANSFORM,
+    build_model,
+    build_tokenizer,
+    go_on_from,
+    load,
+    save,
+)
+from cfaug.shapescapes.zoo.scenes import PROMPTS, Scenes, draw, jitter
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import VisionTextDualEncoderModel
-
-TRANSFORM = ImageTransform(IMAGE_SIZE, (0.5,) * 3, (0.5,) * 3)
 
 ASKED = {**PROMPTS, "domain": tuple(f"a {domain} of a ball" for domain in DOMAINS)}
 """The prompts of zero-shot classification of a scene, by factor and in label order."""
@@ -57,22 +58,10 @@ class DomainSettings(DrawingSettings):
     processes: int = 1
 
 
-@dataclass(frozen=True)
-class _LearntScenes:
-    """Scenes for the model: their pixels, uint8 (n, 3, 32, 32), and their factors."""
-
-    pixels: NDArray[np.uint8]
-    factors: list[Factors]
-
-
-def _draw(settings: DomainSettings, part: str, count: int) -> _LearntScenes:
-    from PIL import Image
-
-    scenes = draw(
-        settings.seed, f"clip-domains-{part}", count, domains=DOMAINS, processes=settings.processes
-    )
-    images = (Image.fromarray(pixel.transpose(1, 2, 0)) for pixel in scenes.pixels)
-    return _LearntScenes(np.stack([TRANSFORM(image) for image in images]), scenes.factors)
+def _draw(settings: DomainSettings, part: str, count: int) -> Scenes:
+    part, processes = f"clip-domains-{part}", settings.processes
+    drawn = draw(settings.seed, part, count, domains=DOMAINS, processes=processes)
+    return drawn.shrunk(TRANSFORM)
 
 
 def load_start(name: str) -> VisionTextDualEncoderModel:
@@ -84,17 +73,6 @@ def load_start(name: str) -> VisionTextDualEncoderModel:
     return go_on_from(name, build_model(words_of_domains()))
 
 
-def _say(step: int, factors: list[Factors], rng: np.random.Generator) -> list[str]:
-    """Return a batch's captions: only the subject, all or most factors, or subject and domain."""
-    if step % 3 == 0:
-        return [f"a {factor.subject}" for factor in factors]
-    if step % 3 == 1:
-        drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.4) for _ in factors]
-        return [caption(one, wording) for one, wording in zip(factors, drawn, strict=True)]
-    plain = CaptionWording(1, colour=False, background=False)
-    return [caption(factor, plain) for factor in factors]
-
-
 def train(settings: DomainSettings) -> VisionTextDualEncoderModel:
     """Train another model further with progress on stderr; return it in evaluation mode."""
     import torch
@@ -104,52 +82,39 @@ def train(settings: DomainSettings) -> VisionTextDualEncoderModel:
     scenes = _draw(settings, "train", settings.scenes)
     tokenizer = build_tokenizer(words_of_domains())
     order = generator(settings.seed, "zoo", "clip-domains", "order")
+    with_domain = CaptionWording(1, colour=False, background=False)
 
     def loss(step: int) -> Tensor:
         rows = order.choice(settings.scenes, settings.batch_size, replace=False)
-        said = _say(step, [scenes.factors[row] for row in rows], order)
-        found: Tensor = model(
-            pixel_values=normalise(jitter(scenes.pixels[rows], order)),
-            **tokenizer(said, padding=True, return_tensors="pt"),
-            return_loss=True,
-        ).loss
-        return found
+        factors = [scenes.factors[row] for row in rows]
+        if step % 3 == 0:
+            said = [f"a {one.subject}" for one in factors]
+        elif step % 3 == 1:
+            drawn = [draw_wording(order, drop_colour=0.3, drop_background=0.4) for _ in factors]
+            said = [caption(one, wording) for one, wording in zip(factors, drawn, strict=True)]
+        else:
+            said = [caption(one, with_domain) for one in factors]
+        tokens = tokenizer(said, padding=True, return_tensors="pt")
+        pixels = jitter(scenes.pixels[rows], order)
+        value: Tensor = compare(model, tokens, pixels, return_loss=True).loss
+        return value
 
-    fit(model, loss, settings, "CLIP in every domain")
+    fit(model, loss, settings, settings.steps, "CLIP in every domain")
     return model.eval()
 
 
-def evaluate(model: VisionTextDualEncoderModel, settings: DomainSettings) -> dict[str, float]:
+def evaluate(folder: Path, settings: DomainSettings) -> dict[str, float]:
     """Return the zero-shot accuracy of every factor on held-out scenes of all domains."""
-    import torch
-
     scenes = _draw(settings, "held-out", settings.held_out)
-    tokenizer = build_tokenizer(words_of_domains())
-    metrics: dict[str, float] = {"n": settings.held_out}
-    for kind, texts in ASKED.items():
-        with torch.inference_mode():
-            output = model(
-                pixel_values=normalise(scenes.pixels),
-                **tokenizer(list(texts), padding=True, return_tensors="pt"),
-            )
-        truth = [FACTORS[kind].index(getattr(factors, kind)) for factors in scenes.factors]
-        guess = output.logits_per_image.argmax(1).numpy()
-        metrics[f"{kind}_acc1"] = float((guess == np.array(truth)).mean())
-    return metrics
+    return zero_shot(load(folder), scenes.pixels, scenes.factors, words_of_domains(), ASKED)
 
 
-def main(argv: list[str]) -> int:
-    """Train, evaluate and write one checkpoint with its ``card.json``."""
-    settings = read(DomainSettings, argv)
-    return make_model(
-        "clip_domains",
-        settings,
-        lambda: train(settings),
-        lambda model, folder: save(model, folder, words_of_domains()),
-        lambda model, folder: evaluate(model, settings),
-        leave_out=("processes",),
-    )
-
-
-if __name__ == "__main__":
-    run(main)
+main = partial(
+    make_model,
+    "clip_domains",
+    DomainSettings,
+    train,
+    partial(save, known=words_of_domains()),
+    evaluate,
+    leave_out=("processes",),
+)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from cfaug.core.rng import derive, generator
@@ -33,9 +33,10 @@ from cfaug.shapescapes.compositional.edits import (
 from cfaug.shapescapes.compositional.parts import PairDistribution
 from cfaug.shapescapes.settings import FRAMES, WorldSettings
 from cfaug.shapescapes.world import World
-from cfaug.shapescapes.zoo.clip import draw_unbiased, evaluate, normalise, shift
-from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run
-from cfaug.shapescapes.zoo.model import build_model, build_tokenizer, go_on_from, save
+from cfaug.shapescapes.zoo import clip
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model
+from cfaug.shapescapes.zoo.model import build_model, build_tokenizer, go_on_from, load, save
+from cfaug.shapescapes.zoo.scenes import Pixels, draw_unbiased, shift
 from cfaug.stats.choices import pair_similarities, winoground
 
 if TYPE_CHECKING:
@@ -67,26 +68,13 @@ class ThingsSettings(DrawingSettings):
     otherwise: float = 0.3
 
 
-@dataclass(frozen=True)
-class _LearntPictures:
-    """Pictures, uint8 (n, 3, 32, 32), and their content."""
-
-    pixels: NDArray[np.uint8]
-    pictures: list[Picture]
+def _draw(picture: Picture, seed: int, world: World) -> Pixels:
+    png = picture.draw(seed, world.settings)
+    return np.asarray(Image.open(io.BytesIO(png))).transpose(2, 0, 1)
 
 
-def draw_pictures(seed: int, part: str, count: int) -> _LearntPictures:
-    """Draw clean pictures with uniform colours; three of four show two things, the others one."""
-    settings = WorldSettings(style="drawing", seed=seed)
-    law = PictureDistribution(World(settings))
-    pixels, pictures = [], []
-    for i in range(count):
-        rng = generator(seed, "zoo", "clip-things", part, i)
-        picture = draw_picture(rng, law, 2 if i % 4 else 1)
-        png = picture.draw(derive(seed, "zoo", "clip-things", part, i, "scene"), settings)
-        pixels.append(np.asarray(Image.open(io.BytesIO(png))).transpose(2, 0, 1))
-        pictures.append(picture)
-    return _LearntPictures(np.stack(pixels), pictures)
+def _world(seed: int) -> World:
+    return World(WorldSettings(style="drawing", seed=seed))
 
 
 def load_start(name: str) -> VisionTextDualEncoderModel:
@@ -113,8 +101,8 @@ def describe(picture: Picture, rng: np.random.Generator, otherwise: float) -> st
     """
     drop, form, relation = rng.random(3), rng.random(2) < otherwise, None
     if len(picture.things) == 2 and rng.random() < 0.5:
-        found = relations(*picture.things)
-        relation = found[int(rng.integers(len(found)))]
+        true = relations(*picture.things)
+        relation = true[int(rng.integers(len(true)))]
     things = tuple(
         (thing.shape, thing.colour if gone >= 0.3 else None)
         for thing, gone in zip(picture.things, drop, strict=False)
@@ -129,34 +117,38 @@ def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
     """Train another model further with progress on stderr; return it in evaluation mode."""
     import torch
 
-    torch.manual_seed(derive(settings.seed, "zoo", "clip-things") % 2**63)
+    names = ("zoo", "clip-things")
+    torch.manual_seed(derive(settings.seed, *names) % 2**63)
     model = load_start(settings.start).train()
     one = draw_unbiased(settings.seed, "train", settings.scenes // settings.single_every)
-    seen = draw_pictures(settings.seed, "train", settings.scenes)
+    # Clean pictures with uniform colours; three of four show two things, the others one.
+    world = _world(settings.seed)
+    law, drawn, pictures = PictureDistribution(world), [], []
+    for i in range(settings.scenes):
+        picture = draw_picture(generator(settings.seed, *names, "train", i), law, 2 if i % 4 else 1)
+        drawn.append(_draw(picture, derive(settings.seed, *names, "train", i, "scene"), world))
+        pictures.append(picture)
+    several = np.stack(drawn)
     tokenizer = build_tokenizer(words_of_pictures(), MAX_LENGTH)
-    order = generator(settings.seed, "zoo", "clip-things", "order")
+    order = generator(settings.seed, *names, "order")
 
     def loss(step: int) -> Tensor:
-        single, shapes = step % settings.single_every == 0, step % 3 == 0
-        pixels = one.pixels if single else seen.pixels
+        single = step % settings.single_every == 0
+        pixels = one.pixels if single else several
         rows = order.choice(len(pixels), settings.batch_size, replace=False)
         if single:
             said = [f"a {one.factors[r].subject}" if step % 8 == 0 else one.texts[r] for r in rows]
-        elif shapes:
-            shown = [seen.pictures[r] for r in rows]
-            said = [
-                say(PictureDescription(tuple((t.shape, None) for t in p.things))) for p in shown
-            ]
+        elif step % 3 == 0:
+            shapes = (tuple((t.shape, None) for t in pictures[r].things) for r in rows)
+            said = [say(PictureDescription(some)) for some in shapes]
         else:
-            said = [describe(seen.pictures[r], order, settings.otherwise) for r in rows]
-        found: Tensor = model(
-            pixel_values=normalise(shift(pixels[rows], order)),
-            **tokenizer(said, padding=True, return_tensors="pt"),
-            return_loss=True,
-        ).loss
-        return found
+            said = [describe(pictures[r], order, settings.otherwise) for r in rows]
+        tokens = tokenizer(said, padding=True, return_tensors="pt")
+        seen = shift(pixels[rows], order)
+        value: Tensor = clip.compare(model, tokens, seen, return_loss=True).loss
+        return value
 
-    fit(model, loss, settings, "CLIP of several things")
+    fit(model, loss, settings, settings.steps, "CLIP of several things")
     return model.eval()
 
 
@@ -166,21 +158,16 @@ def evaluate_pairs(
     """Return text, image and group scores on held-out pairs of drawings, by category of edit."""
     import torch
 
-    world = World(WorldSettings(style="drawing", seed=seed))
+    world = _world(seed)
     items = PairDistribution("zoo_held_out", EDITS, turn=True)
     drawn = [items.draw(world, i) for i in range(count)]
     texts = [text for one in drawn for text in one.captions]
-    tokenizer = build_tokenizer(words_of_pictures(), MAX_LENGTH)
-    images = [
-        np.asarray(Image.open(io.BytesIO(picture.draw(one.seed, world.settings))))
-        for one in drawn
-        for picture in one.pictures
-    ]
+    images = [_draw(picture, one.seed, world) for one in drawn for picture in one.pictures]
+    tokens = build_tokenizer(words_of_pictures(), MAX_LENGTH)(
+        texts, padding=True, return_tensors="pt"
+    )
     with torch.inference_mode():
-        output = model(
-            pixel_values=normalise(np.stack(images).transpose(0, 3, 1, 2)),
-            **tokenizer(texts, padding=True, return_tensors="pt"),
-        )
+        output = clip.compare(model, tokens, np.stack(images))
     sims = pair_similarities(
         output.text_embeds.reshape(count, 2, -1), output.image_embeds.reshape(count, 2, -1)
     )
@@ -188,29 +175,22 @@ def evaluate_pairs(
     return {name: winoground(sims[categories == name]) for name in EDITS}
 
 
-def main(argv: list[str]) -> int:
-    """Train, evaluate and write one checkpoint with its ``card.json``."""
-    settings = read(ThingsSettings, argv)
-
-    def measure(model: VisionTextDualEncoderModel, _: Path) -> dict[str, float]:
-        pairs = evaluate_pairs(model, settings.seed, settings.held_out)
-        return {
-            **evaluate(model, settings.seed, settings.held_out),
-            **{
-                f"{name} {metric}": round(value, 4)
-                for name, found in pairs.items()
-                for metric, value in found.items()
-            },
-        }
-
-    return make_model(
-        "clip_things",
-        settings,
-        lambda: train(settings),
-        lambda model, folder: save(model, folder, words_of_pictures()),
-        measure,
-    )
+def evaluate(folder: Path, settings: ThingsSettings) -> dict[str, float]:
+    """Return the metrics of the tiny CLIP of one thing, and the scores of ``evaluate_pairs``."""
+    pairs = evaluate_pairs(load(folder), settings.seed, settings.held_out)
+    scores = {
+        f"{name} {metric}": round(value, 4)
+        for name, own in pairs.items()
+        for metric, value in own.items()
+    }
+    return {**clip.evaluate(folder, settings), **scores}
 
 
-if __name__ == "__main__":
-    run(main)
+main = partial(
+    make_model,
+    "clip_things",
+    ThingsSettings,
+    train,
+    partial(save, known=words_of_pictures()),
+    evaluate,
+)

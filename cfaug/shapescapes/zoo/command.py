@@ -1,4 +1,4 @@
-"""Code shared by the zoo's commands: ``name=value`` arguments, the output folder, the card."""
+"""Code shared by the zoo's commands: ``name=value`` arguments, training, the folder, the card."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -25,38 +25,10 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
     from transformers import PreTrainedModel
 
-
-if TYPE_CHECKING:
-
-    class Writing(DataclassInstance, Protocol):
-        """Settings with an output folder."""
-
-        @property
-        def out(self) -> str:
-            """The folder."""
-
-    class SavesItself(Protocol):
-        """A tokenizer or processor of transformers."""
-
-        def save_pretrained(self, folder: Path, /) -> object:
-            """Write its files."""
-
     Settings = TypeVar("Settings", bound=DataclassInstance)
 
-    Model = TypeVar("Model", bound=nn.Module)
-
-
-class Needed(NamedTuple):
-    """A setting without a default: its meaning, and the placeholder for it in a card."""
-
-    meaning: str
-    placeholder: str
-
-
-NEEDED = {
-    "out": Needed("where to write", "FOLDER"),
-    "captions": Needed("what to read", "FILE"),
-}
+NEEDED = {"out": ("where to write", "FOLDER"), "captions": ("what to read", "FILE")}
+"""The settings without a default: the meaning of each, and its placeholder in a card."""
 
 
 def _list_needed(kind: type[DataclassInstance]) -> list[str]:
@@ -69,7 +41,6 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
     Args:
         kind: a dataclass whose fields are annotated ``str``, ``int`` or ``float``; those without a
             default are among ``NEEDED``.
-        argv: the command's arguments.
     """
     kinds = {field.name: base_of(annotation_of(kind, field.name)) for field in fields(kind)}
     values: dict[str, Any] = {}
@@ -83,8 +54,8 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
             raise UserError(f"{argument!r}: {name} takes a number") from error
     for name in _list_needed(kind):
         if not values.get(name):
-            needed = NEEDED[name]
-            raise UserError(f"say {needed.meaning}: {name}={needed.placeholder}")
+            meaning, placeholder = NEEDED[name]
+            raise UserError(f"say {meaning}: {name}={placeholder}")
     return kind(**values)
 
 
@@ -102,13 +73,12 @@ def write_card(
     settings: DataclassInstance,
     facts: Mapping[str, Any],
     *,
-    libraries: Collection[str] = ("torch",),
+    libraries: Collection[str] = ("torch", "transformers"),
     leave_out: Collection[str] = (),
 ) -> None:
     """Write ``card.json``, with the command and facts about the model; print its metrics as JSON.
 
     Args:
-        folder: the folder that the command wrote.
         name: the name of the command, as in ``cfaug zoo NAME``.
         settings: the settings of the command; settings without a default are paths of the caller's
             machine and become placeholders.
@@ -122,7 +92,7 @@ def write_card(
     hidden = {*needed, *leave_out}
     arguments = {name: value for name, value in asdict(settings).items() if name not in hidden}
     words = [
-        *(f"{name}={NEEDED[name].placeholder}" for name in needed),
+        *(f"{name}={NEEDED[name][1]}" for name in needed),
         *(f"{name}={value}" for name, value in arguments.items()),
     ]
     card = {
@@ -139,45 +109,51 @@ def write_card(
     print(json.dumps(card["metrics"]))
 
 
-def facts(model: nn.Module, metrics: Mapping[str, float], seconds: float) -> dict[str, Any]:
-    """Return a card's entries about a trained model: metrics, seconds of training, size."""
-    return {
-        "metrics": dict(metrics),
-        "seconds": round(seconds, 1),
-        "parameters": sum(p.numel() for p in model.parameters()),
-    }
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of a model's weights."""
+    return sum(p.numel() for p in model.parameters())
 
 
 def make_model(
     name: str,
-    settings: Writing,
-    train: Callable[[], Model],
-    save: Callable[[Model, Path], None],
-    evaluate: Callable[[Model, Path], Mapping[str, float]],
+    kind: type[Any],
+    train: Callable[[Any], Any],
+    save: Callable[[Any, Path], object],
+    evaluate: Callable[[Path, Any], Mapping[str, float]],
+    argv: list[str],
     *,
     leave_out: Collection[str] = (),
 ) -> int:
-    """Train one model, write it, evaluate it, and write its ``card.json``; return the exit code.
+    """Train one model, write it, evaluate what was written, and write its ``card.json``.
 
     Args:
         name: the name of the command, as in ``cfaug zoo NAME``.
-        settings: the settings of the command; the folder ``out`` must not exist yet.
-        train: a function that returns the trained model; the card gives its seconds.
-        evaluate: a function that returns the metrics of the model in the folder.
+        kind: the class of its settings, whose folder ``out`` must not exist yet.
+        train: a function that returns the model, from the settings; the card gives its seconds.
+        save: a function that writes the model to a folder.
+        evaluate: a function that returns the metrics of the model in a folder.
+        argv: the command's arguments.
         leave_out: settings that do not affect the result.
+
+    Returns:
+        The exit code.
     """
+    settings = read(kind, argv)
     folder = fresh_folder(settings.out)
     started = time.perf_counter()
-    model = train()
+    model = train(settings)
     seconds = time.perf_counter() - started
     save(model, folder)
-    known = facts(model, evaluate(model, folder), seconds)
-    libraries = ("torch", "transformers")
-    write_card(folder, name, settings, known, libraries=libraries, leave_out=leave_out)
+    facts = {
+        "metrics": dict(evaluate(folder, settings)),
+        "seconds": round(seconds, 1),
+        "parameters": count_parameters(model),
+    }
+    write_card(folder, name, settings, facts, leave_out=leave_out)
     return 0
 
 
-def save_half(model: PreTrainedModel, processor: SavesItself, folder: Path) -> None:
+def save_half(model: PreTrainedModel, processor: Any, folder: Path) -> None:
     """Write a model in the Hub's form: float16 safetensors, configuration and processor.
 
     Args:
@@ -205,9 +181,6 @@ def run(main: Callable[[list[str]], int]) -> NoReturn:
         sys.exit(USERS_MISTAKE)
 
 
-# The training loop of the tiny models.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rates:
     """Settings of a tiny model's optimisation, which every training command has.
@@ -227,27 +200,18 @@ class Rates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FittingSettings(Rates):
-    """Settings of a tiny model's optimisation and its length.
+class DrawingSettings(Rates):
+    """Settings of a tiny model's training on drawings.
 
     Attributes: those of :class:`Rates`, and
         steps: the number of optimiser steps.
-    """
-
-    steps: int = 2_500
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawingSettings(FittingSettings):
-    """Settings of a tiny model's training on drawings.
-
-    Attributes: those of :class:`FittingSettings`, and
         out: the folder to write; must not exist yet.
         seed: the seed of the weights, the scenes and their order.
         scenes: the number of distinct training scenes.
         held_out: the number of scenes of the evaluation.
     """
 
+    steps: int = 2_500
     out: str
     seed: Seed = 0
     scenes: int = 12_000
@@ -257,14 +221,14 @@ class DrawingSettings(FittingSettings):
 def fit(
     model: nn.Module,
     loss: Callable[[int], Tensor],
-    settings: FittingSettings,
+    rates: Rates,
+    steps: int,
     what: str = "pre-training",
 ) -> None:
     """Train ``model`` in place with AdamW and gradient norms of at most 1; progress on stderr.
 
     Args:
         loss: a function that returns the loss of a step, a scalar.
-        settings: the number of steps, the learning rate and the weight decay.
         what: the name of the model, shown beside the bar.
 
     Raises:
@@ -272,17 +236,23 @@ def fit(
     """
     import torch
 
+    def rate(step: int) -> float:
+        if step < rates.warmup:
+            return (step + 1) / rates.warmup
+        done = (step - rates.warmup) / max(1, steps - rates.warmup)
+        return float(0.5 * (1 + np.cos(np.pi * done)))
+
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW(
         [
-            {"params": decayed, "weight_decay": settings.weight_decay},
+            {"params": decayed, "weight_decay": rates.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ],
-        lr=settings.lr,
+        lr=rates.lr,
     )
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(settings, step))
-    descend(model, loss, optimizer, scheduler, settings.steps, what)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    descend(model, loss, optimizer, scheduler, steps, what)
 
 
 def descend(
@@ -297,7 +267,6 @@ def descend(
 
     Args:
         loss: a function that returns the loss of a step, a scalar.
-        optimizer: the optimizer of the model's parameters.
         scheduler: the optimizer's scheduler, advanced after every step.
         what: the name of the model, shown beside the bar.
 
@@ -315,10 +284,3 @@ def descend(
         optimizer.step()
         optimizer.zero_grad()
         scheduler.step()
-
-
-def _rate(settings: FittingSettings, step: int) -> float:
-    if step < settings.warmup:
-        return (step + 1) / settings.warmup
-    done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
-    return float(0.5 * (1 + np.cos(np.pi * done)))

@@ -7,8 +7,9 @@ the seed, threads and versions in ``card.json`` gives the same metrics.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,26 +23,14 @@ from cfaug.core.rng import derive, generator
 from cfaug.core.types import ENTAILMENT
 from cfaug.core.validation import OneOf, check_fields
 from cfaug.models.fusion import TowerEntailer
-from cfaug.models.task_specs import (
-    BridgeTowerEntailment,
-    FlavaEntailment,
-    ViltEntailment,
-)
+from cfaug.models.task_specs import BridgeTowerEntailment, FlavaEntailment, ViltEntailment
 from cfaug.shapescapes.drawing import render
 from cfaug.shapescapes.entailment import PLAN, cover, photos
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
-from cfaug.shapescapes.zoo.clip import jitter
-from cfaug.shapescapes.zoo.command import (
-    DrawingSettings,
-    facts,
-    fit,
-    fresh_folder,
-    read,
-    run,
-    write_card,
-)
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model
 from cfaug.shapescapes.zoo.model import IMAGE_SIZE
+from cfaug.shapescapes.zoo.scenes import jitter
 
 ASKED = len(PLAN[0][1])
 """The number of hypotheses about each photo."""
@@ -108,8 +97,11 @@ def draw(seed: int, part: str, count: int) -> AskedDrawings:
     return AskedDrawings(pixels, texts, np.array(labels), hidden)
 
 
-def train(entailer: Any, drawings: AskedDrawings, settings: EntailmentSettings) -> None:
-    """Train an entailer in place by the cross-entropy of its answers; progress on stderr."""
+def train(settings: EntailmentSettings) -> Any:
+    """Train an entailer by the cross-entropy of its answers, with progress on stderr."""
+    torch.manual_seed(derive(settings.seed, "zoo", "weights") % 2**63)
+    entailer = KINDS[settings.kind](settings.start).load_to_train(settings.seed)
+    drawings = draw(settings.seed, "train", settings.scenes)
     order = generator(settings.seed, "zoo", "order")
 
     def loss(step: int) -> Tensor:
@@ -120,8 +112,8 @@ def train(entailer: Any, drawings: AskedDrawings, settings: EntailmentSettings) 
         return F.nll_loss(answers.log(), torch.from_numpy(drawings.labels[rows]))
 
     entailer.train()
-    fit(entailer, loss, settings)
-    entailer.eval()
+    fit(entailer, loss, settings, settings.steps)
+    return entailer
 
 
 def _answer(entailer: Any, pixels: Tensor, texts: list[str]) -> Tensor:
@@ -133,40 +125,24 @@ def _answer(entailer: Any, pixels: Tensor, texts: list[str]) -> Tensor:
     return tensor
 
 
-def evaluate(entailer: Any, drawings: AskedDrawings) -> dict[str, float]:
+def evaluate(folder: Path, settings: EntailmentSettings) -> dict[str, float]:
     """Return the accuracy overall, by label and by covered factor."""
+    entailer = KINDS[settings.kind](str(folder)).load(Entailer)
+    drawings = draw(settings.seed, "held-out", settings.held_out)
     with torch.inference_mode():
         answers = _answer(entailer, torch.from_numpy(drawings.pixels), drawings.texts)
-        right = answers.argmax(1).numpy() == drawings.labels
+    right = answers.argmax(1).numpy() == drawings.labels
     metrics = {"n": float(len(right)), "accuracy": float(right.mean())}
     for place, label in enumerate(ENTAILMENT):
         metrics[f"{label}_accuracy"] = float(right[drawings.labels == place].mean())
     hidden = np.array(drawings.hidden)
     for name in ("", "colour", "background"):
-        shown = f"{name or 'nothing'}_covered_accuracy"
-        metrics[shown] = float(right[hidden == name].mean())
+        metrics[f"{name or 'nothing'}_covered_accuracy"] = float(right[hidden == name].mean())
     return metrics
 
 
-def main(argv: list[str]) -> int:
-    """Fine-tune, write float16 weights, evaluate them, and write ``card.json``."""
-    settings = read(EntailmentSettings, argv)
-    folder = fresh_folder(settings.out)
-    torch.manual_seed(derive(settings.seed, "zoo", "weights") % 2**63)
-    spec = KINDS[settings.kind]
-    entailer = spec(settings.start).load_to_train(settings.seed)
-    drawings = draw(settings.seed, "train", settings.scenes)
-    started = time.perf_counter()
-    train(entailer, drawings, settings)
-    seconds = time.perf_counter() - started
-    entailer.half().save(folder)
-    saved = spec(str(folder)).load(Entailer)
-    metrics = evaluate(saved, draw(settings.seed, "held-out", settings.held_out))
-    known = facts(saved, metrics, seconds)
-    libraries = ("torch", "transformers")
-    write_card(folder, "entailment", settings, known, libraries=libraries)
-    return 0
+def _save(entailer: Any, folder: Path) -> None:
+    entailer.eval().half().save(folder)
 
 
-if __name__ == "__main__":
-    run(main)
+main = partial(make_model, "entailment", EntailmentSettings, train, _save, evaluate)

@@ -28,8 +28,14 @@ from cfaug.core.validation import Seed
 from cfaug.core.weights import resolve
 from cfaug.shapescapes.oracle import CHOICES, FACTORS
 from cfaug.shapescapes.settings import DOMAINS, PHOTO, Factors
-from cfaug.shapescapes.zoo.command import descend, facts, fresh_folder, read, run, write_card
-from cfaug.shapescapes.zoo.diffusion.data import Pixels, Scenes, draw
+from cfaug.shapescapes.zoo.command import (
+    count_parameters,
+    descend,
+    fresh_folder,
+    read,
+    write_card,
+)
+from cfaug.shapescapes.zoo.scenes import Pixels, Scenes, compare_factors, draw, label
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -135,13 +141,11 @@ class Judge:
             raise UserError(
                 f"the judge takes uint8 pixels (n, 3, 64, 64), not {pixels.dtype} {pixels.shape}"
             )
-        found: dict[str, list[NDArray[np.float32]]] = {kind: [] for kind in self.choices}
         with torch.inference_mode():
-            for start in range(0, len(pixels), BATCH):
-                logits = self.network(_to_unit(pixels[start : start + BATCH]))
-                for kind, part in _split(logits, self.choices).items():
-                    found[kind].append(part.softmax(dim=1).numpy())
-        return {kind: np.concatenate(parts) for kind, parts in found.items()}
+            batches = (pixels[start : start + BATCH] for start in range(0, len(pixels), BATCH))
+            logits = torch.cat([self.network(_to_unit(batch)) for batch in batches])
+            parts = _split(logits, self.choices)
+            return {kind: part.softmax(dim=1).numpy() for kind, part in parts.items()}
 
     def factors(self, pixels: Pixels) -> list[Factors]:
         """Return the most probable factors of every picture, uint8 (n, 3, 64, 64)."""
@@ -191,29 +195,6 @@ def _split(logits: Tensor, choices: Choices) -> dict[str, Tensor]:
     return dict(zip(choices, logits.split(sizes, dim=1), strict=True))
 
 
-def _labels(factors: list[Factors], choices: Choices) -> dict[str, NDArray[np.int64]]:
-    return {
-        kind: np.array([names.index(getattr(f, kind)) for f in factors])
-        for kind, names in choices.items()
-    }
-
-
-def _begin(network: nn.Module, start: str, choices: Choices) -> None:
-    """Copy the weights of another judge; in the last layer only the rows of its factors."""
-    import torch
-
-    other = load_judge(resolve(start))
-    own, theirs = network.state_dict(), other.network.state_dict()
-    with torch.no_grad():
-        for name, value in theirs.items():
-            if own[name].shape == value.shape:
-                own[name].copy_(value)
-                continue
-            into, source = _split(own[name][None], choices), _split(value[None], other.choices)
-            for kind in source:
-                into[kind].copy_(source[kind])
-
-
 def _worsen(images: Tensor, rng: np.random.Generator) -> Tensor:
     """Blur some pictures, and add noise with a standard deviation of up to 0.2 to each."""
     import torch
@@ -226,8 +207,8 @@ def _worsen(images: Tensor, rng: np.random.Generator) -> Tensor:
     return torch.where(chosen, blurred, images) + torch.from_numpy(noise)
 
 
-def train(scenes: Scenes, settings: JudgeSettings) -> Judge:
-    """Train from scratch; progress on stderr.
+def train(scenes: Scenes, settings: JudgeSettings) -> nn.Module:
+    """Train a network with progress on stderr, from scratch or from ``settings.start``.
 
     Raises:
         FloatingPointError: if the loss is not finite.
@@ -239,47 +220,37 @@ def train(scenes: Scenes, settings: JudgeSettings) -> Judge:
     choices = settings.choices
     network = build_network(choices).train()
     if settings.start:
-        _begin(network, settings.start, choices)
+        # In the last layer only the rows of the other judge's factors.
+        other, own = load_judge(resolve(settings.start)), network.state_dict()
+        for name, value in other.network.state_dict().items():
+            if own[name].shape == value.shape:
+                own[name].copy_(value)
+                continue
+            into = _split(own[name][None], choices)
+            for kind, source in _split(value[None], other.choices).items():
+                into[kind].copy_(source)
     optimizer = torch.optim.AdamW(network.parameters(), lr=settings.lr, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)
-    labels = _labels(scenes.factors, choices)
+    labels = {kind: torch.from_numpy(label(scenes.factors, kind)) for kind in choices}
     rng = generator(settings.seed, "zoo", "judge", "order")
 
     def loss(step: int) -> Tensor:
         rows = rng.choice(len(scenes.pixels), settings.batch_size, replace=True)
         parts = _split(network(_worsen(_to_unit(scenes.pixels[rows]), rng)), choices)
         return sum(
-            (cross_entropy(parts[k], torch.from_numpy(labels[k][rows])) for k in choices),
-            start=torch.zeros(()),
+            (cross_entropy(parts[k], labels[k][rows]) for k in choices), start=torch.zeros(())
         )
 
     descend(network, loss, optimizer, schedule, settings.steps, "judge")
-    return Judge(network.eval().requires_grad_(False), choices)
+    return network
 
 
 def evaluate(judge: Judge, scenes: Scenes) -> dict[str, float]:
     """Return the judge's accuracy on scenes, for every factor and for all at once."""
-    found = judge.factors(scenes.pixels)
-    pairs = list(zip(found, scenes.factors, strict=True))
-    right = {
-        f"{kind}_acc1": float(np.mean([getattr(a, kind) == getattr(b, kind) for a, b in pairs]))
-        for kind in judge.choices
-    }
-    return {"n": len(pairs), **right, "all_acc1": float(np.mean([a == b for a, b in pairs]))}
-
-
-def _with_reconstructions(scenes: Scenes, folder: str) -> Scenes:
-    """Add an autoencoder's reconstructions of a third of the scenes."""
-    from diffusers import AutoencoderKL
-
-    from cfaug.shapescapes.zoo.diffusion.vae import reconstruct
-
-    count = len(scenes.pixels) // 3
-    vae = from_folder(AutoencoderKL, Path(folder), low_cpu_mem_usage=False).float()
-    shown = reconstruct(vae.eval(), scenes.pixels[:count])
-    return Scenes(
-        np.concatenate([scenes.pixels, shown]), [*scenes.factors, *scenes.factors[:count]]
-    )
+    right = compare_factors(judge.factors(scenes.pixels), scenes.factors, FACTORS)
+    shares = {f"{kind}_acc1": float(right[kind].mean()) for kind in judge.choices}
+    every = np.logical_and.reduce(list(right.values()))
+    return {"n": len(every), **shares, "all_acc1": float(every.mean())}
 
 
 def main(argv: list[str]) -> int:
@@ -290,28 +261,33 @@ def main(argv: list[str]) -> int:
     settings = read(JudgeSettings, argv)
     folder = fresh_folder(settings.out)
     started = time.perf_counter()
-    draw_some = partial(
+    drawn = partial(
         draw, settings.seed, domains=settings.domain_names, processes=settings.processes
     )
-    scenes = draw_some("judge", settings.scenes)
+    scenes = drawn("judge", settings.scenes)
     if settings.vae:
-        scenes = _with_reconstructions(scenes, settings.vae)
-    judge = train(scenes, settings)
-    seconds = time.perf_counter() - started
+        # Reconstructions of a third of the scenes.
+        from diffusers import AutoencoderKL
+
+        from cfaug.shapescapes.zoo.diffusion_vae import reconstruct
+
+        count = len(scenes.pixels) // 3
+        vae = from_folder(AutoencoderKL, Path(settings.vae), low_cpu_mem_usage=False).float()
+        shown = reconstruct(vae.eval(), scenes.pixels[:count])
+        scenes = Scenes(
+            np.concatenate([scenes.pixels, shown]), [*scenes.factors, *scenes.factors[:count]]
+        )
+        # Its path is the caller's; the README of the zoo says which model it is.
+        settings = replace(settings, vae="FOLDER/vae")
+    network = train(scenes, settings)
+    seconds = round(time.perf_counter() - started, 1)
     folder.mkdir(parents=True)
-    weights = {name: w.to(torch.float16) for name, w in judge.network.state_dict().items()}
+    weights = {name: w.to(torch.float16) for name, w in network.state_dict().items()}
     save_file(weights, folder / "judge.safetensors")
     (folder / "config.json").write_text(
         json.dumps(_config(settings.choices), indent=2) + "\n", encoding="utf-8"
     )
-    unseen = draw_some("held-out", settings.held_out)
-    if settings.vae:
-        # Its path is the caller's; the README of the zoo says which model it is.
-        settings = replace(settings, vae="FOLDER/vae")
-    known = facts(judge.network, evaluate(load_judge(folder), unseen), seconds)
-    write_card(folder, "factor_classifier", settings, known)
+    metrics = evaluate(load_judge(folder), drawn("held-out", settings.held_out))
+    facts = {"metrics": metrics, "seconds": seconds, "parameters": count_parameters(network)}
+    write_card(folder, "factor_classifier", settings, facts, libraries=("torch",))
     return 0
-
-
-if __name__ == "__main__":
-    run(main)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,9 +35,9 @@ from cfaug.models.image_text import PairMatcher
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
 from cfaug.shapescapes.oracle import CHOICES, edit_factors
 from cfaug.shapescapes.settings import CaptionWording, caption, words
-from cfaug.shapescapes.zoo.clip import PROMPTS, Drawings, draw_unbiased, jitter, truth
-from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, read, run, save_half
+from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, save_half
 from cfaug.shapescapes.zoo.model import IMAGE_SIZE, MAX_LENGTH, SPECIAL, build_tokenizer
+from cfaug.shapescapes.zoo.scenes import PROMPTS, Drawings, Pixels, draw_unbiased, jitter, truth
 
 if TYPE_CHECKING:
     from transformers import (
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
         ViltForImageAndTextRetrieval,
         ViltProcessor,
     )
-
 
 # Tiny FLAVA, BridgeTower and ViLT: stock transformers classes at a size for two cores.
 #
@@ -183,9 +183,6 @@ def vilt_processor() -> ViltProcessor:
     return ViltProcessor(images, build_tokenizer())
 
 
-LOG_SCALE_BOUNDS = (0.0, 4.6052)
-
-
 @dataclass(frozen=True)
 class Kind:
     """The functions that build, save and load one of the models.
@@ -193,7 +190,6 @@ class Kind:
     Attributes:
         build: a function that returns the model of transformers, from trained towers if ``start``
             loads them.
-        processor: a function that returns the model's processor.
         wrap: a function that wraps the model in our protocol.
         spec: a function that loads the saved model.
         start: a function that loads the initial towers; ``None`` for a model trained from scratch.
@@ -244,61 +240,32 @@ class FusionSettings(DrawingSettings):
             raise UserError(f"kind={self.kind} trains from scratch: leave out start={self.start}")
 
 
-def train(settings: FusionSettings, processor: Any, drawings: Drawings) -> Any:
-    """Train a model; progress on stderr.
-
-    Args:
-        processor: the processor of the kind of model; training sets its padding, which is saved
-            with it.
-
-    Returns:
-        The model of transformers, in evaluation mode.
-    """
-    kind = KINDS[settings.kind]
+def train(settings: FusionSettings) -> Any:
+    """Train a model with progress on stderr; return it, wrapped, in evaluation mode."""
+    kind, folder = KINDS[settings.kind], Path(settings.out)
+    processor = kind.processor()
+    drawings = draw_unbiased(settings.seed, "train", settings.scenes)
     torch.manual_seed(derive(settings.seed, "zoo", "weights") % 2**63)
-    folder = Path(settings.out)
     if kind.start is None:
-        model = kind.build()
-        encoder = kind.wrap(
-            model, processor, folder, max_length=None, log_scale_bounds=LOG_SCALE_BOUNDS
+        model: Any = kind.wrap(
+            kind.build(), processor, folder, max_length=None, log_scale_bounds=(0.0, 4.6052)
         )
-        train_towers(encoder, drawings, settings)
+        loss = _tower_loss(model, drawings, settings)
     else:
-        model = kind.build(kind.start(settings.start).load(DualEncoder).model)
-        train_matcher(kind.wrap(model, processor, folder, max_length=None), drawings, settings)
-    return model
+        towers = kind.start(settings.start).load(DualEncoder).model
+        model = kind.wrap(kind.build(towers), processor, folder, max_length=None)
+        loss = _matcher_loss(model, drawings, settings)
+    # Training sets the processor's padding, which is saved with it.
+    model.processor = processor
+    model.train()
+    fit(model, loss, settings, settings.steps)
+    return model.eval()
 
 
-def evaluate(kind: str, folder: Path, seed: int, count: int) -> dict[str, float]:
-    """Return metrics of a saved model on held-out drawings: accuracies, or a matcher's AUCs."""
-    drawings, found = draw_unbiased(seed, "held-out", count), KINDS[kind]
-    if found.start is None:
-        return zero_shot(found.spec(str(folder)).load(DualEncoder), drawings)
-    return separation(found.spec(str(folder)).load(Matcher), drawings, seed)
-
-
-def main(argv: list[str]) -> int:
-    """Pre-train, write float16 weights, evaluate them, and write ``card.json``."""
-    settings = read(FusionSettings, argv)
-    processor = KINDS[settings.kind].processor()
-    return make_model(
-        "fusion",
-        settings,
-        lambda: train(settings, processor, draw_unbiased(settings.seed, "train", settings.scenes)),
-        lambda model, folder: save_half(model, processor, folder),
-        lambda model, folder: evaluate(settings.kind, folder, settings.seed, settings.held_out),
-    )
-
-
-if __name__ == "__main__":
-    run(main)
-
-
-# Training and evaluation of the tiny towers and matchers.
-
-
-def train_towers(encoder: Encoder, drawings: Drawings, settings: DrawingSettings) -> None:
-    """Train a dual encoder in place by its own loss and by the names of the subjects.
+def _tower_loss(
+    encoder: Encoder, drawings: Drawings, settings: FusionSettings
+) -> Callable[[int], Tensor]:
+    """Return the sum of a dual encoder's own loss and that of naming the subjects.
 
     Two examples are not negatives of each other if either caption is true for the other image.
     """
@@ -311,26 +278,22 @@ def train_towers(encoder: Encoder, drawings: Drawings, settings: DrawingSettings
         pixels = torch.from_numpy(jitter(drawings.pixels[rows], order))
         encoder.clamp_logit_scale()
         features = encoder.features(pixels, [drawings.texts[row] for row in rows])
-        contrastive = encoder.contrastive(features, _false_alone(labels[rows], stated[rows]))
+        true = truth(labels[rows], stated[rows])
+        left_out = torch.from_numpy((true | true.T) & ~np.eye(len(true), dtype=bool))
+        log_weights = torch.zeros(true.shape).masked_fill(left_out, -torch.inf)
+        contrastive = encoder.contrastive(features, log_weights)
         subjects = F.normalize(encoder.encode_text(names), dim=-1)
         cosines = F.normalize(features[0], dim=-1) @ subjects.T
         right = torch.from_numpy(labels[rows, 0])
         return contrastive + F.cross_entropy(encoder.logit_scale() * cosines, right)
 
-    encoder.train()
-    fit(encoder, loss, settings)
-    encoder.eval()
+    return loss
 
 
-def _false_alone(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> Tensor:
-    """Return log weights (n, n) that leave out all other pairs with a true caption."""
-    true = truth(labels, stated)
-    left_out = (true | true.T) & ~np.eye(len(true), dtype=bool)
-    return torch.zeros(true.shape).masked_fill(torch.from_numpy(left_out), -torch.inf)
-
-
-def train_matcher(matcher: PairMatcher, drawings: Drawings, settings: DrawingSettings) -> None:
-    """Train a matcher in place to distinguish a caption from a false one of the batch."""
+def _matcher_loss(
+    matcher: PairMatcher, drawings: Drawings, settings: FusionSettings
+) -> Callable[[int], Tensor]:
+    """Return the loss of distinguishing a caption from a false one of the batch."""
     labels, stated = drawings.labels(), drawings.stated()
     order = generator(settings.seed, "zoo", "order")
     right = torch.cat([torch.ones(settings.batch_size), torch.zeros(settings.batch_size)])
@@ -344,20 +307,27 @@ def train_matcher(matcher: PairMatcher, drawings: Drawings, settings: DrawingSet
         texts = [drawings.texts[row] for row in (*rows, *wrong)]
         return criterion(matcher.match(torch.cat([pixels, pixels]), texts), right)
 
-    matcher.train()
-    fit(matcher, loss, settings)
-    matcher.eval()
+    return loss
 
 
 def _false_captions(
     labels: NDArray[np.int64], stated: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.int64]:
     """Draw the index of a false caption for each image."""
-    false = ~truth(labels, stated)
-    return np.array([rng.choice(np.flatnonzero(choices)) for choices in false])
+    return np.array([rng.choice(np.flatnonzero(false)) for false in ~truth(labels, stated)])
 
 
-def zero_shot(encoder: Encoder, drawings: Drawings) -> dict[str, float]:
+def evaluate(folder: Path, settings: FusionSettings) -> dict[str, float]:
+    """Return metrics of a saved model on held-out drawings: accuracies, or a matcher's AUCs."""
+    drawings = draw_unbiased(settings.seed, "held-out", settings.held_out)
+    kind = KINDS[settings.kind]
+    spec = kind.spec(str(folder))
+    if kind.start is None:
+        return _zero_shot(spec.load(DualEncoder), drawings)
+    return _separation(spec.load(Matcher), drawings, settings.seed)
+
+
+def _zero_shot(encoder: Encoder, drawings: Drawings) -> dict[str, float]:
     """Return the zero-shot accuracy of subject, colour and background."""
     labels = drawings.labels()
     metrics: dict[str, float] = {"n": len(labels)}
@@ -370,7 +340,7 @@ def zero_shot(encoder: Encoder, drawings: Drawings) -> dict[str, float]:
     return metrics
 
 
-def separation(matcher: PairMatcher, drawings: Drawings, seed: int) -> dict[str, float]:
+def _separation(matcher: PairMatcher, drawings: Drawings, seed: int) -> dict[str, float]:
     """Return areas under the ROC curve for true captions ranked above false ones.
 
     The false captions of ``auc`` are those of other drawings, and those of ``KIND_auc`` the full
@@ -387,18 +357,21 @@ def separation(matcher: PairMatcher, drawings: Drawings, seed: int) -> dict[str,
             changed = edit_factors(factors, kind, others[int(rng.integers(len(others)))])
             edited.append(caption(changed, CaptionWording()))
         pairs[f"{kind}_auc"] = (full, edited)
-    areas = {
-        name: _area(*(_scores(matcher, drawings.pixels, texts) for texts in pair))
-        for name, pair in pairs.items()
-    }
-    return {"n": len(wrong), **areas}
+    metrics: dict[str, float] = {"n": len(wrong)}
+    for name, pair in pairs.items():
+        true, false = (_scores(matcher, drawings.pixels, texts) for texts in pair)
+        # The share of (true, false) pairs in the right order; ties count half.
+        metrics[name] = float(mannwhitneyu(true, false).statistic) / (len(true) * len(false))
+    return metrics
 
 
-def _scores(matcher: PairMatcher, pixels: NDArray[np.uint8], texts: list[str]) -> NDArray[Any]:
+def _scores(matcher: PairMatcher, pixels: Pixels, texts: list[str]) -> NDArray[Any]:
     with torch.inference_mode():
         return matcher.match(torch.from_numpy(pixels), texts).double().numpy()
 
 
-def _area(true: NDArray[Any], false: NDArray[Any]) -> float:
-    """Return the share of (true, false) pairs in the right order; ties count half."""
-    return float(mannwhitneyu(true, false).statistic) / (len(true) * len(false))
+def _save(wrapped: Any, folder: Path) -> None:
+    save_half(wrapped.model, wrapped.processor, folder)
+
+
+main = partial(make_model, "fusion", FusionSettings, train, _save, evaluate)

@@ -10,7 +10,8 @@ has seen a scene of ``shapescapes_vqa:train`` or ``shapescapes_vqa:test``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,43 +20,27 @@ import numpy as np
 from cfaug.cfmm.question_checks import Accuracies, accuracies
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.questions import BASIC, Answered, AskedImage, AskedQuestion, Question
-from cfaug.core.rng import derive
+from cfaug.core.questions import BASIC, Question
+from cfaug.core.rng import derive, generator
 from cfaug.core.validation import OneOf, Positive, Seed, check_fields
-from cfaug.shapescapes.question_topics import CATEGORIES
-from cfaug.shapescapes.zoo.command import FittingSettings, make_model, read, run
+from cfaug.shapescapes.question_parts import CATEGORIES
+from cfaug.shapescapes.zoo.command import Rates, make_model
 from cfaug.shapescapes.zoo.vlm_model import build_model, build_tokenizer, load, save
-from cfaug.shapescapes.zoo.vlm_training import (
-    Pictures,
-    draw_images,
-    draw_pictures,
-    tokenize_questions,
-)
 from cfaug.stats.choices import choose, reduce_scores
 
 if TYPE_CHECKING:
     from transformers import FastVlmForConditionalGeneration
 
-    from cfaug.core.protocols import Answerer
-
-BOTH = "both"
-QUESTIONS = (BASIC, BOTH)
-
-TRAINING, HELD_OUT = "vqa-training", "vqa-held-out"
-"""The names of the streams of pairs, which differ from those of a world's own parts."""
-
 ASKED_AT_ONCE = 50
 """The batch size of the evaluation, in pictures."""
 
-SAID = ("acc_b", "acc_c", "acc_plus", "phi")
-"""The metrics over all questions on the card."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class VlmSettings(FittingSettings):
+class VlmSettings(Rates):
     """The settings of the command, given as ``name=value``.
 
-    Attributes: those of ``FittingSettings``, of the language model, and
+    Attributes: those of ``Rates``, of the language model, and
+        steps: the number of its optimiser steps.
         out: the folder to write; must not exist yet.
         seed: the seed of the weights, the scenes and their order.
         questions: ``basic``, or ``both`` basic and counterfactual ones.
@@ -72,9 +57,10 @@ class VlmSettings(FittingSettings):
         processes: the number of processes that draw pictures; affects only the time.
     """
 
+    steps: int = 3_000
     out: str
     seed: Seed = 0
-    questions: Annotated[str, OneOf(QUESTIONS)] = BASIC
+    questions: Annotated[str, OneOf((BASIC, "both"))] = BASIC
     basic_steps: int = 500
     pairs: int = 12_000
     alignment: float = 0.5
@@ -82,7 +68,6 @@ class VlmSettings(FittingSettings):
     tower_steps: int = 2_500
     tower_batch_size: int = 64
     tower_lr: float = 4e-3
-    steps: int = 3_000
     batch_size: Positive = 128
     held_out: int = 600
     processes: int = 1
@@ -103,42 +88,39 @@ def train(settings: VlmSettings) -> FastVlmForConditionalGeneration:
     """Train a model with progress on stderr; return it in evaluation mode."""
     import torch
 
-    from cfaug.shapescapes.zoo.vlm_training import Lessons, encode, train_language
+    from cfaug.shapescapes.zoo.vlm_training import (
+        Lessons,
+        draw_images,
+        draw_pictures,
+        encode,
+        tokenize_questions,
+        train_language,
+        train_tower,
+    )
 
-    torch.manual_seed(derive(settings.seed, "zoo", "vlm") % 2**63)
+    seed, part = settings.seed, "vqa-training"  # not a part of a world
+    torch.manual_seed(derive(seed, "zoo", "vlm") % 2**63)
     model = load(settings.start) if settings.start else build_model()
-    pictures = draw_pictures(settings.seed, TRAINING, settings.pairs, settings.processes)
+    tower = model.model.vision_tower
+    pictures = draw_pictures(seed, part, settings.pairs, settings.processes)
     if not settings.start:
-        _train_tower(model, pictures, settings)
-    images = draw_images(settings.seed, TRAINING, 0, settings.pairs)
-    basic_alone = settings.questions == BASIC
-    questions = tokenize_questions(images, build_tokenizer(), basic_alone=basic_alone)
-    features = encode(model.model.vision_tower.eval(), pictures.pixels)
-    lessons = Lessons(features, pictures.things, questions, settings.seed, settings.basic_steps)
-    train_language(model, lessons, settings, settings.alignment)
+        rates = replace(settings, batch_size=settings.tower_batch_size, lr=settings.tower_lr)
+        width = model.config.vision_config.hidden_size
+        train_tower(tower, width, pictures, seed, rates, settings.tower_steps)
+        # Rounded to float16, in which it is saved.
+        tower.half().float()
+    questions = tokenize_questions(
+        draw_images(seed, part, 0, settings.pairs),
+        build_tokenizer(),
+        basic_alone=settings.questions == BASIC,
+    )
+    features, rng = encode(tower.eval(), pictures.pixels), generator(seed, "zoo", "vlm", "order")
+    lessons = Lessons(features, pictures.things, questions, rng, settings.basic_steps)
+    train_language(model, lessons, settings, settings.steps, settings.alignment)
     return model.eval()
 
 
-def _train_tower(
-    model: FastVlmForConditionalGeneration, pictures: Pictures, settings: VlmSettings
-) -> None:
-    """Train the vision tower in place, and round its weights to float16, in which it is saved."""
-    from cfaug.shapescapes.zoo.vlm_training import train_tower
-
-    how = FittingSettings(
-        steps=settings.tower_steps,
-        batch_size=settings.tower_batch_size,
-        lr=settings.tower_lr,
-        warmup=settings.warmup,
-        weight_decay=settings.weight_decay,
-    )
-    width = model.config.vision_config.hidden_size
-    tower = model.model.vision_tower
-    train_tower(tower, width, pictures, settings.seed, how)
-    tower.half().float()
-
-
-def evaluate(folder: Path, seed: int, pairs: int, part: str = HELD_OUT) -> dict[str, float]:
+def evaluate(folder: Path, settings: VlmSettings, part: str = "vqa-held-out") -> dict[str, float]:
     """Return the accuracy of a saved model on questions about held-out scenes.
 
     ``acc_b`` is for basic questions, ``acc_c`` for counterfactual ones, ``acc_plus`` for both
@@ -146,39 +128,31 @@ def evaluate(folder: Path, seed: int, pairs: int, part: str = HELD_OUT) -> dict[
     category.
     """
     from cfaug.models.task_specs import VisionLanguage
+    from cfaug.shapescapes.zoo.vlm_training import draw_images
 
     model = VisionLanguage(str(folder)).load()
-    images = draw_images(seed, part, 0, pairs)
+    images = draw_images(settings.seed, part, 0, settings.held_out)
     right: list[list[bool]] = []
     for start in range(0, len(images), ASKED_AT_ONCE):
-        right += _ask(model, images[start : start + ASKED_AT_ONCE])
-    categories = np.array([image.category for image in images])
-    found = _accuracies(right)
-    metrics = {"n": float(len(images)), **{name: getattr(found, name) for name in SAID}}
+        some = images[start : start + ASKED_AT_ONCE]
+        shown = [decode_image(one.image.read(), one.key) for one in some if one.image is not None]
+        asked = [[Question(one.text, one.options) for one in own.questions] for own in some]
+        for image, answers in zip(some, model.answer(shown, asked), strict=True):
+            right.append([])
+            for question, answered in zip(image.questions, answers, strict=True):
+                nll = [score.nll for score in answered.scores]
+                tokens = [score.tokens for score in answered.scores]
+                scores = reduce_scores(nll, tokens, question.options, "token_mean")
+                right[-1].append(choose(scores) == question.answer)
+    every = _accuracies(right)
+    names = ("acc_b", "acc_c", "acc_plus", "phi")
+    metrics = {"n": float(len(images)), **{name: getattr(every, name) for name in names}}
     for category in CATEGORIES:
-        own = _accuracies([right[at] for at in np.flatnonzero(categories == category)])
+        rows = [row for row, image in enumerate(images) if image.category == category]
+        own = _accuracies([right[row] for row in rows])
         if own.images:
             metrics |= {f"acc_b_{category}": own.acc_b, f"acc_c_{category}": own.acc_c}
     return metrics
-
-
-def _ask(model: Answerer, images: Sequence[AskedImage]) -> list[list[bool]]:
-    shown = [
-        decode_image(image.image.read(), image.key) for image in images if image.image is not None
-    ]
-    asked = [[Question(one.text, one.options) for one in own.questions] for own in images]
-    return [
-        [
-            _choose(answered, question) == question.answer
-            for answered, question in zip(answers, own.questions, strict=True)
-        ]
-        for answers, own in zip(model.answer(shown, asked), images, strict=True)
-    ]
-
-
-def _choose(answered: Answered, question: AskedQuestion) -> int | None:
-    nll, tokens = zip(*((score.nll, score.tokens) for score in answered.scores), strict=True)
-    return choose(reduce_scores(nll, tokens, question.options, "token_mean"))
 
 
 def _accuracies(right: Sequence[Sequence[bool]]) -> Accuracies:
@@ -187,18 +161,4 @@ def _accuracies(right: Sequence[Sequence[bool]]) -> Accuracies:
     )
 
 
-def main(argv: list[str]) -> int:
-    """Train, evaluate and write one model with its ``card.json``."""
-    settings = read(VlmSettings, argv)
-    return make_model(
-        "vlm",
-        settings,
-        lambda: train(settings),
-        save,
-        lambda model, folder: evaluate(folder, settings.seed, settings.held_out),
-        leave_out=("processes",),
-    )
-
-
-if __name__ == "__main__":
-    run(main)
+main = partial(make_model, "vlm", VlmSettings, train, save, evaluate, leave_out=("processes",))

@@ -9,9 +9,8 @@ language model is a Llama of whole words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cfaug.core.pixels import ImageTransform
 from cfaug.core.safety.safe_loading import from_folder
@@ -20,7 +19,11 @@ from cfaug.models.checkpoints import quiet
 from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES
 from cfaug.shapescapes.settings import COLOURS
 from cfaug.shapescapes.zoo.command import save_half
-from cfaug.shapescapes.zoo.model import END, build_word_tokenizer
+from cfaug.shapescapes.zoo.model import (
+    build_fast_vlm,
+    build_image_processor,
+    build_image_tokenizer,
+)
 
 if TYPE_CHECKING:
     from transformers import (
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         LlavaProcessor,
         PreTrainedTokenizerFast,
     )
-
 
 PATCH = 3
 CELL = PATCH * 2**3
@@ -75,16 +77,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 def build_processor() -> LlavaProcessor:
     """Return the processor of pictures and questions; a picture has nine tokens."""
-    from transformers import CLIPImageProcessor, LlavaProcessor
+    from transformers import LlavaProcessor
 
-    images = CLIPImageProcessor(
-        size={"shortest_edge": IMAGE_SIZE},
-        crop_size={"height": IMAGE_SIZE, "width": IMAGE_SIZE},
-        image_mean=[0.5, 0.5, 0.5],
-        image_std=[0.5, 0.5, 0.5],
-    )
     return LlavaProcessor(
-        images,
+        build_image_processor(IMAGE_SIZE),
         build_tokenizer(),
         patch_size=CELL,
         vision_feature_select_strategy="full",
@@ -116,11 +112,7 @@ def build_model() -> FastVlmForConditionalGeneration:
 
 
 def load(name: str) -> FastVlmForConditionalGeneration:
-    """Return a trained model, in float32.
-
-    Args:
-        name: a folder or ``zoo:NAME``.
-    """
+    """Return a trained model, a folder or ``zoo:NAME``, in float32."""
     import torch
     from transformers import FastVlmForConditionalGeneration
 
@@ -131,68 +123,3 @@ def load(name: str) -> FastVlmForConditionalGeneration:
 def save(model: FastVlmForConditionalGeneration, folder: Path) -> None:
     """Write weights (float16 safetensors), configuration and processor."""
     save_half(model, build_processor(), folder)
-
-
-# The architecture of the tiny captioner and vision-language model: a FastVLM of whole words.
-#
-# It is a LLaVA with a convolutional vision tower (Vasu et al., 2025), here a ConvNeXt, and a Llama
-# as its language model, both of stock transformers classes.
-
-IMAGE = "<image>"
-VLM_SPECIAL = ("[PAD]", "[UNK]", END)
-
-
-def build_image_tokenizer(known: Sequence[str], max_length: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole words, with one token for a cell of the image.
-
-    Args:
-        max_length: the largest number of tokens of a text.
-    """
-    tokenizer = build_word_tokenizer(VLM_SPECIAL, known, max_length, causal=True)
-    tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE]})
-    return tokenizer
-
-
-def build_fast_vlm(
-    tokenizer: PreTrainedTokenizerFast,
-    vision: Mapping[str, Any],
-    text: Mapping[str, Any],
-    image_tokens: int,
-) -> FastVlmForConditionalGeneration:
-    """Return the model with initial weights, drawn from torch's current generator.
-
-    Args:
-        tokenizer: a tokenizer of ``build_image_tokenizer``.
-        vision: the settings of the ConvNeXt.
-        text: the settings of the Llama, except those that depend on the tokenizer.
-    """
-    from transformers import (
-        ConvNextConfig,
-        FastVlmConfig,
-        FastVlmForConditionalGeneration,
-        LlamaConfig,
-    )
-
-    end = tokenizer.convert_tokens_to_ids(END)
-    tied = {key: value for key, value in text.items() if key == "tie_word_embeddings"}
-    language = LlamaConfig(
-        vocab_size=len(tokenizer),
-        max_position_embeddings=tokenizer.model_max_length,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=end,
-        eos_token_id=end,
-        **text,
-    )
-    model = FastVlmForConditionalGeneration(
-        FastVlmConfig(
-            # With the usual 1e-6 every block starts as the identity: too slow for 2,000 steps.
-            vision_config=ConvNextConfig(layer_scale_init_value=1.0, **vision),
-            text_config=language,
-            image_token_index=tokenizer.convert_tokens_to_ids(IMAGE),
-            image_seq_length=image_tokens,
-            **tied,
-        )
-    )
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.generation_config.eos_token_id = model.generation_config.bos_token_id = end
-    return model

@@ -1,77 +1,53 @@
-"""The tiny CLIP: stock classes, shipped weights that know the drawings, a command that rebuilds."""
+"""The tiny CLIPs: stock classes, what they are trained on, and those that go on from others."""
 
 from __future__ import annotations
-
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from cfaug.core.errors import UserError
-from cfaug.shapescapes.zoo.clip import draw_unbiased, evaluate, main
+from cfaug.core.weights import resolve, zoo_shelf
+from cfaug.models.specs import HFClip
+from cfaug.shapescapes.compositional.edits import (
+    PictureDistribution,
+    draw_picture,
+    words_of_pictures,
+)
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.world import World
+from cfaug.shapescapes.zoo import clip_domains, clip_things
+from cfaug.shapescapes.zoo.clip import normalise
+from cfaug.shapescapes.zoo.scenes import draw_unbiased, jitter, truth
+from tests.shapescapes.read_compositional import is_true
+from tests.shapescapes.zoo.cards import card
 
-WEIGHTS = Path(__file__).parents[3] / "cfaug" / "shapescapes" / "zoo" / "weights"
-SHIPPED = sorted(WEIGHTS.glob("clip-[0-9]"))
+
+def test_two_seeds_are_shipped_and_know_shapes() -> None:
+    names = ["clip-0", "clip-1"]
+    assert sorted(folder.name for folder in zoo_shelf().glob("clip-[0-9]")) == names
+    assert min(card(name)["metrics"]["subject_acc1"] for name in names) > 0.7
 
 
-def test_two_seeds_are_shipped() -> None:
-    assert [folder.name for folder in SHIPPED] == ["clip-0", "clip-1"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
-def test_plain_transformers_loads_it_and_its_card_is_true(folder: Path) -> None:
+def test_plain_transformers_loads_it() -> None:
     from transformers import AutoModel, VisionTextDualEncoderModel
 
-    assert sum(file.stat().st_size for file in folder.iterdir()) < 1_200_000
-    model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModel.from_pretrained(resolve("zoo:clip-0"), dtype=torch.float32)
     assert type(model) is VisionTextDualEncoderModel
     assert not any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in model.modules())
-    card = json.loads((folder / "card.json").read_text())
-    seed, count = card["settings"]["seed"], card["settings"]["held_out"]
-    found = evaluate(model, seed, count)
-    for metric, value in card["metrics"].items():
-        # float16 on disk: a scene or two may tip over.
-        assert found[metric] == pytest.approx(value, abs=0.005), metric
-    assert found["subject_acc1"] > 0.7
 
 
 def test_the_processor_prepares_what_training_saw() -> None:
     from transformers import AutoProcessor
 
-    from cfaug.shapescapes.zoo.clip import normalise
-
-    processor = AutoProcessor.from_pretrained(SHIPPED[0])
+    processor = AutoProcessor.from_pretrained(resolve("zoo:clip-0"))
     drawings = draw_unbiased(3, "test", 4)
     images = [pixels.transpose(1, 2, 0) for pixels in drawings.pixels]
-    batch = processor(
-        text=["A red ball on the beach", "an unknown zebra"],
-        images=images,
-        return_tensors="pt",
-        padding=True,
-    )
+    texts = ["A red ball on the beach", "an unknown zebra"]
+    batch = processor(text=texts, images=images, return_tensors="pt", padding=True)
     assert torch.allclose(batch["pixel_values"], normalise(drawings.pixels), atol=1e-5)
-    tokens = processor.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
-    assert tokens == ["[CLS]", "a", "red", "ball", "on", "the", "beach", "[SEP]"]
-    unknown = processor.tokenizer.convert_ids_to_tokens(batch["input_ids"][1].tolist())
+    known, unknown = map(processor.tokenizer.convert_ids_to_tokens, batch["input_ids"].tolist())
+    assert known == ["[CLS]", "a", "red", "ball", "on", "the", "beach", "[SEP]"]
     assert unknown[:5] == ["[CLS]", "an", "[UNK]", "[UNK]", "[SEP]"]
-
-
-def test_the_command_rebuilds_the_same_weights(tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
-    arguments = ["seed=5", "scenes=40", "steps=3", "batch_size=8", "held_out=10"]
-    folders = [tmp_path / name for name in ("a", "b")]
-    for folder in folders:
-        assert main([*arguments, f"out={folder}"]) == 0
-    first, second = (load_file(folder / "model.safetensors") for folder in folders)
-    assert first.keys() == second.keys()
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert all(tensor.dtype == torch.float16 for tensor in first.values())
-    with pytest.raises(UserError, match="exists already"):
-        main([*arguments, f"out={folders[0]}"])
 
 
 def test_drawings_differ_by_seed_and_part() -> None:
@@ -79,3 +55,88 @@ def test_drawings_differ_by_seed_and_part() -> None:
     assert np.array_equal(first, draw_unbiased(1, "train", 3).pixels)
     assert not np.array_equal(first, draw_unbiased(2, "train", 3).pixels)
     assert not np.array_equal(first, draw_unbiased(1, "held-out", 3).pixels)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "new"),
+    [
+        (clip_domains, "clip-domains", "a sketch"),
+        (clip_things, "clip-things", "a ball left of a cube"),
+    ],
+)
+def test_it_goes_on_from_a_model_whose_words_mean_what_they_did(module, name, new) -> None:
+    from transformers import AutoTokenizer, VisionTextDualEncoderModel
+
+    start, folder = resolve("zoo:clip-0"), resolve(f"zoo:{name}")
+    before = VisionTextDualEncoderModel.from_pretrained(start, dtype=torch.float32).eval()
+    old, tokens = (AutoTokenizer.from_pretrained(one) for one in (start, folder))
+    texts = {"text": ["a red ball on the beach", "a photo of a cat"]}
+    options = {"return_tensors": "pt", "padding": True}
+    with torch.inference_mode():
+        features = [
+            before.get_text_features(**old(**texts, **options)),
+            module.load_start("zoo:clip-0").eval().get_text_features(**tokens(**texts, **options)),
+        ]
+    assert torch.allclose(*(getattr(one, "pooler_output", one) for one in features), atol=1e-6)
+    assert old.unk_token_id in old(new)["input_ids"]
+    assert tokens.unk_token_id not in tokens(new)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("name", "longest"),
+    [
+        ("clip-domains", "a sketch of a ball"),
+        (
+            "clip-things",
+            "a picture of a ball that is red left of a cube that is blue in front of a brick wall",
+        ),
+    ],
+)
+def test_it_reads_its_longest_caption(name: str, longest: str) -> None:
+    model = HFClip(f"zoo:{name}").load()
+    tokens = model.tokenize([longest])
+    with torch.inference_mode():
+        assert np.isfinite(model.encode_text(tokens).numpy()).all()
+    if name == "clip-things":
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(resolve(f"zoo:{name}"))
+        ids = tokenizer(longest)["input_ids"]
+        assert len(ids) < clip_things.MAX_LENGTH == tokenizer.model_max_length
+        known = tokenizer(" ".join([longest, *words_of_pictures()]))["input_ids"]
+        assert tokenizer.unk_token_id not in known
+
+
+def test_captions_are_true_whatever_they_leave_out() -> None:
+    law = PictureDistribution(World(WorldSettings(seed=0)))
+    said = set()
+    for index in range(80):
+        rng = np.random.default_rng(index)
+        picture = draw_picture(rng, law, 1 + index % 2)
+        text = clip_things.describe(picture, rng, 0.3)
+        assert is_true(text, picture.shown(index).record()), text
+        said |= set(text.split())
+    assert {"that", "and", "left", "above"} <= said
+
+
+def test_a_caption_is_true_of_what_it_names() -> None:
+    drawings = draw_unbiased(3, "test", 30)
+    found = truth(drawings.labels(), drawings.stated())
+    for i, factors in enumerate(drawings.factors):
+        for j, (other, wording) in enumerate(zip(drawings.factors, drawings.wordings, strict=True)):
+            expected = factors.subject == other.subject
+            expected &= not wording.colour or factors.colour == other.colour
+            expected &= not wording.background or factors.background == other.background
+            assert found[i, j] == expected
+    assert found.diagonal().all()
+
+
+def test_jitter_moves_and_mirrors_and_nothing_else() -> None:
+    pixels = np.arange(6 * 3 * 8 * 8, dtype=np.uint8).reshape(6, 3, 8, 8)
+    moved = jitter(pixels, np.random.default_rng(1), reach=1)
+    assert moved.shape == pixels.shape
+    padded = np.pad(pixels, ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge")
+    windows = [padded[:, :, a : a + 8, b : b + 8] for a in range(3) for b in range(3)]
+    for i in range(6):
+        choices = [w[i] for w in windows] + [w[i][..., ::-1] for w in windows]
+        assert any(np.array_equal(moved[i], choice) for choice in choices)

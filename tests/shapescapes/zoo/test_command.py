@@ -1,4 +1,4 @@
-"""Arguments, cards and exit codes of the zoo's commands."""
+"""``cfaug zoo``: what is shipped, and the arguments, cards and exit codes of its commands."""
 
 from __future__ import annotations
 
@@ -6,19 +6,57 @@ import json
 import platform
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
 from cfaug.core.errors import UserError
+from cfaug.core.weights import zoo_shelf
+from cfaug.shapescapes.zoo import __main__ as zoo
 from cfaug.shapescapes.zoo.clip import PretrainSettings
 from cfaug.shapescapes.zoo.command import fresh_folder, make_model, read, write_card
-from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings
+from cfaug.shapescapes.zoo.diffusion import DiffusionSettings
 from cfaug.shapescapes.zoo.factor_classifier import JudgeSettings
-from cfaug.shapescapes.zoo.language.training import LanguageSettings
+from cfaug.shapescapes.zoo.language import LanguageSettings
 
 KINDS = [PretrainSettings, JudgeSettings, LanguageSettings, DiffusionSettings]
+CARDS = sorted(zoo_shelf().glob("*/card.json"))
+
+
+def test_every_shipped_model_is_listed_and_its_card_names_a_command(capsys) -> None:
+    assert zoo.main([]) == 0
+    said = capsys.readouterr().out
+    assert len(CARDS) > 20
+    for card in CARDS:
+        assert f"zoo:{card.parent.name} " in said
+        words = json.loads(card.read_text())["command"].split()
+        assert words[:4] == ["python", "-m", "cfaug", "zoo"]
+        assert words[4] in zoo.COMMANDS
+
+
+@pytest.mark.slow
+def test_every_command_has_a_main_and_its_help_names_it(capsys) -> None:
+    for name in zoo.COMMANDS:
+        assert callable(import_module(f"cfaug.shapescapes.zoo.{name}").main)
+        assert zoo.main([name, "--help"]) == 0
+        assert f"python -m cfaug zoo {name} " in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_mistake_is_a_sentence(capsys) -> None:
+    assert zoo.main(["clipp"]) == 2
+    assert "the zoo has no command 'clipp'" in capsys.readouterr().err
+    assert zoo.main(["clip", "sed=1"]) == 2
+    assert "unknown setting 'sed'" in capsys.readouterr().err
+
+
+def test_a_mistake_ends_with_two() -> None:
+    command = [sys.executable, "-m", "cfaug", "zoo", "clip", "seed=1"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: say where to write: out=FOLDER\n"
+    assert ended.stdout == ""
 
 
 def test_settings_are_read_with_their_types() -> None:
@@ -57,29 +95,30 @@ def test_a_model_is_trained_saved_measured_and_has_a_card_unless_its_folder_exis
 ) -> None:
     done = []
 
-    def train() -> torch.nn.Module:
-        done.append("train")
+    def train(settings: PretrainSettings) -> torch.nn.Module:
+        done.append(settings.seed)
         return torch.nn.Linear(2, 3)
 
     def make() -> int:
         return make_model(
             "clip",
-            PretrainSettings(out=str(tmp_path / "x"), seed=3),
+            PretrainSettings,
             train,
             lambda model, folder: folder.mkdir(),
-            lambda model, folder: {"wide": float(model.out_features), "there": folder.is_dir()},
+            lambda folder, settings: {"held": settings.held_out, "there": folder.is_dir()},
+            [f"out={tmp_path / 'x'}", "seed=3"],
             leave_out=("held_out",),
         )
 
     assert make() == 0
     card = json.loads((tmp_path / "x" / "card.json").read_text())
-    assert card["metrics"] == json.loads(capsys.readouterr().out) == {"wide": 3.0, "there": True}
+    assert card["metrics"] == json.loads(capsys.readouterr().out) == {"held": 800, "there": True}
     assert card["parameters"] == 9
     assert "seed=3" in card["command"]
     assert "held_out" not in card["settings"]
     with pytest.raises(UserError, match="exists already"):
         make()
-    assert done == ["train"], "nothing was trained for a folder that exists"
+    assert done == [3], "nothing was trained for a folder that exists"
 
 
 def test_a_folder_that_exists_is_kept(tmp_path: Path) -> None:
@@ -91,7 +130,8 @@ def test_a_folder_that_exists_is_kept(tmp_path: Path) -> None:
 def test_a_card_rebuilds_and_keeps_the_callers_paths_to_itself(tmp_path: Path, capsys) -> None:
     settings = LanguageSettings(out="/home/me/out", captions="/home/me/captions", seed=3)
     facts = {"credit": "someone", "metrics": {"acc1": 0.5}}
-    write_card(tmp_path, "language", settings, facts, leave_out=("held_out",))
+    hidden = {"libraries": ("torch",), "leave_out": ("held_out",)}
+    write_card(tmp_path, "language", settings, facts, **hidden)
     card = json.loads((tmp_path / "card.json").read_text())
     command = card["command"].split()
     assert command[:5] == ["python", "-m", "cfaug", "zoo", "language"]
@@ -104,12 +144,3 @@ def test_a_card_rebuilds_and_keeps_the_callers_paths_to_itself(tmp_path: Path, c
     assert card["threads"] == torch.get_num_threads()
     assert card["versions"] == {"python": platform.python_version(), "torch": torch.__version__}
     assert json.loads(capsys.readouterr().out) == {"acc1": 0.5}
-
-
-@pytest.mark.parametrize("module", ["clip", "factor_classifier", "language", "diffusion"])
-def test_a_mistake_ends_with_two(module: str) -> None:
-    command = [sys.executable, "-m", "cfaug", "zoo", module, "seed=1"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert ended.stderr == "error: say where to write: out=FOLDER\n"
-    assert ended.stdout == ""

@@ -1,8 +1,7 @@
-"""The tiny Stable Diffusion: stock classes, honest measures, a run that rebuilds and resumes."""
+"""The tiny Stable Diffusion: stock classes, honest measures, a run that resumes; all domains."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +10,31 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.core.errors import UserError
-from cfaug.shapescapes.settings import KINDS, words
-from cfaug.shapescapes.zoo.command import read
-from cfaug.shapescapes.zoo.diffusion.__main__ import main
-from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings, draw, wordings
-from cfaug.shapescapes.zoo.diffusion.unet import (
+from cfaug.core.safety.safe_loading import from_folder
+from cfaug.core.weights import resolve, sha256
+from cfaug.shapescapes.oracle import FACTORS
+from cfaug.shapescapes.settings import (
+    DOMAINS,
+    CaptionWording,
+    Factors,
+    caption,
+    words,
+    words_of_domains,
+)
+from cfaug.shapescapes.zoo.diffusion import DiffusionSettings
+from cfaug.shapescapes.zoo.diffusion_domains import enlarge, evaluate
+from cfaug.shapescapes.zoo.diffusion_unet import (
     MAX_LENGTH,
     Denoiser,
+    assemble,
     build_tokenizer,
+    generate,
+    load,
     tokenize,
     train_denoiser,
+    wordings,
 )
-from cfaug.shapescapes.zoo.diffusion.vae import (
+from cfaug.shapescapes.zoo.diffusion_vae import (
     CHANNELS,
     build_vae,
     encode,
@@ -33,22 +44,16 @@ from cfaug.shapescapes.zoo.diffusion.vae import (
     refine_decoder,
     standardise,
 )
+from cfaug.shapescapes.zoo.factor_classifier import load_judge
+from cfaug.shapescapes.zoo.scenes import draw, scene_at
+from tests.shapescapes.zoo.cards import card
 
-STEPS = {
-    "processes": 1,
-    "scenes": 8,
-    "drawings": 2,
-    "vae_steps": 1,
-    "decoder_steps": 1,
-    "decoder_rounds": 2,
-    "vae_batch": 2,
-    "steps": 4,
-    "focus_from": 2,
-    "batch_size": 2,
-    "save_every": 2,
-    "held_out": 2,
-}
-TINY = DiffusionSettings(out="", **STEPS)
+TINY = DiffusionSettings(
+    out="", decoder_steps=1, decoder_rounds=2, vae_batch=2, steps=4, focus_from=2, batch_size=2,
+    save_every=2,
+)  # fmt: skip
+SHIPPED = resolve("zoo:diffusion")
+METRICS = card("diffusion")["metrics"]
 
 
 def test_every_word_is_one_token_and_other_text_falls_into_characters() -> None:
@@ -142,30 +147,115 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
+# The shipped model of photos.
+
+
+@pytest.fixture(scope="module")
+def pipeline():
+    return load(SHIPPED)
+
+
+def test_plain_diffusers_loads_it_and_it_is_small() -> None:
+    from diffusers import StableDiffusionPipeline
+    from safetensors.torch import load_file
+
+    pipeline = StableDiffusionPipeline.from_pretrained(SHIPPED, low_cpu_mem_usage=False)
+    assert type(pipeline.unet).__name__ == "UNet2DConditionModel"
+    assert type(pipeline.vae).__name__ == "AutoencoderKL"
+    assert type(pipeline.text_encoder).__name__ == "CLIPTextModel"
+    assert pipeline.safety_checker is None
+    stored = [load_file(file) for file in SHIPPED.rglob("*.safetensors")]
+    assert {w.dtype for weights in stored for w in weights.values()} == {torch.float16}
+
+
+def test_its_tokenizer_takes_a_word_for_a_token(pipeline) -> None:
+    assert all(len(pipeline.tokenizer(word).input_ids) == 3 for word in words())
+    assert (SHIPPED / "tokenizer" / "vocab.json").exists()
+    assert (SHIPPED / "tokenizer" / "merges.txt").exists()
+
+
 @pytest.mark.slow
-def test_the_command_rebuilds_the_same_bytes(tmp_path: Path) -> None:
-    arguments = [f"{name}={value}" for name, value in STEPS.items()]
-    for name in ("a", "b"):
-        assert main([*arguments, f"out={tmp_path / name}"]) == 0
-    files = sorted(p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.safetensors"))
-    assert len(files) == 3
-    for file in files:
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    card = json.loads((tmp_path / "a" / "card.json").read_text())
-    assert "steps=4 " in card["command"]
-    assert {"psnr_clear_db", "grid_peak_1/4", "faithful_subject"} <= set(card["metrics"])
-    assert {f"faithful_{kind}" for kind in KINDS} <= set(card["metrics"])
-    with pytest.raises(UserError, match="exists already"):
-        main([*arguments, f"out={tmp_path / 'a'}"])
+@pytest.mark.parametrize("style", ["clear", "drawing"])
+def test_scenes_survive_the_autoencoder_without_a_grid(pipeline, style: str) -> None:
+    true = draw(1, "test-vae", 60, style).pixels
+    shown = reconstruct(pipeline.vae, true)
+    assert psnr(shown, true) == pytest.approx(METRICS[f"psnr_{style}_db"], abs=0.5)
+    assert max(grid_peaks(shown, true).values()) < 2
 
 
-def test_settings_are_read_and_mistakes_named() -> None:
-    assert read(DiffusionSettings, ["out=x", "seed=3", "lr=2e-3"]) == DiffusionSettings(
-        "x", seed=3, lr=2e-3
-    )
-    with pytest.raises(UserError, match="vae_steps"):
-        read(DiffusionSettings, ["out=x", "step=3"])
-    with pytest.raises(UserError, match="takes a number"):
-        read(DiffusionSettings, ["out=x", "steps=many"])
-    with pytest.raises(UserError, match="out=FOLDER"):
-        read(DiffusionSettings, ["seed=1"])
+@pytest.mark.slow
+def test_pictures_show_what_their_captions_say(pipeline) -> None:
+    factors = [scene_at(1, "test-faithful", i).factors for i in range(20)]
+    pixels = generate(pipeline, [caption(f, CaptionWording()) for f in factors], 1)
+    found = load_judge().factors(pixels)
+    right = [f.subject == g.subject for f, g in zip(factors, found, strict=True)]
+    assert sum(right) >= 20 * (METRICS["faithful_subject"] - 0.15)
+    assert sum(f.background == g.background for f, g in zip(factors, found, strict=True)) >= 19
+
+
+def test_a_picture_depends_on_its_prompt_and_seed_alone(pipeline) -> None:
+    red, other = (caption(Factors("ball", c, "snow"), CaptionWording()) for c in ("red", "blue"))
+    pair = generate(pipeline, [red, other], 5, steps=3)
+    alone = generate(pipeline, [red], 5, steps=3)
+    # The sums of a batch of two and of one need not round alike.
+    assert np.abs(pair[0].astype(int) - alone[0]).max() <= 2
+    assert not np.array_equal(alone, generate(pipeline, [red], 6, steps=3))
+
+
+# The model of all domains, which goes on from that of photos.
+
+
+def test_the_words_of_domains_are_one_token_and_the_others_keep_their_numbers() -> None:
+    plain, larger = build_tokenizer(), build_tokenizer(words_of_domains())
+    for word in words_of_domains():
+        assert len(larger(word).input_ids) == 3, word
+    assert len(plain("mosaic").input_ids) > 3
+    for word in words():
+        assert plain(word).input_ids[1] == larger(word).input_ids[1]
+
+
+def test_scenes_of_one_domain_are_what_they_were() -> None:
+    scenes = draw(1, "test", 4)
+    assert [one.domain for one in scenes.factors] == ["photo"] * 4
+    mixed = [scene_at(1, "test", i, DOMAINS) for i in range(4)]
+    assert [one.seed for one in mixed] == [scene_at(1, "test", i).seed for i in range(4)]
+    factors = draw(1, "test", 30, domains=DOMAINS).factors
+    assert {one.domain for one in factors} == set(DOMAINS)
+    for text, one in zip(wordings(0, 1, factors, 2), factors, strict=True):
+        assert (f"a {one.domain} of " in text) or one.domain == "photo"
+
+
+@pytest.mark.slow
+def test_before_training_it_draws_what_the_model_of_photos_draws() -> None:
+    start = load(SHIPPED)
+    prompts = ["a red ball on the beach"]
+    before = generate(start, prompts, 0, steps=2)
+    after = generate(assemble(start.vae, enlarge(start, 0)), prompts, 0, steps=2)
+    assert np.array_equal(before, after)
+
+
+def test_the_shipped_autoencoder_keeps_every_domain() -> None:
+    from diffusers import AutoencoderKL
+
+    folder, told = resolve("zoo:diffusion-domains"), card("diffusion-domains")["metrics"]
+    vae = from_folder(AutoencoderKL, folder / "vae", low_cpu_mem_usage=False).float().eval()
+    for domain in DOMAINS:
+        true = draw(7, "test-domains", 3, domains=(domain,)).pixels
+        assert psnr(reconstruct(vae, true), true) > told[f"psnr_{domain}_db"] - 3
+
+
+@pytest.mark.slow
+def test_the_shipped_card_is_recomputed() -> None:
+    folder, told = resolve("zoo:diffusion-domains"), card("diffusion-domains")["metrics"]
+    found = evaluate(load(folder), 11, 60)
+    for metric, value in told.items():
+        if metric.startswith("psnr"):
+            assert found[metric] == pytest.approx(value, abs=1), metric
+        elif metric in {f"faithful_{name}" for name in FACTORS}:
+            assert found[metric] == pytest.approx(value, abs=0.15), metric
+
+
+def test_the_model_of_photos_is_what_it_was() -> None:
+    # It is not the one that is trained on.
+    digest = sha256(sorted(SHIPPED.rglob("*.safetensors")))
+    assert digest == "b4c9e7bc6fa2f6345721811041895210a583078d67bfea43f23f2c3e810e51e6"

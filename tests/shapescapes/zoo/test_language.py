@@ -12,16 +12,16 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
+from cfaug.core.weights import resolve
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
 from cfaug.editing.language_models import MaskedLM, SentenceEncoder
 from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.shapescapes.zoo.language import training
-from cfaug.shapescapes.zoo.language import training as corpus
-from cfaug.shapescapes.zoo.language.__main__ import main
+from cfaug.shapescapes.zoo import language
+from tests.shapescapes.zoo.cards import card
 
-SHIPPED = Path(__file__).parents[3] / "cfaug" / "shapescapes" / "zoo" / "weights" / "language"
+SHIPPED = resolve("zoo:language")
 PARTS = ("masked", "causal", "sentence")
 
 # Forty of the 250 images whose captions training never saw; the file says whose they are.
@@ -31,38 +31,36 @@ SCENES: list[list[str]] = json.loads(
 TEXTS = [text for scene in SCENES for text in scene]
 
 
-def test_they_are_small_half_precision_and_say_how_they_were_made() -> None:
+def test_they_are_in_half_precision_and_say_how_they_were_made() -> None:
     from safetensors.torch import load_file
 
-    assert sum(file.stat().st_size for file in SHIPPED.rglob("*")) < 5_200_000
     weights = [SHIPPED / part / "model.safetensors" for part in PARTS]
-    assert sum(file.stat().st_size for file in weights) < 5_000_000
     assert {t.dtype for file in weights for t in load_file(file).values()} == {torch.float16}
-    card = json.loads((SHIPPED / "card.json").read_text())
-    assert "CC BY 4.0" in card["credit"]
-    assert sum(card["processor_seconds"].values()) < 15 * 60
-    assert card["metrics"]["masked_acc10"] > 0.75
-    assert card["metrics"]["perplexity"] < 25
+    told = card("language")
+    assert "CC BY 4.0" in told["credit"]
+    assert sum(told["processor_seconds"].values()) < 15 * 60
+    assert told["metrics"]["masked_acc10"] > 0.75
+    assert told["metrics"]["perplexity"] < 25
 
 
 @pytest.mark.slow
 def test_what_they_know_of_captions_they_never_saw_is_what_the_card_says() -> None:
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertModel
 
-    metrics = json.loads((SHIPPED / "card.json").read_text())["metrics"]
+    metrics = card("language")["metrics"]
     words, gpt = (AutoTokenizer.from_pretrained(SHIPPED / part) for part in ("masked", "causal"))
     masked = AutoModelForMaskedLM.from_pretrained(SHIPPED / "masked", dtype=torch.float32).eval()
-    found = training.evaluate_masked(masked, words, TEXTS)
+    found = language.evaluate_masked(masked, words, TEXTS)
     # A sixth of the card's captions: two standard errors are about 0.02.
     assert found["masked_acc1"] == pytest.approx(metrics["masked_acc1"], abs=0.04)
     assert found["masked_acc10"] == pytest.approx(metrics["masked_acc10"], abs=0.04)
     causal = AutoModelForCausalLM.from_pretrained(SHIPPED / "causal", dtype=torch.float32).eval()
-    found = training.evaluate_causal(causal, gpt, TEXTS)
+    found = language.evaluate_causal(causal, gpt, TEXTS)
     assert found["perplexity"] == pytest.approx(metrics["perplexity"], rel=0.15)
     sentence = BertModel.from_pretrained(
         SHIPPED / "sentence", dtype=torch.float32, add_pooling_layer=False
     ).eval()
-    found = training.evaluate_sentence(sentence, words, SCENES)
+    found = language.evaluate_sentence(sentence, words, SCENES)
     assert found["sentence_positive"] == pytest.approx(metrics["sentence_positive"], abs=0.05)
     assert found["sentence_negative"] == pytest.approx(metrics["sentence_negative"], abs=0.05)
     # Among fewer captions the right one is easier to find.
@@ -114,7 +112,7 @@ def test_the_command_rebuilds_the_same_weights(captions: Path, tmp_path: Path) -
     arguments += ["masked_epochs=1", "causal_epochs=1", "sentence_steps=2"]
     folders = [tmp_path / name for name in ("a", "b")]
     for folder in folders:
-        assert main([*arguments, f"out={folder}"]) == 0
+        assert language.main([*arguments, f"out={folder}"]) == 0
     for part in PARTS:
         first, second = (load_file(folder / part / "model.safetensors") for folder in folders)
         assert first.keys() == second.keys()
@@ -123,44 +121,43 @@ def test_the_command_rebuilds_the_same_weights(captions: Path, tmp_path: Path) -
     assert cards[0]["metrics"] == cards[1]["metrics"]
     assert str(captions) not in (folders[0] / "card.json").read_text()
     with pytest.raises(UserError, match="exists already"):
-        main([*arguments, f"out={folders[0]}"])
+        language.main([*arguments, f"out={folders[0]}"])
 
 
 def test_no_image_is_trained_on_and_tested_on(captions: Path) -> None:
-    halves = corpus.read(captions, 0.5, 1)
+    halves = language.read(captions, 0.5, 1)
     seen, unseen = ({t for group in half for t in group} for half in vars(halves).values())
     assert not seen & unseen
     assert seen | unseen == {text for scene in SCENES[:6] for text in scene}
     assert len(halves.held_out) == 3
-    assert corpus.read(captions, 0.5, 1) == halves
-    assert corpus.read(captions, 0.5, 2) != halves
+    assert language.read(captions, 0.5, 1) == halves
+    assert language.read(captions, 0.5, 2) != halves
 
 
 def test_batches_hold_every_row_once_and_rows_of_like_length() -> None:
     rng = np.random.default_rng(0)
     lengths = rng.integers(3, 30, 1000).tolist()
-    batches = list(corpus.batches(lengths, 16, rng))
+    batches = list(language.batches(lengths, 16, rng))
     assert sorted(row for batch in batches for row in batch.tolist()) == list(range(1000))
     padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches)
     assert padded < 1.15 * sum(lengths)
 
 
 def test_masks_hide_words_only_and_at_least_one() -> None:
-    from cfaug.shapescapes.zoo.language.training import IGNORED, MASK, PAD, mask
-
-    ids = np.array([[2, 9, 8, 3, PAD], [2, 7, 3, PAD, PAD]] * 50)
-    shown, targets = (t.numpy() for t in mask(ids, 0.2, np.random.default_rng(0)))
-    hidden = shown == MASK
+    pad = language.PAD
+    ids = np.array([[2, 9, 8, 3, pad], [2, 7, 3, pad, pad]] * 50)
+    shown, targets = (t.numpy() for t in language.mask(ids, 0.2, np.random.default_rng(0)))
+    hidden = shown == language.MASK
     assert hidden.any(1).all()
     assert (ids[hidden] > 5).all()
     assert (targets[hidden] == ids[hidden]).all()
-    assert (targets[~hidden] == IGNORED).all()
+    assert (targets[~hidden] == language.IGNORED).all()
     assert (shown[~hidden] == ids[~hidden]).all()
 
 
 def test_captions_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
-        corpus.read(tmp_path / "none", 0.1, 0)
+        language.read(tmp_path / "none", 0.1, 0)
     (tmp_path / "bad.jsonl").write_text('{"image_id": 1, "caption": "a"}\n{"caption": "b"}\n')
     with pytest.raises(UserError, match=r"bad\.jsonl, line 2"):
-        corpus.read(tmp_path / "bad.jsonl", 0.1, 0)
+        language.read(tmp_path / "bad.jsonl", 0.1, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shlex
 from dataclasses import replace
 
@@ -15,11 +14,13 @@ from cfaug.core.weights import resolve
 from cfaug.data.sources.lists import json_lines
 from cfaug.editing.edit_prompts import EditFormat, group_rows
 from cfaug.shapescapes.language import WorldVariations
-from cfaug.shapescapes.zoo.perturber import __main__ as command
-from cfaug.shapescapes.zoo.perturber import rows
-from cfaug.shapescapes.zoo.perturber import rows as base
-from cfaug.shapescapes.zoo.perturber.rows import PerturberSettings, RowSettings
+from cfaug.shapescapes.zoo import perturber
+from cfaug.shapescapes.zoo import perturber_rows as rows
+from cfaug.shapescapes.zoo.perturber import PerturberSettings
+from cfaug.shapescapes.zoo.perturber_rows import RowSettings
+from tests.shapescapes.zoo.cards import card
 
+FOLDER = resolve("zoo:perturber")
 ROWS = RowSettings(out="rows.jsonl", captions=40)
 
 
@@ -43,16 +44,16 @@ def test_no_scene_that_is_held_out_is_trained_on():
     for one in rows.draw_answers(ROWS):
         assert {rows.scene_of(text) for text in (one.caption, *one.edits)} <= training
         assert len(one.edits) <= ROWS.variations
-    lists = base.lists(PerturberSettings(out="x"))
+    lists = perturber.lists(PerturberSettings(out="x"))
     for text in itertools.islice(lists, 50):
         lines = [line.partition(". ")[2] or line for line in text.split("\n")]
         assert {rows.scene_of(line) for line in lines} <= training
-    tested = base.held_out_captions(ROWS, 30)
+    tested = perturber.held_out_captions(ROWS, 30)
     assert {rows.scene_of(text) for text in tested} <= held
 
 
 def test_every_word_that_is_asked_or_answered_is_known():
-    tokenizer = base.build_tokenizer()
+    tokenizer = perturber.build_tokenizer()
     asked = EditFormat.short()
     for one in rows.draw_answers(replace(ROWS, captions=200)):
         text = asked.prompt(one.prompt, one.caption) + asked.response(one.edits)
@@ -72,62 +73,38 @@ def test_the_vocabulary_s_own_variations_are_all_right(monkeypatch):
         def vary(self, requests):
             return WorldVariations().vary(requests)
 
-    monkeypatch.setattr(base, "TunedModel", Oracle)
-    found = base.evaluate("folder", base.held_out_captions(ROWS, 20))
+    monkeypatch.setattr(perturber, "TunedModel", Oracle)
+    found = perturber.evaluate("folder", perturber.held_out_captions(ROWS, 20))
     assert found["all"]["parse"] == found["all"]["kind"] == found["all"]["answered"] == 1
     assert {found[name]["label"] for name in ("adjective", "domain")} == {1}
     assert found["subject"]["label"] == 0
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    folder = resolve("zoo:perturber")
-    return folder, json.loads((folder / "card.json").read_text())
-
-
-def test_what_is_shipped_edits_captions_it_never_saw(shipped):
+def test_what_is_shipped_edits_captions_it_never_saw():
     torch.set_num_threads(1)
-    folder, card = shipped
-    tested = base.held_out_captions(RowSettings(out="x", **card_rows(card)), 4)
-    found = base.evaluate(folder, tested)
+    told = card("perturber")
+    tested = perturber.held_out_captions(PerturberSettings(out="x", **told["settings"]), 4)
+    found = perturber.evaluate(FOLDER, tested)
     assert found["all"]["answered"] == 1
-    assert found["all"]["kind"] > card["metrics"]["all"]["kind"] - 0.15
+    assert found["all"]["kind"] > told["metrics"]["all"]["kind"] - 0.15
 
 
-def card_rows(card):
-    names = ("seed", "captions", "variations", "held_out")
-    return {name: card["settings"][name] for name in names}
-
-
-def test_the_card_tells_what_was_held_out_and_how_it_is_rebuilt(shipped):
-    folder, card = shipped
-    words = shlex.split(card["command"])[5:]
-    assert {word.partition("=")[0] for word in words} == {"out", *card["settings"]}
-    assert card["held_out_loss"]["after"]["all"]["loss"] < card["held_out_loss"]["before"]["loss"]
-    assert EditFormat.read(folder) == EditFormat.short() == EditFormat.read(folder / "base")
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    assert size < 1.5 * 2**20
-    assert {file.suffix for file in folder.rglob("*.*")} == {".json", ".safetensors"}
+def test_the_card_tells_what_was_held_out_and_how_it_is_rebuilt():
+    told = card("perturber")
+    words = shlex.split(told["command"])[5:]
+    assert {word.partition("=")[0] for word in words} == {"out", *told["settings"]}
+    assert set(told["metrics"]) == {*(prompt.name for prompt in rows.PROMPTS), "all"}
+    assert told["held_out_loss"]["after"]["all"]["loss"] < told["held_out_loss"]["before"]["loss"]
+    assert EditFormat.read(FOLDER) == EditFormat.short() == EditFormat.read(FOLDER / "base")
+    assert {file.suffix for file in FOLDER.rglob("*.*")} == {".json", ".safetensors"}
 
 
 @pytest.mark.slow
-def test_the_card_s_shares_are_those_of_the_shipped_weights(shipped):
+def test_the_card_s_shares_are_those_of_the_shipped_weights():
     torch.set_num_threads(1)
-    folder, card = shipped
-    settings = RowSettings(out="x", **card_rows(card))
-    tested = base.held_out_captions(settings, card["settings"]["tested"])
-    found = base.evaluate(folder, tested, card["settings"]["seed"])
-    for name, shares in card["metrics"].items():
+    told = card("perturber")
+    settings = PerturberSettings(out="x", **told["settings"])
+    tested = perturber.held_out_captions(settings, settings.tested)
+    found = perturber.evaluate(FOLDER, tested, settings.seed)
+    for name, shares in told["metrics"].items():
         assert found[name] == pytest.approx(shares, abs=0.02), name
-
-
-@pytest.mark.slow
-def test_a_toy_is_built_twice_with_the_same_weights(tmp_path, capsys):
-    torch.set_num_threads(1)
-    words = ["captions=30", "base_steps=4", "tune_steps=4", "tested=2", "warmup=2"]
-    for name in ("one", "two"):
-        assert command.main([f"out={tmp_path / name}", *words]) == 0
-    for file in ("model.safetensors", "base/model.safetensors", "edit_format.json"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
-    card = json.loads((tmp_path / "one" / "card.json").read_text())
-    assert set(card["metrics"]) == {*(p.name for p in rows.PROMPTS), "all"}

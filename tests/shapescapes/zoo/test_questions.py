@@ -11,7 +11,7 @@ from cfaug.data.sources.question_sets import read_questions
 from cfaug.shapescapes.gathering import gathering_of, render_gathering
 from cfaug.shapescapes.question_parts import SCENE, make_questions
 from cfaug.shapescapes.settings import STYLES, WorldSettings
-from cfaug.shapescapes.zoo.vlm_training import main
+from cfaug.shapescapes.zoo.questions import main
 from tests.shapescapes.read_gatherings import answer
 
 

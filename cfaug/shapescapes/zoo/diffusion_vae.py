@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cfaug.core.errors import say
 from cfaug.core.progress import watch
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.zoo.diffusion.data import IMAGE_SIZE, DiffusionSettings, Pixels
+from cfaug.shapescapes.zoo.scenes import SCENE_SIDE, Pixels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from diffusers import AutoencoderKL
     from torch import Tensor, nn
+
+    from cfaug.shapescapes.zoo.diffusion import DiffusionSettings
 
 CHANNELS = 16
 FACTOR = 4
@@ -37,7 +37,7 @@ def build_vae() -> AutoencoderKL:
         norm_num_groups=1,
         latent_channels=CHANNELS,
         mid_block_add_attention=False,
-        sample_size=IMAGE_SIZE,
+        sample_size=SCENE_SIDE,
         # The range fits float16, so no upcast is needed.
         force_upcast=False,
     )
@@ -91,8 +91,10 @@ def train_vae(pixels: Pixels, settings: DiffusionSettings) -> AutoencoderKL:
     return standardise(vae.eval().requires_grad_(False), pixels[:2000])
 
 
-def refine_decoder(vae: AutoencoderKL, pixels: Pixels, settings: DiffusionSettings) -> None:
-    """Train the decoder further on the mean squared error, with fixed latents.
+def refine_decoder(
+    vae: AutoencoderKL, pixels: Pixels, settings: DiffusionSettings
+) -> AutoencoderKL:
+    """Train the decoder further on the mean squared error, with fixed latents; return the model.
 
     Stable Diffusion's decoders were refined likewise (its ft-MSE). There are ``decoder_rounds``
     rounds, each with its own rise and fall of the learning rate (Loshchilov & Hutter, 2017).
@@ -118,7 +120,7 @@ def refine_decoder(vae: AutoencoderKL, pixels: Pixels, settings: DiffusionSettin
         stream = f"decoder-{number}" if number else "decoder"
         torch.manual_seed(derive(settings.seed, "zoo", stream) % 2**63)
         _fit(decoder, loss, pixels, settings, settings.decoder_steps, stream)
-    vae.eval().requires_grad_(False)
+    return vae.eval().requires_grad_(False)
 
 
 def _fit(
@@ -129,7 +131,6 @@ def _fit(
     steps: int,
     name: str,
 ) -> None:
-    """Minimise a loss over batches, in bfloat16 where autocast allows it, with float32 weights."""
     import torch
 
     optimizer = torch.optim.AdamW(
@@ -216,15 +217,11 @@ def grid_peaks(shown: Pixels, true: Pixels) -> dict[str, float]:
     window = np.hanning(side + 1)[:-1]
     worst = {"1/4": 0.0, "1/2": 0.0}
     for lines in (error, error.swapaxes(2, 3)):
-        power = _power(lines * window)
+        spectrum = np.abs(np.fft.rfft(lines * window, axis=-1)) ** 2
+        power = dict(enumerate(spectrum.mean(axis=(0, 1, 2)).tolist()))
         for name, centre in (("1/4", side // 4), ("1/2", side // 2)):
             # The window spreads a line over its two neighbours, so they are not background.
             near = [b for b in range(centre - 5, centre + 6) if abs(b - centre) > 1 and b in power]
             ratio = power[centre] / np.median([power[b] for b in near])
             worst[name] = max(worst[name], float(ratio))
     return worst
-
-
-def _power(lines: NDArray[np.float64]) -> dict[int, float]:
-    spectrum = np.abs(np.fft.rfft(lines, axis=-1)) ** 2
-    return dict(enumerate(spectrum.mean(axis=(0, 1, 2)).tolist()))

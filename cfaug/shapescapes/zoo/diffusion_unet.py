@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,22 +15,11 @@ from cfaug.core.files import replace_file
 from cfaug.core.progress import watch
 from cfaug.core.rng import derive, generator
 from cfaug.core.safety.safe_loading import from_folder
-from cfaug.shapescapes.settings import KINDS, CaptionWording, Factors, caption, words
-from cfaug.shapescapes.zoo.diffusion.data import DiffusionSettings, Pixels, draw, scene_at, wordings
-from cfaug.shapescapes.zoo.diffusion.vae import (
-    CHANNELS,
-    FACTOR,
-    IMAGE_SIZE,
-    grid_peaks,
-    one_cycle,
-    psnr,
-    reconstruct,
-)
-from cfaug.shapescapes.zoo.factor_classifier import load_judge
+from cfaug.shapescapes.settings import CaptionWording, Factors, caption, draw_wording, words
+from cfaug.shapescapes.zoo.diffusion_vae import CHANNELS, FACTOR, one_cycle
+from cfaug.shapescapes.zoo.scenes import SCENE_SIDE, Pixels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from diffusers import (
         AutoencoderKL,
         DDIMScheduler,
@@ -40,8 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers import CLIPTextModel, CLIPTokenizer
 
-
-WARMUP = 200
+    from cfaug.shapescapes.zoo.diffusion import DiffusionSettings
 
 
 def build_unet() -> UNet2DConditionModel:
@@ -52,7 +40,7 @@ def build_unet() -> UNet2DConditionModel:
     from diffusers import UNet2DConditionModel
 
     return UNet2DConditionModel(
-        sample_size=IMAGE_SIZE // FACTOR,
+        sample_size=SCENE_SIDE // FACTOR,
         in_channels=CHANNELS,
         out_channels=CHANNELS,
         block_out_channels=(32, 64, 112),
@@ -107,33 +95,6 @@ def build_denoiser(seed: int, known: Sequence[str] | None = None) -> Denoiser:
     return Denoiser(build_unet(), build_text_encoder(tokenizer), tokenizer)
 
 
-class Average:
-    """The exponential moving average of weights; the shipped weights are averages."""
-
-    def __init__(self, denoiser: Denoiser) -> None:
-        self.weights = {
-            name: {key: value.detach().clone() for key, value in part.state_dict().items()}
-            for name, part in denoiser.parts().items()
-        }
-
-    def update(self, denoiser: Denoiser, decay: float) -> None:
-        """Move the averages towards the current weights."""
-        for name, part in denoiser.parts().items():
-            for key, value in part.state_dict().items():
-                mean = self.weights[name][key]
-                if value.is_floating_point():
-                    mean.lerp_(value, 1 - decay)
-
-    def denoiser(self, like: Denoiser) -> Denoiser:
-        """Return modules in evaluation mode with the averaged weights."""
-        found = deepcopy(like)
-        found.unet.set_default_attn_processor()
-        for name, part in found.parts().items():
-            part.load_state_dict(self.weights[name])
-            part.eval().requires_grad_(False)
-        return found
-
-
 def train_denoiser(
     moments: Tensor,
     scale: float,
@@ -163,19 +124,36 @@ def train_denoiser(
     denoiser = start or build_denoiser(settings.seed)
     # The backward pass of fused attention is several times slower in bfloat16.
     denoiser.unet.set_attn_processor(AttnProcessor())
-    parts = [part.train().requires_grad_(True) for part in denoiser.parts().values()]
-    weights = [p for part in parts for p in part.parameters()]
+    parts = denoiser.parts()
+    weights = [p for part in parts.values() for p in part.train().requires_grad_(True).parameters()]
     optimizer = torch.optim.AdamW(
         weights, lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.01, fused=True
     )
-    average = Average(denoiser)
-    state = Path(settings.work) / "state.pt" if settings.work else None
-    first = _resume(state, denoiser, optimizer, average) if state else 0
+    # The exponential moving average of the weights, which is what is shipped.
+    average = {
+        name: {key: value.detach().clone() for key, value in part.state_dict().items()}
+        for name, part in parts.items()
+    }
+    first, state = 0, Path(settings.work) / "state.pt" if settings.work else None
+    if state and state.exists():
+        kept = torch.load(state, weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(kept["weights"][name])
+        optimizer.load_state_dict(kept["optimizer"])
+        first, average = int(kept["step"]), kept["average"]
+
+    def averaged() -> Denoiser:
+        copied = deepcopy(denoiser)
+        copied.unet.set_default_attn_processor()
+        for name, part in copied.parts().items():
+            part.load_state_dict(average[name])
+            part.eval().requires_grad_(False)
+        return copied
+
     recent: list[float] = []
     for step in watch(range(first, settings.steps), "denoiser", settings.steps - first, "steps"):
         for group in optimizer.param_groups:
-            warmup = min(WARMUP, settings.steps)
-            group["lr"] = settings.lr * one_cycle(step, settings.steps, warmup)
+            group["lr"] = settings.lr * one_cycle(step, settings.steps, min(200, settings.steps))
         loss = _loss(denoiser, moments, scale, factors, settings, step)
         if not torch.isfinite(loss):
             raise FloatingPointError("the denoiser's loss is not finite: lower lr")
@@ -183,14 +161,25 @@ def train_denoiser(
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        average.update(denoiser, min(settings.decay, (1 + step) / (10 + step)))
+        decay = min(settings.decay, (1 + step) / (10 + step))
+        for name, part in parts.items():
+            for key, value in part.state_dict().items():
+                if value.is_floating_point():
+                    average[name][key].lerp_(value, 1 - decay)
         recent.append(float(loss.detach()))
         if (step + 1) % settings.save_every == 0:
             say(f"step {step + 1}: loss {np.mean(recent[-500:]):.4f}")
-            on_save(average.denoiser(denoiser), step + 1)
+            on_save(averaged(), step + 1)
             if state:
-                _save_state(state, step + 1, denoiser, optimizer, average)
-    return average.denoiser(denoiser)
+                kept = {
+                    "step": step + 1,
+                    "weights": {name: part.state_dict() for name, part in parts.items()},
+                    "optimizer": optimizer.state_dict(),
+                    "average": average,
+                }
+                with replace_file(state, state.with_suffix(".tmp")) as handle:
+                    torch.save(kept, handle)
+    return averaged()
 
 
 def _loss(
@@ -230,34 +219,13 @@ def _loss(
     return (shown.float() - target).square().mean()
 
 
-def _save_state(
-    path: Path, step: int, denoiser: Denoiser, optimizer: Any, average: Average
-) -> None:
-    import torch
-
-    weights = {name: part.state_dict() for name, part in denoiser.parts().items()}
-    state = {
-        "step": step,
-        "weights": weights,
-        "optimizer": optimizer.state_dict(),
-        "average": average.weights,
-    }
-    with replace_file(path, path.with_suffix(".tmp")) as handle:
-        torch.save(state, handle)
-
-
-def _resume(path: Path, denoiser: Denoiser, optimizer: Any, average: Average) -> int:
-    """Load an interrupted run's state, if there is one; return the next step."""
-    import torch
-
-    if not path.exists():
-        return 0
-    state = torch.load(path, weights_only=True)
-    for name, part in denoiser.parts().items():
-        part.load_state_dict(state["weights"][name])
-    optimizer.load_state_dict(state["optimizer"])
-    average.weights = state["average"]
-    return int(state["step"])
+def wordings(seed: int, step: int, factors: list[Factors], full_every: int) -> list[str]:
+    """Return captions of a step's scenes, complete in every ``full_every``-th step."""
+    rng = generator(seed, "zoo", "wordings", step)
+    drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.5) for _ in factors]
+    if step % full_every == 0:
+        drawn = [CaptionWording(wording.frame) for wording in drawn]
+    return [caption(f, wording) for f, wording in zip(factors, drawn, strict=True)]
 
 
 START, END = "<|startoftext|>", "<|endoftext|>"
@@ -322,6 +290,9 @@ def tokenize(tokenizer: CLIPTokenizer, texts: list[str]) -> Tensor:
 # The finished pipeline: its assembly, saving, loading, and the generation of pictures.
 
 BATCH = 32
+UNCHECKED = {
+    "safety_checker": None, "feature_extractor": None, "requires_safety_checker": False,
+}  # fmt: skip
 
 
 def assemble(vae: AutoencoderKL, denoiser: Denoiser) -> StableDiffusionPipeline:
@@ -334,9 +305,7 @@ def assemble(vae: AutoencoderKL, denoiser: Denoiser) -> StableDiffusionPipeline:
         text_encoder=denoiser.text_encoder,
         tokenizer=denoiser.tokenizer,
         scheduler=build_scheduler(),
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
+        **UNCHECKED,
     )
 
 
@@ -366,17 +335,14 @@ def load(folder: Path) -> StableDiffusionPipeline:
     from transformers import CLIPTextModel, CLIPTokenizer
 
     options = {"low_cpu_mem_usage": False, "torch_dtype": torch.float32}
+    encoder = from_folder(CLIPTextModel, folder / "text_encoder", dtype=torch.float32)
     pipeline = StableDiffusionPipeline(
         vae=from_folder(AutoencoderKL, folder / "vae", **options).eval(),
         unet=from_folder(UNet2DConditionModel, folder / "unet", **options).eval(),
-        text_encoder=from_folder(
-            CLIPTextModel, folder / "text_encoder", dtype=torch.float32
-        ).eval(),
+        text_encoder=encoder.eval(),
         tokenizer=from_folder(CLIPTokenizer, folder / "tokenizer"),
         scheduler=from_folder(DDIMScheduler, folder / "scheduler"),
-        safety_checker=None,
-        feature_extractor=None,
-        requires_safety_checker=False,
+        **UNCHECKED,
     )
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
@@ -401,7 +367,7 @@ def generate(
     import torch
 
     pipeline.set_progress_bar_config(disable=True)
-    found = []
+    pictures = []
     for start in range(0, len(prompts), BATCH):
         part = prompts[start : start + BATCH]
         seeds = [derive(seed, "zoo", "noise", start + i) % 2**63 for i in range(len(part))]
@@ -412,45 +378,5 @@ def generate(
             generator=[torch.Generator().manual_seed(one) for one in seeds],
             output_type="np",
         ).images
-        found.append((shown * 255).round().astype(np.uint8).transpose(0, 3, 1, 2))
-    return np.concatenate(found)
-
-
-def evaluate_vae(vae: AutoencoderKL, seed: int, count: int) -> dict[str, float]:
-    """Return the PSNR in dB of held-out scenes and drawings, and the scenes' grid peaks."""
-    metrics: dict[str, float] = {}
-    for style in ("clear", "drawing"):
-        true = draw(seed, "held-out", count, style).pixels
-        shown = reconstruct(vae, true)
-        metrics[f"psnr_{style}_db"] = psnr(shown, true)
-        if style == "clear":
-            peaks = grid_peaks(shown, true)
-            metrics |= {f"grid_peak_{name}": value for name, value in peaks.items()}
-    return metrics
-
-
-def evaluate_faithfulness(
-    pipeline: StableDiffusionPipeline, seed: int, count: int
-) -> dict[str, float]:
-    """Return the share of generated pictures that match their captions, by the shipped judge.
-
-    Captions name all factors, which are independent and uniform; 20 DDIM steps, guidance 3.
-    """
-    factors = [scene_at(seed, "faithfulness", i).factors for i in range(count)]
-    prompts = [caption(f, CaptionWording()) for f in factors]
-    found = load_judge().factors(generate(pipeline, prompts, seed))
-    pairs = list(zip(found, factors, strict=True))
-    right = {
-        f"faithful_{kind}": float(np.mean([getattr(a, kind) == getattr(b, kind) for a, b in pairs]))
-        for kind in KINDS
-    }
-    return {**right, "faithful_all": float(np.mean([a == b for a, b in pairs]))}
-
-
-def evaluate(pipeline: StableDiffusionPipeline, seed: int, count: int) -> dict[str, float]:
-    """Return all metrics on ``count`` held-out scenes, drawings and captions."""
-    return {
-        "n": count,
-        **evaluate_vae(pipeline.vae, seed, count),
-        **evaluate_faithfulness(pipeline, seed, count),
-    }
+        pictures.append((shown * 255).round().astype(np.uint8).transpose(0, 3, 1, 2))
+    return np.concatenate(pictures)

@@ -1,0 +1,276 @@
+"""Train the tiny perturber: ``python -m cfaug zoo perturber out=FOLDER seed=0``.
+
+It writes a base model of lists of the embedded world's captions into ``FOLDER/base``, and the same
+model tuned on edited captions by the code of ``python train.py experiment=lance_perturber``.
+Rebuilding with the seed, threads and versions in ``card.json`` gives the same metrics.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.core.rng import derive, generator
+from cfaug.core.types import Example
+from cfaug.editing.causal_lm import CausalLM
+from cfaug.editing.edit_checks import KIND_CORRECT, LABEL_KEPT
+from cfaug.editing.edit_prompts import EditFormat, split_by_caption
+from cfaug.editing.instructed_edit import TunedModel
+from cfaug.editing.protocols import CaptionEdit, VariationRequest
+from cfaug.shapescapes.language import WorldCheck, parse
+from cfaug.shapescapes.zoo import command
+from cfaug.shapescapes.zoo.command import Rates, count_parameters, fit, read, save_half
+from cfaug.shapescapes.zoo.language import pad
+from cfaug.shapescapes.zoo.model import END, build_word_tokenizer, split_words
+from cfaug.shapescapes.zoo.perturber_rows import (
+    PROMPTS,
+    RowSettings,
+    captions_of,
+    draw_answers,
+    split_scenes,
+)
+from cfaug.train import task as training
+from cfaug.train.language_task import EditData, LanguageTask
+from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerturberSettings(RowSettings, Rates):
+    """The settings of the command, given as ``name=value``.
+
+    Attributes: those of :class:`cfaug.shapescapes.zoo.command.Rates`, for the base model, and
+        out: the folder to write, with ``base`` in it; must not exist.
+        seed: the seed of the held-out scenes, the weights, the texts and their order.
+        captions: the setting of :class:`RowSettings`.
+        variations: the setting of :class:`RowSettings`.
+        held_out: the setting of :class:`RowSettings`.
+        base_steps: the base model's number of steps on lists of captions.
+        tune_steps: the largest number of steps of the tuning on rows, by ``cfaug.train``.
+        tune_lr: the peak of the tuning's learning rate.
+        tune_batch: the number of answers in a step of the tuning.
+        tested: the number of held-out captions that the card's shares are measured on.
+    """
+
+    batch_size: int = 16
+    lr: float = 8e-3
+    warmup: int = 50
+    weight_decay: float = 0.01
+    base_steps: int = 300
+    tune_steps: int = 700
+    tune_lr: float = 5e-3
+    tune_batch: int = 16
+    tested: int = 60
+
+
+# The base model: a LLaMA of two layers trained on lists of captions, without any edits.
+
+SPECIAL = ("[PAD]", "[UNK]", END)
+MAX_LENGTH = 256
+WIDTH = 64
+LISTED = 5
+"""The number of captions of a list, besides the first."""
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of all words of captions and prompts, line numbers and line ends."""
+    scenes = (scene for side in split_scenes(0, 0) for scene in side)
+    said = [text for scene in scenes for text in captions_of(scene)]
+    prompts = [EditFormat.short().prompt(name, "") for name in EditFormat.short().prompts]
+    numbers = [f"{n}." for n in range(1, 13)]
+    known = dict.fromkeys([*sorted(set(split_words([*said, *prompts], lines=True))), *numbers])
+    return build_word_tokenizer(SPECIAL, tuple(known), MAX_LENGTH, causal=True, lines=True)
+
+
+def build_model(vocabulary: int) -> LlamaForCausalLM:
+    """Return the model with initial weights, drawn from torch's current generator.
+
+    An answer is mostly copied from the caption, line by line. Rotary positions with frequencies for
+    such short texts, and widely spread initial weights, learn that in some 200 steps; a GPT-2 of
+    the same size had not learnt it after 2,000.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    end = SPECIAL.index(END)
+    config = LlamaConfig(
+        vocab_size=vocabulary, max_position_embeddings=MAX_LENGTH, hidden_size=WIDTH,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+        intermediate_size=2 * WIDTH, initializer_range=0.1, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 200.0},
+        bos_token_id=end, eos_token_id=end, pad_token_id=SPECIAL.index("[PAD]"),
+    )  # fmt: skip
+    return LlamaForCausalLM(config)
+
+
+def lists(settings: PerturberSettings) -> Iterator[str]:
+    """Yield endless lists of captions that differ in one thing: subject, colour, place or frame.
+
+    The lists do not name the difference, so the model learns nothing about prompts. They contain no
+    held-out scenes.
+    """
+    training, _ = split_scenes(settings.held_out, settings.seed)
+    texts = [text for scene in training for text in captions_of(scene)]
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for text in texts:
+        said = parse(text)
+        assert said is not None
+        frame = text.split(" of ", 1)[0] if " of " in text else text.split(" a")[0]
+        facts = (said.subject, said.colour, said.background, frame)
+        for place in range(len(facts)):
+            key = (place, *facts[:place], *facts[place + 1 :])
+            groups.setdefault(key, []).append(text)
+    several = [group for group in groups.values() if len(group) > 1]
+    rng = generator(settings.seed, "zoo", "perturber", "lists")
+    while True:
+        group = several[int(rng.integers(len(several)))]
+        chosen = rng.permutation(len(group))[: 1 + LISTED]
+        first, *rest = (group[i] for i in chosen)
+        yield "\n".join([first, *(f"{n}. {text}" for n, text in enumerate(rest, 1))])
+
+
+def train_base(settings: PerturberSettings, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """Train on lists, each between two ``<|endoftext|>``."""
+    import torch
+    from torch.nn import functional
+
+    torch.manual_seed(derive(settings.seed, "zoo", "perturber", "weights") % 2**63)
+    model = build_model(len(tokenizer)).train()
+    stream, end = lists(settings), SPECIAL.index(END)
+
+    def loss(step: int) -> Tensor:
+        texts = [next(stream) for _ in range(settings.batch_size)]
+        rows = [[end, *ids, end][:MAX_LENGTH] for ids in tokenizer(texts)["input_ids"]]
+        ids = torch.from_numpy(pad(rows, 0))
+        # The end is a token to be predicted; the padding after it is not.
+        lengths = torch.tensor([len(row) for row in rows])
+        asked = torch.arange(ids.shape[1] - 1)[None] < (lengths - 1)[:, None]
+        shown = ids[:, :-1]
+        logits = model(shown, attention_mask=torch.ones_like(shown)).logits
+        return functional.cross_entropy(logits[asked], ids[:, 1:][asked])
+
+    fit(model, loss, settings, settings.base_steps, "lists of captions")
+    return model.eval()
+
+
+# The tuning on rows.
+
+VALIDATION = 0.1
+"""The share of the rows' captions that are held out to choose the weights."""
+
+
+def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any]:
+    """Tune all weights of the base model on the rows, and write them in float16.
+
+    Returns:
+        Counts, steps, and the loss of held-out answers before and after.
+    """
+    answers = draw_answers(settings)
+    learnt, validation = split_by_caption(answers, VALIDATION, settings.seed)
+    task = LanguageTask(
+        model=CausalLM(str(base), device="cpu"),
+        optim=OptimSettings(
+            lr=settings.tune_lr, weight_decay=0.0, schedule="cosine", warmup_steps=settings.warmup
+        ),
+        trainer=TrainerSettings(
+            max_steps=settings.tune_steps, max_epochs=None, accelerator="cpu",
+            val_every_steps=max(1, settings.tune_steps // 4),
+        ),
+        logger=LoggerSettings(), seed=settings.seed, data_seed=settings.seed,
+        data=EditData(None, "short", batch_size=settings.tune_batch, validation=VALIDATION),
+        asked=EditFormat.short(), training=tuple(learnt), validation=tuple(validation),
+    )  # fmt: skip
+    before = task.measure(task.load())["evaluation"]["all"]
+    with tempfile.TemporaryDirectory() as place:
+        run_folder = Path(place) / "perturber" / "zoo" / "seed=0"
+        run_folder.mkdir(parents=True)
+        result = training.fit(task, run_folder, attempt=0)
+        tuned = CausalLM(str(run_folder / "checkpoint"), device="cpu")
+        save_half(tuned.model, tuned.tokenizer, folder)
+    EditFormat.short().write(folder)
+    return {
+        "rows": dict(task.counts),
+        "steps": {"run": result.end_step, "kept": result.best_step},
+        "held_out_loss": {"before": before, "after": result.measured["evaluation"]},
+    }
+
+
+def held_out_captions(settings: RowSettings, count: int) -> list[str]:
+    """Return captions of held-out scenes, drawn by the settings' seed."""
+    _, held = split_scenes(settings.held_out, settings.seed)
+    texts = [text for scene in held for text in captions_of(scene)]
+    order = generator(settings.seed, "zoo", "perturber", "tested").permutation(len(texts))
+    return [texts[i] for i in order[:count]]
+
+
+def evaluate(folder: Path, captions: Sequence[str], seed: int = 0) -> dict[str, Any]:
+    """Return the quality of a tuned model's variations of captions by every prompt.
+
+    Args:
+        seed: the seed of the sampling, like an editor's.
+
+    Returns:
+        By prompt and over ``all``: ``answered``, the share of requests with a variation;
+        ``parse``, ``kind`` and ``label``, the shares of variations that are captions of the world,
+        that are of the requested kind, and that keep the subject; ``edits``, the number of distinct
+        variations per request.
+    """
+    # Eight variations of a caption by a prompt are the editor's default.
+    requests = [
+        VariationRequest(text, prompt, 8, 1000 * seed + number)
+        for number, text in enumerate(captions)
+        for prompt in PROMPTS
+    ]
+    check, answers = WorldCheck(), []
+    for request, said in zip(requests, TunedModel(str(folder)).vary(requests), strict=True):
+        example, prompt = Example("tested", "tested", (request.caption,)), request.prompt
+        edits = [
+            CaptionEdit(0, example, request.caption, text, prompt.name, prompt.kind)
+            for text in said.texts
+        ]
+        notes = [verdict.notes for verdict in check.judge(edits)]
+        answers.append((prompt.name, said.texts, notes))
+    shares = {}
+    for name in (*(prompt.name for prompt in PROMPTS), "all"):
+        own = [answer for answer in answers if name in (answer[0], "all")]
+        texts = [text for _, some, _ in own for text in some]
+        notes = [note for _, _, some in own for note in some]
+        count = max(1, len(texts))
+        shares[name] = {
+            "answered": round(sum(bool(some) for _, some, _ in own) / len(own), 4),
+            "parse": round(sum(parse(text) is not None for text in texts) / count, 4),
+            "kind": round(sum(bool(note[KIND_CORRECT]) for note in notes) / count, 4),
+            "label": round(sum(bool(note[LABEL_KEPT]) for note in notes) / count, 4),
+            "edits": round(len(texts) / len(own), 2),
+        }
+    return shares
+
+
+def main(argv: list[str]) -> int:
+    """Train both and write them with one ``card.json``."""
+    settings = read(PerturberSettings, argv)
+    folder = command.fresh_folder(settings.out)
+    began = time.process_time()
+    tokenizer = build_tokenizer()
+    model = train_base(settings, tokenizer)
+    save_half(model, tokenizer, folder / "base")
+    EditFormat.short().write(folder / "base")
+    between = time.process_time()
+    tuned = tune(settings, folder / "base", folder)
+    seconds = {"base": between - began, "tuning": time.process_time() - between}
+    facts = {
+        "metrics": evaluate(folder, held_out_captions(settings, settings.tested), settings.seed),
+        **tuned,
+        "words": len(tokenizer),
+        "parameters": count_parameters(model),
+        "processor_seconds": {name: round(value, 1) for name, value in seconds.items()},
+    }
+    libraries = ("torch", "transformers", "lightning")
+    command.write_card(folder, "perturber", settings, facts, libraries=libraries)
+    return 0

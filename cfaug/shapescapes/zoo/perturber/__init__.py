@@ -1,1 +1,0 @@
-"""The tiny perturber of the embedded world: its training rows, its base model, its tuning."""
