@@ -121,6 +121,11 @@ class ItemComparison:
     p_holm_two_sided: float = math.nan
 
     @property
+    def measure(self) -> Measure:
+        """The unit and direction of the metric."""
+        return self.row.measure
+
+    @property
     def kept(self) -> bool:
         """Whether the arm is better after Holm's correction."""
         return self.p_holm <= ALPHA
