@@ -13,7 +13,7 @@ from cfaug.report.arms import RATIO, Arm, full_names, read_arms
 from cfaug.report.comparison import Headline, measures
 from cfaug.report.document import Column, Entry, Part, make_part, text_column
 from cfaug.report.drawing import Drawing, write_pdfs
-from cfaug.report.gallery import show_all
+from cfaug.report.gallery import show
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
 from cfaug.report.page import DASH, Measure, p_text, render, write_page
 from cfaug.report.plots import curve, strip_plot
@@ -51,7 +51,7 @@ def write_report(
         "report.html",
         title=title,
         config_text=config_text,
-        samples=show_all(samples),
+        samples=[show(example) for example in samples],
         **_sentences(rows, headline, table.baselines, items_of_runs(runs, rows)),
         **numbers,
         **_background([run.record for run in runs], headline.labels),
