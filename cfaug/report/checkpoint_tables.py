@@ -328,6 +328,13 @@ class Fall:
     after: float
     runs: int
 
+    def __str__(self) -> str:
+        return (
+            f"{self.arm}: {self.benchmark} {self.metric} fell from {100 * self.before:.1f} % to "
+            f"{100 * self.after:.1f} % ({100 * (self.after - self.before):+.1f} points, "
+            f"{self.runs} run{'s' * (self.runs > 1)})"
+        )
+
 
 def falls(found: Iterable[MetricChange], threshold: float) -> list[Fall]:
     """Return the metrics whose mean over an arm's runs fell by more than ``threshold``."""
@@ -351,16 +358,11 @@ def alarms(found: Iterable[MetricChange], threshold: float) -> list[str]:
     for fall in falls(found, threshold):
         fallen.setdefault(f"{fall.benchmark} {fall.metric}", []).append(fall)
     said = []
-    for cell, (first, *others) in fallen.items():
-        before, after = first.before, first.after
-        told = (
-            f"{first.arm}: {cell} fell from {100 * before:.1f} % to {100 * after:.1f} % "
-            f"({100 * (after - before):+.1f} points, {first.runs} run{'s' * (first.runs > 1)})"
-        )
-        if others:
-            arms = [f"{f.arm} from {100 * f.before:.1f} to {100 * f.after:.1f} %"
-                    for f in (first, *others)]  # fmt: skip
-            told = f"{cell} fell in {len(arms)} arms: {', '.join(arms)}"
+    for cell, some in fallen.items():
+        told = str(some[0])
+        if len(some) > 1:
+            arms = [f"{f.arm} from {100 * f.before:.1f} to {100 * f.after:.1f} %" for f in some]
+            told = f"{cell} fell in {len(some)} arms: {', '.join(arms)}"
         said.append(f"forgetting, more than {100 * threshold:g} points: {told}")
     return said
 
