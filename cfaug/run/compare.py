@@ -285,8 +285,12 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
         columns: the node that assigns the files' columns.
         root: the folder of all runs; tables are written into its folder ``compared``.
     """
-    from cfaug.report.item_file_comparison import compare_item_files, comparison_document
-    from cfaug.report.item_files import read_item_files, shown_names
+    from cfaug.report.item_files import (
+        compare_item_files,
+        comparison_document,
+        read_item_files,
+        shown_names,
+    )
     from cfaug.report.paper_tables import write_tables_page
     from cfaug.report.writers import to_markdown, write_document
 
