@@ -123,7 +123,7 @@ def significance_table(
             *different_tests(rows, labels),
             *equal_weights(rows, baselines, labels),
             *cautions,
-        ),  # fmt: skip
+        ),
     )
 
 
