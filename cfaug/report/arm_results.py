@@ -15,7 +15,6 @@ from cfaug.report.arms import same_identity
 from cfaug.report.records import Run, read_run
 from cfaug.report.results import RECORD, RESULTS, Cell, Result, join_seeds, read_results
 
-SEED_FOLDER = re.compile(r"seed=-?\d+")
 COUNTS = ("train", "counterfactual")
 """The counts of a run that tables print."""
 NAMED = 8
@@ -113,31 +112,35 @@ class Runs:
     def folders(self, name: str) -> list[Path]:
         """Return the folders of an arm's seeds; other folders do not count."""
         found = (self.root / name).glob("seed=*")
-        return sorted(folder for folder in found if SEED_FOLDER.fullmatch(folder.name))
-
-    def _tell_changed(self, name: str) -> None:
-        changed = [folder.parent for folder in self.root.glob(f"{escape(name)},*/seed=*")]
-        for folder in sorted(set(changed)):
-            say(
-                f"left out, of other settings: {folder}; started with arm={Path(name).name} as "
-                f"well, such runs belong to {name}"
-            )
+        return sorted(folder for folder in found if re.fullmatch(r"seed=-?\d+", folder.name))
 
     def _read(self, name: str) -> ArmResults:
         rows: list[Result] = []
         trained: list[Run] = []
         folders = self.folders(name)
         if not folders:
-            self._tell_changed(name)
+            changed = {folder.parent for folder in self.root.glob(f"{escape(name)},*/seed=*")}
+            for folder in sorted(changed):
+                say(
+                    f"left out, of other settings: {folder}; started with arm={Path(name).name} as "
+                    f"well, such runs belong to {name}"
+                )
         for folder in folders:
-            if not (folder / RECORD).exists():  # a checkpoint that was only evaluated
+            if not (folder / RECORD).exists():
                 rows += _results_of_checkpoint(folder)
                 continue
             run = read_run(folder)
-            if run.done:
-                trained.append(_check_counts(run))
-            else:
+            if not run.done:
                 say(f"left out, not finished: {folder}")
+                continue
+            counts = run.record.get("counts") or {}
+            if None in [run.record.get("steps"), *(counts.get(name) for name in COUNTS)]:
+                raise UserError(
+                    f"{folder / RECORD} should have seed, steps and "
+                    f"counts.{', counts.'.join(COUNTS)}: it is of another version, or damaged; "
+                    "train the run again with overwrite=true"
+                )
+            trained.append(run)
         kept, left_out = same_identity(trained)
         for line in left_out:
             say(line)
@@ -169,7 +172,7 @@ def require_one_test(
 
 
 def _results_of_checkpoint(folder: Path) -> list[Result]:
-    """Return the results of a checkpoint that is not a run."""
+    """Return the results of a checkpoint that was only evaluated."""
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
     others = {row.seed for row in rows} - {int(folder.name.removeprefix("seed="))}
     if others:
@@ -178,18 +181,6 @@ def _results_of_checkpoint(folder: Path) -> list[Result]:
             "remove it, and evaluate that seed"
         )
     return rows
-
-
-def _check_counts(run: Run) -> Run:
-    """Check that a run's record has what a table needs, and return the run."""
-    counts = run.record.get("counts") or {}
-    numbers = [run.record.get("steps"), *(counts.get(name) for name in COUNTS)]
-    if None in numbers:
-        raise UserError(
-            f"{run.folder / RECORD} should have seed, steps and counts.{', counts.'.join(COUNTS)}: "
-            "it is of another version, or damaged; train the run again with overwrite=true"
-        )
-    return run
 
 
 class MissingError(UserError):

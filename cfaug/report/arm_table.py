@@ -91,7 +91,6 @@ class ArmTablePart:
     """A part of a table of arms: one set of runs on one set of benchmarks.
 
     Attributes:
-        columns: value columns, in order.
         title: title of the part; the benchmarks and ``where`` are added.
         where: text appended to the benchmarks in titles, such as " of the embedded world".
         cells: tested cells, one list per row with one cell per column.
@@ -110,26 +109,28 @@ class ArmTablePart:
         values = {row.run: [self._values(arm, c) for c in self.columns] for row, arm in self.rows}
         self.measures = [self._measure(column) for column in self.columns]
         by_chance = {row.run: self._at_chance(arm) for row, arm in self.rows}
-        self.cells = [
-            [
-                compare_with_baseline(
-                    own,
-                    None if base not in values or i in by_chance[row.run] & by_chance[base]
-                    else values[base][i],
-                    self.measures[i],
-                )
-                for i, own in enumerate(values[row.run])
+        tested: list[list[MeasuredCell]] = []
+        for row, _ in self.rows:
+            base = None if self._same_weights(row)[1] else row.baseline
+            untested = by_chance[row.run] & by_chance.get(base or "", set())
+            theirs = [
+                {} if i in untested else found
+                for i, found in enumerate(values.get(base or "", [{}] * len(self.columns)))
             ]
-            for row, _ in self.rows
-            for base in [None if self._same_weights(row)[1] else row.baseline]
-        ]  # fmt: skip
-        self._correct()
+            each = zip(values[row.run], theirs, self.measures, strict=True)
+            tested.append([_compare_with_baseline(*one) for one in each])
+        corrected = iter(holm([cell.p_paired for row in tested for cell in row]).tolist())
+        self.cells = [[replace(cell, p_holm=next(corrected)) for cell in row] for row in tested]
+
+    @property
+    def _measured(self) -> list[tuple[int, MeasuredColumn]]:
+        """Every column that is not a mean of the others, with its place."""
+        return [(i, column) for i, column in enumerate(self.columns) if column.metric is not None]
 
     def _at_chance(self, arm: ArmResults) -> set[int]:
         """Return the columns in which an arm is not shown to be better than chance."""
         own = answers(replace(row, arm="") for row in arm.rows)
-        measured = {i: c.cell for i, c in enumerate(self.columns) if c.metric is not None}
-        return {i for i, cell in measured.items() if at_chance(own.get(("", cell), {}))}
+        return {i for i, column in self._measured if at_chance(own.get(("", column.cell), {}))}
 
     def _same_weights(self, row: ArmRow) -> tuple[set[int], bool]:
         """Return the seeds at which a row and its baseline have equal weights, and if all do."""
@@ -142,14 +143,13 @@ class ArmTablePart:
     def _values(self, arm: ArmResults, column: MeasuredColumn) -> Values:
         if column.metric is not None:
             return arm.values(column.cell)
-        others = [arm.values(c.cell) for c in self.columns if c.metric is not None]
+        others = [arm.values(other.cell) for _, other in self._measured]
         seeds = set.intersection(*(set(one) for one in others)) if others else set()
         return {seed: sum(one[seed] for one in others) / len(others) for seed in sorted(seeds)}
 
     def _measure(self, column: MeasuredColumn) -> Measure:
         """Return a column's unit and direction; for a mean, those of all other columns."""
-        own = self.columns if column.metric is None else [column]
-        cells = {one.cell for one in own if one.metric is not None}
+        cells = {column.cell} if column.metric else {other.cell for _, other in self._measured}
         known = measures(row for _, arm in self.rows for row in arm.rows if row.cell in cells)
         found = set(known.values())
         if len(found) > 1:
@@ -158,15 +158,6 @@ class ArmTablePart:
                 f"directions ({', '.join(name for _, name in known)}): leave its column out"
             )
         return found.pop() if found else PERCENT
-
-    def _correct(self) -> None:
-        """Set every cell's p, corrected over the whole part."""
-        flat = holm([cell.p_paired for row in self.cells for cell in row])
-        corrected = iter(flat.tolist())
-        self.cells = [
-            [MeasuredCell(c.values, c.p_independent, c.p_paired, next(corrected)) for c in row]
-            for row in self.cells
-        ]
 
     def require_all(self) -> None:
         """Refuse a part with gaps.
@@ -180,7 +171,7 @@ class ArmTablePart:
 
     def require_one_test(self) -> None:
         """Refuse rows that were evaluated on different test data under the same benchmark name."""
-        benchmarks = {column.cell[0] for column in self.columns if column.metric}
+        benchmarks = {column.cell[0] for _, column in self._measured}
         require_one_test(self.table.name, [(row.run, arm) for row, arm in self.rows], benchmarks)
 
     def _missing(self) -> Iterator[str]:
@@ -192,18 +183,28 @@ class ArmTablePart:
             wanted = seeds if arm.trained else arm.seeds
             if wanted - arm.seeds:
                 yield f"{row.run} with seed {join_seeds(wanted - arm.seeds)}"
-            for column in self.columns:
-                if column.metric is None:
-                    continue
+            for _, column in self._measured:
                 lacks = arm.seeds - set(arm.values(column.cell))
                 if lacks:
                     yield f"{column.cell[0]} of {row.run}, seed {join_seeds(lacks)}"
 
     def part(self) -> Part:
         """Return it in the paper's layout."""
+
+        def cell(column: int, row: int) -> Entry:
+            # Compared as printed: equal means of one model are both bold.
+            measure, model = self.measures[column], self.rows[row][0].pretrained
+            means = [
+                sum(values.values()) / len(values)
+                for (other, _), cells in zip(self.rows, self.cells, strict=True)
+                if other.pretrained == model and (values := cells[column].values)
+            ]
+            best = measure.text(measure.best(means)) if means else ""
+            return print_cell(self.cells[row][column], best, measure)
+
         labels = [tuple(self._label(key, *row) for key in self.table.labels) for row in self.rows]
         columns = [
-            Column(self.measures[i].header(column.header), partial(self._cell, i), column.group)
+            Column(self.measures[i].header(column.header), partial(cell, i), column.group)
             for i, column in enumerate(self.columns)
         ]
         ruled = "pretrained" in self.table.labels
@@ -214,22 +215,6 @@ class ArmTablePart:
             [(names, number) for number, names in enumerate(labels)],
             self._notes(),
             rules=rules_of([names[0] for names in labels]) if ruled else (),
-        )
-
-    def _cell(self, column: int, row: int) -> Entry:
-        best = self._best(self.rows[row][0], column)
-        return print_cell(self.cells[row][column], best, self.measures[column])
-
-    def _best(self, row: ArmRow, column: int) -> str:
-        """Return the best mean of a cell's column as printed: equal ones are both bold."""
-        rivals = [
-            cells[column].values
-            for (other, _), cells in zip(self.rows, self.cells, strict=True)
-            if other.pretrained == row.pretrained and cells[column].values
-        ]
-        measure = self.measures[column]
-        return (
-            measure.text(measure.best([sum(v.values()) / len(v) for v in rivals])) if rivals else ""
         )
 
     def _label(self, key: str, row: ArmRow, arm: ArmResults) -> str:
@@ -244,28 +229,42 @@ class ArmTablePart:
 
     def _where(self) -> str:
         """Say what was measured: the benchmark's name if there is only one, and where."""
-        asked = dict.fromkeys(c.benchmark for c in self.columns if c.metric is not None)
+        asked = dict.fromkeys(column.benchmark for _, column in self._measured)
         name = next(iter(asked)) if len(asked) == 1 else f"{len(asked)} benchmarks"
         return f"{name}{self.where}"
 
     def _notes(self) -> Iterator[str]:
         seeds = sorted(set().union(*(arm.seeds for _, arm in self.rows)))
         counts = {
-            c.cell[0]: n
-            for c in self.columns
-            if c.metric is not None
+            column.cell[0]: n
+            for _, column in self._measured
             for _, arm in self.rows
-            if (n := arm.queries(c.cell)) is not None
+            if (n := arm.queries(column.cell)) is not None
         }
         asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
         count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
-        yield f"{count} ({join_seeds(seeds)}). Columns: {asked}. {self._units()}"
+        units = "percent, or in the unit above the column"
+        if all(measure == PERCENT for measure in self.measures):
+            units = "percent"
+        yield f"{count} ({join_seeds(seeds)}). Columns: {asked}. Values are {units}."
         yield from self._chance()
         for row, _ in self.rows:
             same, every = self._same_weights(row)
             if same:
                 yield same_weights_say(row.run, str(row.baseline), same, every=every)
-        yield from self._untested()
+        sizes = {row.run: len(arm.seeds) for row, arm in self.rows}
+        single = [
+            row.run
+            for row, arm in self.rows
+            if row.baseline not in (None, row.run)
+            and arm.seeds
+            and min(len(arm.seeds), sizes.get(row.baseline or "", 0)) == 1
+        ]
+        if single:
+            yield (
+                f"{', '.join(single)}: one seed, so no test over seeds; `python evaluate.py "
+                "name=EXPERIMENT` tests single runs over items."
+            )
         tests = sum(not math.isnan(cell.p_paired) for row in self.cells for cell in row)
         if tests:
             bases = dict.fromkeys(row.baseline for row, _ in self.rows if row.baseline)
@@ -279,8 +278,8 @@ class ArmTablePart:
         known = chances(row for _, arm in self.rows for row in arm.rows)
         told = [
             f"{column.full_name} {self.measures[i].text(known[column.cell])}"
-            for i, column in enumerate(self.columns)
-            if column.metric is not None and column.cell in known
+            for i, column in self._measured
+            if column.cell in known
         ]
         if not told:
             return
@@ -295,27 +294,6 @@ class ArmTablePart:
                 f"Not shown to be better than chance: {'; '.join(low)}; two such rows are not "
                 "tested against each other."
             )
-
-    def _untested(self) -> Iterator[str]:
-        """Name the rows that have a baseline but no test, because either has one seed."""
-        seeds = {row.run: len(arm.seeds) for row, arm in self.rows}
-        single = [
-            row.run
-            for row, arm in self.rows
-            if row.baseline not in (None, row.run)
-            and arm.seeds
-            and min(len(arm.seeds), seeds.get(row.baseline or "", 0)) == 1
-        ]
-        if single:
-            yield (
-                f"{', '.join(single)}: one seed, so no test over seeds; `python evaluate.py "
-                "name=EXPERIMENT` tests single runs over items."
-            )
-
-    def _units(self) -> str:
-        if all(measure == PERCENT for measure in self.measures):
-            return "Values are percent."
-        return "Values are percent, or in the unit above the column."
 
     def curve(self) -> Curve:
         """Return the mean over the columns against the share of counterfactual examples."""
@@ -351,14 +329,10 @@ class MeasuredCell:
     p_holm: float = math.nan
 
 
-def compare_with_baseline(own: Values, base: Values | None, measure: Measure) -> MeasuredCell:
-    """Test values against the baseline's in the direction of their metric, if both exist.
+def _compare_with_baseline(own: Values, base: Values, measure: Measure) -> MeasuredCell:
+    """Test values against the baseline's in the direction of their metric, if both have any.
 
     The paired test needs equal seeds.
-
-    Args:
-        base: values of its baseline; ``None`` for no test.
-        measure: unit and direction of the metric.
     """
     if not own or not base:
         return MeasuredCell(own)
@@ -409,8 +383,6 @@ def label_text(key: str, value: Any) -> str:
 
 # Mark a column's best and second-best values bold and underlined.
 
-Row = tuple[tuple[str, ...], tuple[Entry, ...]]
-
 
 def mark_best_two(
     part: Part, better: Sequence[Better | None], beside: Collection[int] = ()
@@ -430,33 +402,27 @@ def mark_best_two(
     >>> [cells[0].bold for _, cells in mark_best_two(part, ["lower"]).rows]
     [True, False]
     """
-    rows = part.rows
-    marks: dict[tuple[int, int], int] = {}
+    best: list[tuple[str | None, ...]] = []
     for column, direction in enumerate(better):
-        if direction is None:
-            continue
         known: dict[str, float] = {}
-        for number, (_, cells) in enumerate(rows):
+        for number, (_, cells) in enumerate(part.rows):
             value = cells[column].numbers.get("value", math.nan)
-            if number not in beside and not math.isnan(value):
+            if direction is not None and number not in beside and not math.isnan(value):
                 known.setdefault(cells[column].text, value)
-        ordered = sorted(known, key=known.__getitem__, reverse=direction == "higher")[:2]
-        places = {text: place for place, text in enumerate(ordered)}
-        for number, (_, cells) in enumerate(rows):
-            if number not in beside and cells[column].text in places:
-                marks[number, column] = places[cells[column].text]
+        order = sorted(known, key=known.__getitem__, reverse=direction == "higher")
+        best.append((*order, None, None)[:2])
     marked = tuple(
         (
             labels,
             tuple(
                 replace(
                     cell,
-                    bold=marks.get((number, column)) == 0,
-                    underlined=marks.get((number, column)) == 1,
+                    bold=number not in beside and cell.text == first,
+                    underlined=number not in beside and cell.text == second,
                 )
-                for column, cell in enumerate(cells)
+                for cell, (first, second) in zip(cells, best, strict=True)
             ),
         )
-        for number, (labels, cells) in enumerate(rows)
+        for number, (labels, cells) in enumerate(part.rows)
     )
     return replace(part, rows=marked, ranked=True)

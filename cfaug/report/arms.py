@@ -17,14 +17,12 @@ from cfaug.report.records import Run
 # An arm's name is for people, and is the name of its folder; it is never parsed.
 
 RATIO, PAIRS_IN_BATCH = "data.cf_ratio", "data.pairs_in_batch"
-CAPTIONS = "data.counterfactual_captions"
 SHUFFLED = "shuffled"
-"""``CAPTIONS`` of an arm whose captions do not say what was edited."""
+"""``data.counterfactual_captions`` of an arm whose captions do not say what was edited."""
 SINGLES = "singles"
 """``data.counterfactual_members`` of a source that holds no pairs."""
-NEGATIVES = "data.negatives"
 ORIGINALS = "originals"
-"""A control trained on the originals of pairs, with ``NEGATIVES`` none, text or image."""
+"""A control trained on the originals of pairs, with ``data.negatives`` none, text or image."""
 
 
 @dataclass(frozen=True)
@@ -80,42 +78,36 @@ def read_arms(runs: Iterable[Run]) -> dict[str, Arm]:
     """Return the arms of an experiment by name, in order of appearance.
 
     Args:
-        runs: runs of any arms; all runs of an arm have one identity, see
-            ``identities.same_identity``.
+        runs: runs of any arms; all runs of an arm have one identity, see ``same_identity``.
     """
-    found: dict[str, list[Run]] = {}
+    arms: dict[str, list[Run]] = {}
     for run in runs:
-        found.setdefault(run.arm, []).append(run)
-    return {name: _read_arm(name, own) for name, own in found.items()}
+        arms.setdefault(run.arm, []).append(run)
+    return {name: _read_arm(name, [run.record for run in own]) for name, own in arms.items()}
 
 
-def _read_arm(name: str, runs: Sequence[Run]) -> Arm:
-    first = runs[0].record
+def _read_arm(name: str, records: Sequence[Mapping[str, Any]]) -> Arm:
+    first = records[0]
     identity = first.get("identity") or {}
-    counts = [(run.record.get("counts") or {}).get("train") for run in runs]
+    counts = [(record.get("counts") or {}).get("train") for record in records]
     members = identity.get("data.counterfactual_members")
-    ratio = first.get("cf_ratio")
+    ratio, source = first.get("cf_ratio"), first.get("sources")
+    for key in ("counterfactual", "source"):
+        source = source.get(key) if isinstance(source, Mapping) else None
     return Arm(
         name=name,
         # Without steps in its record, the arm counts as trained and needs every seed.
-        trained=any(run.record.get("steps") is None or run.record["steps"] > 0 for run in runs),
+        trained=any(record.get("steps") is None or record["steps"] > 0 for record in records),
         cf_ratio=None if ratio is None else float(ratio),
-        source=_source(runs[0]) if ratio else "",
+        source=str(source or "") if ratio else "",
         control=identity.get("data.control")
         or (SINGLES if members == SINGLES else None)
-        or (SHUFFLED if identity.get(CAPTIONS) == SHUFFLED else None)
-        or (ORIGINALS if identity.get(NEGATIVES) in ("none", "text", "image") else None),
+        or (SHUFFLED if identity.get("data.counterfactual_captions") == SHUFFLED else None)
+        or (ORIGINALS if identity.get("data.negatives") in ("none", "text", "image") else None),
         pairs_in_batch=bool(identity.get(PAIRS_IN_BATCH)),
         settings={key: value for key, value in identity.items() if names_an_arm(key)},
         train_sizes=frozenset(count for count in counts if count is not None),
     )
-
-
-def _source(run: Run) -> str:
-    """Return the counterfactual source of a run."""
-    sources = run.record.get("sources")
-    node = sources.get("counterfactual") if isinstance(sources, Mapping) else None
-    return str(node.get("source") or "") if isinstance(node, Mapping) else ""
 
 
 # Group runs into arms: by identity, apart from the settings that depend on the seed.
@@ -145,22 +137,33 @@ def same_identity(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         arms.setdefault(run.arm, []).append(run)
     dropped: set[Path] = set()
     left_out = []
+
+    def short(value: Any) -> str:
+        text = str(value)
+        return text if len(text) <= 24 else f"{text[:12]}..."
+
     for arm, own in arms.items():
         what = {run.folder: arm_identity(run.record) for run in own}
-        usual = what[min(own, key=lambda run: (-_frequency(what, run), run.seed)).folder]
+        alike = {
+            run.folder: sum(not differences(other, what[run.folder]) for other in what.values())
+            for run in own
+        }
+        usual = what[min(own, key=lambda run: (-alike[run.folder], run.seed)).folder]
         for run in own:
-            if differences(what[run.folder], usual):
-                dropped.add(run.folder)
-                differs = _describe_differences(what[run.folder], usual)
-                left_out.append(
-                    f"left out, unlike the other runs of {arm}: {run.folder} ({differs})"
-                )
+            identity = what[run.folder]
+            keys = differences(identity, usual)
+            if not keys:
+                continue
+            dropped.add(run.folder)
+            named = "; ".join(
+                f"{key} is {short(identity.get(key, ABSENT))}, not {short(usual.get(key, ABSENT))}"
+                for key in keys[:NAMED]
+            )
+            more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+            left_out.append(
+                f"left out, unlike the other runs of {arm}: {run.folder} ({named}{more})"
+            )
     return [run for run in runs if run.folder not in dropped], left_out
-
-
-def _frequency(what: Mapping[Path, Mapping[str, Any]], run: Run) -> int:
-    """Return how many runs have the same identity as this one."""
-    return sum(not differences(other, what[run.folder]) for other in what.values())
 
 
 def arm_identity(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,22 +185,6 @@ def arm_identity(record: Mapping[str, Any]) -> dict[str, Any]:
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the keys in which two identities differ."""
     return [key for key in sorted({*one, *other}) if one.get(key, ABSENT) != other.get(key, ABSENT)]
-
-
-def _describe_differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
-    """Name the settings in which a run differs from the rest of its arm."""
-    keys = differences(ours, theirs)
-    named = [
-        f"{key} is {_value(ours.get(key, ABSENT))}, not {_value(theirs.get(key, ABSENT))}"
-        for key in keys[:NAMED]
-    ]
-    more = f" and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
-    return "; ".join(named) + more
-
-
-def _value(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 24 else f"{text[:12]}..."
 
 
 # Short labels of arms in tables: only what distinguishes an arm from the others.
@@ -230,13 +217,21 @@ def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) 
     pieces = {arm: _pieces(arm) for arm in by_settings}
     if any(map(_is_cut, by_settings)):
         pieces = _complete(pieces, by_settings)
-    shared = _shared_pieces(list(pieces.values()))
+    shared: set[tuple[str, str]] = set()
+    if len(pieces) > 1:
+        shared = set.intersection(*(set(own.items()) for own in pieces.values()))
     found = {arm: given.get(arm, arm) for arm in arms}
     for arm, own in pieces.items():
         kept = [f"{k}={v}" for k, v in own.items() if k and (k, v) not in shared]
         label = _with_text(own.get("", ""), kept) or arm
         found[arm] = given.get(arm, given.get(label, label))
-    return _make_distinct(found)
+    # Equal labels become full names, which may equal the label of another arm.
+    while True:
+        times = Counter(found.values())
+        alike = [arm for arm, label in found.items() if times[label] > 1 and label != arm]
+        if not alike:
+            return found
+        found |= {arm: arm for arm in alike}
 
 
 def _complete(
@@ -350,12 +345,6 @@ def _pieces(arm: str) -> dict[str, str]:
     return found
 
 
-def _shared_pieces(all_pieces: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
-    if len(all_pieces) < 2:
-        return set()
-    return set.intersection(*(set(pieces.items()) for pieces in all_pieces))
-
-
 def unnamed_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
     """Return the settings, other than data's, in which arms differ but which no name shows.
 
@@ -378,7 +367,7 @@ def differing_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
         for name, arm in arms.items()
         if arm.settings
     }
-    keys = sorted({key for settings in known.values() for key in settings})
+    keys = sorted(set().union(*known.values()))
     differ = [key for key in keys if len({one.get(key) for one in known.values()}) > 1]
     return {
         arm: {key: settings[key] for key in differ if key in settings}
@@ -388,14 +377,3 @@ def differing_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
 
 def _shorten(key: str) -> str:
     return next((key.removeprefix(head) for head in SHORT if key.startswith(head)), key)
-
-
-def _make_distinct(labels: Mapping[str, str]) -> dict[str, str]:
-    """Replace duplicated labels by the arms' full names, until all are distinct."""
-    found = dict(labels)
-    while True:
-        times = Counter(found.values())
-        alike = [arm for arm, label in found.items() if times[label] > 1 and label != arm]
-        if not alike:
-            return found
-        found |= {arm: arm for arm in alike}

@@ -134,14 +134,14 @@ def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[f
             values = values[~np.isnan(values)]
             if len(values):
                 ends[name] += [float(values.min()), float(values.max())]
-    return {name: _range(found) for name, found in ends.items()}
-
-
-def _range(ends: Sequence[float]) -> tuple[float, float]:
-    if max(map(abs, ends), default=0.0) <= 1 + ROUNDING:
-        return COSINE
-    low, high = min(ends), max(ends)
-    return (low, high) if low < high else (low - 1, high + 1)
+    ranges = {}
+    for name, extremes in ends.items():
+        low, high = min(extremes, default=0.0), max(extremes, default=0.0)
+        if max(-low, high) <= 1 + ROUNDING:
+            ranges[name] = COSINE
+        else:
+            ranges[name] = (low, high) if low < high else (low - 1, high + 1)
+    return ranges
 
 
 def tally(logs: Sequence[Path], names: Sequence[str]) -> CandidateCounts:
@@ -182,14 +182,15 @@ def candidates_figure(
     """Draw a histogram of each score, and the outcomes of candidates by p."""
     width, height = PANEL
     rows = -(-len(counts.ranges) // 2)
-    lowest = height + 18 * len(_reasons(counts))
+    reasons = ["", *sorted({reason for count in counts.by_p for reason in count} - {""})]
+    lowest = height + 18 * len(reasons)
     figure = new_figure(rows * height + lowest, 2 * width)
     grid = figure.add_gridspec(rows + 1, 2, height_ratios=[*[height] * rows, lowest])
     for i, name in enumerate(counts.ranges):
         axes = add_axes(figure, grid[i // 2, i % 2])
         _draw_histogram(axes, counts, name, meanings[name], thresholds.get(name))
     axes = add_axes(figure, grid[rows, :])
-    _draw_by_p(axes, counts)
+    _draw_by_p(axes, counts, reasons)
     return Drawing.of(axes, f"Scores of {counts.total} candidates")
 
 
@@ -235,17 +236,12 @@ def _finish(axes: Axes, limits: tuple[float, float]) -> None:
     axes.axhline(0, color=RULE, linewidth=1)
 
 
-def _reasons(counts: CandidateCounts) -> list[str]:
-    """Return the outcomes of candidates: "" for accepted, then the reasons."""
-    return ["", *sorted({reason for count in counts.by_p for reason in count} - {""})]
-
-
-def _draw_by_p(axes: Axes, counts: CandidateCounts) -> None:
-    """Draw the shares of acceptance and of each reason as one stack per bin of p."""
+def _draw_by_p(axes: Axes, counts: CandidateCounts, reasons: Sequence[str]) -> None:
+    """Draw the shares of each reason, the first of which is acceptance, in a stack per bin of p."""
     total: Counter[str] = sum(counts.by_p, Counter())
     looks: dict[str, Colour] = {
         reason: ACCENT if i == 0 else (DOT, 0.95 * 0.66 ** (i - 1))
-        for i, reason in enumerate(_reasons(counts))
+        for i, reason in enumerate(reasons)
     }
     title = (
         f"outcomes of candidates{', by p' if counts.has_p else ''} ({total.total():,}; "

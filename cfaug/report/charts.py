@@ -60,15 +60,7 @@ NAME = 30
 
 @dataclass(frozen=True)
 class Box:
-    """Five numbers of a distribution, and the values beyond its whiskers.
-
-    Attributes:
-        low: end of the lower whisker.
-        first: lower quartile.
-        third: upper quartile.
-        high: end of the upper whisker.
-        far: names of the values beyond the whiskers, in their order.
-    """
+    """The ends of a distribution's whiskers, its quartiles, and the names of values beyond."""
 
     low: float
     first: float
@@ -133,35 +125,29 @@ def box_plot(
     axes = new_axes(height * len(rows) + 48)
     names: list[Annotation] = []
     for row, values in rows.items():
+        y = middles[row]
         if row in chance:
-            draw_chance(axes, chance[row], measure, middles[row], 64)
+            draw_chance(axes, chance[row], measure, y, 64)
         if not values:
-            mark_empty(axes, middles[row])
+            mark_empty(axes, y)
             continue
-        _draw_box(axes, row, values, middles[row], measure)
+        box = summarise_box(values)
+        for whisker in ((box.low, box.first), (box.third, box.high)):
+            axes.plot(whisker, [y, y], color=DOT, linewidth=1.6)
+        told = f"{row}: median {measure.text(box.median, 1)} {measure.sign} of {len(values):,}"
+        bar(axes, (box.first, box.third), y, HEIGHT, told, fc=(DOT, 0.3), ec=DOT, linewidth=1.4)
+        axes.plot([box.median] * 2, [y - HEIGHT / 2, y + HEIGHT / 2], color=INK, lw=2.2)
+        for name in box.far:
+            (far,) = axes.plot(values[name], y, "o", ms=5.2, color=DOT, fillstyle="none", mew=1.2)
+            note(far, f"{name}: {measure.text(values[name], 1)} {measure.sign}")
         for largest in (True, False) if len(set(values.values())) > 1 else ():
-            names.append(_name(axes, *name_extreme(values, largest), middles[row], largest))
+            names.append(_name(axes, *name_extreme(values, largest), y, largest))
     name_rows(axes, middles.items(), height * len(rows))
     value_axis(axes, "x", around(ends), title, measure.factor)
     drawing = Drawing.of(axes, title)
-    for name in names:
-        name.xyann = (overhang(name, axes), name.xyann[1])
+    for text in names:
+        text.xyann = (overhang(text, axes), text.xyann[1])
     return drawing
-
-
-def _draw_box(
-    axes: Axes, row: str, values: Mapping[str, float], y: float, measure: Measure
-) -> None:
-    box = summarise_box(values)
-    for ends in ((box.low, box.first), (box.third, box.high)):
-        axes.plot(ends, [y, y], color=DOT, linewidth=1.6)
-    told = f"{row}: median {measure.text(box.median, 1)} {measure.sign} of {len(values):,}"
-    bar(axes, (box.first, box.third), y, HEIGHT, told, fc=(DOT, 0.3), ec=DOT, linewidth=1.4)
-    half = HEIGHT / 2
-    axes.plot([box.median] * 2, [y - half, y + half], color=INK, lw=2.2)
-    for name in box.far:
-        (far,) = axes.plot(values[name], y, "o", ms=5.2, color=DOT, fillstyle="none", mew=1.2)
-        note(far, f"{name}: {measure.text(values[name], 1)} {measure.sign}")
 
 
 def _name(axes: Axes, name: str, value: float, y: float, largest: bool) -> Annotation:
@@ -183,7 +169,7 @@ def _name(axes: Axes, name: str, value: float, y: float, largest: bool) -> Annot
 
 BAR, GAP = 17, 12
 """Pixels of a bar, and between groups of them."""
-BAR_COLOURS, BAR_ALPHA = (SERIES[1], SERIES[0], *SERIES[2:]), 0.7
+BAR_COLOURS = (SERIES[1], SERIES[0], *SERIES[2:])
 Bar = tuple[str, float, float, float]
 """A bar: its name, its value, ``nan`` for none, and the ends of an interval, ``nan`` for none.
 
@@ -216,7 +202,15 @@ def grouped_bars(
     if logarithmic and not ends:
         return draw_none(title)
     ends += [end for band in chance.values() for end in band]
-    limits = _log_limits(ends) if logarithmic else _limits(ends, measure)
+    if logarithmic:
+        if min(ends) <= 0:
+            raise UserError("a logarithmic axis needs values above 0")
+        base = 10.0 ** math.floor(math.log10(min(ends)) - 1e-9)
+        limits = base, max(ends) * 1.4
+    else:
+        base = 0.0
+        least = 0.05 if measure.is_fraction else 1e-9  # a scale even if all values are zero
+        limits = min([0.0, *ends]) * 1.12, max([least, *ends]) * 1.12
     heights = [max(BAR * len(bars), LINE * lines_of([group])) for group, bars in groups.items()]
     bottoms = list(accumulate(height + GAP for height in heights))
     middles = [end - (h + GAP) / 2 for end, h in zip(bottoms, heights, strict=True)]
@@ -228,41 +222,19 @@ def grouped_bars(
         half = BAR * len(bars) / 2
         if group in chance:
             draw_chance(axes, chance[group], measure, middle, 2 * half + 6)
-        for i, one in enumerate(bars):
-            place = middle - half + BAR * (i + 0.5), limits[0] if logarithmic else 0.0
-            _draw_bar(axes, group, one, place, BAR_COLOURS[i % len(BAR_COLOURS)], measure)
+        for i, (name, value, low, high) in enumerate(bars):
+            if not is_drawable(value):
+                continue
+            y, colour = middle - half + BAR * (i + 0.5), BAR_COLOURS[i % len(BAR_COLOURS)]
+            told = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
+            bar(axes, (base, value), y, BAR - 2, told, color=colour, alpha=0.7)
+            if is_drawable(low, high):
+                axes.plot([low, high], [y, y], color=INK, linewidth=1.8)
     name_rows(axes, zip(groups, middles, strict=True), bottoms[-1])
     value_axis(axes, "x", limits, title, measure.factor)
     colours = [(name, BAR_COLOURS[i % len(BAR_COLOURS)]) for i, name in enumerate(legend)]
     name_series(axes, colours, swatches=True)
     return Drawing.of(axes, title)
-
-
-def _limits(ends: Sequence[float], measure: Measure) -> tuple[float, float]:
-    """Return limits from zero, or the lowest value if negative, to a little beyond the values."""
-    least = 0.05 if measure.is_fraction else 1e-9  # a scale even if all values are zero
-    return min([0.0, *ends]) * 1.12, max([least, *ends]) * 1.12
-
-
-def _log_limits(ends: Sequence[float]) -> tuple[float, float]:
-    """Return limits from the power of ten below the values to a little above them."""
-    if not ends or min(ends) <= 0:
-        raise UserError("a logarithmic axis needs values above 0")
-    return 10.0 ** math.floor(math.log10(min(ends)) - 1e-9), max(ends) * 1.4
-
-
-def _draw_bar(
-    axes: Axes, group: str, one: Bar, place: tuple[float, float], colour: str, measure: Measure
-) -> None:
-    """Draw a bar at a y, if it has a value."""
-    name, value, low, high = one
-    if not is_drawable(value):
-        return
-    y, base = place
-    told = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
-    bar(axes, (base, value), y, BAR - 2, told, color=colour, alpha=BAR_ALPHA)
-    if is_drawable(low, high):
-        axes.plot([low, high], [y, y], color=INK, linewidth=1.8)
 
 
 # Gains against costs: a line through the means of its points, both intervals.
@@ -290,20 +262,27 @@ def tradeoff_plot(
         y_title: title of the y axis, with its unit.
         measures: unit and format of the printed values of x and y.
     """
-    given = sum(len(xs) for points in series.values() for _, xs, _ in points)
-    series = {name: _keep_drawable(points) for name, points in series.items()}
-    kept = sum(len(xs) for points in series.values() for _, xs, _ in points)
-    x_title = mention_missing(x_title, given - kept)
-    if not kept:
+    missing = 0
+    drawn: dict[str, list[Point]] = {}
+    for name, points in series.items():
+        drawn[name] = []
+        for point, xs, ys in points:
+            seeds = [seed for seed in xs if is_drawable(xs[seed], ys[seed])]
+            missing += len(xs) - len(seeds)
+            if seeds:
+                kept = ({seed: values[seed] for seed in seeds} for values in (xs, ys))
+                drawn[name].append((point, *kept))
+    x_title = mention_missing(x_title, missing)
+    if not any(drawn.values()):
         return draw_none(x_title)
     axes = new_axes(320 + 18 * len(series))
     axes.axvline(0, color=DOT, linewidth=1, alpha=0.35)
     axes.axhline(0, color=DOT, linewidth=1, alpha=0.35)
     all_x, all_y = [0.0], [0.0]
     for name, colour in series_colours(series).items():
-        places = [(mean_interval(xs), mean_interval(ys)) for _, xs, ys in series[name]]
+        places = [(mean_interval(xs), mean_interval(ys)) for _, xs, ys in drawn[name]]
         axes.plot([x[0] for x, _ in places], [y[0] for _, y in places], color=colour, linewidth=2)
-        for (point, _, _), (x, y) in zip(series[name], places, strict=True):
+        for (point, _, _), (x, y) in zip(drawn[name], places, strict=True):
             axes.plot(x[1:], [y[0], y[0]], color=colour, linewidth=1.6)
             axes.plot([x[0], x[0]], y[1:], color=colour, linewidth=1.6)
             told = (
@@ -317,13 +296,3 @@ def tradeoff_plot(
     value_axis(axes, "y", around(all_y), y_title, measures[1].factor)
     name_series(axes, list(series_colours(series).items()))
     return Drawing.of(axes, f"{y_title} by {x_title}")
-
-
-def _keep_drawable(points: Sequence[Point]) -> list[Point]:
-    """Return the points with their seeds that have a place in x and y; without any, no point."""
-    kept: list[Point] = []
-    for name, xs, ys in points:
-        seeds = [seed for seed in xs if is_drawable(xs[seed], ys[seed])]
-        if seeds:
-            kept.append((name, {seed: xs[seed] for seed in seeds}, {s: ys[s] for s in seeds}))
-    return kept

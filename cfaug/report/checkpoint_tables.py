@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypedDict
+from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.weights import ENCODER_SETTINGS, model_identity
 from cfaug.report.arm_results import MissingError, Runs, require_one_test
 from cfaug.report.document import Column, Document, Entry, Part, Tradeoff, make_part, rules_of
-from cfaug.report.page import DASH, Measure
+from cfaug.report.page import DASH, Measure, span_text
 from cfaug.report.paper_tables import PaperTable
 from cfaug.report.records import read_run
 from cfaug.report.results import RECORD, RESULTS, Cell, Result, every_result, name_part
@@ -27,8 +28,7 @@ from cfaug.stats.significance import summarise
 # the plot.
 
 FACTOR = ",wise_ft="
-"""Between arm and mixing factor in the name of an interpolated arm.
-"""
+"""Between arm and mixing factor in the name of an interpolated arm."""
 
 
 def interpolated_arm(arm: str, factor: float) -> str:
@@ -42,11 +42,9 @@ def interpolated_arm(arm: str, factor: float) -> str:
 
 @dataclass(frozen=True)
 class ChangeColumn:
-    """A column of values and of their change.
+    """A column of values and of their change, of a benchmark or of the part ``by`` of one.
 
-    Attributes:
-        name: the printed name; if empty, the benchmark and the metric.
-        by: {name: value}, the part of the benchmark; empty for the whole.
+    ``name`` is its printed name; if empty, the benchmark and the metric.
     """
 
     benchmark: str
@@ -66,20 +64,6 @@ class ChangeColumn:
         return self.name or f"{self.benchmark} {self.metric}"
 
 
-class RequiredColumnSettings(TypedDict):
-    """Required settings of every column; see ``Measured``."""
-
-    benchmark: str
-    metric: str
-
-
-class MeasuredSettings(RequiredColumnSettings, total=False):
-    """The settings of a column, arguments of ``Measured``."""
-
-    name: str
-    by: Mapping[str, str | int | float]
-
-
 Points = Mapping[float, Mapping[Cell, Mapping[int, float]]]
 """{factor: {cell: {seed: value}}} of one arm."""
 
@@ -90,14 +74,14 @@ class WiseFtTable(PaperTable):
 
     Args:
         experiment: the experiment of the arms, a folder below ``paths.runs``.
-        gain: settings of ``Measured`` for the aim of fine-tuning.
-        cost: settings of ``Measured`` for an ability that fine-tuning may lose.
+        gain: settings of ``ChangeColumn`` for the aim of fine-tuning.
+        cost: settings of ``ChangeColumn`` for an ability that fine-tuning may lose.
         arms: {arm: printed name}, in order; ``None`` uses every arm evaluated with ``wise_ft=``.
     """
 
     experiment: str | None
-    gain: MeasuredSettings
-    cost: MeasuredSettings
+    gain: Mapping[str, Any]
+    cost: Mapping[str, Any]
     arms: Mapping[str, str] | None = None
 
     def build(self, runs: Runs) -> Document:
@@ -108,52 +92,56 @@ class WiseFtTable(PaperTable):
         Raises:
             MissingError: if arms, factors or results are missing.
         """
-        gain, cost = self._measured("gain"), self._measured("cost")
+        columns = []
+        for setting in ("gain", "cost"):
+            try:
+                columns.append(ChangeColumn(**getattr(self, setting)))
+            except TypeError as error:
+                raise UserError(
+                    f"table.{setting} of {self.name}: {error}; give benchmark=NAME and metric=NAME"
+                ) from error
         if self.experiment is None:
             raise UserError(
                 f"table={self.name} needs table.experiment=NAME: that of the runs which "
                 "`python evaluate.py name=NAME wise_ft=[0,0.25,0.5,0.75,1]` asked"
             )
-        factors = self._find_factors(runs)
         rows: list[Result] = []
         read: dict[str, Points] = {}
-        for arm, own in factors.items():
-            names = {f: f"{self.experiment}/{interpolated_arm(arm, f)}" for f in own}
+        for arm, factors in self._find_factors(runs).items():
+            names = {f: f"{self.experiment}/{interpolated_arm(arm, f)}" for f in factors}
             found = {f: runs.arm(name) for f, name in names.items()}
-            for measured in (gain, cost):
-                self._require(arm, found, measured.cell)
+            for column in columns:
+                seeds = set(found[0.0].values(column.cell))
+                lacks = [
+                    f"{' '.join(column.cell)} of {interpolated_arm(arm, factor)}"
+                    for factor, one in found.items()
+                    if not seeds or set(one.values(column.cell)) != seeds
+                ]
+                if lacks:
+                    raise MissingError(self.name, lacks, self.commands, partial=self.partial)
             every = zip(names.values(), found.values(), strict=True)
-            require_one_test(self.name, every, {gain.cell[0], cost.cell[0]})
+            require_one_test(self.name, every, {column.cell[0] for column in columns})
             rows += [row for one in found.values() for row in one.rows]
             read[arm] = {
-                f: {m.cell: one.values(m.cell) for m in (gain, cost)} for f, one in found.items()
+                f: {c.cell: one.values(c.cell) for c in columns} for f, one in found.items()
             }
-        measures = {
-            m.cell: next(Measure(r.unit, r.better) for r in rows if r.cell == m.cell)
-            for m in (gain, cost)
-        }
-        return self.document(
-            self._part(read, (gain, cost), measures),
-            tradeoffs=[self._draw(read, gain, cost, measures)],
-        )
+        measured = [
+            (column, next(Measure(r.unit, r.better) for r in rows if r.cell == column.cell))
+            for column in columns
+        ]
+        tradeoffs = [self._tradeoff(read, *measured)]
+        return self.document(self._part(read, measured), tradeoffs=tradeoffs)
 
-    def _measured(self, name: str) -> ChangeColumn:
-        try:
-            return ChangeColumn(**getattr(self, name))
-        except TypeError as error:
-            raise UserError(
-                f"table.{name} of {self.name}: {error}; give benchmark=NAME and metric=NAME"
-            ) from error
+    def _label(self, arm: str) -> str:
+        return (self.arms or {}).get(arm, arm)
 
     def _find_factors(self, runs: Runs) -> dict[str, list[float]]:
         """Return the factors at which every arm was evaluated, including 0."""
         found: dict[str, list[float]] = {}
         for folder in sorted((runs.root / str(self.experiment)).glob(f"*{FACTOR}*")):
             arm, _, factor = folder.name.rpartition(FACTOR)
-            try:
+            with suppress(ValueError):  # of a user's own folder
                 found.setdefault(arm, []).append(float(factor))
-            except ValueError:
-                continue  # a user's own folder
         chosen = {arm: sorted(own) for arm, own in found.items() if arm in (self.arms or found)}
         lacks = [f"{arm} with wise_ft=..." for arm in (self.arms or ()) if arm not in chosen]
         lacks += [f"{arm} with wise_ft=[0,...]" for arm, own in chosen.items() if own[0] != 0]
@@ -163,50 +151,41 @@ class WiseFtTable(PaperTable):
         order = [arm for arm in (self.arms or chosen) if arm in chosen and chosen[arm][0] == 0]
         return {arm: chosen[arm] for arm in order}
 
-    def _require(self, arm: str, found: Mapping[float, Any], cell: Cell) -> None:
-        """Refuse an arm that lacks a result, or whose factors do not have the seeds of factor 0."""
-        seeds = set(found[0.0].values(cell))
-        lacks = [
-            f"{' '.join(cell)} of {interpolated_arm(arm, factor)}"
-            for factor, one in found.items()
-            if not seeds or set(one.values(cell)) != seeds
-        ]
-        if lacks:
-            raise MissingError(self.name, lacks, self.commands, partial=self.partial)
-
-    def _label(self, arm: str) -> str:
-        return (self.arms or {}).get(arm, arm)
-
     def _part(
-        self,
-        read: Mapping[str, Points],
-        columns: Sequence[ChangeColumn],
-        measures: Mapping[Cell, Measure],
+        self, read: Mapping[str, Points], measured: Sequence[tuple[ChangeColumn, Measure]]
     ) -> Part:
-        def value(column: ChangeColumn, row: tuple[Points, float]) -> Entry:
+        def value(cell: Cell, measure: Measure, row: tuple[Points, float]) -> Entry:
             points, factor = row
-            return _value_entry(points[factor][column.cell], measures[column.cell])
+            found = summarise(list(points[factor][cell].values()))
+            spread = {"sd": found.sd} if found.n > 1 else {}
+            return Entry(
+                measure.text(found.mean), measure.spread(found.sd) if spread else "",
+                numbers={"value": found.mean, "n": float(found.n), **spread},
+            )  # fmt: skip
 
-        def change(column: ChangeColumn, row: tuple[Points, float]) -> Entry:
-            return _change_entry(_change(*row, column.cell), measures[column.cell])
+        def change(cell: Cell, measure: Measure, row: tuple[Points, float]) -> Entry:
+            own = list(_change(*row, cell).values())
+            found = summarise(own)
+            interval = span_text(measure.difference, *bootstrap_interval(own), DASH)
+            return Entry(
+                measure.difference(found.mean), small=interval,
+                numbers={"value": found.mean, "n": float(found.n)},
+            )  # fmt: skip
 
         rows = [
             ((self._label(arm), f"{factor:g}"), (points, factor))
             for arm, points in read.items()
             for factor in points
         ]
-        seeds = sorted({len(v) for p in read.values() for c in p.values() for v in c.values()})
+        columns = []
+        for column, measure in measured:
+            for name, entry in ((measure.header("value"), value), ("change", change)):
+                columns.append(Column(name, partial(entry, column.cell, measure), column.group))
+        seeds = max(len(v) for p in read.values() for c in p.values() for v in c.values())
         return make_part(
-            f"Ours: {self.experiment}, {seeds[-1]} seed{'s' * (seeds[-1] > 1)}",
+            f"Ours: {self.experiment}, {seeds} seed{'s' * (seeds > 1)}",
             ("Arm", "factor"),
-            [
-                Column(name, partial(cell, column), column.group)
-                for column in columns
-                for name, cell in (
-                    (measures[column.cell].header("value"), value),
-                    ("change", change),
-                )
-            ],
+            columns,
             rows,
             (
                 "Weights: (1 - factor) * initial + factor * fine-tuned, in float32. Value: mean "
@@ -216,61 +195,38 @@ class WiseFtTable(PaperTable):
             rules=rules_of([labels[0] for labels, _ in rows]),
         )
 
-    def _draw(
+    def _tradeoff(
         self,
         read: Mapping[str, Points],
-        gain: ChangeColumn,
-        cost: ChangeColumn,
-        measures: Mapping[Cell, Measure],
+        gain: tuple[ChangeColumn, Measure],
+        cost: tuple[ChangeColumn, Measure],
     ) -> Tradeoff:
+        titles = []
+        for column, measure in (cost, gain):
+            unit = "points" if measure.is_fraction else measure.unit
+            worse = ", lower is better" if measure.better == "lower" else ""
+            titles.append(f"change of {column.group} ({unit}{worse})")
+        x, y = cost[0].cell, gain[0].cell
         series = {
             self._label(arm): [
-                (f"{f:g}", _change(points, f, cost.cell), _change(points, f, gain.cell))
-                for f in points
+                (f"{f:g}", _change(points, f, x), _change(points, f, y)) for f in points
             ]
             for arm, points in read.items()
         }
-        x, y = measures[cost.cell], measures[gain.cell]
         return Tradeoff(
-            f"{gain.group} against {cost.group}",
-            _axis(cost, x),
-            _axis(gain, y),
+            f"{gain[0].group} against {cost[0].group}",
+            *titles,
             series,
             "Each point is a mixing factor: 0, before fine-tuning, to 1, after it. Whiskers: 95 % "
             "intervals over seeds (Student).",
-            (x.unit, y.unit),
+            (cost[1].unit, gain[1].unit),
         )
-
-
-def _axis(measured: ChangeColumn, measure: Measure) -> str:
-    unit = "points" if measure.is_fraction else measure.unit
-    worse = ", lower is better" if measure.better == "lower" else ""
-    return f"change of {measured.group} ({unit}{worse})"
 
 
 def _change(points: Points, factor: float, cell: Cell) -> dict[int, float]:
     """Return {seed: value at a factor minus that at factor 0}."""
     first = points[0.0][cell]
     return {seed: value - first[seed] for seed, value in points[factor][cell].items()}
-
-
-def _value_entry(values: Mapping[int, float], measure: Measure) -> Entry:
-    found = summarise(list(values.values()))
-    spread = {"sd": found.sd} if found.n > 1 else {}
-    return Entry(
-        measure.text(found.mean), measure.spread(found.sd) if spread else "",
-        numbers={"value": found.mean, "n": float(found.n), **spread},
-    )  # fmt: skip
-
-
-def _change_entry(change: Mapping[int, float], measure: Measure) -> Entry:
-    found = summarise(list(change.values()))
-    low, high = bootstrap_interval(list(change.values()))
-    interval = DASH if low != low else f"{measure.difference(low)} to {measure.difference(high)}"
-    return Entry(
-        measure.difference(found.mean), small=interval,
-        numbers={"value": found.mean, "n": float(found.n)},
-    )  # fmt: skip
 
 
 # The cost of fine-tuning: every result compared with that of the weights it started from.
@@ -304,25 +260,6 @@ class MetricChange:
     def difference(self) -> float:
         """After minus before."""
         return self.after - self.before
-
-
-@dataclass(frozen=True)
-class Fall:
-    """A metric whose mean over an arm's runs fell."""
-
-    arm: str
-    benchmark: str
-    metric: str
-    before: float
-    after: float
-    runs: int
-
-    def __str__(self) -> str:
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        return (
-            f"{self.arm}: {self.benchmark} {self.metric} fell from {100 * self.before:.1f} % to "
-            f"{100 * self.after:.1f} % ({100 * (self.after - self.before):+.1f} points, {runs})"
-        )
 
 
 def initial_values(experiment: Path) -> dict[Asked, float]:
@@ -380,12 +317,27 @@ def changes(folder: Path, initial: Mapping[Asked, float]) -> list[MetricChange]:
     ]
 
 
-def falls(found: Iterable[MetricChange], threshold: float) -> list[Fall]:
-    """Return the metrics whose mean over an arm's runs fell by more than ``threshold``.
+@dataclass(frozen=True)
+class Fall:
+    """A metric whose mean over an arm's runs fell."""
 
-    Args:
-        threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
-    """
+    arm: str
+    benchmark: str
+    metric: str
+    before: float
+    after: float
+    runs: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.arm}: {self.benchmark} {self.metric} fell from {100 * self.before:.1f} % to "
+            f"{100 * self.after:.1f} % ({100 * (self.after - self.before):+.1f} points, "
+            f"{self.runs} run{'s' * (self.runs > 1)})"
+        )
+
+
+def falls(found: Iterable[MetricChange], threshold: float) -> list[Fall]:
+    """Return the metrics whose mean over an arm's runs fell by more than ``threshold``."""
     groups: dict[tuple[str, str, str], list[MetricChange]] = {}
     for change in found:
         groups.setdefault((change.arm, change.benchmark, change.metric), []).append(change)
@@ -402,18 +354,17 @@ def alarms(found: Iterable[MetricChange], threshold: float) -> list[str]:
     Args:
         threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
     """
-    fallen: dict[tuple[str, str], list[Fall]] = {}
+    fallen: dict[str, list[Fall]] = {}
     for fall in falls(found, threshold):
-        fallen.setdefault((fall.benchmark, fall.metric), []).append(fall)
-    points = f"{100 * threshold:g} points"
-    return [f"forgetting, more than {points}: {_describe(some)}" for some in fallen.values()]
-
-
-def _describe(some: Sequence[Fall]) -> str:
-    if len(some) == 1:
-        return str(some[0])
-    arms = [f"{fall.arm} from {100 * fall.before:.1f} to {100 * fall.after:.1f} %" for fall in some]
-    return f"{some[0].benchmark} {some[0].metric} fell in {len(some)} arms: {', '.join(arms)}"
+        fallen.setdefault(f"{fall.benchmark} {fall.metric}", []).append(fall)
+    said = []
+    for cell, some in fallen.items():
+        told = str(some[0])
+        if len(some) > 1:
+            arms = [f"{f.arm} from {100 * f.before:.1f} to {100 * f.after:.1f} %" for f in some]
+            told = f"{cell} fell in {len(some)} arms: {', '.join(arms)}"
+        said.append(f"forgetting, more than {100 * threshold:g} points: {told}")
+    return said
 
 
 def sentences(found: Sequence[MetricChange], threshold: float | None) -> list[str]:

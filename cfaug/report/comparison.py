@@ -88,61 +88,49 @@ class ComparisonSettings:
         benchmark, metric = next(
             (cell for cell in self.headlines.items() if cell in cells), cells[0]
         )
-        tested = self._choose_tested(arms, baseline)
-        order = [arm for arm in dict.fromkeys((*self.before, baseline)) if arm in arms_of(rows)]
-        main = arms[tested[0]]
-        paired = self._with_paired(arms, tested)
-        return Headline(
-            benchmark=benchmark,
-            metric=metric,
-            order=tuple(arm for arm in order if arm not in tested),
-            tested=tested,
-            in_distribution=self._counterpart(benchmark),
-            paired=paired,
-            controls=tuple(
-                arm.name
-                for arm in arms.values()
-                if arm.name not in paired and self._is_control(arm)
-            ),
-            labels=labels,
-            share=main.cf_ratio or None,
-            declared=len(order) > 1 or any(arm in arms for arm in self.tested),
-        )
-
-    def _choose_tested(self, arms: Mapping[str, Arm], baseline: str) -> tuple[str, ...]:
         ratios = {
             arm.name: arm.cf_ratio or 0.0
             for arm in arms.values()
             if arm.trained and arm.name != baseline
         }
-        named = tuple(arm for arm in self.tested if arm in ratios)
-        left_out = (SHUFFLED, ORIGINALS)
-        own = {arm: ratio for arm, ratio in ratios.items() if arms[arm].control not in left_out}
-        candidates = own or ratios
-        return named or (max(candidates, key=lambda arm: (candidates[arm], arm)),)
-
-    def _counterpart(self, benchmark: str) -> str | None:
-        if self.in_distribution is None or self.in_distribution[0] not in benchmark:
-            return None
-        shifted, counterpart = self.in_distribution
-        return benchmark.replace(shifted, counterpart)
-
-    def _is_control(self, arm: Arm) -> bool:
-        return arm.source in self.control_sources or arm.control in (SINGLES, SHUFFLED, ORIGINALS)
-
-    def _with_paired(self, arms: Mapping[str, Arm], tested: Sequence[str]) -> tuple[str, ...]:
-        """Return the arms under test, each with those that differ only in ``pairs_in_batch``."""
-        found: list[str] = []
+        tested = [arm for arm in self.tested if arm in ratios]
+        if not tested:
+            own = [arm for arm in ratios if arms[arm].control not in (SHUFFLED, ORIGINALS)]
+            tested = [max(own or ratios, key=lambda arm: (ratios[arm], arm))]
+        order = [arm for arm in dict.fromkeys((*self.before, baseline)) if arm in arms_of(rows)]
+        paired: list[str] = []
         for name in tested:
-            own = arms[name]
-            found += [name] + [
+            unpaired = arms[name]
+            paired += [name] + [
                 arm.name
                 for arm in arms.values()
-                if arm.pairs_in_batch > own.pairs_in_batch
-                and arm.cf_ratio == own.cf_ratio
-                and arm.differs_only_in(PAIRS_IN_BATCH, own)
+                if arm.pairs_in_batch > unpaired.pairs_in_batch
+                and arm.cf_ratio == unpaired.cf_ratio
+                and arm.differs_only_in(PAIRS_IN_BATCH, unpaired)
             ]
-        return tuple(dict.fromkeys(found))
+        controls = [
+            arm.name
+            for arm in arms.values()
+            if arm.name not in paired
+            and (
+                arm.source in self.control_sources or arm.control in (SINGLES, SHUFFLED, ORIGINALS)
+            )
+        ]
+        counterpart = None
+        if self.in_distribution is not None and self.in_distribution[0] in benchmark:
+            counterpart = benchmark.replace(*self.in_distribution)
+        return Headline(
+            benchmark=benchmark,
+            metric=metric,
+            order=tuple(arm for arm in order if arm not in tested),
+            tested=tuple(tested),
+            in_distribution=counterpart,
+            paired=tuple(dict.fromkeys(paired)),
+            controls=tuple(controls),
+            labels=labels,
+            share=arms[tested[0]].cf_ratio or None,
+            declared=len(order) > 1 or any(arm in arms for arm in self.tested),
+        )
 
 
 # Which arms may be compared: those evaluated on the same test data, with different weights.
@@ -156,8 +144,6 @@ Answers = Mapping[int, Result]
 OTHER_DATA = "other test data"
 BOTH_AT_CHANCE = "both at chance"
 SAME_WEIGHTS = "the same weights"
-LEVEL = 0.05
-"""Level at which an arm is better than chance."""
 ONE_TEST = (
     "Evaluate all arms on the same data: set benchmark.data=FOLDER; for your own data, "
     "data.holdout=0.1 keeps one held-out set for every arm; on the embedded world, compare arms of "
@@ -197,10 +183,6 @@ def obstacle(ours: Answers, theirs: Answers) -> str:
 
     A seed's test data must be the same in both arms; arms with different seeds must share the same
     set of tests. Rows without hashes of data or weights count as comparable.
-
-    Args:
-        ours: rows of the first arm by seed, on one benchmark and metric.
-        theirs: rows of the second arm by seed, on the same.
     """
     shared = ours.keys() & theirs.keys()
     if any(_differ(ours[seed].data, theirs[seed].data) for seed in shared):
@@ -236,7 +218,7 @@ def at_chance(found: Answers) -> bool:
     right = round(items * sum(row.value for row in rows) / len(rows))
     chance = min(max(sum(known) / len(known), 0.0), 1.0)
     p: float = binomtest(right, items, chance, alternative="greater").pvalue
-    return p > LEVEL
+    return p > 0.05
 
 
 def same_weights(ours: Answers, theirs: Answers) -> set[int]:
@@ -278,21 +260,19 @@ def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = N
             continue
         others = [a for a, found in arms.items() if obstacle(arms[first], found) == OTHER_DATA]
         if others:
+            ours, theirs = arms[first], arms[others[0]]
+            where = f"{len(_tests(ours))} and {len(_tests(theirs))} tests over their seeds"
+            for seed in sorted(ours.keys() & theirs.keys()):
+                if _differ(ours[seed].data, theirs[seed].data):
+                    where = f"seed {seed}: {ours[seed].n:,} and {theirs[seed].n:,} queries"
+                    break
             told = ", ".join(names.get(arm, arm) for arm in others)
             said[benchmark] = (
                 f"{benchmark} is not one test for all arms: {names.get(first, first)} and {told} "
-                f"have different test data ({_where(arms[first], arms[others[0]])}). Their "
-                f"numbers are shown but not compared. {ONE_TEST}"
+                f"have different test data ({where}). Their numbers are shown but not compared. "
+                f"{ONE_TEST}"
             )
     return list(said.values())
-
-
-def _where(ours: Answers, theirs: Answers) -> str:
-    shared = sorted(ours.keys() & theirs.keys())
-    for seed in shared:
-        if _differ(ours[seed].data, theirs[seed].data):
-            return f"seed {seed}: {ours[seed].n:,} and {theirs[seed].n:,} queries"
-    return f"{len(_tests(ours))} and {len(_tests(theirs))} tests over their seeds"
 
 
 def equal_weights(

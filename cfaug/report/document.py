@@ -11,8 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -151,28 +150,16 @@ def make_part(
     """
     cells = tuple((own, tuple(column.cell(row) for column in columns)) for own, row in rows)
     names = tuple(column.name for column in columns)
-    return Part(title, tuple(labels), _spans(columns), names, cells, notes=tuple(notes), **more)
-
-
-def _spans(columns: Sequence[Column[Any]]) -> tuple[tuple[str, int], ...]:
     spans = [(name, len(list(own))) for name, own in groupby(columns, lambda one: one.group)]
-    return tuple(spans) if any(name for name, _ in spans) else ()
+    groups = tuple(spans) if any(name for name, _ in spans) else ()
+    return Part(title, tuple(labels), groups, names, cells, notes=tuple(notes), **more)
 
 
 def plain_part(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Part:
-    """Return a table of texts without marks.
-
-    Args:
-        head: header of every column; the first column names a row.
-        rows: texts of each row, one per column.
-    """
+    """Return a table of texts without marks; the first column names a row."""
     first, *names = head or ("",)
-    columns = [Column(name, partial(_text_at, at)) for at, name in enumerate(names, 1)]
-    return make_part("", (first,), columns, [((row[0],), row) for row in rows])
-
-
-def _text_at(at: int, row: Sequence[str]) -> Entry:
-    return Entry(row[at])
+    body = tuple(((row[0],), tuple(map(Entry, row[1 : len(names) + 1]))) for row in rows)
+    return Part("", (first,), (), tuple(names), body)
 
 
 def rules_of(first: list[str]) -> tuple[int, ...]:
@@ -317,20 +304,17 @@ class Document:
         """Return the document as JSON."""
         found = asdict(self)
         # Fields added later are written only if used, so that other documents keep their bytes.
-        _drop_unused(found, "boxes", "tradeoffs", "answer")
-        for part in found["parts"]:
-            _drop_unused(part, "ranked")
-        for bars in found["bars"]:
-            _drop_unused(bars, "chance", "logarithmic")
-        for lines in found["curves"]:
-            _drop_unused(lines, "chance")
+        added = [
+            ([found], ("boxes", "tradeoffs", "answer")),
+            (found["parts"], ("ranked",)),
+            (found["bars"], ("chance", "logarithmic")),
+            (found["curves"], ("chance",)),
+        ]
+        for records, names in added:
+            for record, name in product(records, names):
+                if not record[name]:
+                    del record[name]
         return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
-
-
-def _drop_unused(found: dict[str, Any], *names: str) -> None:
-    for name in names:
-        if not found[name]:
-            del found[name]
 
 
 def read_document(path: Path) -> Document:
@@ -353,22 +337,23 @@ Shown = tuple[str, Drawing, str]
 
 def draw_figures(document: Document) -> list[Shown]:
     """Draw the curves, boxes, bars, trade-offs and gaps of a document that are not empty."""
-    figures = [
-        (
-            one.title,
-            curve(one.series, one.x_title, one.y_title, Measure(one.unit), one.chance),
-            one.note,
-        )
-        for one in document.curves
-        if any(one.series.values())
-    ]
+    figures: list[Shown] = []
+    for line in document.curves:
+        if any(line.series.values()):
+            drawn = curve(line.series, line.x_title, line.y_title, Measure(line.unit), line.chance)
+            figures.append((line.title, drawn, line.note))
     for box in document.boxes:
         if box.rows:
             drawn = box_plot(box.rows, box.axis, Measure(box.unit), box.chance)
             figures.append((box.title, drawn, box.note))
     for one in document.bars:
         if one.groups:
-            groups = {g: [_bar(*bar) for bar in bars] for g, bars in one.groups.items()}
+            groups: dict[str, list[Bar]] = {}
+            for group, bars in one.groups.items():
+                groups[group] = []
+                for name, *numbers in bars:
+                    value, low, high = (math.nan if n is None else n for n in numbers)
+                    groups[group].append((name, value, low, high))
             drawn = grouped_bars(
                 groups, one.axis, Measure(one.unit), one.legend, one.chance, one.logarithmic
             )
@@ -381,8 +366,3 @@ def draw_figures(document: Document) -> list[Shown]:
         found = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}
         figures.append(("", gap_figure(found, gap.title, gap.kind), gap.note))
     return figures
-
-
-def _bar(name: str, *numbers: float | None) -> Bar:
-    value, low, high = (math.nan if number is None else number for number in numbers)
-    return name, value, low, high

@@ -13,18 +13,16 @@ from cfaug.report.arms import RATIO, Arm, full_names, read_arms
 from cfaug.report.comparison import Headline, measures
 from cfaug.report.document import Column, Entry, Part, make_part, text_column
 from cfaug.report.drawing import Drawing, write_pdfs
-from cfaug.report.gallery import show_all
+from cfaug.report.gallery import show
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
-from cfaug.report.page import DASH, Measure, p_text, render, write_page
+from cfaug.report.page import DASH, Measure, p_text, render, span_text, write_page
 from cfaug.report.plots import curve, strip_plot
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, by_seed
-from cfaug.report.significance_rows import SignificanceRow, Table
-from cfaug.report.significance_table import ItemSource, items_of_runs
+from cfaug.report.significance_rows import Table
+from cfaug.report.significance_table import RunItems
 from cfaug.report.summary_text import Finding, cost, how_tested, pairing, pairing_says, verdict
 from cfaug.stats.significance import summarise
-
-COUNTS = ("real", "counterfactual", "train", "seen")
 
 
 def write_report(
@@ -46,62 +44,36 @@ def write_report(
         table: the comparisons of these rows, with its notes.
         headline: the topic of the first line.
     """
-    numbers = _numbers(rows, read_arms(runs), table, headline)
+    baselines, items = table.baselines, RunItems(runs, rows)
+    records = [run.record for run in runs]
+    compared = pairing(rows, headline, items)
+    strips = _strips(rows, table, headline)
+    ratio = _ratio(rows, read_arms(runs), headline)
     text = render(
         "report.html",
         title=title,
         config_text=config_text,
-        samples=show_all(samples),
-        **_sentences(rows, headline, table.baselines, items_of_runs(runs, rows)),
-        **numbers,
-        **_background([run.record for run in runs], headline.labels),
+        samples=[show(example) for example in samples],
+        verdict=verdict(rows, headline, baselines, items),
+        cost=cost(rows, headline, baselines, items),
+        how_tested=how_tested(rows, headline, baselines, items),
+        pairing=_pairing_part(compared, headline) if compared else None,
+        pairing_says=pairing_says(compared, headline),
+        table=table,
+        headline_part=_headline_part(rows, table, headline),
+        strips=strips,
+        ratio=ratio,
+        benchmark_parts=benchmark_parts(table),
+        intervals=_intervals(table),
+        comparisons=full_comparison_part(table),
+        over_items=item_part(table),
+        legend=[*legend(table), *table.own_notes()],
+        full_names=full_names(table.labels, table.arms),
+        efforts=_effort_part(records, headline.labels) if records else None,
+        provenance=_provenance(records),
     )
-    drawings = [drawing for _, _, drawing in numbers["strips"]]
-    if numbers["ratio"]:
-        drawings.append(numbers["ratio"])
+    drawings = [drawing for _, _, drawing in strips] + ([ratio] if ratio else [])
     return [write_page(folder / "report.html", text), *write_pdfs(drawings, folder, "report")]
-
-
-def _sentences(
-    rows: Sequence[Result], headline: Headline, baselines: Sequence[str], items: ItemSource
-) -> dict[str, Any]:
-    compared = pairing(rows, headline, items)
-    return {
-        "verdict": verdict(rows, headline, baselines, items),
-        "cost": cost(rows, headline, baselines, items),
-        "how_tested": how_tested(rows, headline, baselines, items),
-        "pairing": _pairing_part(compared, headline) if compared else None,
-        "pairing_says": pairing_says(compared, headline),
-    }
-
-
-def _numbers(
-    rows: Sequence[Result],
-    arms: Mapping[str, Arm],
-    table: Table,
-    headline: Headline,
-) -> dict[str, Any]:
-    return {
-        "table": table,
-        "headline_part": _headline_part(rows, table, headline),
-        "strips": _strips(rows, table, headline),
-        "ratio": _ratio(rows, arms, headline),
-        "benchmark_parts": benchmark_parts(table),
-        "intervals": _intervals(table),
-        "comparisons": full_comparison_part(table),
-        "over_items": item_part(table),
-        "legend": [*legend(table), *table.own_notes()],
-        "full_names": full_names(table.labels, table.arms),
-    }
-
-
-def _background(
-    runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    return {
-        "efforts": _effort_part(runs, labels or {}) if runs else None,
-        "provenance": _provenance(runs),
-    }
 
 
 def _intervals(table: Table) -> str:
@@ -130,11 +102,22 @@ def _headline_part(rows: Sequence[Result], table: Table, headline: Headline) -> 
         return None
 
     def mean(cell: Cell, arm: str) -> Entry:
-        own = table.get(arm, cell)
-        return _mean(own) if own else Entry(DASH)
+        row = table.get(arm, cell)
+        if row is None:
+            return Entry(DASH)
+        spread = "" if math.isnan(row.sd) else row.measure.spread(row.sd)
+        return Entry(row.measure.text(row.mean, 1), sub=spread)
 
     def difference(cell: Cell, baseline: str, arm: str) -> Entry:
-        return _difference(table, arm, cell, baseline)
+        row = table.get(arm, cell, baseline)
+        if row is None or arm == baseline:
+            return Entry("")
+        over_items = table.get_over_items(arm, cell, baseline)
+        low, high = over_items.interval if over_items else (row.t_low, row.t_high)
+        small = f"n/a ({row.reason})" if row.reason else ""
+        if low == low:
+            small = f"[{row.measure.difference(low)}, {row.measure.difference(high)}]"
+        return Entry(row.measure.difference(row.diff), small=small)
 
     columns = []
     for name, cell in cells:
@@ -154,34 +137,19 @@ def _headline_part(rows: Sequence[Result], table: Table, headline: Headline) -> 
     )
 
 
-def _mean(row: SignificanceRow) -> Entry:
-    spread = "" if math.isnan(row.sd) else row.measure.spread(row.sd)
-    return Entry(row.measure.text(row.mean, 1), sub=spread)
-
-
 def _axis_title(measure: Measure, metric: str) -> str:
     """Return a metric with its unit: "acc1, %"."""
     lower = "" if measure.better == "higher" else ", lower is better"
     return f"{metric}, {measure.sign}{lower}"
 
 
-def _difference(table: Table, arm: str, cell: Cell, baseline: str) -> Entry:
-    row = table.get(arm, cell, baseline)
-    if row is None or arm == baseline:
-        return Entry("")
-    over_items = table.get_over_items(arm, cell, baseline)
-    low, high = over_items.interval if over_items else (row.t_low, row.t_high)
-    if low == low:
-        small = f"[{row.measure.difference(low)}, {row.measure.difference(high)}]"
-    else:
-        small = f"n/a ({row.reason})" if row.reason else ""
-    return Entry(row.measure.difference(row.diff), small=small)
-
-
 def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
     columns: tuple[Column[Finding], ...] = (
         text_column("difference", lambda finding: finding.amount),
-        text_column("95 % interval, uncorrected", _interval),
+        text_column(
+            "95 % interval, uncorrected",
+            lambda finding: span_text(finding.measure.difference, *finding.interval),
+        ),
         text_column("p (two-sided, Holm)", lambda finding: p_text(finding.p)),
     )
     rows = [
@@ -189,11 +157,6 @@ def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
         for finding in made
     ]
     return make_part("", ("arm", "against", "benchmark", "metric"), columns, rows)
-
-
-def _interval(finding: Finding) -> str:
-    (low, high), text = finding.interval, finding.measure.difference
-    return f"{text(low)} to {text(high)}" if low == low else "n/a"
 
 
 def _strips(
@@ -239,39 +202,40 @@ def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) 
     return curve(drawn, "share of counterfactual examples (cf_ratio)", title, measure)
 
 
-def _effort_part(runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Part:
+def _effort_part(records: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Part:
     """Return the training effort of each arm over its runs, which shows if arms are comparable."""
-    Effort = Sequence[Mapping[str, Any]]
-    columns: list[Column[Effort]] = [
+
+    def count(name: str, own: Sequence[Mapping[str, Any]]) -> str:
+        return _spread([(record.get("counts") or {}).get(name) for record in own])
+
+    def seconds(own: Sequence[Mapping[str, Any]]) -> str:
+        known = [float(record["wall_s"]) for record in own if record.get("wall_s") is not None]
+        return f"{summarise(known).mean:.1f}" if known else DASH
+
+    columns: list[Column[Sequence[Mapping[str, Any]]]] = [
         text_column("runs", lambda own: str(len(own))),
-        text_column("cf_ratio", lambda own: _spread([run.get("cf_ratio") for run in own])),
-        *(text_column(name, partial(_count, name)) for name in COUNTS),
-        text_column("steps", lambda own: _spread([run.get("steps") for run in own])),
-        text_column("seconds a run", lambda own: _average([run.get("wall_s") for run in own])),
+        text_column("cf_ratio", lambda own: _spread([record.get("cf_ratio") for record in own])),
+        *(
+            text_column(name, partial(count, name))
+            for name in ("real", "counterfactual", "train", "seen")
+        ),
+        text_column("steps", lambda own: _spread([record.get("steps") for record in own])),
+        text_column("seconds a run", seconds),
     ]
     rows = [
-        ((labels.get(arm, arm),), [run for run in runs if run["arm"] == arm])
-        for arm in dict.fromkeys(str(run["arm"]) for run in runs)
+        ((labels.get(arm, arm),), [record for record in records if record["arm"] == arm])
+        for arm in dict.fromkeys(str(record["arm"]) for record in records)
     ]
     return make_part("", ("arm",), columns, rows)
-
-
-def _count(name: str, runs: Sequence[Mapping[str, Any]]) -> str:
-    return _spread([(run.get("counts") or {}).get(name) for run in runs])
 
 
 def _spread(values: Sequence[Any]) -> str:
     """Return the common value, or the range: an average would hide unequal arms."""
     known = [v for v in values if v is not None]
     if not known:
-        return "–"
+        return DASH
     low, high = min(known), max(known)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _average(values: Sequence[Any]) -> str:
-    known = [float(v) for v in values if v is not None]
-    return f"{summarise(known).mean:.1f}" if known else "–"
 
 
 def _provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:

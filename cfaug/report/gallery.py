@@ -76,16 +76,15 @@ def write_gallery(
     chosen, count = _sample(sets, limit)
     if not chosen:
         raise UserError(f"there is no set to show in {file}")
-    page = _GalleryData()
-    shown = [page.entry(one) for one in chosen]
+    shown = f"{len(chosen):,} of {count:,} sets, drawn at random"
+    places: Mapping[str, dict[str, int]] = {"fields": {}, "kinds": {}, "classes": {}}
+    entries = [_entry(one, pictures, **places) for one, pictures in chosen]
     html = render(
         "gallery.html",
         title=title,
-        subtitle=_subtitle(len(chosen), count),
-        contrast=contrast(picture for one in chosen for picture in one.pictures.values()),
-        data=script_data(
-            {"fields": page.fields, "kinds": page.kinds, "classes": page.classes, "sets": shown}
-        ),
+        subtitle=f"{count:,} sets" if len(chosen) == count else shown,
+        contrast=contrast(picture for _, pictures in chosen for picture in pictures.values()),
+        data=script_data({name: [*found] for name, found in places.items()} | {"sets": entries}),
     )
     return write_page(file, html)
 
@@ -98,41 +97,32 @@ class ShownPicture:
     luminance: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """A set without its images, and the small pictures made from them."""
+def _sample(
+    sets: Iterable[CounterfactualSet], limit: int | None
+) -> tuple[list[tuple[CounterfactualSet, dict[str, ShownPicture]]], int]:
+    """Return the sets with the smallest hashes of their keys, and how many there were.
 
-    one: CounterfactualSet
-    pictures: Mapping[str, ShownPicture]
-
-
-def _sample(sets: Iterable[CounterfactualSet], limit: int | None) -> tuple[list[_Chosen], int]:
-    """Return the sets with the smallest hashes of their keys, in order, and how many there were."""
+    The sets are in order, without their images, with the small pictures made from them.
+    """
     if limit is not None and limit < 1:
         raise UserError(f"a gallery of {limit} sets cannot be shown; ask for 1 or more")
-    heap: list[tuple[int, int, _Chosen]] = []
+    heap: list[tuple[int, int, tuple[CounterfactualSet, dict[str, ShownPicture]]]] = []
     count = 0
     for count, one in enumerate(sets, 1):
         place = (-_shuffle_key(one.key), -count)
-        if limit is None or len(heap) < limit:
-            heapq.heappush(heap, (*place, _without_images(one)))
-        elif place > heap[0][:2]:
-            heapq.heapreplace(heap, (*place, _without_images(one)))
+        full = limit is not None and len(heap) == limit
+        if full and place <= heap[0][:2]:
+            continue
+        pictures = {
+            name: show_picture(one.images[name], f"set {one.key}, image {name}", THUMBNAIL)
+            for name in dict.fromkeys(member.image_name for member in one.members[:MEMBERS])
+        }
+        bare = replace(one, images=dict.fromkeys(one.images, b""))
+        if full:
+            heapq.heapreplace(heap, (*place, (bare, pictures)))
+        else:
+            heapq.heappush(heap, (*place, (bare, pictures)))
     return [chosen for _, _, chosen in sorted(heap, key=lambda place: -place[1])], count
-
-
-def _without_images(counterfactual: CounterfactualSet) -> _Chosen:
-    names = {member.image_name: None for member in counterfactual.members[:MEMBERS]}
-    pictures = {name: _picture(counterfactual, name) for name in names}
-    return _Chosen(
-        replace(counterfactual, images=dict.fromkeys(counterfactual.images, b"")), pictures
-    )
-
-
-def _picture(counterfactual: CounterfactualSet, name: str) -> ShownPicture:
-    return show_picture(
-        counterfactual.images[name], f"set {counterfactual.key}, image {name}", THUMBNAIL
-    )
 
 
 def show_picture(encoded: bytes, what: str, side: int) -> ShownPicture:
@@ -161,62 +151,43 @@ def _shuffle_key(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big")
 
 
-def _subtitle(shown: int, count: int) -> str:
-    if shown == count:
-        return f"{count:,} sets"
-    return f"{shown:,} of {count:,} sets, drawn at random"
+def _entry(
+    one: CounterfactualSet,
+    pictures: Mapping[str, ShownPicture],
+    fields: dict[str, int],
+    kinds: dict[str, int],
+    classes: dict[str, int],
+) -> dict[str, Any]:
+    """Return a set: k key, r shuffle key, n numbers by field, s seed, l classes, x left out.
 
-
-class _GalleryData:
-    """Turns sets into data for the script, and numbers the names they share."""
-
-    def __init__(self) -> None:
-        self.fields: list[str] = []
-        self.kinds: list[str] = []
-        self.classes: list[str] = []
-
-    def entry(self, chosen: _Chosen) -> dict[str, Any]:
-        """Return a set: k key, r shuffle key, n numbers by field, l classes, m members, ...
-
-        s is the seed, x the number of members left out.
-        """
-        one = chosen.one
-        members = one.members[:MEMBERS]
-        pictures = [chosen.pictures[member.image_name].about for member in members]
-        return {
-            "k": one.key,
-            "r": _shuffle_key(one.key),
-            "n": self._numbers(one),
-            "s": next((str(m.extra["seed"]) for m in members if "seed" in m.extra), ""),
-            "m": [self._member(one, i) | dict(picture) for i, picture in enumerate(pictures)],
-            "x": len(one.members) - len(members),
-            "l": sorted({_place(self.classes, m.label) for m in members if m.label is not None}),
-        }
-
-    def _member(self, counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
-        """Return c caption in pieces, e the edit in words, t the kind's number."""
-        edit = counterfactual.members[i].edit
+    x counts members; m are its members: c caption in pieces, e the edit in words, t the kind's
+    number. New names of numbers, kinds and classes are added, with their place.
+    """
+    members = one.members[:MEMBERS]
+    entries = []
+    for i, member in enumerate(members):
+        edit = member.edit
         text = f"{edit.before} → {edit.after}" if edit and (edit.before or edit.after) else ""
-        kind = -1 if edit is None else _place(self.kinds, edit.kind)
-        return {"c": mark_changes(counterfactual.members, i), "e": text, "t": kind}
-
-    def _numbers(self, counterfactual: CounterfactualSet) -> list[float | None]:
-        found: dict[str, Any] = {}
-        for member in reversed(counterfactual.members):
-            found |= {name: member.extra[name] for name in DRAW if name in member.extra}
-        numbers: list[float | None] = [None] * len(self.fields)
-        for name, value in (dict(counterfactual.scores) | found).items():
-            if isinstance(value, int | float) and math.isfinite(value):
-                place = _place(self.fields, name)
-                numbers += [None] * (place + 1 - len(numbers))
-                numbers[place] = float(f"{value:.6g}")
-        return numbers
-
-
-def _place(names: list[str], name: str) -> int:
-    if name not in names:
-        names.append(name)
-    return names.index(name)
+        kind = -1 if edit is None else kinds.setdefault(edit.kind, len(kinds))
+        about = {"c": mark_changes(one.members, i), "e": text, "t": kind}
+        entries.append(about | dict(pictures[member.image_name].about))
+    values: dict[str, Any] = dict(one.scores)
+    for member in reversed(one.members):
+        values |= {name: member.extra[name] for name in DRAW if name in member.extra}
+    numbers: dict[int, float] = {}
+    for name, value in values.items():
+        if isinstance(value, int | float) and math.isfinite(value):
+            numbers[fields.setdefault(name, len(fields))] = float(f"{value:.6g}")
+    own = {classes.setdefault(m.label, len(classes)) for m in members if m.label is not None}
+    return {
+        "k": one.key,
+        "r": _shuffle_key(one.key),
+        "n": [numbers.get(place) for place in range(len(fields))],
+        "s": next((str(m.extra["seed"]) for m in members if "seed" in m.extra), ""),
+        "m": entries,
+        "x": len(one.members) - len(members),
+        "l": sorted(own),
+    }
 
 
 # Counterfactual sets for people: members side by side, with changes marked.
@@ -263,41 +234,33 @@ def show(example: CounterfactualSet) -> Sample:
     for i, (member, picture) in enumerate(zip(members, pictures, strict=True)):
         # The first is compared with the second, so that both sides of an edit are marked.
         other = (1 if len(members) > 1 else 0) if i == 0 else 0
-        edited = _is_edit(member, members[other], members[0])
+        # Captions of one photo are not edits of each other; members with their own image are.
+        beside = members[other]
+        edited = member is not beside and bool(
+            member.edit
+            or beside.edit
+            or (member.image_name != beside.image_name and members[0].edit is None)
+        )
         mask = changed_pixels(pictures[other], picture) if edited else None
+        share = ""
+        if edited and i:
+            share = f"sizes differ: {first.width}x{first.height}, {picture.width}x{picture.height}"
+            if mask is not None:
+                share = f"{100 * mask.mean():.0f} % of the pixels changed"
+        edit = member.edit
         shown.append(
             Shown(
                 picture=_data_uri(picture),
                 caption=_with_marks(mark_changes(members, i) if edited else [member.text]),
-                edit=_edit_text(member),
+                edit="" if edit is None else f"{edit.kind}: {edit.before} → {edit.after}",
                 label=member.label,
                 outline=None if mask is None or not mask.any() else outline(mask),
-                share=_share(mask, picture, first) if edited and i else "",
+                share=share,
             )
-        )  # fmt: skip
+        )
     return Sample(
         example.key, tuple(shown), len(example.members) - len(members), max(first.size) <= GRID
     )
-
-
-def _is_edit(member: Member, other: Member, first: Member) -> bool:
-    """Captions of one photo are not edits of each other; members with their own image are."""
-    if member is other:
-        return False
-    return bool(member.edit or other.edit) or (
-        member.image_name != other.image_name and first.edit is None
-    )
-
-
-def _edit_text(member: Member) -> str:
-    edit = member.edit
-    return "" if edit is None else f"{edit.kind}: {edit.before} → {edit.after}"
-
-
-def _share(mask: NDArray[np.bool_] | None, picture: Image.Image, first: Image.Image) -> str:
-    if mask is None:
-        return f"sizes differ: {first.width}x{first.height}, {picture.width}x{picture.height}"
-    return f"{100 * mask.mean():.0f} % of the pixels changed"
 
 
 def _with_marks(pieces: Sequence[str]) -> Markup:
@@ -325,20 +288,15 @@ def outline(mask: NDArray[np.bool_]) -> Markup:
 
     Drawn twice, dark under bright, so that it is visible on any picture.
     """
-    cells = _coarse(mask)
+    factor = -(-max(mask.shape) // GRID)
+    rows, columns = (np.arange(0, n, factor) for n in mask.shape)
+    cells = np.logical_or.reduceat(np.logical_or.reduceat(mask, rows, axis=0), columns, axis=1)
     height, width = cells.shape
     edges = " ".join([*_edges(cells, "h"), *_edges(cells.T, "v")])
     return Markup(
         '<svg class="outline" viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true">'
         '<path class="under" d="{d}"/><path class="over" d="{d}"/></svg>'
     ).format(width, height, d=edges)
-
-
-def _coarse(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    height, width = mask.shape
-    factor = -(-max(height, width) // GRID)
-    rows, columns = (np.arange(0, n, factor) for n in (height, width))
-    return np.logical_or.reduceat(np.logical_or.reduceat(mask, rows, axis=0), columns, axis=1)
 
 
 def _edges(cells: NDArray[np.bool_], direction: str) -> list[str]:
@@ -362,11 +320,6 @@ def _data_uri(picture: Image.Image) -> str:
     file = io.BytesIO()
     small.save(file, kind, quality=88) if kind == "JPEG" else small.save(file, kind)
     return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def show_all(examples: Sequence[CounterfactualSet]) -> list[Sample]:
-    """Prepare several sets, in order."""
-    return [show(example) for example in examples]
 
 
 # Mark the words of a caption that an edit changed.
@@ -408,16 +361,13 @@ def mark_changes(members: Sequence[Member], i: int) -> list[str]:
 def _changed(text: str, other: str, words: str | None) -> list[Span]:
     differs = [c.after for c in caption_changes(other, text) if c.after[0] < c.after[1]]
     if words:
-        found = [m.span() for m in re.finditer(_as_words(words), text, re.IGNORECASE)]
+        left, right = (r"\b" if re.match(r"\w", end) else "" for end in (words[0], words[-1]))
+        pattern = left + r"\s+".join(map(re.escape, words.split())) + right
+        found = [m.span() for m in re.finditer(pattern, text, re.IGNORECASE)]
         at_edit = [s for s in found if any(s[0] < d[1] and d[0] < s[1] for d in differs)]
         if at_edit or found:
             return at_edit or found[:1]
     return differs
-
-
-def _as_words(words: str) -> str:
-    left, right = (r"\b" if re.match(r"\w", end) else "" for end in (words[0], words[-1]))
-    return left + r"\s+".join(map(re.escape, words.split())) + right
 
 
 def _merge(spans: Iterable[Span]) -> list[Span]:

@@ -1,23 +1,37 @@
-"""Read files of other programs' answers, right or wrong, and match them item by item.
+"""Compare models item by item, from files that say which items each of them got right.
 
-The released ``results/*.csv`` of BiVLC are examples. A column of only 0 and 1, True and False, or
-right and wrong is a metric. Rows are matched by a column that names items or, without one, by their
-position; then the texts of a row must agree in all files.
+Such files are other programs' answers; the released ``results/*.csv`` of BiVLC are examples. A
+column of only 0 and 1, True and False, or right and wrong is a metric. Rows are matched by a column
+that names items or, without one, by their position; then the texts of a row must agree in all
+files.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
 from cfaug.data.sources.lists import list_records
+from cfaug.report.document import Column, Document, Entry, make_part, text_column
+from cfaug.report.page import DASH, PERCENT, Measure, p_text, span_text
+from cfaug.report.significance_rows import ALPHA
+from cfaug.stats.item_tests import (
+    MeanDifference,
+    cluster_bootstrap,
+    describe_resolution,
+    mcnemar,
+    standard_error,
+)
+from cfaug.stats.significance import holm
 
 NAMES = ("item", "id", "key", "index", "question_id")
 """Columns that may name an item, if their values are unique."""
@@ -78,12 +92,17 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     tables = _match(tables, columns, metrics)
     first = tables[0]
     cluster = columns.cluster or (CLUSTER if CLUSTER in first.columns else None)
+    parts: dict[str, np.ndarray] = {}
+    if by := _listed(columns.by):
+        rows = zip(*(map(str, first.column(name)) for name in by), strict=True)
+        values = np.array([" ".join(row) for row in rows])
+        parts = {str(part): values == part for part in dict.fromkeys(values.tolist())}
     return ItemAnswers(
         files=files,
         items=first.places,
         metrics={name: np.stack([table.values(name) for table in tables]) for name in metrics},
         clusters=None if cluster is None else np.array([*map(str, first.column(cluster))]),
-        parts=_parts(first, _listed(columns.by)),
+        parts=parts,
         left_out=left_out,
     )
 
@@ -98,10 +117,8 @@ def _choose_metrics(
     first, *others = tables
     found = [
         name
-        for name, values in first.columns.items()
-        if name not in taken
-        and is_binary(values)
-        and all(name in one.columns and is_binary(one.columns[name]) for one in others)
+        for name in first.columns
+        if name not in taken and all(is_binary(table.columns.get(name, ())) for table in tables)
     ]
     if not found:
         raise UserError(
@@ -112,54 +129,43 @@ def _choose_metrics(
     same = [
         name for name in found if all(one.columns[name] == first.columns[name] for one in others)
     ]
-    if len(same) == len(found):
-        return found, []
-    return [name for name in found if name not in same], same
+    differ = [name for name in found if name not in same]
+    return (differ, same) if differ else (found, [])
 
 
 def _match(
     tables: Sequence[ItemTable], columns: ItemColumns, metrics: Sequence[str]
-) -> list[ItemTable]:
+) -> Sequence[ItemTable]:
     """Return the tables with their rows in the order of the first."""
-    names = _listed(columns.item) or _find_name(tables)
+    names = _listed(columns.item)
+    for name in NAMES if not names else ():
+        named = [table.columns.get(name, ()) for table in tables]
+        if all(values and len({*map(str, values)}) == len(values) for values in named):
+            names = [name]
+            break
     if not names:
         _check_places(tables, metrics)
-        return list(tables)
+        return tables
     first, *others = tables
     keys = first.key(names)
-    found = [first]
-    for table in others:
-        place = {name: row for row, name in enumerate(table.key(names))}
-        _check_same(first, keys, table, [*place])
-        rows = [place[name] for name in keys]
-        own = {name: [values[row] for row in rows] for name, values in table.columns.items()}
-        found.append(ItemTable(table.file, own, [table.places[row] for row in rows]))
-    return found
-
-
-def _find_name(tables: Sequence[ItemTable]) -> list[str]:
-    """Return the column of ``NAMES`` that names every item in all files; empty without one."""
-    for name in NAMES:
-        own = [table.columns.get(name, ()) for table in tables]
-        if all(values and len({*map(str, values)}) == len(values) for values in own):
-            return [name]
-    return []
-
-
-def _check_same(
-    first: ItemTable, names: Sequence[str], other: ItemTable, theirs: Sequence[str]
-) -> None:
-    for table, lacking in (
-        (other, [name for name in names if name not in {*theirs}]),
-        (first, [name for name in theirs if name not in {*names}]),
-    ):
-        if lacking:
-            told = ", ".join(map(repr, lacking[:NAMED]))
-            more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
-            raise UserError(
-                f"{table.file} lacks the items {told}{more}: {first.file} and {other.file} are not "
-                "about the same items"
-            )
+    matched = [first]
+    for other in others:
+        places = {name: row for row, name in enumerate(other.key(names))}
+        for table, lacking in (
+            (other, [name for name in keys if name not in places]),
+            (first, [name for name in places if name not in {*keys}]),
+        ):
+            if lacking:
+                told = ", ".join(map(repr, lacking[:NAMED]))
+                more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+                raise UserError(
+                    f"{table.file} lacks the items {told}{more}: {first.file} and {other.file} are "
+                    "not about the same items"
+                )
+        rows = [places[name] for name in keys]
+        own = {name: [values[row] for row in rows] for name, values in other.columns.items()}
+        matched.append(ItemTable(other.file, own, [other.places[row] for row in rows]))
+    return matched
 
 
 def _check_places(tables: Sequence[ItemTable], metrics: Sequence[str]) -> None:
@@ -186,14 +192,6 @@ def _check_places(tables: Sequence[ItemTable], metrics: Sequence[str]) -> None:
             )
 
 
-def _parts(table: ItemTable, names: Sequence[str]) -> dict[str, np.ndarray]:
-    if not names:
-        return {}
-    rows = zip(*(map(str, table.column(name)) for name in names), strict=True)
-    values = np.array([" ".join(row) for row in rows])
-    return {str(part): values == part for part in dict.fromkeys(values.tolist())}
-
-
 def _listed(names: Sequence[str] | str | None) -> list[str]:
     return [] if names is None else [names] if isinstance(names, str) else list(names)
 
@@ -204,18 +202,15 @@ def shown_names(files: Sequence[Path]) -> list[str]:
     >>> shown_names([Path("a/x.csv"), Path("b/x.csv"), Path("c/y.csv")])
     ['a/x', 'b/x', 'y']
     """
-    return [*_shorten(files)]
-
-
-def _shorten(files: Sequence[Path]) -> Iterator[str]:
+    names = []
     for file in files:
         parts = file.with_suffix("").parts
         others = [path.with_suffix("").parts for path in files if path != file]
-        depth = next(
-            (n for n in range(1, len(parts)) if all(one[-n:] != parts[-n:] for one in others)),
-            len(parts),
-        )
-        yield "/".join(parts[-depth:])
+        depth = 1
+        while depth < len(parts) and any(one[-depth:] == parts[-depth:] for one in others):
+            depth += 1
+        names.append("/".join(parts[-depth:]))
+    return names
 
 
 # One file of items that another program wrote, one row per item, and the meaning of its cells.
@@ -310,3 +305,181 @@ def is_binary(values: Sequence[Any]) -> bool:
     """Return whether values are right, wrong or empty, and not all empty."""
     known = {str(value).strip().lower() for value in values} - {*EMPTY}
     return bool(known) and known <= {*TRUE, *FALSE}
+
+
+# Comparisons of files, on every metric and part, and their table.
+
+WHOLE = "all"
+
+
+@dataclass(frozen=True)
+class FileComparison:
+    """Two files on one metric, over all items or a part of them.
+
+    Attributes:
+        other: printed name of the second file, which is subtracted from the first.
+        part: name of the compared items: ``all``, or values of the columns of ``by``.
+        means: mean over items of the first file and of the second.
+        drawn: mean difference, with interval and p of a bootstrap that draws clusters.
+        error: standard error of the difference for independent items.
+        cluster_error: standard error of the difference over clusters; ``nan`` without clusters.
+        better: number of items on which only the first is right, or has the larger value.
+        worse: number of items on which only the second is right, or has the larger value.
+        p_exact: two-sided p of McNemar's exact test; ``nan`` for values that are not right or
+            wrong.
+        p_holm: ``p``, corrected over all comparisons.
+    """
+
+    first: str
+    other: str
+    metric: str
+    part: str
+    means: tuple[float, float]
+    drawn: MeanDifference
+    error: float
+    cluster_error: float
+    better: int
+    worse: int
+    p_exact: float
+    p_holm: float = math.nan
+
+    @property
+    def measure(self) -> Measure:
+        """The unit and format of its values, which have no unit if they are not right or wrong."""
+        return Measure("") if math.isnan(self.p_exact) else PERCENT
+
+    @property
+    def p(self) -> float:
+        """Two-sided p: of the bootstrap if clusters are known, else of McNemar's exact test."""
+        exact = math.isnan(self.cluster_error) and not math.isnan(self.p_exact)
+        return self.p_exact if exact else self.drawn.p
+
+    def describe(self) -> str:
+        """Return a sentence on what a difference of this size means on a set of this size."""
+        clustered = not math.isnan(self.cluster_error)
+        about = describe_resolution(
+            self.cluster_error if clustered else self.error,
+            self.drawn.items,
+            self.drawn.clusters,
+            factor=self.measure.factor,
+            unit="points" if self.measure.is_fraction else "of its unit",
+        )
+        return f"{self.metric}, {self.first} minus {self.other}, {about}."
+
+
+def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
+    """Compare every file with every later one, on every metric and part; Holm over all."""
+    names = shown_names(answers.files)
+    comparisons: list[FileComparison] = []
+    for files in combinations(range(len(names)), 2):
+        first, other = (names[file] for file in files)
+        for metric, values in answers.metrics.items():
+            pair = values[[*files]]
+            counts = ~np.isnan(pair[0])
+            odd = np.flatnonzero(np.isnan(pair[1]) == counts)
+            if len(odd):
+                raise UserError(
+                    f"{metric} of {first} and {other}: {len(odd):,} items have a value in one file "
+                    f"and none in the other, first {answers.items[odd[0]]}"
+                )
+            binary = bool(np.isin(pair[:, counts], (0.0, 1.0)).all())
+            for part, chosen in {WHOLE: counts, **answers.parts}.items():
+                rows = np.flatnonzero(chosen & counts)
+                if not len(rows):
+                    continue
+                ours, theirs = pair[:, rows]
+                differences = ours - theirs
+                clusters = np.arange(len(rows))
+                cluster_error = math.nan
+                if answers.clusters is not None:
+                    clusters = answers.clusters[rows]
+                    cluster_error = standard_error(differences, clusters)
+                rng = generator(0, "item_files", metric, part)
+                better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+                one = FileComparison(
+                    first,
+                    other,
+                    metric=metric,
+                    part=part,
+                    means=(float(ours.mean()), float(theirs.mean())),
+                    drawn=cluster_bootstrap(differences, clusters, rng),
+                    error=standard_error(differences),
+                    cluster_error=cluster_error,
+                    better=better,
+                    worse=worse,
+                    p_exact=mcnemar(better, worse) if binary else math.nan,
+                )
+                comparisons.append(one)
+    if not comparisons:
+        raise UserError("no item counts in these files: every value is empty")
+    corrected = holm([comparison.p for comparison in comparisons]).tolist()
+    return [replace(one, p_holm=p) for one, p in zip(comparisons, corrected, strict=True)]
+
+
+def comparison_document(
+    answers: ItemAnswers, found: Sequence[FileComparison], name: str
+) -> Document:
+    """Return the comparisons as a table, with a note on what a set of this size can show.
+
+    Args:
+        name: stem of the names of the files to write.
+    """
+    clustered = answers.clusters is not None
+
+    def difference(one: FileComparison) -> Entry:
+        numbers = {"value": one.drawn.mean, "n": float(one.drawn.items)}
+        return Entry(one.measure.difference(one.drawn.mean, 2), numbers=numbers)
+
+    def corrected(one: FileComparison) -> Entry:
+        numbers = {} if math.isnan(one.p_holm) else {"p_holm": one.p_holm}
+        return Entry(p_text(one.p_holm), bold=one.p_holm <= ALPHA, numbers=numbers)
+
+    def interval(one: FileComparison) -> str:
+        return span_text(one.measure.text, one.drawn.low, one.drawn.high, DASH)
+
+    columns: list[Column[FileComparison]] = [
+        text_column("items", lambda one: f"{one.drawn.items:,}"),
+        Column("first", lambda one: _entry(one.measure.text(one.means[0]), one.means[0])),
+        Column("other", lambda one: _entry(one.measure.text(one.means[1]), one.means[1])),
+        Column("difference", difference),
+        Column("SE", lambda one: _entry(one.measure.text(one.error), one.error)),
+        Column("only first right", lambda one: _entry(f"{one.better:,}", one.better)),
+        Column("only other right", lambda one: _entry(f"{one.worse:,}", one.worse)),
+        Column("p (McNemar)", lambda one: _entry(p_text(one.p_exact), one.p_exact)),
+    ]
+    if clustered:
+        columns += [
+            Column("clusters", lambda one: _entry(f"{one.drawn.clusters:,}", one.drawn.clusters)),
+            Column(
+                "SE, clusters",
+                lambda one: _entry(one.measure.text(one.cluster_error), one.cluster_error),
+            ),
+            text_column("95 %, clusters", interval),
+            Column("p, clusters", lambda one: _entry(p_text(one.drawn.p), one.drawn.p)),
+        ]
+    labels = ("first", "other", "metric", *(("items of",) if answers.parts else ()))
+    rows = [((one.first, one.other, one.metric, one.part)[: len(labels)], one) for one in found]
+    notes = _explain(found, clustered)
+    if answers.left_out:
+        notes.append(f"Not compared, as the same in all files: {', '.join(answers.left_out)}.")
+    part = make_part("Item by item", labels, [*columns, Column("Holm", corrected)], rows, notes)
+    return Document(name, "Models compared item by item", (part,))
+
+
+def _entry(text: str, value: float, **look: Any) -> Entry:
+    return Entry(text, numbers={} if math.isnan(value) else {"value": float(value)}, **look)
+
+
+def _explain(comparisons: Sequence[FileComparison], clustered: bool) -> list[str]:
+    count, over = len(comparisons), " over clusters" if clustered else ""
+    drawn = f"; SE, interval and p{over}: items of one cluster are drawn together (bootstrap)"
+    whole = [comparison for comparison in comparisons if comparison.part == WHOLE]
+    first = {one.metric: one for one in reversed(whole)}
+    return [
+        "Difference: first minus other, in points, with its standard error (SE) over items; p: "
+        "McNemar's exact test on the items that only one answers right, two-sided"
+        f"{drawn if clustered else ''}. Holm: p{over} corrected over {count} "
+        f"comparison{'s' * (count > 1)}. Each file is one model, so this does not show what "
+        "training again would give.",
+        *(one.describe() for one in whole if first[one.metric] is one),
+    ]

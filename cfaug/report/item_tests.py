@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,20 +28,14 @@ class ItemTest:
     """Two arms on one metric of one benchmark, compared item by item.
 
     Attributes:
-        arm: the arm's mean over items.
-        baseline: the baseline's mean over items.
+        arm: the arm's mean over items, as is ``baseline``.
         gain: improvement of the arm over the baseline; above 0 is better, whatever the metric's
-            direction.
-        low: lower end of the 95 % bootstrap interval of the gain.
-        high: upper end of the interval.
-        p: one-sided p of the test whether the arm is better.
-        p_two_sided: two-sided p of the test whether the arm differs.
-        test: name of the test that gave p, ``MCNEMAR`` or ``BOOTSTRAP``.
+            direction; ``low`` to ``high`` is its 95 % bootstrap interval.
+        p: one-sided p of ``test``, ``MCNEMAR`` or ``BOOTSTRAP``: the arm is better.
         error: standard error of the gain over clusters of items.
         p_exact: two-sided p of McNemar's exact test, which treats items as independent; ``nan`` for
             values that are not right or wrong.
-        better: number of items on which the arm has the better value.
-        worse: number of items on which the baseline has the better value.
+        better: number of items on which the arm has the better value; ``worse``, the baseline.
     """
 
     benchmark: str
@@ -95,12 +89,10 @@ def compare_items(
         baseline: answers of its baseline, one per seed.
         measure: unit and direction of the metric; ``None`` means that higher is better.
         by: column values of the items to use; ``None`` uses all items.
-
-    Returns:
-        The comparison.
     """
     if not (arm and baseline):
         raise UserError(f"{metric}: items are missing; evaluate both arms again to write them")
+    benchmark = arm[0].benchmark
     ours, theirs = (_averages(side, metric, by or {}) for side in (arm, baseline))
     if ours.keys() != theirs.keys():
         raise _differ(arm, metric, "test data")
@@ -109,10 +101,7 @@ def compare_items(
     known = 0
     for data in sorted(ours):
         left, right = ours[data], theirs[data]
-        if not np.array_equal(left.names, right.names):
-            raise _differ(arm, metric, "items")
-        if not np.array_equal(np.isnan(left.values), np.isnan(right.values)):
-            raise _differ(arm, metric, "items that count")
+        _check_alike(left, right, arm, metric)
         counts = ~np.isnan(left.values)
         means.append(np.stack([left.values[counts], right.values[counts]]))
         # Equal names in different test data are different clusters.
@@ -121,19 +110,42 @@ def compare_items(
         known += len(places)
     pairs = np.concatenate(means, axis=1)
     if not pairs.size:
-        raise UserError(f"{arm[0].benchmark}, {metric}: no item counts ({dict(by or {})})")
-    sign = (measure or Measure()).gain(1.0)
-    return _test((arm[0].benchmark, metric), sign, pairs, np.concatenate(clusters), seed)
+        raise UserError(f"{benchmark}, {metric}: no item counts ({dict(by or {})})")
+    gains = (measure or Measure()).gain(1.0) * (pairs[0] - pairs[1])
+    sampled_in = np.concatenate(clusters)
+    drawn = cluster_bootstrap(gains, sampled_in, generator(seed, "items", benchmark, metric))
+    better, worse = int((gains > 0).sum()), int((gains < 0).sum())
+    binary = bool(np.isin(pairs, (0.0, 1.0)).all())
+    p_exact = mcnemar(better, worse) if binary else math.nan
+    p, p_two_sided, test = drawn.p_greater, drawn.p, BOOTSTRAP
+    if drawn.clusters == drawn.items and binary:
+        p, p_two_sided, test = mcnemar(better, worse, "greater"), p_exact, MCNEMAR
+    return ItemTest(
+        benchmark=benchmark,
+        metric=metric,
+        arm=float(pairs[0].mean()),
+        baseline=float(pairs[1].mean()),
+        gain=drawn.mean,
+        low=drawn.low,
+        high=drawn.high,
+        p=p,
+        p_two_sided=p_two_sided,
+        test=test,
+        items=drawn.items,
+        clusters=drawn.clusters,
+        error=standard_error(gains, sampled_in),
+        p_exact=p_exact,
+        better=better,
+        worse=worse,
+    )
 
 
 @dataclass(frozen=True)
 class Values:
-    """A metric of the items of one test.
+    """A metric of the items of one test, (items,) each, by sorted names.
 
-    Attributes:
-        names: names of the items, sorted, (items,).
-        clusters: cluster each item was sampled in, (items,).
-        values: value of each item, (items,), ``nan`` where an item does not count.
+    ``clusters`` are those that items were sampled in; a value is ``nan`` where an item does not
+    count.
     """
 
     names: np.ndarray
@@ -161,59 +173,27 @@ def read_values(items: Items, metric: str, by: Mapping[str, str]) -> Values:
 
 def _averages(answers: Sequence[Items], metric: str, by: Mapping[str, str]) -> dict[str, Values]:
     """Return the items of every test by the hash of its data, averaged over seeds."""
-    found: dict[str, list[Values]] = {}
+    tests: dict[str, list[Values]] = {}
     for items in answers:
-        found.setdefault(items.data, []).append(read_values(items, metric, by))
-    return {data: _average(seeds, answers, metric) for data, seeds in found.items()}
+        tests.setdefault(items.data, []).append(read_values(items, metric, by))
+    for first, *others in tests.values():
+        for other in others:
+            _check_alike(first, other, answers, metric)
+    return {
+        data: replace(seeds[0], values=np.mean([seed.values for seed in seeds], axis=0))
+        for data, seeds in tests.items()
+    }
 
 
-def _average(seeds: Sequence[Values], answers: Sequence[Items], metric: str) -> Values:
-    first = seeds[0]
-    for other in seeds[1:]:
-        if not np.array_equal(first.names, other.names):
-            raise _differ(answers, metric, "items")
-        if not np.array_equal(np.isnan(first.values), np.isnan(other.values)):
-            raise _differ(answers, metric, "items that count")
-    values = np.mean([seed.values for seed in seeds], axis=0)
-    return Values(first.names, first.clusters, values)
+def _check_alike(first: Values, other: Values, answers: Sequence[Items], metric: str) -> None:
+    if not np.array_equal(first.names, other.names):
+        raise _differ(answers, metric, "items")
+    if not np.array_equal(np.isnan(first.values), np.isnan(other.values)):
+        raise _differ(answers, metric, "items that count")
 
 
 def _differ(answers: Sequence[Items], metric: str, what: str) -> UserError:
     return UserError(
         f"{answers[0].benchmark}, {metric}: different {what}, so there is nothing to pair; "
         "evaluate both on the same data"
-    )
-
-
-def _test(
-    about: tuple[str, str], sign: float, pairs: np.ndarray, clusters: np.ndarray, seed: int
-) -> ItemTest:
-    """Test the averages of arm and baseline, (2, items), in numbered clusters, (items,)."""
-    benchmark, metric = about
-    differences = sign * (pairs[0] - pairs[1])
-    drawn = cluster_bootstrap(differences, clusters, generator(seed, "items", benchmark, metric))
-    p, p_two_sided, test = drawn.p_greater, drawn.p, BOOTSTRAP
-    better, worse = int((differences > 0).sum()), int((differences < 0).sum())
-    binary = bool(np.isin(pairs, (0.0, 1.0)).all())
-    p_exact = mcnemar(better, worse) if binary else math.nan
-    if drawn.clusters == drawn.items and binary:
-        p, p_two_sided = mcnemar(better, worse, "greater"), p_exact
-        test = MCNEMAR
-    return ItemTest(
-        benchmark=benchmark,
-        metric=metric,
-        arm=float(pairs[0].mean()),
-        baseline=float(pairs[1].mean()),
-        gain=drawn.mean,
-        low=drawn.low,
-        high=drawn.high,
-        p=p,
-        p_two_sided=p_two_sided,
-        test=test,
-        items=drawn.items,
-        clusters=drawn.clusters,
-        error=standard_error(differences, clusters),
-        p_exact=p_exact,
-        better=better,
-        worse=worse,
     )

@@ -84,11 +84,7 @@ class Items:
 
 
 def items_file(folder: Path, benchmark: str, kept: str = FOLDER) -> Path:
-    """Return the path of a benchmark's items or rankings.
-
-    Args:
-        folder: folder of the run that the file belongs to.
-        kept: kind of file, ``FOLDER`` or ``RANKINGS``.
+    """Return the path of a benchmark's items or, if ``kept`` is ``RANKINGS``, its rankings.
 
     >>> items_file(Path("run"), "cf/a").as_posix()
     'run/items/cf%2Fa.parquet'
@@ -130,11 +126,7 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
     """Write items in place of earlier ones of their benchmark; equal items give equal bytes.
 
     Args:
-        folder: folder of the run; the file goes into its subfolder ``kept``.
-        kept: kind of file, ``FOLDER``, or ``RANKINGS`` for ranked candidates.
-
-    Returns:
-        The file.
+        folder: folder of the run; the file, which is returned, goes into its subfolder ``kept``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -215,13 +207,10 @@ def _texts(values: Sequence[str]) -> pa.Array:
 
 
 def has_items(folder: Path, benchmark: str, weights: str, data: str, kept: str = FOLDER) -> bool:
-    """Return whether a benchmark's items were saved for these weights and this data, unchanged.
+    """Return whether items were saved for these hashes of weights and data, and are unchanged.
 
     Args:
         folder: folder of the run, with the file in its subfolder ``kept``.
-        weights: the hash of the model's weights.
-        data: the hash of the test data.
-        kept: kind of file, ``FOLDER`` or ``RANKINGS``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -248,7 +237,6 @@ def read_items(folder: Path, benchmark: str, kept: str = FOLDER) -> Items | None
 
     Args:
         folder: folder of the run, with the file in its subfolder ``kept``.
-        kept: kind of file, ``FOLDER`` or ``RANKINGS``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -271,35 +259,21 @@ def read_items(folder: Path, benchmark: str, kept: str = FOLDER) -> Items | None
         raise UserError(f"{file} does not hold the items of a benchmark; {AGAIN}")
     if name != benchmark:
         raise UserError(f"{file} holds the items of {name}, not of {benchmark}; {AGAIN}")
-    _check_names(table, file)
-    columns = {name: table[name].to_numpy() for name in table.column_names}
+    for key in (ITEM, CLUSTER):
+        if table[key].null_count or pa.types.is_nested(table[key].type):
+            raise UserError(f"{file}: {key!r} of an item is missing or no text; {AGAIN}")
+    if len(table[ITEM].unique()) != len(table):
+        raise UserError(f"{file}: items are duplicated; {AGAIN}")
+    columns = {column: table[column].to_numpy() for column in table.column_names}
     return Items(name, weights, data, columns, folder)
 
 
-def _check_names(table: pa.Table, file: Path) -> None:
-    """Refuse items that are duplicated, or lack their name or their cluster."""
-    import pyarrow as pa
-
-    for name in (ITEM, CLUSTER):
-        if table[name].null_count or pa.types.is_nested(table[name].type):
-            raise UserError(f"{file}: {name!r} of an item is missing or no text; {AGAIN}")
-    if len(table[ITEM].unique()) != len(table):
-        raise UserError(f"{file}: items are duplicated; {AGAIN}")
-
-
 def benchmarks_with_items(folder: Path) -> list[str]:
-    """Return the benchmarks with items beside a run's results, sorted by name.
-
-    Args:
-        folder: folder of the run, with its subfolder ``items``.
-    """
+    """Return the benchmarks with items in the folder of a run, sorted by name."""
     return sorted(unquote(file.stem) for file in (folder / FOLDER).glob("*.parquet"))
 
 
 # One model's answers to the items of a benchmark, with the model's name on pages and in tables.
-
-NAMED = 5
-"""Most missing columns that a message names."""
 
 
 @dataclass(frozen=True)
@@ -322,7 +296,7 @@ class ModelItems:
         lacking = self.schema.find_lacking(self.items.columns)
         if lacking:
             raise UserError(
-                f"the items of {self.items.benchmark} lack {', '.join(lacking[:NAMED])}: they are "
+                f"the items of {self.items.benchmark} lack {', '.join(lacking[:5])}: they are "
                 f"not those of benchmark={self.ASKED_BY}; {self.renew}"
             )
 

@@ -20,7 +20,7 @@ from cfaug.core.rng import generator
 from cfaug.report.document import Column, Part, make_part, text_column
 from cfaug.report.item_tests import Values, read_values
 from cfaug.report.items import Items
-from cfaug.report.page import DASH, p_text, percent, write_page
+from cfaug.report.page import DASH, p_text, percent, span_text, write_page
 from cfaug.report.results import Cell, Result
 from cfaug.report.significance_rows import NO_SPREAD, OTHER_SEEDS, SignificanceRow
 from cfaug.report.significance_table import RunItems, shorten
@@ -149,18 +149,17 @@ class _Own:
     values: Values
 
 
-class _Answers:
-    """Arms' answers to one benchmark; each file is read once, and each test resampled once.
+Side = Mapping[int, _Own]
+"""The answers of an arm in a cell, by seed."""
 
-    Args:
-        rows: comparisons over seeds on one benchmark.
-    """
+
+class _Answers:
+    """Arms' answers to one benchmark; each file is read once, and each test resampled once."""
 
     def __init__(
         self, rows: Sequence[SignificanceRow], about: Mapping[Cell, Result], items: RunItems
     ) -> None:
-        self._about = about
-        self._own: dict[tuple[str, Cell], dict[int, _Own] | UserError] = {}
+        self._own: dict[tuple[str, Cell], Side | UserError] = {}
         arms = dict.fromkeys(arm for row in rows for arm in (row.arm, row.baseline))
         cells = dict.fromkeys(row.cell for row in rows)
         benchmark = about[rows[0].cell].benchmark
@@ -174,23 +173,28 @@ class _Answers:
         self._means = self._resample(benchmark)
 
     @staticmethod
-    def _read(by_seed: Mapping[int, Items], about: Result) -> dict[int, _Own] | UserError:
-        """Return the answers by seed; empty without the metric; or the reason if unreadable."""
+    def _read(by_seed: Mapping[int, Items], about: Result) -> Side | UserError:
+        """Return the items that count; empty without the metric; or the reason if unreadable."""
         if not all(about.metric in items.columns for items in by_seed.values()):
             return {}
-        try:
-            return {
-                seed: _Own(one.data, _counted(read_values(one, about.metric, about.by)))
-                for seed, one in sorted(by_seed.items())
-            }
-        except UserError as error:
-            return error
+        side = {}
+        for seed, items in sorted(by_seed.items()):
+            try:
+                every = read_values(items, about.metric, about.by)
+            except UserError as error:
+                return error
+            counts = ~np.isnan(every.values)
+            if not counts.any():
+                return UserError("no item counts")
+            kept = Values(every.names[counts], every.clusters[counts], every.values[counts])
+            side[seed] = _Own(items.data, kept)
+        return side
 
     def _resample(self, benchmark: str) -> dict[Answer, np.ndarray]:
         """Return the means of every model's resampled clusters; equal items have equal draws."""
         alike: dict[tuple[str, bytes], list[tuple[Answer, Values]]] = {}
         for (arm, cell), by_seed in self._own.items():
-            for seed, own in by_seed.items() if isinstance(by_seed, dict) else ():
+            for seed, own in by_seed.items() if isinstance(by_seed, Mapping) else ():
                 names = own.values.names
                 key = (own.data, b"\0".join(name.encode() for name in names.tolist()))
                 alike.setdefault(key, []).append(((arm, cell, seed), own.values))
@@ -205,19 +209,24 @@ class _Answers:
 
     def compare(self, row: SignificanceRow) -> list[JointComparison]:
         """Return the comparison in a list; empty without items, or if the metric is not a mean."""
-        ours, theirs = self._side(row.arm, row.cell), self._side(row.baseline, row.cell)
+        sides: list[Side] = []
+        for arm in (row.arm, row.baseline):
+            side = self._own[arm, row.cell]
+            if isinstance(side, UserError):
+                raise side
+            sides.append(side)
+        ours, theirs = sides
         if not ours or not theirs:
             return []
-        means = [
-            [self._means[arm, row.cell, seed] for seed in side]
-            for arm, side in ((row.arm, ours), (row.baseline, theirs))
-        ]
-        if len({own.data for side in (ours, theirs) for own in side.values()}) == 1:
-            asked: OneTest | OwnTests = self._one_test(row.cell, ours, theirs)
-            drawn = np.stack([*means[0], *means[1]])
+        arm, baseline = (
+            np.stack([self._means[name, row.cell, seed] for seed in side])
+            for name, side in ((row.arm, ours), (row.baseline, theirs))
+        )
+        asked: OneTest | OwnTests
+        if len({own.data for side in sides for own in side.values()}) == 1:
+            asked, drawn = _one_test(row.cell, ours, theirs), np.concatenate([arm, baseline])
         else:
-            asked = self._own_tests(row.cell, ours, theirs)
-            drawn = np.stack(means[0]) - np.stack(means[1])
+            asked, drawn = _own_tests(row.cell, ours, theirs), arm - baseline
         try:
             parts = decompose(asked)
         except ValueError:  # a single cluster
@@ -227,56 +236,40 @@ class _Answers:
         own_tests = isinstance(asked, OwnTests)
         return [JointComparison(row, found, parts, _error_over_items(asked), own_tests)]
 
-    def _side(self, arm: str, cell: Cell) -> dict[int, _Own]:
-        found = self._own[arm, cell]
-        if isinstance(found, UserError):
-            raise found
-        return found
 
-    def _one_test(
-        self, cell: Cell, ours: Mapping[int, _Own], theirs: Mapping[int, _Own]
-    ) -> OneTest:
-        every = [own.values for side in (ours, theirs) for own in side.values()]
-        for other in every[1:]:
-            self._check_names(cell, every[0], other)
-        arm, baseline = (
-            np.stack([own.values.values for own in side.values()]) for side in (ours, theirs)
+def _one_test(cell: Cell, ours: Side, theirs: Side) -> OneTest:
+    first, *others = (own.values for side in (ours, theirs) for own in side.values())
+    for other in others:
+        _check_names(cell, first, other)
+    arm, baseline = (
+        np.stack([own.values.values for own in side.values()]) for side in (ours, theirs)
+    )
+    return OneTest(arm, baseline, first.clusters, ours.keys() == theirs.keys())
+
+
+def _own_tests(cell: Cell, ours: Side, theirs: Side) -> OwnTests:
+    tests = {own.data for own in ours.values()}
+    same = ours.keys() == theirs.keys() and all(ours[s].data == theirs[s].data for s in ours)
+    if not same or len(tests) < len(ours):
+        raise UserError(
+            f"{' '.join(cell)}: seeds share some test data and not others, so seeds and items "
+            "cannot be told apart"
         )
-        return OneTest(arm, baseline, every[0].clusters, ours.keys() == theirs.keys())
+    pairs = [(ours[seed].values, theirs[seed].values) for seed in ours]
+    for left, right in pairs:
+        _check_names(cell, left, right)
+    return OwnTests(
+        [left.values - right.values for left, right in pairs],
+        [left.clusters for left, _ in pairs],
+    )
 
-    def _own_tests(
-        self, cell: Cell, ours: Mapping[int, _Own], theirs: Mapping[int, _Own]
-    ) -> OwnTests:
-        tests = {own.data for own in ours.values()}
-        same = ours.keys() == theirs.keys() and all(ours[s].data == theirs[s].data for s in ours)
-        if not same or len(tests) < len(ours):
-            raise UserError(
-                f"{' '.join(cell)}: seeds share some test data and not others, so seeds and items "
-                "cannot be told apart"
-            )
-        pairs = [(ours[seed].values, theirs[seed].values) for seed in ours]
-        for left, right in pairs:
-            self._check_names(cell, left, right)
-        return OwnTests(
-            [left.values - right.values for left, right in pairs],
-            [left.clusters for left, _ in pairs],
+
+def _check_names(cell: Cell, first: Values, other: Values) -> None:
+    if not np.array_equal(first.names, other.names):
+        raise UserError(
+            f"{' '.join(cell)}: different items, so there is nothing to pair; evaluate both "
+            "on the same data"
         )
-
-    @staticmethod
-    def _check_names(cell: Cell, first: Values, other: Values) -> None:
-        if not np.array_equal(first.names, other.names):
-            raise UserError(
-                f"{' '.join(cell)}: different items, so there is nothing to pair; evaluate both "
-                "on the same data"
-            )
-
-
-def _counted(values: Values) -> Values:
-    """Return the items that count."""
-    counts = ~np.isnan(values.values)
-    if not counts.any():
-        raise UserError("no item counts")
-    return Values(values.names[counts], values.clusters[counts], values.values[counts])
 
 
 def _error_over_items(asked: OneTest | OwnTests) -> float:
@@ -303,48 +296,20 @@ def seeds_and_items_parts(
     """Return the comparisons as a table, one row each; empty without any.
 
     Args:
-        comparisons: comparisons from ``compare_over_seeds_and_items``.
         refused: sentences on what could not be compared.
     """
     if not comparisons:
         return ()
     names = labels or {}
-    part = make_part(
-        TITLE,
-        ("arm", "baseline", "benchmark", "metric"),
-        COLUMNS,
-        [
-            (
-                (
-                    *(names.get(arm, arm) for arm in (comparison.row.arm, comparison.row.baseline)),
-                    *comparison.row.cell,
-                ),
-                comparison,
-            )
-            for comparison in comparisons[:SHOWN]
-        ],
-        (
-            *_explain(comparisons),
-            *_caution_few_seeds(comparisons),
-            *_sizes_of_sets(comparisons, names),
-            *_not_shown(comparisons),
-            *refused,
-        ),
-    )
-    return (part,)
-
-
-def _interval(comparison: JointComparison, low: float, high: float) -> str:
-    text = comparison.row.measure.text
-    return "n/a" if math.isnan(low) else f"{text(low)} to {text(high)}"
-
-
-def _error(comparison: JointComparison) -> str:
-    return (
-        comparison.row.measure.text(comparison.parts.standard_error)
-        if comparison.parts.total
-        else DASH
-    )
+    rows = [
+        ((*(names.get(arm, arm) for arm in (one.row.arm, one.row.baseline)), *one.row.cell), one)
+        for one in comparisons[:SHOWN]
+    ]
+    notes = [*_explain(comparisons), *_sizes_of_sets(comparisons, names)]
+    if len(comparisons) > SHOWN:
+        notes.append(f"{len(comparisons) - SHOWN:,} more comparisons are in {CSV}.")
+    head = ("arm", "baseline", "benchmark", "metric")
+    return (make_part(TITLE, head, COLUMNS, rows, (*notes, *refused)),)
 
 
 def _share(comparison: JointComparison, name: str) -> str:
@@ -354,21 +319,22 @@ def _share(comparison: JointComparison, name: str) -> str:
 
 SHARES = "share of the squared standard error, %"
 COLUMNS: tuple[Column[JointComparison], ...] = (
-    text_column(
-        "difference", lambda comparison: comparison.row.measure.text(comparison.found.mean)
-    ),
-    text_column("95 % interval", lambda comparison: _interval(comparison, *comparison.interval)),
-    text_column("p", lambda comparison: p_text(comparison.p)),
-    text_column("p_holm", lambda comparison: p_text(comparison.p_holm)),
+    text_column("difference", lambda one: one.row.measure.text(one.found.mean)),
+    text_column("95 % interval", lambda one: span_text(one.row.measure.text, *one.interval)),
+    text_column("p", lambda one: p_text(one.p)),
+    text_column("p_holm", lambda one: p_text(one.p_holm)),
     text_column(
         "bootstrap 95 %",
-        lambda comparison: _interval(comparison, comparison.found.low, comparison.found.high),
+        lambda one: span_text(one.row.measure.text, one.found.low, one.found.high),
     ),
-    text_column("p bootstrap", lambda comparison: p_text(comparison.p_bootstrap)),
-    text_column("standard error", _error),
-    text_column("seeds", lambda comparison: _share(comparison, "seeds"), SHARES),
-    text_column("items", lambda comparison: _share(comparison, "items"), SHARES),
-    text_column("interaction", lambda comparison: _share(comparison, "rest"), SHARES),
+    text_column("p bootstrap", lambda one: p_text(one.p_bootstrap)),
+    text_column(
+        "standard error",
+        lambda one: one.row.measure.text(one.parts.standard_error) if one.parts.total else DASH,
+    ),
+    text_column("seeds", lambda one: _share(one, "seeds"), SHARES),
+    text_column("items", lambda one: _share(one, "items"), SHARES),
+    text_column("interaction", lambda one: _share(one, "rest"), SHARES),
 )
 
 
@@ -389,41 +355,30 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
             "Where every seed has items of its own, the interaction (–) is part of the items, and "
             "the bootstrap counts items twice."
         )
-    return said
-
-
-def _caution_few_seeds(comparisons: Sequence[JointComparison]) -> list[str]:
-    """Return a sentence for each number of seeds with which p is too small."""
-    counts = {
-        min(comparison.found.seeds, comparison.found.baseline_seeds) for comparison in comparisons
-    }
-    return [
+    counts = {min(one.found.seeds, one.found.baseline_seeds) for one in comparisons}
+    said += [
         f"Caution: where an arm has only {count} seeds, p is too small and the interval too short. "
         f"In simulations without a difference, p was .05 or less in up to {percent(p, 0)} %, and "
         f"the 95 % interval left out 0 in up to {percent(missed, 0)} %. Use four seeds or more."
         for count, (p, missed) in sorted(FEW_SEEDS.items())
         if count in counts
     ]
+    return said
 
 
 def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
     """Return a sentence on what the most precise comparison of each benchmark can show."""
     least: dict[str, JointComparison] = {}
-    for comparison in comparisons:
-        if not comparison.item_error > 0:
+    for one in comparisons:
+        if not one.item_error > 0:
             continue
-        best = least.setdefault(comparison.row.benchmark, comparison)
-        if comparison.row.metric == best.row.metric and comparison.item_error < best.item_error:
-            least[comparison.row.benchmark] = comparison
+        best = least.setdefault(one.row.benchmark, one)
+        if one.row.metric == best.row.metric and one.item_error < best.item_error:
+            least[one.row.benchmark] = one
     if not least:
         return []
     said = "; ".join(one.describe(labels) for one in least.values())
     return [f"For these seeds, the most precise differences paired item by item: {said}."]
-
-
-def _not_shown(comparisons: Sequence[JointComparison]) -> list[str]:
-    more = len(comparisons) - SHOWN
-    return [f"{more:,} more comparisons are in {CSV}."] if more > 0 else []
 
 
 CSV_COLUMNS = (
@@ -437,11 +392,7 @@ CSV_COLUMNS = (
 def seeds_and_items_csv(
     comparisons: Sequence[JointComparison], labels: Mapping[str, str] | None = None
 ) -> str:
-    """Return a row per comparison, numbers in full precision, missing ones empty.
-
-    Args:
-        comparisons: comparisons from ``compare_over_seeds_and_items``.
-    """
+    """Return a row per comparison, numbers in full precision, missing ones empty."""
     names, rows = labels or {}, []
     for comparison in comparisons:
         row, found, parts = comparison.row, comparison.found, comparison.parts
@@ -459,12 +410,7 @@ def seeds_and_items_csv(
 def write_seeds_and_items(
     comparisons: Sequence[JointComparison], labels: Mapping[str, str], folder: Path
 ) -> list[Path]:
-    """Write ``seeds_and_items.csv`` beside the table of an experiment, if there are comparisons.
-
-    Args:
-        comparisons: comparisons from ``compare_over_seeds_and_items``.
-        folder: folder of the experiment, where ``seeds_and_items.csv`` is written.
-    """
+    """Write ``seeds_and_items.csv`` into the folder of an experiment, if there are comparisons."""
     file = folder / CSV
     if not comparisons:
         file.unlink(missing_ok=True)  # from an earlier call, for other benchmarks

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.core.errors import discard_output
 from cfaug.report.arms import printable, wrap_text
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
-from cfaug.report.page import DASH, p_text, write_page
+from cfaug.report.page import DASH, p_text, span_text, write_page
 from cfaug.report.results import Cell
 from cfaug.report.significance_rows import ALPHA, ItemComparison, SignificanceRow, Table
 from cfaug.report.writers import csv_text, to_latex, to_markdown
@@ -51,7 +51,7 @@ DIRECTIONS = (
 
 
 def benchmark_parts(table: Table) -> list[Part]:
-    """Return one part per benchmark, with the arms evaluated on it as rows."""
+    """Return one part per benchmark, with the arms evaluated on it as rows, and chance below."""
     parts = []
     for benchmark, metrics in table.benchmarks.items():
 
@@ -62,22 +62,20 @@ def benchmark_parts(table: Table) -> list[Part]:
         columns = [
             Column(table.measure(cell).header(cell[1]), partial(value, cell)) for cell in cells
         ]
-        evaluated = [arm for arm in table.arms if any(cell_entry(table, arm, c) for c in cells)]
-        rows = [((table.label(arm),), arm) for arm in evaluated]
+        rows = [
+            ((table.label(arm),), arm)
+            for arm in table.arms
+            if any(cell_entry(table, arm, cell) for cell in cells)
+        ]
         part = make_part(benchmark, ("arm",), columns, rows)
-        parts.append(_with_chance(part, table, cells))
+        if any(cell in table.chance for cell in cells):
+            chance = tuple(
+                Entry(table.measure(cell).text(table.chance[cell]) if cell in table.chance else "")
+                for cell in cells
+            )
+            part = replace(part, rows=(*part.rows, ((CHANCE,), chance)), rules=(len(part.rows),))
+        parts.append(part)
     return parts
-
-
-def _with_chance(part: Part, table: Table, cells: Sequence[Cell]) -> Part:
-    """Add a row of what a model that answers at random is expected to reach, where known."""
-    if not any(cell in table.chance for cell in cells):
-        return part
-    entries = tuple(
-        Entry(table.measure(cell).text(table.chance[cell]) if cell in table.chance else "")
-        for cell in cells
-    )
-    return replace(part, rows=(*part.rows, ((CHANCE,), entries)), rules=(len(part.rows),))
 
 
 def cell_entry(table: Table, arm: str, cell: Cell) -> Entry | None:
@@ -126,9 +124,10 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
     welch = f"by a one-tailed Welch t-test (p <= {ALPHA})"
     paired = "by the test paired by seed after Holm's correction"
     over_items = "by a test over items after Holm's correction, where there is one seed"
+    units = "Percent" if table.plain else "Percent, or the unit above the column"
     number = "one seed" if table.one_seed else "mean over seeds with standard deviation"
     sentences = [
-        (True, f"{_units(table)}, {number}."),
+        (True, f"{units}, {number}."),
         (any(entry.bold for entry in entries), f"{best}: best in its column."),
         (any(e.underlined for e in entries), f"{better}: better than {first} {welch}."),
         (WORSE in signs, f"{WORSE}: worse than {first} by a two-sided Welch t-test."),
@@ -145,10 +144,6 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
     return [" ".join(said for occurs, said in sentences if occurs)]
 
 
-def _units(table: Table) -> str:
-    return "Percent" if table.plain else "Percent, or the unit above the column"
-
-
 COMPARED = ("arm", "baseline", "benchmark", "metric")
 """Columns that name a row of a comparison."""
 
@@ -158,17 +153,12 @@ def _name_comparison(table: Table, row: SignificanceRow) -> tuple[str, ...]:
 
 
 def comparison_part(table: Table) -> Part | None:
-    """Return the comparisons with the most important tests over seeds, one row each.
-
-    ``None`` if all are tested over items.
-    """
+    """Return the most important tests over seeds; ``None`` if all are tested over items."""
     rows = [
         (_name_comparison(table, row), row)
         for row in table.comparisons
         if table.get_over_items(row.arm, row.cell, row.baseline) is None
     ]
-    if not rows:
-        return None
     columns: tuple[Column[SignificanceRow], ...] = (
         text_column("difference", lambda row: row.measure.text(row.diff)),
         text_column("95 % interval", interval_text),
@@ -178,29 +168,36 @@ def comparison_part(table: Table) -> Part | None:
         text_column("p_permutation", lambda row: p_text(row.p_permutation)),
     )
     notes = (SHORT_INTERVALS, *(() if table.plain else (DIRECTIONS,)))
-    return make_part("Comparisons", COMPARED, columns, rows, notes)
+    return make_part("Comparisons", COMPARED, columns, rows, notes) if rows else None
 
 
 def item_part(table: Table) -> Part | None:
     """Return the tests over items, one row each; ``None`` if there are none."""
     if not table.over_items:
         return None
+
+    def difference(item: ItemComparison) -> str:
+        return item.measure.text(item.measure.gain(item.test.gain))
+
     columns: tuple[Column[ItemComparison], ...] = (
-        text_column("difference", _item_difference),
-        text_column("95 % interval", _item_interval),
-        text_column(
-            "standard error", lambda comparison: comparison.row.measure.text(comparison.test.error)
-        ),
-        text_column("items", lambda comparison: f"{comparison.test.items:,}"),
-        text_column("clusters", lambda comparison: f"{comparison.test.clusters:,}"),
-        text_column("arm better", lambda comparison: f"{comparison.test.better:,}"),
-        text_column("baseline better", lambda comparison: f"{comparison.test.worse:,}"),
-        text_column("p McNemar, two-sided", lambda comparison: p_text(comparison.test.p_exact)),
-        text_column("p", lambda comparison: p_text(comparison.test.p)),
-        text_column("p_holm", lambda comparison: p_text(comparison.p_holm)),
-        text_column("p_holm, two-sided", lambda comparison: p_text(comparison.p_holm_two_sided)),
-        text_column("test", lambda comparison: comparison.test.test),
+        text_column("difference", difference),
+        text_column("95 % interval", lambda item: span_text(item.measure.text, *item.interval)),
+        text_column("standard error", lambda item: item.measure.text(item.test.error)),
+        text_column("items", lambda item: f"{item.test.items:,}"),
+        text_column("clusters", lambda item: f"{item.test.clusters:,}"),
+        text_column("arm better", lambda item: f"{item.test.better:,}"),
+        text_column("baseline better", lambda item: f"{item.test.worse:,}"),
+        text_column("p McNemar, two-sided", lambda item: p_text(item.test.p_exact)),
+        text_column("p", lambda item: p_text(item.test.p)),
+        text_column("p_holm", lambda item: p_text(item.p_holm)),
+        text_column("p_holm, two-sided", lambda item: p_text(item.p_holm_two_sided)),
+        text_column("test", lambda item: item.test.test),
     )
+    # What a difference means on a set of this size, for each benchmark's first metric.
+    sizes: dict[str, str] = {}
+    for item in table.over_items:
+        about = f"{item.row.benchmark} {item.row.metric}, {item.test.describe(item.measure)}"
+        sizes.setdefault(item.row.benchmark, about)
     return make_part(
         "Comparisons over items",
         COMPARED,
@@ -210,33 +207,17 @@ def item_part(table: Table) -> Part | None:
             "Intervals: bootstrap over clusters of items. McNemar's exact test of right and wrong "
             "answers treats items as independent; p is McNemar's if every item was sampled by "
             "itself, else the bootstrap's.",
-            *_sizes_of_sets(table),
+            f"Differences paired item by item: {'; '.join(sizes.values())}.",
         ),
     )
 
 
-def _item_difference(comparison: ItemComparison) -> str:
-    measure = comparison.row.measure
-    return measure.text(measure.gain(comparison.test.gain))
-
-
-def _item_interval(comparison: ItemComparison) -> str:
-    low, high = comparison.interval
-    text = comparison.row.measure.text
-    return "n/a" if math.isnan(low) else f"{text(low)} to {text(high)}"
-
-
-def _sizes_of_sets(table: Table) -> list[str]:
-    """Say for each benchmark's first metric what a difference means on a set of this size."""
-    said: dict[str, str] = {}
-    for item in table.over_items:
-        about = f"{item.row.benchmark} {item.row.metric}, {item.test.describe(item.row.measure)}"
-        said.setdefault(item.row.benchmark, about)
-    return [f"Differences paired item by item: {'; '.join(said.values())}."] if said else []
-
-
 def full_comparison_part(table: Table) -> Part:
     """Return the comparisons with every test and both effect sizes, one row each."""
+
+    def size(value: float) -> str:
+        return DASH if math.isnan(value) else f"{value:.2f}"
+
     columns: tuple[Column[SignificanceRow], ...] = (
         text_column("n", lambda row: str(row.n)),
         text_column("difference", lambda row: row.measure.difference(row.diff, 2)),
@@ -247,39 +228,25 @@ def full_comparison_part(table: Table) -> Part:
         text_column("p Holm, two-sided", lambda row: p_text(row.p_holm_two_sided)),
         text_column("p Wilcoxon", lambda row: p_text(row.p_wilcoxon)),
         text_column("p sign flip", lambda row: p_text(row.p_permutation)),
-        text_column("Hedges g", lambda row: _effect_size(row.g)),
-        text_column("Cohen d_z", lambda row: _effect_size(row.d_z)),
+        text_column("Hedges g", lambda row: size(row.g)),
+        text_column("Cohen d_z", lambda row: size(row.d_z)),
     )
     rows = [(_name_comparison(table, row), row) for row in table.comparisons]
     return make_part("", COMPARED, columns, rows)
 
 
-def _effect_size(size: float) -> str:
-    return DASH if math.isnan(size) else f"{size:.2f}"
-
-
 def interval_text(row: SignificanceRow) -> str:
     """Return the bootstrap interval of a difference in points, or the reason for none."""
-    if math.isnan(row.ci_low):
-        return f"n/a ({row.reason})" if row.reason else "n/a"
-    return f"{row.measure.text(row.ci_low)} to {row.measure.text(row.ci_high)}"
+    missing = f"n/a ({row.reason})" if row.reason else "n/a"
+    return span_text(row.measure.text, row.ci_low, row.ci_high, missing)
 
 
 def table_document(table: Table, name: str = "table") -> Document:
     """Return the table with its notes once, and the comparisons, for formats read top to bottom."""
     *parts, last = benchmark_parts(table)
+    last = replace(last, notes=(*legend(table), *table.all_notes()))
     comparisons = [part for part in (comparison_part(table), item_part(table)) if part is not None]
-    notes = (*legend(table), *table.all_notes())
-    return Document(
-        name=name,
-        title="",
-        parts=(
-            *parts,
-            replace(last, notes=notes),
-            *comparisons,
-            *table.more,
-        ),
-    )
+    return Document(name=name, title="", parts=(*parts, last, *comparisons, *table.more))
 
 
 def float_document(table: Table, name: str = "table") -> Document:
@@ -295,18 +262,15 @@ def float_document(table: Table, name: str = "table") -> Document:
 
 
 def concerning(sentences: Sequence[str], benchmark: str, known: Collection[str]) -> list[str]:
-    """Return the sentences that name a benchmark, or do not name any known one."""
+    """Return the sentences that name a benchmark, or one it is a part of, or no known one."""
     kept = []
     for line in sentences:
-        named = {name for name in known if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", line)}
-        if not named or any(_is_of(benchmark, name) for name in named):
+        named = [name for name in known if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", line)]
+        if not named or any(
+            benchmark == name or benchmark.startswith(f"{name} [") for name in named
+        ):
             kept.append(line)
     return kept
-
-
-def _is_of(benchmark: str, name: str) -> bool:
-    """Return whether a benchmark, or the one it is a part of, has a name."""
-    return benchmark == name or benchmark.startswith(f"{name} [")
 
 
 def comparisons_csv(table: Table) -> str:
@@ -322,29 +286,22 @@ def comparisons_csv(table: Table) -> str:
         for f in fields(SignificanceRow)
         if not table.plain or f.name not in ("unit", "better")
     ]
-    more = ITEM_COLUMNS if table.over_items else ()
-    chance = ("chance",) if table.chance else ()
+    more = (*(ITEM_COLUMNS if table.over_items else ()), *(("chance",) if table.chance else ()))
     lines = [*table.notes, *(f"Caution: {line}" for line in table.cautions)]
     rows: list[list[Any]] = []
     for row in table.rows:
+        known: dict[str, Any] = {"chance": table.chance.get(row.cell, "")}
+        item = table.get_over_items(row.arm, row.cell, row.baseline)
+        if item is not None:
+            numbers = (
+                item.test.test, item.test.items, item.test.clusters, *item.interval, item.test.p,
+                item.p_holm, item.p_holm_two_sided,
+            )  # fmt: skip
+            known |= zip(ITEM_COLUMNS, numbers, strict=True)
         said = " ".join(concerning(lines, row.benchmark, table.benchmarks))
         own = [getattr(row, name) for name in names]
-        known = [table.chance.get(row.cell, "")][: len(chance)]
-        items = _item_numbers(table, row)[: len(more)]
-        rows.append([*own, table.label(row.arm), said, *items, *known])
-    return csv_text([*names, "label", "note", *more, *chance], rows)
-
-
-def _item_numbers(table: Table, row: SignificanceRow) -> list[Any]:
-    """Return the columns ``ITEM_COLUMNS`` of a row, empty if seeds test it."""
-    one = table.get_over_items(row.arm, row.cell, row.baseline)
-    if one is None:
-        return [""] * len(ITEM_COLUMNS)
-    test = one.test
-    return [
-        test.test, test.items, test.clusters, *one.interval, test.p, one.p_holm,
-        one.p_holm_two_sided,
-    ]  # fmt: skip
+        rows.append([*own, table.label(row.arm), said, *(known.get(name, "") for name in more)])
+    return csv_text([*names, "label", "note", *more], rows)
 
 
 def write_tables(table: Table, folder: Path, stem: str = "table") -> list[Path]:
@@ -362,8 +319,6 @@ def write_tables(table: Table, folder: Path, stem: str = "table") -> list[Path]:
 GAP = "  "
 NARROWEST = 12
 """Smallest width of the arms' column, if a third of the line is less."""
-Printed = tuple[str, str]
-"""A number, and the marks after it."""
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
@@ -410,33 +365,38 @@ def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
     arm_width = min(max(map(cell_len, [*labels, head])), max(NARROWEST, width // 3))
     cells = [[_print(cell, styled) for cell in entries] for _, entries in part.rows]
     names = [part.column_name(i) for i in range(len(part.columns))]
-    widths = [_column_width(name, [row[i] for row in cells]) for i, name in enumerate(names)]
+    rooms = [max(len(marks) for _, marks in column) for column in zip(*cells, strict=True)]
+    widths = [
+        max(room + max(len(row[i][0]) for row in cells), *map(len, _words(names[i])))
+        for i, room in enumerate(rooms)
+    ]
     for chunk in _chunks(names, widths, width - arm_width):
         for words in wrap_text(part.title, width):
             yield Text(words, style="italic")
         yield from _head([names[i] for i in chunk], [widths[i] for i in chunk], head, arm_width)
         for label, row, (_, entries) in zip(labels, cells, part.rows, strict=True):
             first, *more = wrap_text(label, arm_width)
-            line = Text(_fill(first, arm_width))
+            line = Text(first + " " * (arm_width - cell_len(first)))
             for i in chunk:
-                room = max(len(other[i][1]) for other in cells)
-                line.append_text(_align(row[i], entries[i], room, widths[i]))
+                number, marks = row[i]
+                entry = entries[i]
+                line.append(GAP + " " * (widths[i] - rooms[i] - len(number)))
+                look = " ".join(["bold"] * entry.bold + ["underline"] * entry.underlined)
+                mean, plus, sd = number.partition("±")
+                line.append(mean, style=look).append(plus + sd, style="dim")
+                line.append(marks.ljust(rooms[i]))
             line.rstrip()
             yield line
-            yield from (Text(text) for text in more)
+            yield from map(Text, more)
         yield Text("")
 
 
-def _print(cell: Entry, styled: bool) -> Printed:
+def _print(cell: Entry, styled: bool) -> tuple[str, str]:
+    """Return a cell's number, and the marks after it."""
     number = f"{cell.text}±{cell.sub}" if cell.sub not in ("", DASH) else cell.text
     above = f"^{','.join(cell.above)}" if cell.above else ""
     looks = "" if styled else "*" * cell.bold + "_" * cell.underlined
     return number, f"{looks}{cell.signs}{above}"
-
-
-def _column_width(metric: str, column: Sequence[Printed]) -> int:
-    widest = max(len(number) for number, _ in column) + max(len(signs) for _, signs in column)
-    return max(widest, *map(len, _words(metric)))
 
 
 def _words(metric: str) -> list[str]:
@@ -479,21 +439,3 @@ def _head(
             line += GAP + (name[at] if at >= 0 else "").rjust(width)
         yield Text(line.rstrip())
     yield Text("─" * (arm_width + sum(len(GAP) + width for width in widths)), style="dim")
-
-
-def _align(cell: Printed, entry: Entry, room: int, width: int) -> Text:
-    """Return a cell with its number and its marks aligned with those of the other rows."""
-    from rich.text import Text
-
-    number, signs = cell
-    text = Text(GAP + " " * (width - room - len(number)))
-    look = " ".join(["bold"] * entry.bold + ["underline"] * entry.underlined)
-    mean, plus, sd = number.partition("±")
-    text.append(mean, style=look).append(plus + sd, style="dim")
-    return text.append(signs.ljust(room))
-
-
-def _fill(text: str, width: int) -> str:
-    from rich.cells import cell_len
-
-    return text + " " * (width - cell_len(text))

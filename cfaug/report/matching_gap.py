@@ -52,7 +52,7 @@ READABLE = {
     "IR_r": "image, random", "IR_c": "image, counterfactual",
     "TR_r": "text, random", "TR_c": "text, counterfactual",
 }  # fmt: skip
-ORDER = ("IR_r", "IR_c", "TR_r", "TR_c")
+ORDER = tuple(READABLE)
 ROW = 52
 """Pixels of a gap's distribution."""
 
@@ -60,7 +60,7 @@ BINS = 400
 """Bins of the histogram before smoothing."""
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    pass
 
 Gaps = Mapping[str, np.ndarray]
 """{gap: float64 (pairs,)}, ``nan`` where a pair lacks it."""
@@ -153,32 +153,26 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
     lines = lines_of([title], SERIES_NAME)
     axes = new_axes(ROW * len(known) + 54 + LINE * lines)
     rows = []
-    for i, (name, values) in enumerate(known.items()):
-        rows.append((READABLE[name], ROW * (i + 1) - 24.0))
+    for i, (name, values) in enumerate(known.items(), 1):
+        base = ROW * float(i)
+        rows.append((READABLE[name], base - 24))
         below = f"{100 * float((values < 0).mean()):.1f} % < 0"
-        place = (0, ROW * (i + 1) - 9)
+        place = (0, ROW * i - 9)
         write(axes, below, place, (-10, 0), coords=ROWS, ha="right", color=QUIET, fontsize=SMALL)
-        _draw_ridge(axes, name, values, ROW * (i + 1.0), limits)
+        at, density = estimate_density(values, limits)
+        ridge = np.concatenate([[base], base - (ROW - 12) * density / density.max(), [base]])
+        ends = np.concatenate([at[:1], at, at[-1:]])
+        colour = ACCENT if name in COUNTERFACTUAL else DOT
+        (drawn,) = axes.fill(ends, ridge, facecolor=(colour, 0.3), edgecolor=colour, linewidth=1.3)
+        note(drawn, f"{name}: mean {values.mean():.3g}, {len(values)} pairs")
+        mean = float(np.clip(values.mean(), *limits))
+        axes.plot([mean, mean], [base, base - 12], color=INK, linewidth=2.2)
     axes.axvline(0, color=INK, linewidth=1, linestyle=(0, (3, 3)))
     name_rows(axes, rows, ROW * len(known), [READABLE[name] for name in COUNTERFACTUAL])
     height = 12 + LINE * (lines - 1) / 2
     write(axes, title, (0, 1), (0, height), coords=above([title]), width=SERIES_NAME)
     value_axis(axes, "x", limits, f"score of the right pair minus that of the wrong one ({kind})")
     return Drawing.of(axes, f"Matching gaps: {title}")
-
-
-def _draw_ridge(
-    axes: Axes, name: str, values: np.ndarray, base: float, limits: tuple[float, float]
-) -> None:
-    """Draw a density above a base, with the mean as a bar."""
-    at, density = estimate_density(values, limits)
-    colour = ACCENT if name in COUNTERFACTUAL else DOT
-    outline = np.concatenate([[base], base - (ROW - 12) * density / density.max(), [base]])
-    ends = np.concatenate([at[:1], at, at[-1:]])
-    (drawn,) = axes.fill(ends, outline, facecolor=(colour, 0.3), edgecolor=colour, linewidth=1.3)
-    note(drawn, f"{name}: mean {values.mean():.3g}, {len(values)} pairs")
-    mean = float(np.clip(values.mean(), *limits))
-    axes.plot([mean, mean], [base, base - 12], color=INK, linewidth=2.2)
 
 
 def estimate_density(

@@ -101,7 +101,27 @@ class ModelPage(Generic[Own]):
             file: destination; its folder is created if missing.
         """
         require_same_items(answers, self.what, self.remedy)
-        text = draw_page(self.template, title, self.make(answers), images, self.side)
+        page = self.make(answers)
+        content = page.content()
+
+        def small(name: str) -> ShownPicture:
+            return show_picture(images.read(name), name, self.side)
+
+        # Pillow releases the interpreter's lock while it decodes, shrinks and encodes.
+        with ThreadPoolExecutor() as pool:
+            pictures = list(pool.map(small, page.images.values()))
+        shown = [dict(picture.about) for picture in pictures]
+        if images.describe is not None:
+            for about, name in zip(shown, page.images.values(), strict=True):
+                about["t"] = images.describe(name)
+        text = render(
+            self.template,
+            title=title,
+            verdicts=list(page.verdicts),
+            subtitle=page.subtitle,
+            contrast=contrast(pictures),
+            data=script_data({**content, "pictures": shown}),
+        )
         return write_page(file, text)
 
     def write_for_run(
@@ -109,57 +129,42 @@ class ModelPage(Generic[Own]):
     ) -> Path:
         """Write the page of one model beside its results, and one of all above their folders.
 
-        "All" are the models of its experiment with the same items, if there are several.
+        "All" are the models of its experiment with the same items, if there are several; runs that
+        cannot be read are left out.
 
         Args:
-            folder: folder of the run, with its ``items``; its page is written there.
+            folder: folder of the run, with its ``items``; its page is written there, and returned.
             model: the model's name on the page.
-            benchmark: the benchmark's name; its items lie in the folder.
             images: source of the pictures; each is read once.
             name: file name of the pages; ``None`` is the benchmark's, see ``page_file``.
-
-        Returns:
-            The page of the model.
         """
         own = read_own(folder, model, benchmark, self.kind)
-        once = images.once()
-
-        def write(answers: Sequence[Own], file: Path, title: str) -> Path:
-            return self.write(answers, file, once, title=title)
-
-        return write_with_siblings(folder, own, name or page_file(benchmark), write, self.most)
-
-
-def draw_page(template: str, title: str, page: PageContent, images: ImageSource, side: int) -> str:
-    """Return a page that extends ``models.html``; equal answers give equal text.
-
-    Args:
-        side: longest side of the pictures, in pixels.
-    """
-    content = page.content()
-    pictures = show_pictures(page.images, images.read, side)
-    shown = [dict(picture.about) for picture in pictures]
-    if images.describe is not None:
-        for about, name in zip(shown, page.images.values(), strict=True):
-            about["t"] = images.describe(name)
-    return render(
-        template,
-        title=title,
-        verdicts=list(page.verdicts),
-        subtitle=page.subtitle,
-        contrast=contrast(pictures),
-        data=script_data({**content, "pictures": shown}),
-    )
+        once, name = images.once(), name or page_file(benchmark)
+        page = self.write([own], folder / name, once, title=f"{model}, {benchmark}")
+        together = folder.parent.parent / name
+        runs = sorted(folder.parent.parent.glob("*/seed=*"))
+        if self.most is not None and len(runs) > self.most:
+            return page
+        others: dict[str, Own] = {}
+        for other in runs:
+            if other.resolve() == folder.resolve():
+                continue
+            try:
+                items = read_items(other, benchmark)
+                if items is not None and items.data == own.items.data:
+                    arm = other.parent.name
+                    arm = f"{arm}, {other.name}" if arm in (model, *others) else arm
+                    others[arm] = self.kind(arm, items)
+            except UserError as error:
+                say(f"left out of {together}: {error}")
+        if others:
+            answers = sorted([own, *others.values()], key=lambda one: one.model)
+            self.write(answers, together, once, title=benchmark)
+        return page
 
 
 def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
-    """Return the answers of a run's model.
-
-    Args:
-        folder: folder of the run, with its ``items``.
-        model: the model's name on pages.
-        benchmark: the benchmark's name; its items lie in the folder.
-    """
+    """Return the answers of a run's model, from the ``items`` in its folder."""
     items = read_items(folder, benchmark)
     if items is None:
         raise UserError(
@@ -168,23 +173,17 @@ def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
     return kind(model, items)
 
 
-def require_names(answers: Sequence[ModelItems]) -> None:
-    """Refuse a page without models, or with two of the same name."""
+def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) -> None:
+    """Refuse a page of models with different items, without models, or with equal names.
+
+    Args:
+        remedy: advice in the error on making the models comparable.
+    """
     if not answers:
         raise UserError("a page of no model's answers cannot be written")
     names = [answer.model for answer in answers]
     if len(set(names)) < len(names):
         raise UserError(f"models have duplicated names: {', '.join(names)}")
-
-
-def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) -> None:
-    """Refuse a page of models with different items, without models, or with equal names.
-
-    Args:
-        answers: answers of several models, which should be to the same items.
-        remedy: advice in the error on making the models comparable.
-    """
-    require_names(answers)
     first = answers[0]
     for answer in answers[1:]:
         if answer.texts(ITEM) != first.texts(ITEM):
@@ -192,80 +191,3 @@ def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) ->
                 f"{first.model} and {answer.model} answered different {what} and cannot share a "
                 f"page: {remedy}"
             )
-
-
-def write_with_siblings(
-    folder: Path,
-    own: Own,
-    name: str,
-    write: Callable[[Sequence[Own], Path, str], Path],
-    most: int | None = None,
-) -> Path:
-    """Write the page of one model beside its results, and one of all models above their folders.
-
-    Those are the models of its experiment with the same items, if there are several.
-
-    Args:
-        folder: folder of the run; its page is written there.
-        own: answers of the run's model.
-        write: function that writes the page of some answers into a file, with a title.
-        most: most models on one page; with more runs in an experiment no common page is written, as
-            a sweep would rewrite it after each of them. ``None`` for any number.
-
-    Returns:
-        The page of the model.
-    """
-    benchmark = own.items.benchmark
-    page = write([own], folder / name, f"{own.model}, {benchmark}")
-    together = folder.parent.parent / name
-    if most is not None and len(_runs_beside(folder)) > most:
-        return page
-    others = read_siblings(folder, own, together)
-    if others:
-        write(sorted([own, *others], key=lambda one: one.model), together, benchmark)
-    return page
-
-
-def read_siblings(folder: Path, own: Own, page: Path) -> list[Own]:
-    """Return the answers of the experiment's other models to the same items.
-
-    Args:
-        folder: folder of the run, beside those of the other models.
-        own: answers of the run's model.
-        page: path of the page, for messages about runs that cannot be read, which are left out.
-    """
-    found: dict[str, Own] = {}
-    for other in _runs_beside(folder):
-        if other.resolve() == folder.resolve():
-            continue
-        try:
-            items = read_items(other, own.items.benchmark)
-            if items is not None and items.data == own.items.data:
-                name = other.parent.name
-                name = f"{name}, {other.name}" if name in (own.model, *found) else name
-                found[name] = type(own)(name, items)
-        except UserError as error:
-            say(f"left out of {page}: {error}")
-    return list(found.values())
-
-
-def _runs_beside(folder: Path) -> list[Path]:
-    """Return the folders of an experiment's runs, including that of the run itself."""
-    return sorted(folder.parent.parent.glob("*/seed=*"))
-
-
-def show_pictures(
-    images: Mapping[str, str], read_image: ReadImage, side: int
-) -> list[ShownPicture]:
-    """Return small copies of images in order, made on all cores.
-
-    Args:
-        side: longest side of the copies, in pixels.
-    """
-
-    def small(name: str) -> ShownPicture:
-        return show_picture(read_image(name), name, side)
-
-    # Pillow releases the interpreter's lock while it decodes, shrinks and encodes.
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(small, images.values()))

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,6 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
 from cfaug.core.types import Better
-
-# Building blocks of every page: escaping templates, data for scripts, small pictures.
 
 PACKAGE = Path(__file__).parents[1]
 TEMPLATES = PACKAGE / "report" / "templates"
@@ -136,6 +135,11 @@ def points(value: float, digits: int = 1) -> str:
     return DASH if math.isnan(value) else f"{100 * value:+.{digits}f}"
 
 
+def span_text(text: Callable[[float], str], low: float, high: float, missing: str = "n/a") -> str:
+    """Return two ends of an interval as ``text`` prints them; ``missing`` if they are ``nan``."""
+    return missing if math.isnan(low) else f"{text(low)} to {text(high)}"
+
+
 def p_text(p: float) -> str:
     """Return a p-value to two significant digits; a dash for ``nan``.
 
@@ -151,14 +155,10 @@ def p_text(p: float) -> str:
 
 @dataclass(frozen=True)
 class Measure:
-    """The unit and direction of a metric, and so the printed form of its values.
+    """The unit (``core.types.Outcome``) and direction of a metric, and so how values are printed.
 
     Fractions are printed as percent, their differences in points; values in any other unit as they
     are, to four significant digits.
-
-    Attributes:
-        unit: ``fraction`` or another, as in ``cfaug.core.types.Outcome``.
-        better: whether higher or lower values are better.
     """
 
     unit: str = FRACTION

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -170,50 +170,43 @@ def read_answers(
         wrap: a function that makes answers from a model's printed name and its items.
         setting: the setting that names the benchmark, for messages.
     """
+
+    def matches(pattern: str) -> list[Path]:
+        return sorted(folder for folder in root.glob(pattern) if folder.is_dir())
+
+    named: dict[str, list[Path]] = {}
     if models is None:
-        folders = {folder: None for folder in sorted(root.glob(EVERYTHING)) if folder.is_dir()}
-        named = {_name(folder, list(folders)): [folder] for folder in folders}
+        # A checkpoint is named by its arm, with its experiment or seed if others share the arm.
+        every = matches(EVERYTHING)
+        for folder in every:
+            arm, experiment = folder.parent.name, folder.parent.parent.name
+            alike = [other.parent.parent.name for other in every if other.parent.name == arm]
+            name = arm if len(alike) == 1 else f"{arm}, {folder.name}"
+            named[name if {*alike} == {experiment} else f"{experiment}/{name}"] = [folder]
     else:
-        named = {
-            name: [f for one in ([own] if isinstance(own, str) else own)
-                   for f in _folders(root, one)]
-            for name, own in models.items()
-        }  # fmt: skip
+        for name, patterns in models.items():
+            named[name] = [
+                folder
+                for pattern in ([patterns] if isinstance(patterns, str) else patterns)
+                for folder in matches(
+                    pattern if Path(pattern).name.startswith("seed=") else f"{pattern}/seed=*"
+                )
+            ]
     found: dict[str, list[tuple[Path, Answers]]] = {}
-    for name, own in named.items():
-        for folder in own:
-            items = _read(folder, benchmark, setting)
+    for name, folders in named.items():
+        for folder in folders:
+            asked = [item for item in benchmarks_with_items(folder) if item.endswith(benchmark)]
+            if benchmark in asked:  # a full name is not a suffix of another
+                asked = [benchmark]
+            if len(asked) > 1:
+                raise UserError(
+                    f"{folder} has answers to {', '.join(asked)}: name one, as in "
+                    f"{setting}={asked[0]}"
+                )
+            items = read_items(folder, asked[0]) if asked else None
             if items is not None:
                 found.setdefault(name, []).append((folder, wrap(name, items)))
     return found
-
-
-def _folders(root: Path, pattern: str) -> list[Path]:
-    """Return the folders of an arm's seeds, or the matches of a pattern that ends with a seed."""
-    own = pattern if Path(pattern).name.startswith("seed=") else f"{pattern}/seed=*"
-    return sorted(folder for folder in root.glob(own) if folder.is_dir())
-
-
-def _name(folder: Path, among: Sequence[Path]) -> str:
-    """Return a checkpoint's arm, with its experiment or seed if others share the arm."""
-    arm, experiment = folder.parent.name, folder.parent.parent.name
-    same = [path for path in among if path.parent.name == arm and path != folder]
-    if not same:
-        return arm
-    if any(one.parent.parent.name != experiment for one in same):
-        return f"{experiment}/{arm}, {folder.name}"
-    return f"{arm}, {folder.name}"
-
-
-def _read(folder: Path, benchmark: str, setting: str) -> Items | None:
-    asked = [item for item in benchmarks_with_items(folder) if item.endswith(benchmark)]
-    if benchmark in asked:  # a full name is not a suffix of another
-        asked = [benchmark]
-    if len(asked) > 1:
-        raise UserError(
-            f"{folder} has answers to {', '.join(asked)}: name one, as in {setting}={asked[0]}"
-        )
-    return read_items(folder, asked[0]) if asked else None
 
 
 # The numbers that papers print: ``<paper>/published/<name>.json``, a file per table.
@@ -243,24 +236,23 @@ MARKS = (
     "paired test over seeds, Holm-corrected over the whole table (p <= 0.05)."
 )
 """Legend of the marks in tables that test arms over seeds; other tables explain theirs in notes."""
-TESTS = ("p_independent", "p_paired", "p_holm")
-PAPER = re.compile(r"(_figure)?_(\d+|[a-z]+)$")
-"""The part of a document's name after the paper's name."""
-BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
-
-
-@dataclass(frozen=True)
-class Figured:
-    """A document with its figures drawn."""
-
-    document: Document
-    figures: Sequence[Shown]
 
 
 def write_tables_page(folder: Path) -> Path:
     """Collect every ``*.json`` of a folder of tables on ``report.html``, and return its path."""
     documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
-    drawn, opening = _take_opening([_draw(document) for document in documents])
+    drawn: list[tuple[Document, list[Shown]]] = []
+    for document in documents:
+        if not all(re.fullmatch(r"[A-Za-z0-9+/=\s]*", one.png) for one in document.pictures):
+            raise UserError(f"{document.name}: a picture is not base64")
+        drawn.append((document, draw_figures(document)))
+    # The first figure, of a document with an answer if there is one, moves to the page's head.
+    opening = None
+    for document, figures in sorted(drawn, key=lambda one: not one[0].answer):
+        if figures:
+            title, drawing, note = figures.pop(0)
+            opening = (title or document.title, drawing, note)
+            break
     text = render(
         "tables.html",
         title="Tables",
@@ -274,17 +266,6 @@ def write_tables_page(folder: Path) -> Path:
     return write_page(folder / "report.html", text)
 
 
-def _take_opening(documents: Sequence[Figured]) -> tuple[list[Figured], Shown | None]:
-    """Take the first figure, of a document with an answer if there is one, for the page's head."""
-    order = sorted(documents, key=lambda one: not one.document.answer)
-    first = next((one for one in order if one.figures), None)
-    if first is None:
-        return list(documents), None
-    rest = [replace(one, figures=one.figures[1:]) if one is first else one for one in documents]
-    title, drawing, note = first.figures[0]
-    return rest, (title or first.document.title, drawing, note)
-
-
 def _order(document: Document) -> tuple[str, bool, bool, list[int], str]:
     """Return a document's sort key: paper, numbered ones first, tables before figures, number."""
     numbers = [int(number) for number in re.findall(r"\d+", document.name)]
@@ -292,20 +273,16 @@ def _order(document: Document) -> tuple[str, bool, bool, list[int], str]:
 
 
 def _paper(document: Document) -> str:
-    return PAPER.sub("", document.name)
+    """Return the part of a document's name before the table's number or name."""
+    return re.sub(r"(_figure)?_(\d+|[a-z]+)$", "", document.name)
 
 
 def _is_tested(document: Document) -> bool:
     """Return whether a document tests arms over seeds, as printed by ``measured_cell``."""
-    cells = [(part, cell) for part in document.parts for _, own in part.rows for cell in own]
     return any(
-        (cell.underlined and not part.ranked) or cell.numbers.keys() & {*TESTS}
-        for part, cell in cells
+        (cell.underlined and not part.ranked)
+        or cell.numbers.keys() & {"p_independent", "p_paired", "p_holm"}
+        for part in document.parts
+        for _, cells in part.rows
+        for cell in cells
     )
-
-
-def _draw(document: Document) -> Figured:
-    for picture in document.pictures:
-        if not BASE64.fullmatch(picture.png):
-            raise UserError(f"{document.name}: a picture is not base64")
-    return Figured(document, draw_figures(document))

@@ -216,11 +216,12 @@ def name_series(axes: Axes, names: Sequence[tuple[str, Colour]], swatches: bool 
     place: dict[str, Any] = {"coords": above([name for name, _ in names]), "width": SERIES_NAME}
     for number, (name, colour) in enumerate(names):
         height = 14 + 18 * (len(names) - 1 - number)
-        look: dict[str, Any] = {"color": QUIET if swatches else colour}
-        if not swatches and colour != DOT:
-            look["fontweight"] = "bold"
+        look: dict[str, Any] = {"color": colour}
         if swatches:
             write(axes, "■", (0, 1), (0, height), **place, color=colour)
+            look = {"color": QUIET}
+        elif colour != DOT:
+            look["fontweight"] = "bold"
         first = elide_text(name, SERIES_NAME, LINES)[0]
         write(axes, first, (0, 1), (16 * swatches, height), **place, **look)
 
@@ -302,7 +303,10 @@ def strip_plot(
     middle = {name: row * (i + 0.5) for i, name in enumerate(arms)}
     axes = new_axes(row * len(arms) + 48)
     name_rows(axes, middle.items(), row * len(arms), highlight)
-    _join_seeds(axes, arms, middle)
+    for upper, lower in pairwise(arms):
+        for seed in sorted(arms[upper].keys() & arms[lower].keys()):
+            ends = [arms[upper][seed], arms[lower][seed]]
+            axes.plot(ends, [middle[upper], middle[lower]], color=DOT, linewidth=1, alpha=0.35)
     ends = []
     for name, values in arms.items():
         if not values:
@@ -341,13 +345,6 @@ def mean_interval(values: Values) -> tuple[float, float, float]:
     return (mean, mean, mean) if math.isnan(low) else (mean, low, high)
 
 
-def _join_seeds(axes: Axes, arms: Mapping[str, Values], middle: Mapping[str, float]) -> None:
-    for upper, lower in pairwise(arms):
-        for seed in sorted(arms[upper].keys() & arms[lower].keys()):
-            xs = [arms[upper][seed], arms[lower][seed]]
-            axes.plot(xs, [middle[upper], middle[lower]], color=DOT, linewidth=1, alpha=0.35)
-
-
 @style()
 def curve(
     series: Mapping[str, Mapping[float, Values]],
@@ -366,14 +363,17 @@ def curve(
         measure: unit and format of printed values.
         chance: values by chance at every x, drawn behind the lines; ``None`` for no band.
     """
-    given = sum(len(values) for points in series.values() for values in points.values())
+
+    def count() -> int:
+        return sum(len(values) for points in series.values() for values in points.values())
+
+    given = count()
     series = {
         name: {x: keep_drawable(values) for x, values in points.items() if is_drawable(x)}
         for name, points in series.items()
     }
-    kept = sum(len(values) for points in series.values() for values in points.values())
-    x_title = mention_missing(x_title, given - kept)
-    if not kept:
+    x_title = mention_missing(x_title, given - count())
+    if not count():
         return draw_none(x_title)
     axes = new_axes(300 + 18 * len(series))
     colours = series_colours(series)

@@ -266,11 +266,7 @@ def leak_sentences(folders: Iterable[Path]) -> list[str]:
             one = (int(found["images"]), int(found["total"]), int(found.get("equal", 0)), folder)
             worst[benchmark] = max(worst.get(benchmark, one), one)
     return [
-        f"{benchmark}: {_up_to(images, total)}{describe_leak(images, total, equal)} "
+        f"{benchmark}: {'up to ' * (images != total)}{describe_leak(images, total, equal)} "
         f"({folder.parent.name}, {folder.name})."
         for benchmark, (images, total, equal, folder) in sorted(worst.items())
     ]
-
-
-def _up_to(images: int, total: int) -> str:
-    return "" if images == total else "up to "

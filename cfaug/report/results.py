@@ -132,11 +132,9 @@ def every_result(path: Path) -> list[Result]:
         lines = require_regular(path).read_bytes().split(b"\n")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    tail = lines.pop()
-    if tail and _is_json(tail):
-        lines.append(tail)
-    elif tail:
-        _say_torn_once(path, tail)
+    tail = lines[-1]
+    if tail and not _is_json(tail):
+        _say_torn_once(path, lines.pop())
     rows = [read_row(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
     _check_directions(rows, str(path))
     return rows
@@ -316,38 +314,27 @@ def read_row(line: bytes, where: str) -> Result:
     for name in ("benchmark", "metric"):
         if not _is_printable(content[name]):
             raise UserError(f"{where}: {name!r} has control characters: {content[name]!r}")
-    if not _is_finite(content["value"]):
+    row = {name: content.get(name, DEFAULTS.get(name)) for name in (*FIELDS, *DEFAULTS)}
+    if not _is_finite(row["value"]):
         raise UserError(f"{where}: 'value' is not a number to compare")
-    if content["n"] < 1:
-        raise UserError(f"{where}: 'n' is {content['n']}; it should be at least 1")
-    row = {name: content[name] for name in FIELDS}
-    return Result(
-        **{**row, "value": float(row["value"]), "weights": row["weights"] or ""},
-        data=_data(content, where),
-        together=_together(content, where),
-        **_direction(content, where),
-        chance=_chance(content, where),
-    )
-
-
-def _chance(content: Mapping[str, Any], where: str) -> float | None:
-    found = content.get("chance")
-    if found is None:
-        return None
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not _is_finite(found):
-        raise UserError(f"{where}: 'chance' is {found!r}, not a number")
-    return float(found)
-
-
-def _direction(content: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the metric's direction, unit and part from a row."""
-    better, unit, by = (content.get(name, DEFAULTS[name]) for name in ("better", "unit", "by"))
+    if row["n"] < 1:
+        raise UserError(f"{where}: 'n' is {row['n']}; it should be at least 1")
+    if not isinstance(row["data"], str):
+        raise UserError(f"{where}: 'data' is {row['data']!r}, not the hash of the test data")
+    together = row["together"]
+    if not isinstance(together, int) or isinstance(together, bool) or together < 0:
+        raise UserError(f"{where}: 'together' is {together!r}, not a number of metrics")
+    better, unit, by, chance = (row[name] for name in ("better", "unit", "by", "chance"))
     if better not in get_args(Better):
         raise UserError(f"{where}: 'better' is {better!r}; choose {' or '.join(get_args(Better))}")
     texts = [unit, *by, *by.values()] if isinstance(by, dict) else [None]
     if any(not isinstance(text, str) or not _is_printable(text) for text in texts):
         raise UserError(f"{where}: 'unit' or 'by' is invalid: {unit!r}, {by!r}")
-    return {"better": better, "unit": unit, "by": by}
+    number = isinstance(chance, (int, float)) and not isinstance(chance, bool)
+    if chance is not None and not (number and _is_finite(chance)):
+        raise UserError(f"{where}: 'chance' is {chance!r}, not a number")
+    row |= {"value": float(row["value"]), "weights": row["weights"] or ""}
+    return Result(**row | {"chance": None if chance is None else float(chance)})
 
 
 def _is_printable(text: str) -> bool:
@@ -360,17 +347,3 @@ def _is_finite(value: float) -> bool:
         return math.isfinite(value)
     except OverflowError:  # a whole number too large for a float
         return False
-
-
-def _data(content: Mapping[str, Any], where: str) -> str:
-    data = content.get("data", "")
-    if not isinstance(data, str):
-        raise UserError(f"{where}: 'data' is {data!r}, not the hash of the test data")
-    return data
-
-
-def _together(content: Mapping[str, Any], where: str) -> int:
-    found = content.get("together", 0)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise UserError(f"{where}: 'together' is {found!r}, not a number of metrics")
-    return found

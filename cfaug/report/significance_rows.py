@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -119,6 +119,11 @@ class ItemComparison:
     test: ItemTest
     p_holm: float = math.nan
     p_holm_two_sided: float = math.nan
+
+    @property
+    def measure(self) -> Measure:
+        """The unit and direction of the metric."""
+        return self.row.measure
 
     @property
     def kept(self) -> bool:
@@ -243,10 +248,14 @@ class Table:
             for n in sorted({row.n for row in paired})
         )
         first = " or ".join(self.label(name) for name in self.baselines)
+        bases = " and ".join(map(self.label, dict.fromkeys(row.baseline for row in paired)))
+        arms, cells = len({row.arm for row in paired}), len({row.cell for row in paired})
+        benchmarks = ", ".join(dict.fromkeys(row.benchmark for row in paired))
         return (
             f"Seeds per arm: {least} (sign flips, one-sided). All p one-sided unless named "
             f"two-sided: the arm is better than {first}. p_holm corrects p_paired for "
-            f"{len(paired)} comparison{'s' * (len(paired) > 1)}: {_span(paired, self.label)}."
+            f"{len(paired)} comparison{'s' * (len(paired) > 1)}: {arms} arm{'s' * (arms != 1)} "
+            f"against {bases} on {cells} metric{'s' * (cells != 1)} of {benchmarks}."
         )
 
     def item_note(self) -> str:
@@ -262,48 +271,27 @@ class Table:
     def own_notes(self) -> list[str]:
         """Return the notes on the tests and on the arms' training."""
         untested = all(math.isnan(row.p_holm) for row in self.comparisons)
-        seeds = [] if self.over_items and untested else [self.note()]
-        return [
-            *seeds,
-            *([self.item_note()] if self.over_items else []),
-            *self._describe_chance(),
-            *self.notes,
-        ]
-
-    def _describe_chance(self) -> list[str]:
-        """Name the arms that are not shown to be better than chance."""
+        notes = [] if self.over_items and untested else [self.note()]
+        notes += [self.item_note()] if self.over_items else []
+        # The arms that are not shown to be better than chance.
         cells: dict[Cell, list[str]] = {}
         for arm, cell in sorted(self.at_chance, key=lambda one: (one[1], self.arms.index(one[0]))):
             cells.setdefault(cell, []).append(self.label(arm))
-        if not cells:
-            return []
-        told = [
-            f"{' '.join(cell)} ({', '.join(arms)})"
-            for cell, arms in list(cells.items())[:SPELLED_OUT]
-        ]
-        more = len(cells) - SPELLED_OUT
-        return [
-            f"Not shown to be better than chance (exact binomial test, p > {ALPHA}): "
-            f"{'; '.join(told)}{f' and {more} more' * (more > 0)}. Two such arms get no mark "
-            "against each other."
-        ]
+        if cells:
+            told = [f"{' '.join(cell)} ({', '.join(arms)})" for cell, arms in cells.items()]
+            more = len(told) - SPELLED_OUT
+            notes.append(
+                f"Not shown to be better than chance (exact binomial test, p > {ALPHA}): "
+                f"{'; '.join(told[:SPELLED_OUT])}{f' and {more} more' * (more > 0)}. Two such arms "
+                "get no mark against each other."
+            )
+        return [*notes, *self.notes]
 
     def all_notes(self) -> list[str]:
         """Return all notes under the table except the legend of its marks."""
         names = full_names(self.labels, self.arms)
         cautions = [f"Caution: {line}" for line in self.cautions]
         return [*self.own_notes(), *cautions, *([names] if names else [])]
-
-
-def _span(rows: Sequence[SignificanceRow], label: Callable[[str], str]) -> str:
-    arms = len({row.arm for row in rows})
-    baselines = " and ".join(label(name) for name in dict.fromkeys(row.baseline for row in rows))
-    cells = len({row.cell for row in rows})
-    benchmarks = list(dict.fromkeys(row.benchmark for row in rows))
-    return (
-        f"{arms} arm{'s' * (arms != 1)} against {baselines} on {cells} "
-        f"metric{'s' * (cells != 1)} of {', '.join(benchmarks)}"
-    )
 
 
 def no_spread_says(difference: float, measure: Measure) -> str:
@@ -331,24 +319,21 @@ Primary = Mapping[str, Collection[str]]
 
 
 def family_of(rows: Iterable[Result], primary: Primary | None) -> frozenset[Cell]:
-    """Return the cells over which comparisons are corrected.
+    """Return the cells over which comparisons are corrected; all without ``primary``.
 
     A primary metric counts for a whole benchmark or, if it exists only for parts, for the largest
     parts, such as methods rather than methods by label.
-
-    Args:
-        primary: the primary metrics; ``None`` uses all metrics.
     """
     own = list(rows)
-    measured = {(row.benchmark, row.metric) for row in own}
-    chosen = {
-        benchmark: {metric for metric in metrics if (benchmark, metric) in measured}
-        for benchmark, metrics in (primary or {}).items()
-    }
+    # The number of columns that define the largest part with a metric.
     widest: dict[tuple[str, str], int] = {}
     for row in own:
         key = (row.benchmark, row.metric)
         widest[key] = min(len(row.by), widest.get(key, len(row.by)))
+    chosen = {
+        benchmark: {metric for metric in metrics if (benchmark, metric) in widest}
+        for benchmark, metrics in (primary or {}).items()
+    }
     return frozenset(
         row.cell
         for row in own

@@ -107,6 +107,7 @@ def significance_table(
         compare_over_items(made, rows, items, labels or {}, family) if items else ([], [])
     )
     told = describe_family(rows, family, primary)
+    notes = (*refused, *([told] if told else []), *notes)
     return Table(
         made,
         baselines,
@@ -117,13 +118,7 @@ def significance_table(
         ),
         chance=chances(rows),
         at_chance=frozenset(key for key, own in found.items() if at_chance(own)),
-        notes=(
-            *unknown_tests(rows, labels),
-            *_describe_untested(made, labels or {}),
-            *refused,
-            *([told] if told else []),
-            *notes,
-        ),
+        notes=(*unknown_tests(rows, labels), *_describe_untested(made, labels or {}), *notes),
         cautions=(
             *different_tests(rows, labels),
             *equal_weights(rows, baselines, labels),
@@ -143,27 +138,24 @@ def _compare(
         for f in fields(ArmComparison)
         if f.name in SignificanceRow.__dataclass_fields__
     }
-    reason = obstacle(ours, theirs) if arm != baseline else ""
+    reason = ""
     if arm != baseline:
         found = compare(values(ours), values(theirs), better=measure.better)
+        reason = obstacle(ours, theirs)
         shared |= {name: getattr(found, name) for name in shared if not reason or name == "diff"}
-        reason = reason or _without_test(ours, theirs, found)
-    if reason == OTHER_DATA:
-        shared["diff"] = math.nan
+        if reason == OTHER_DATA:
+            shared["diff"] = math.nan
+        elif not reason and min(len(ours), len(theirs)) < 2:
+            reason = ONE_SEED
+        elif not reason and ours.keys() != theirs.keys():
+            reason = OTHER_SEEDS
+        elif not reason and math.isnan(found.t_low):
+            reason = NO_SPREAD
     return {
         **shared, "arm": arm, "baseline": baseline, "benchmark": cell[0], "metric": cell[1],
         "n": summary.n, "mean": summary.mean, "sd": summary.sd, "reason": reason,
         "unit": measure.unit, "better": measure.better,
     }  # fmt: skip
-
-
-def _without_test(ours: Answers, theirs: Answers, comparison: ArmComparison) -> str:
-    """Return why seeds allow no test or interval of a difference; empty if they do."""
-    if min(len(ours), len(theirs)) < 2:
-        return ONE_SEED
-    if ours.keys() != theirs.keys():
-        return OTHER_SEEDS
-    return NO_SPREAD if math.isnan(comparison.t_low) else ""
 
 
 def _describe_untested(rows: Sequence[SignificanceRow], labels: Mapping[str, str]) -> list[str]:
@@ -227,11 +219,6 @@ class RunItems:
         return fit if len(fit) == len(asked) else {}
 
 
-def items_of_runs(runs: Iterable[Run], rows: Iterable[Result]) -> RunItems:
-    """Return a reader of the items of an arm's runs, for the weights in the table."""
-    return RunItems(runs, rows)
-
-
 def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
     """Return a reader of the items of some arms of an experiment, as papers' tables name them.
 
@@ -281,17 +268,14 @@ def compare_over_items(
             refused.append(f"{' against '.join(names)}: {error}.")
         else:
             comparisons += [] if test is None else [ItemComparison(row, test)]
+    counted = [family is None or comparison.row.cell in family for comparison in comparisons]
     one, both = (
-        holm(
-            [
-                getattr(comparison.test, name)
-                if family is None or comparison.row.cell in family
-                else math.nan
-                for comparison in comparisons
-            ]
-        )
+        holm([
+            getattr(comparison.test, name) if counts else math.nan
+            for comparison, counts in zip(comparisons, counted, strict=True)
+        ])
         for name in ("p", "p_two_sided")
-    )
+    )  # fmt: skip
     corrected = [
         replace(comparison, p_holm=float(p), p_holm_two_sided=float(q))
         for comparison, p, q in zip(comparisons, one, both, strict=True)
@@ -306,14 +290,11 @@ def compare_pair(
 ) -> ItemTest | None:
     """Compare two arms over the items of a benchmark.
 
-    Args:
-        arm: name of the arm that should be better.
-        about: any result of the benchmark, with its part and metric.
-        measure: unit and direction of the metric.
+    ``None`` if an arm was evaluated before items were saved, or the metric is not a mean over
+    items.
 
-    Returns:
-        The comparison; ``None`` if an arm was evaluated before items were saved, or the metric is
-        not a mean over items.
+    Args:
+        about: any result of the benchmark, with its part and metric.
     """
     ours, theirs = (items(one, about.benchmark) for one in (arm, baseline))
     if not ours or not theirs or about.metric not in {*ours[0].columns} & {*theirs[0].columns}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -69,8 +70,18 @@ def verdict(
     """
     checks = expected(rows, headline, baselines, items)
     if not checks:
-        return f"Nothing was compared: {_tested(headline)} without an arm to beat."
-    reached = _beats([c for c in checks if c.shown], headline)
+        tested = join_words([headline.label(arm) for arm in headline.tested])
+        return f"Nothing was compared: {tested} without an arm to beat."
+    beaten: dict[str, list[str]] = {}
+    for check in checks:
+        if check.shown:
+            beaten.setdefault(check.arm, []).append(
+                f"{headline.label(check.other)} by {check.measure.amount(check.gain).lstrip('+')} "
+                f"(p = {p_text(check.p)})"
+            )
+    reached = [
+        f"{headline.label(arm)} beats {join_words(others)}" for arm, others in beaten.items()
+    ]
     missed = [_misses(c, headline) for c in checks if not c.shown]
     lead = _lead(rows, headline)
     order = f"the expected order {headline.expectation}"
@@ -102,65 +113,37 @@ def _lead(rows: Sequence[Result], headline: Headline) -> str:
     shifted = headline.in_distribution is not None
     where = "out of distribution" if shifted else f"on {headline.benchmark}"
     after, before = (measure.text(value, 1) for value in (new, old))
-    moved = "rose" if new > old else "fell"
-    change = (
-        f"stayed at {after}" if after == before else f"{moved} from {before} to {after}"
-    ) + f" {measure.sign}"
-    label = headline.label(headline.tested[0])
-    share = "" if headline.share is None else f"{100 * headline.share:g} % counterfactual examples"
-    arm = share if share and RATIO_LABEL.fullmatch(label) else label
+    moved = f"{'rose' if new > old else 'fell'} from {before} to {after}"
+    change = f"stayed at {after}" if after == before else moved
+    arm = headline.label(headline.tested[0])
+    if headline.share is not None and re.fullmatch(r"cf_ratio=[\d.]+", arm):
+        arm = f"{100 * headline.share:g} % counterfactual examples"
     metric = METRICS.get(headline.metric, headline.metric)
-    return f"With {arm}, {metric} {where} {change} ({seeds}):"
-
-
-RATIO_LABEL = re.compile(r"cf_ratio=[\d.]+")
-
-
-def _tested(headline: Headline) -> str:
-    return join_words([headline.label(arm) for arm in headline.tested])
-
-
-def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
-    """Return one clause per arm, with everything it beats."""
-    beaten: dict[str, list[str]] = {}
-    for check in checks:
-        assert check.found is not None
-        beaten.setdefault(check.arm, []).append(
-            f"{headline.label(check.other)} by {check.measure.amount(check.gain).lstrip('+')} "
-            f"(p = {p_text(check.p)})"
-        )
-    return [f"{headline.label(arm)} beats {join_words(others)}" for arm, others in beaten.items()]
+    return f"With {arm}, {metric} {where} {change} {measure.sign} ({seeds}):"
 
 
 def _misses(check: Finding, headline: Headline) -> str:
     arm, other = headline.label(check.arm), headline.label(check.other)
-    if check.obstacle == OTHER_DATA:
-        return f"{arm} was not compared with {other}, because they have different test data"
     if check.obstacle == BOTH_AT_CHANCE:
         return f"neither {arm} nor {other} is shown to be better than chance"
-    if check.obstacle == SAME_WEIGHTS:
-        return f"{arm} was not compared with {other}, because both have the same weights"
     if check.found is None:
-        return f"{arm} was not compared with {other}, because one of them has no results"
+        why = {
+            OTHER_DATA: "they have different test data",
+            SAME_WEIGHTS: "both have the same weights",
+        }.get(check.obstacle, "one of them has no results")
+        return f"{arm} was not compared with {other}, because {why}"
     if math.isnan(check.p):
-        return f"{arm} is not shown to beat {other} ({check.amount}): {_why_untested(check)}"
+        why = "these seeds cannot test it"
+        if check.found.n < 2:
+            why = "one seed allows no test over seeds, and there is none over items"
+        elif check.paired:
+            why = no_spread_says(check.found.diff, check.measure)
+        return f"{arm} is not shown to beat {other} ({check.amount}): {why}"
     if check.lost:
         p = p_text(check.p_two_sided)
         return f"{arm} is significantly worse than {other} ({check.amount}, two-sided p = {p})"
-    if check.gain <= 0:
-        return f"{arm} does not beat {other} ({check.amount}, p = {p_text(check.p)})"
-    return f"{arm} is not shown to beat {other} ({check.amount}, p = {p_text(check.p)})"
-
-
-def _why_untested(check: Finding) -> str:
-    assert check.found is not None
-    if check.found.n < 2:
-        return "one seed allows no test over seeds, and there is none over items"
-    return (
-        no_spread_says(check.found.diff, check.measure)
-        if check.paired
-        else "these seeds cannot test it"
-    )
+    beats = "does not beat" if check.gain <= 0 else "is not shown to beat"
+    return f"{arm} {beats} {other} ({check.amount}, p = {p_text(check.p)})"
 
 
 def how_tested(
@@ -229,21 +212,16 @@ def cost(
         low, high = f.interval
         text = f.measure.difference
         interval = "" if math.isnan(low) else f" [{text(low)}, {text(high)}]"
+        if f.shown:
+            word = "a gain" if f.gain > 0 else "a cost"
+        else:
+            word = "not tested" if math.isnan(f.p) else "no difference shown"
         parts.setdefault(f.arm, []).append(
             f"{f.amount}{interval} against {headline.label(f.other)} "
-            f"(two-sided p = {p_text(f.p)}: {_word(f)})"
+            f"(two-sided p = {p_text(f.p)}: {word})"
         )
     clauses = [f"{headline.label(arm)} stands at {join_words(said)}" for arm, said in parts.items()]
     return f"In distribution ({cell[0]}) {'; '.join(clauses)}."
-
-
-def _word(finding: Finding) -> str:
-    assert finding.found is not None
-    if math.isnan(finding.p):
-        return "not tested"
-    if not finding.shown:
-        return "no difference shown"
-    return "a gain" if finding.gain > 0 else "a cost"
 
 
 def pairing(
@@ -280,29 +258,29 @@ def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
         )
     groups: dict[str, list[str]] = {"more": [], "less": [], "same": []}
     for f in made:
-        assert f.found is not None
         kind = "same" if not f.shown else "more" if f.gain > 0 else "less"
         name = f"{headline.label(f.arm)} against {headline.label(f.other)} on {f.cell[0]}"
         groups[kind].append(f"{name} ({f.amount}, p = {p_text(f.p)})")
-    says = []
-    if groups["more"]:
-        says.append(f"Counterfactual pairs bring more in {_summarise_list(groups['more'], made)}.")
-    if groups["less"]:
-        says.append(f"Counterfactual pairs bring less in {_summarise_list(groups['less'], made)}.")
-    if groups["same"]:
+    # A few are named, many only counted: the page's table has them all.
+    named = {
+        kind: join_words(parts)
+        if len(parts) <= SPELLED_OUT
+        else f"{len(parts)} of the {len(made)} comparisons below"
+        for kind, parts in groups.items()
+        if parts
+    }
+    says = [
+        f"Counterfactual pairs bring {kind} in {named[kind]}."
+        for kind in ("more", "less")
+        if kind in named
+    ]
+    if "same" in named:
         says.append(
-            f"No difference is shown in {_summarise_list(groups['same'], made)}: as far as "
-            "these seeds can tell, the gain there does not need pairs; the intervals show how "
-            "large a difference is still possible."
+            f"No difference is shown in {named['same']}: as far as these seeds can tell, the gain "
+            "there does not need pairs; the intervals show how large a difference is still "
+            "possible."
         )
     return " ".join(says)
-
-
-def _summarise_list(parts: Sequence[str], made: Sequence[Finding]) -> str:
-    """Name a few comparisons, but only count many: the page's table has them all."""
-    if len(parts) <= SPELLED_OUT:
-        return join_words(parts)
-    return f"{len(parts)} of the {len(made)} comparisons below"
 
 
 # Comparisons of arms, each in one cell, for sentences; corrected over their list.
@@ -379,17 +357,25 @@ def findings(
     made, known, printed = [], answers(rows), measures(rows)
     for arm, other, cell in pairs:
         ours, theirs = known.get((arm, cell), {}), known.get((other, cell), {})
+        paired = ours.keys() == theirs.keys()
+        measure = printed.get(cell, PERCENT)
         why = obstacle(ours, theirs)
+        found = test = None
+        one = both = math.nan
         if ours and theirs and not why and at_chance(ours) and at_chance(theirs):
             why = BOTH_AT_CHANCE
-        fit = ours and theirs and not why
-        measure = printed.get(cell, PERCENT)
-        found = compare(values(ours), values(theirs), better=measure.better) if fit else None
-        paired = ours.keys() == theirs.keys()
-        test = None
-        if items is not None and found is not None and min(len(ours), len(theirs)) < 2:
-            test = _over_items((arm, other), next(iter(ours.values())), measure, items)
-        one, both = (test.p, test.p_two_sided) if test else _p(found, paired)
+        if ours and theirs and not why:
+            found = compare(values(ours), values(theirs), better=measure.better)
+            one, both = (
+                (found.p_paired, found.p_paired_two_sided)
+                if paired
+                else (found.p_welch, found.p_welch_two_sided)
+            )
+            if items is not None and min(len(ours), len(theirs)) < 2:
+                with suppress(UserError):  # the table's notes say why
+                    test = compare_pair(arm, other, next(iter(ours.values())), measure, items)
+        if test is not None:
+            one, both = test.p, test.p_two_sided
         p = both if two_sided else one
         made.append(Finding(arm, other, cell, found, p, paired, both, why, measure, test))
     if not corrected:
@@ -399,21 +385,3 @@ def findings(
         replace(f, p=float(p), p_two_sided=float(q))
         for f, p, q in zip(made, one_side, both_sides, strict=True)
     ]
-
-
-def _over_items(
-    arms: tuple[str, str], about: Result, measure: Measure, items: ItemSource
-) -> ItemTest | None:
-    try:
-        return compare_pair(*arms, about, measure, items)
-    except UserError:  # the table's notes say why
-        return None
-
-
-def _p(comparison: ArmComparison | None, paired: bool) -> tuple[float, float]:
-    """Return p of the one-sided and of the two-sided test."""
-    if comparison is None:
-        return math.nan, math.nan
-    if paired:
-        return comparison.p_paired, comparison.p_paired_two_sided
-    return comparison.p_welch, comparison.p_welch_two_sided

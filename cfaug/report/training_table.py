@@ -7,7 +7,7 @@ declared before the results of a table's seeds were seen; they have their own pa
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -23,9 +23,6 @@ from cfaug.report.results import Cell, Result, join_seeds, name_part
 from cfaug.report.significance_rows import ALPHA, SignificanceRow, Table
 from cfaug.report.significance_table import items_of_arms, significance_table
 from cfaug.stats.significance import holm
-
-DECLARED = ("arm", "baseline", "column")
-"""Keys of a declared comparison."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,91 +59,82 @@ class TrainingTable(PaperTable):
             MissingError: if runs or results are missing, unless ``partial``.
         """
         columns = self._columns()
+        cells = dict.fromkeys(column.cell for column in columns.values())
         arms = {arm: runs.arm(f"{self.experiment}/{arm}") for arm in self.arms}
-        missing = list(self._missing(arms, columns))
-        rows = [r for arm in arms.values() for r in arm.rows if r.cell in {c.cell for c in columns}]
+        missing = list(self._missing(arms, cells))
+        rows = [row for arm in arms.values() for row in arm.rows if row.cell in cells]
         baselines = [arm for arm in self.baselines if any(row.arm == arm for row in rows)]
         if (missing and not self.partial) or not baselines:
             raise MissingError(self.name, missing, self.commands, partial=self.partial)
-        asked = {column.benchmark for column in columns}
-        require_one_test(self.name, arms.items(), asked)
+        require_one_test(self.name, arms.items(), {c.benchmark for c in columns.values()})
         every = significance_table(
             rows, baselines, [arm for arm, found in arms.items() if not found.trained],
             labels=dict(self.arms),
         )  # fmt: skip
-        table = choose_family(
-            every, [column.cell for column in columns if column.tested], self.against
-        )
-        shown = [column for column in columns if any(row.cell == column.cell for row in rows)]
-        compared = [column for column in shown if column.differs]
+        tested = [column.cell for column in columns.values() if column.tested]
+        table = choose_family(every, tested, self.against)
+        measured = {row.cell for row in rows}
+        shown = [column for column in columns.values() if column.cell in measured]
         order = [arm for arm in self.arms if arm in table.arms]
-        parts = [self._values(table, shown, order)]
-        by_key = dict(zip(self.columns, columns, strict=True))
-        declared = declared_part(every, list(self.declared.values()), by_key)
-        parts += [declared] if declared.rows else []
-        parts += self._over_both(runs, table, by_key, rows)
-        parts += [
-            differences_part(table, compared, self._compared(order, baseline), baseline)
+        compared = {
+            baseline: [arm for arm in order if is_asked(arm, baseline, self.against)]
             for baseline in baselines
+        }
+        declared = declared_part(every, list(self.declared.values()), columns)
+        parts = [
+            values_part(table, shown, order, self.experiment),
+            *([declared] if declared.rows else []),
+            *self._over_both(runs, table, columns, rows),
+            *(
+                differences_part(table, [c for c in shown if c.differs], own, baseline)
+                for baseline, own in compared.items()
+            ),
         ]
         verdicts = [
-            line for b in baselines for arm in self._compared(order, b)
+            line for baseline, own in compared.items() for arm in own
             if self.verdicts and arm not in self.baselines
-            and (line := describe_effect(table, shown, arm, b))
+            and (line := describe_effect(table, shown, arm, baseline))
         ]  # fmt: skip
         document = self.document(*parts, answer=describe_declared(declared))
         return replace(document, notes=(*verdicts, *document.notes))
 
-    def _compared(self, arms: Sequence[str], baseline: str) -> list[str]:
-        """Return the arms to compare with a baseline."""
-        return [arm for arm in arms if is_asked(arm, baseline, self.against)]
-
-    def _columns(self) -> list[TrainingColumn]:
+    def _columns(self) -> dict[str, TrainingColumn]:
+        """Return the columns, after checks of every setting."""
         try:
-            columns = [TrainingColumn(**column) for column in self.columns.values()]
+            columns = {key: TrainingColumn(**column) for key, column in self.columns.items()}
         except TypeError as error:
             raise UserError(f"table.columns of {self.name}: {error}") from error
+        arms = ", ".join(self.arms)
         unknown = [arm for arm in self.baselines if arm not in self.arms]
-        if unknown or not self.baselines or all(column.cost for column in columns):
+        if unknown or not self.baselines or all(column.cost for column in columns.values()):
             missing = "baselines or a column that is not a cost is missing"
             what = f"baselines: {unknown[0]!r} is not an arm" if unknown else missing
-            raise UserError(f"table={self.name}: {what}; arms are {', '.join(self.arms)}")
+            raise UserError(f"table={self.name}: {what}; arms are {arms}")
         for baseline, compared in self.against.items():
-            unknown = [arm for arm in (baseline, *compared) if arm not in self.arms]
-            if unknown or baseline not in self.baselines:
-                wrong = (
-                    f"{unknown[0]!r} is not an arm"
-                    if unknown
-                    else f"{baseline!r} is not a baseline"
-                )
+            wrong = [f"{a!r} is not an arm" for a in (baseline, *compared) if a not in self.arms]
+            if baseline not in self.baselines:
+                wrong.append(f"{baseline!r} is not a baseline")
+            if wrong:
                 raise UserError(
-                    f"table={self.name}: against: {wrong}; arms are {', '.join(self.arms)}, "
+                    f"table={self.name}: against: {wrong[0]}; arms are {arms}, "
                     f"baselines {', '.join(self.baselines)}"
                 )
+        choices = {"arm": self.arms, "baseline": self.baselines, "column": self.columns}
         for one in self.declared.values():
-            self._check_declared(one)
+            declared = f"table={self.name}: declared"
+            if set(one) != set(choices):
+                raise UserError(f"{declared} {dict(one)} is invalid: it has {', '.join(choices)}")
+            for name, known in choices.items():
+                if one[name] not in known:
+                    raise UserError(
+                        f"{declared} {name} {one[name]!r} is invalid: choose from "
+                        f"{', '.join(known)}"
+                    )
+            if one["arm"] == one["baseline"]:
+                raise UserError(f"{declared} {one['arm']!r} is compared with itself: name two arms")
         return columns
 
-    def _check_declared(self, one: Mapping[str, str]) -> None:
-        choices = dict(zip(DECLARED, (self.arms, self.baselines, self.columns), strict=True))
-        if set(one) != set(choices):
-            raise UserError(
-                f"table={self.name}: declared {dict(one)} is invalid: it has {', '.join(DECLARED)}"
-            )
-        for name, known in choices.items():
-            if one[name] not in known:
-                raise UserError(
-                    f"table={self.name}: declared {name} {one[name]!r} is invalid: choose from "
-                    f"{', '.join(known)}"
-                )
-        if one["arm"] == one["baseline"]:
-            raise UserError(
-                f"table={self.name}: declared {one['arm']!r} is compared with itself: name two arms"
-            )
-
-    def _missing(
-        self, arms: Mapping[str, ArmResults], columns: Sequence[TrainingColumn]
-    ) -> Iterator[str]:
+    def _missing(self, arms: Mapping[str, ArmResults], cells: Iterable[Cell]) -> Iterator[str]:
         seeds = set().union(*(arm.seeds for arm in arms.values()))
         for name, arm in arms.items():
             if not arm.seeds:
@@ -154,11 +142,10 @@ class TrainingTable(PaperTable):
                 continue
             if seeds - arm.seeds:
                 yield f"{self.experiment}/{name} with seed {join_seeds(seeds - arm.seeds)}"
-            for column in columns:
-                lacks = arm.seeds - set(arm.values(column.cell))
+            for cell in cells:
+                lacks = arm.seeds - set(arm.values(cell))
                 if lacks:
-                    benchmark, metric = column.cell
-                    told = f"{benchmark} {metric} of {self.experiment}/{name}"
+                    told = f"{' '.join(cell)} of {self.experiment}/{name}"
                     yield f"{told}, seed {join_seeds(lacks)}"
 
     def _over_both(
@@ -182,24 +169,8 @@ class TrainingTable(PaperTable):
         found, refused = compare_over_seeds_and_items(rows, results, items, self.arms)
         return seeds_and_items_parts(found, self.arms, refused)
 
-    def _values(self, table: Table, columns: Sequence[TrainingColumn], arms: Sequence[str]) -> Part:
-        def value(cell: Cell, arm: str) -> Entry:
-            return cell_entry(table, arm, cell) or Entry(DASH)
 
-        seeds = sorted({row.n for row in table.rows})
-        return make_part(
-            f"Ours: {self.experiment}, {seeds[-1]} seed{'s' * (seeds[-1] > 1)}",
-            ("Arm",),
-            [
-                Column(table.measure(c.cell).header(c.name), partial(value, c.cell), c.group)
-                for c in columns
-            ],
-            [((table.label(arm),), arm) for arm in arms],
-            (*legend(table), *table.all_notes()),
-        )
-
-
-# Parts of a table of trained arms: declared comparisons, differences, and summaries.
+# Parts of a table of trained arms: values, declared comparisons, differences, and summaries.
 
 KEPT, LOST = "†", "‡"
 
@@ -231,6 +202,32 @@ class TrainingColumn:
         by = {name: str(value) for name, value in self.by.items()}
         return name_part(self.benchmark, by), self.metric
 
+    @property
+    def full_name(self) -> str:
+        """Its name in sentences: that of an aim needs no group."""
+        return f"{self.group} {self.name}".strip() if self.cost else self.name
+
+
+def values_part(
+    table: Table, columns: Sequence[TrainingColumn], arms: Sequence[str], experiment: str
+) -> Part:
+    """Return the means of arms, as printed in a table of significance, with all its notes."""
+
+    def value(cell: Cell, arm: str) -> Entry:
+        return cell_entry(table, arm, cell) or Entry(DASH)
+
+    seeds = max(row.n for row in table.rows)
+    return make_part(
+        f"Ours: {experiment}, {seeds} seed{'s' * (seeds > 1)}",
+        ("Arm",),
+        [
+            Column(table.measure(c.cell).header(c.name), partial(value, c.cell), c.group)
+            for c in columns
+        ],
+        [((table.label(arm),), arm) for arm in arms],
+        (*legend(table), *table.all_notes()),
+    )
+
 
 def declared_part(
     every: Table, declared: Sequence[Mapping[str, str]], columns: Mapping[str, TrainingColumn]
@@ -244,14 +241,27 @@ def declared_part(
     p = holm([row.p_paired for _, row in compared]).tolist()
     rows = []
     for (one, row), corrected in zip(compared, p, strict=True):
-        column = columns[one["column"]]
-        asked = f"{column.group} {column.name}".strip() if column.cost else column.name
-        labels = (f"{every.label(one['arm'])} against {every.label(one['baseline'])}", asked)
-        rows.append((labels, (row, corrected)))
+        names = f"{every.label(one['arm'])} against {every.label(one['baseline'])}"
+        rows.append(((names, columns[one["column"]].full_name), (row, corrected)))
+
+    def difference(declared: tuple[SignificanceRow, float]) -> Entry:
+        row, _ = declared
+        numbers = {"value": row.diff, "n": float(row.n)}
+        return Entry(row.measure.difference(row.diff), small=interval_text(row), numbers=numbers)
+
+    def holm_entry(declared: tuple[SignificanceRow, float]) -> Entry:
+        _, p = declared
+        return Entry(p_text(p), bold=p <= ALPHA, numbers=_known(p_holm=p))
+
     return make_part(
         "Declared before looking",
         ("Comparison", "Of"),
-        DECLARED_COLUMNS,
+        [
+            Column("difference", difference),
+            text_column("better is", lambda declared: declared[0].better),
+            text_column("p", lambda declared: p_text(declared[0].p_paired)),
+            Column("Holm", holm_entry),
+        ],
         rows,
         (
             "Difference with its 95 % bootstrap interval over seeds; p one-sided for being better, "
@@ -271,25 +281,6 @@ def describe_declared(declared: Part) -> str:
     return f"Of what was declared before looking, {'. '.join(lines)}." if lines else ""
 
 
-def _declared_difference(row: SignificanceRow) -> Entry:
-    numbers = {"value": row.diff, "n": float(row.n)}
-    return Entry(row.measure.difference(row.diff), small=interval_text(row), numbers=numbers)
-
-
-def _declared_holm(corrected: float) -> Entry:
-    return Entry(p_text(corrected), bold=corrected <= ALPHA, numbers=_known(p_holm=corrected))
-
-
-DeclaredRow = tuple[SignificanceRow, float]
-"""A comparison, and its p corrected over those that were declared."""
-DECLARED_COLUMNS: tuple[Column[DeclaredRow], ...] = (
-    Column("difference", lambda row: _declared_difference(row[0])),
-    text_column("better is", lambda row: row[0].better),
-    text_column("p", lambda row: p_text(row[0].p_paired)),
-    Column("Holm", lambda row: _declared_holm(row[1])),
-)
-
-
 def _known(**numbers: float) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if not math.isnan(value)}
 
@@ -300,7 +291,17 @@ def differences_part(
     """Return every arm's difference from one baseline, with interval and corrected p."""
 
     def difference(cell: Cell, arm: str) -> Entry:
-        return _difference(table.get(arm, cell, baseline))
+        row = table.get(arm, cell, baseline)
+        if row is None:
+            return Entry(DASH)
+        return Entry(
+            row.measure.difference(row.diff),
+            signs=KEPT * row.kept + LOST * row.lost,
+            small=f"{interval_text(row)}, p {p_text(row.p_holm)}",
+            numbers=_known(
+                value=row.diff, n=float(row.n), p_paired=row.p_paired, p_holm=row.p_holm
+            ),
+        )
 
     return make_part(
         f"Less {table.label(baseline)}",
@@ -315,17 +316,6 @@ def differences_part(
             f"paired by seed, after Holm over all comparisons of this table. {KEPT}: better; "
             f"{LOST}: worse (two-sided).",
         ),
-    )
-
-
-def _difference(row: SignificanceRow | None) -> Entry:
-    if row is None:
-        return Entry(DASH)
-    return Entry(
-        row.measure.difference(row.diff),
-        signs=KEPT * row.kept + LOST * row.lost,
-        small=f"{interval_text(row)}, p {p_text(row.p_holm)}",
-        numbers=_known(value=row.diff, n=float(row.n), p_paired=row.p_paired, p_holm=row.p_holm),
     )
 
 
@@ -372,16 +362,10 @@ def choose_family(
 def describe_effect(
     table: Table, columns: Sequence[TrainingColumn], arm: str, baseline: str
 ) -> str:
-    """Describe the gains and costs of an arm relative to a baseline.
+    """Describe the gains and costs of an arm relative to a baseline; empty if never compared.
 
     A cost is named whenever its interval over seeds excludes 0, even if it is not significant after
     correction, as a correction would hide costs.
-
-    Args:
-        table: the table with comparisons of the arm against the baseline.
-
-    Returns:
-        A sentence; empty if the two were not compared.
     """
     rows = [(column, table.get(arm, column.cell, baseline)) for column in columns if column.tested]
     found = [(column, row) for column, row in rows if row is not None]
@@ -402,8 +386,7 @@ def _beyond(row: SignificanceRow) -> int:
 
 
 def _amount(column: TrainingColumn, row: SignificanceRow) -> str:
-    name = f"{column.group} {column.name}".strip() if column.cost else column.name
-    return f"{name} {row.measure.amount(row.diff)} (95 % {interval_text(row)})"
+    return f"{column.full_name} {row.measure.amount(row.diff)} (95 % {interval_text(row)})"
 
 
 def _aim_effect(column: TrainingColumn, row: SignificanceRow) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.report.document import NUMBERS, Curve, Document, Entry, Part, draw_figures
+from cfaug.report.document import NUMBERS, Document, Entry, Part, draw_figures
 from cfaug.report.drawing import write_pdfs
 from cfaug.report.page import Measure, write_page
 
@@ -44,7 +44,6 @@ SIGNS = str.maketrans(
     {"↓": r"\downarrow ", "†": r"\dagger ", "‡": r"\ddagger ", "§": r"\S ", "¶": r"\P "}
 )
 """Signs that need a formula."""
-NUMBER = re.compile(r"[\d.]+")
 
 
 def to_latex(document: Document) -> str:
@@ -85,19 +84,15 @@ def _latex_cell(cell: Entry) -> str:
     text = tex_text(cell.text)
     text = rf"\textbf{{{text}}}" if cell.bold else text
     text = rf"\underline{{{text}}}" if cell.underlined else text
-    sub = f"_{{{_subscript(cell.sub)}}}" if cell.sub else ""
+    sub = cell.sub
+    if sub and not re.fullmatch(r"[\d.]+", sub):  # upright in a formula: more than a number
+        sub = "-" if sub == "–" else rf"\mathrm{{{tex_text(sub)}}}"
+    sub = f"_{{{sub}}}" if sub else ""
     raised = [cell.signs.translate(SIGNS)] if cell.signs else []
     raised += [sign.translate(SIGNS).strip() for sign in cell.above]
     above = f"^{{{','.join(raised)}}}" if raised else ""
     small = f" {tex_text(cell.small)}" if cell.small else ""
     return (f"{text}${sub}{above}$" if sub or above else text) + small
-
-
-def _subscript(text: str) -> str:
-    """Return text for a formula, upright if it is more than a number."""
-    if NUMBER.fullmatch(text):
-        return text
-    return "-" if text == "–" else rf"\mathrm{{{tex_text(text)}}}"
 
 
 # A document as Markdown; every string from outside is escaped.
@@ -116,8 +111,20 @@ def to_markdown(document: Document) -> str:
     blocks = [f"## {markdown_text(document.title)}"] if document.title else []
     for part in document.parts:
         blocks += [f"### {markdown_text(part.title)}"] if part.title else []
-        blocks += [_markdown_table(part), *map(markdown_text, part.notes)]
-    blocks += map(_curve, document.curves)
+        body = [
+            [*map(markdown_text, labels), *map(_markdown_cell, cells)]
+            for labels, cells in part.rows
+        ]
+        blocks += [markdown_table(list(part.header), body), *map(markdown_text, part.notes)]
+    for curve in document.curves:
+        measure = Measure(curve.unit)
+        body = [
+            [markdown_text(name), f"{x:g}", measure.text(sum(v.values()) / len(v)), str(len(v))]
+            for name, points in curve.series.items()
+            for x, v in sorted(points.items())
+        ]
+        head = ["series", curve.x_title, curve.y_title, "seeds"]
+        blocks += [f"### {markdown_text(curve.title)}", markdown_table(head, body)]
     if document.pictures:
         blocks.append(f"{len(document.pictures)} pictures: see report.html.")
     return "\n\n".join([*blocks, *map(markdown_text, document.notes)]) + "\n"
@@ -137,13 +144,6 @@ def markdown_table(head: list[str], body: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in padded)
 
 
-def _markdown_table(part: Part) -> str:
-    body = [
-        [*map(markdown_text, labels), *map(_markdown_cell, cells)] for labels, cells in part.rows
-    ]
-    return markdown_table(list(part.header), body)
-
-
 def _markdown_cell(cell: Entry) -> str:
     text = markdown_text(cell.text)
     text = f"**{text}**" if cell.bold else text
@@ -152,17 +152,6 @@ def _markdown_cell(cell: Entry) -> str:
     text += f"<sup>{markdown_text(','.join(cell.above))}</sup>" if cell.above else ""
     text += f" ± {markdown_text(cell.sub)}" if cell.sub else ""
     return text + (f" {markdown_text(cell.small)}" if cell.small else "")
-
-
-def _curve(curve: Curve) -> str:
-    measure = Measure(curve.unit)
-    body = [
-        [markdown_text(name), f"{x:g}", measure.text(sum(v.values()) / len(v)), str(len(v))]
-        for name, points in curve.series.items()
-        for x, v in sorted(points.items())
-    ]
-    head = ["series", curve.x_title, curve.y_title, "seeds"]
-    return f"### {markdown_text(curve.title)}\n\n{markdown_table(head, body)}"
 
 
 # Tables as CSV: one writer, and a document with one row per cell.
@@ -197,9 +186,4 @@ def _rows(document: Document) -> Iterator[list[Any]]:
             for x, values in sorted(points.items()):
                 for seed, value in sorted(values.items()):
                     where = [curve.title, "ours", f"{name} | seed {seed}", f"{curve.x_title} {x:g}"]
-                    yield [
-                        *where,
-                        measure.text(value),
-                        value,
-                        *[""] * (len(NUMBERS) - 1),
-                    ]
+                    yield [*where, measure.text(value), value, *[""] * (len(NUMBERS) - 1)]

@@ -31,7 +31,7 @@ from cfaug.report.records import (
 )
 from cfaug.report.results import Result, arms_of
 from cfaug.report.significance_rows import Primary, Table, family_of
-from cfaug.report.significance_table import items_of_runs, significance_table
+from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import verdict
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
@@ -104,7 +104,7 @@ def compare(
             "A table needs two arms on the same seeds: train another, or name baseline=ARM"
         )
         return None
-    items = items_of_runs(tabled, rows)
+    items = RunItems(tabled, rows)
     table = significance_table(
         rows,
         baselines,
@@ -267,7 +267,7 @@ def compare_checkpoints(
         runs.append(run)
         rows += own
     names = list(dict.fromkeys(tested.arm for tested in baselines))
-    table = significance_table(rows, names, items=items_of_runs(runs, rows), primary=benchmarks)
+    table = significance_table(rows, names, items=RunItems(runs, rows), primary=benchmarks)
     print_table(table)
     written = write_tables(table, one.folder)
     say("wrote " + ", ".join(map(str, written)), sys.stdout)
@@ -285,8 +285,12 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
         columns: the node that assigns the files' columns.
         root: the folder of all runs; tables are written into its folder ``compared``.
     """
-    from cfaug.report.item_file_comparison import compare_item_files, comparison_document
-    from cfaug.report.item_files import read_item_files, shown_names
+    from cfaug.report.item_files import (
+        compare_item_files,
+        comparison_document,
+        read_item_files,
+        shown_names,
+    )
     from cfaug.report.paper_tables import write_tables_page
     from cfaug.report.writers import to_markdown, write_document
 

@@ -65,10 +65,10 @@ def test_other_metrics_are_tested_and_not_corrected():
 @pytest.mark.parametrize("seeds", [(1,), (1, 2, 3)])
 def test_tests_over_items_have_the_same_family(tmp_path, seeds):
     from cfaug.report.joint_tests import compare_over_seeds_and_items
-    from cfaug.report.significance_table import items_of_runs
+    from cfaug.report.significance_table import RunItems
 
     one = Experiment(tmp_path).add("base", answers(0.0, seeds)).add("good", answers(0.2, seeds))
-    items, primary = items_of_runs(one.runs, one.rows), {"own": ("acc1",)}
+    items, primary = RunItems(one.runs, one.rows), {"own": ("acc1",)}
     table = significance_table(one.rows, "base", items=items, primary=primary)
     found = table.over_items
     if len(seeds) > 1:

@@ -19,7 +19,7 @@ from cfaug.report.layout import comparisons_csv, print_table
 from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
-from cfaug.report.significance_table import items_of_runs, significance_table
+from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import cost, how_tested, pairing, verdict
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import holm
@@ -62,7 +62,7 @@ def write(folder: Path, seeds=(1,), *, clusters=COUNT, skip=(), data="d") -> Tab
                         f"e/{arm}", arm, seed, "own", metric, value, COUNT, weights, "d", **lower
                     )
                 )
-    return significance_table(rows, "base", items=items_of_runs(runs, rows))
+    return significance_table(rows, "base", items=RunItems(runs, rows))
 
 
 def test_one_run_is_tested_against_another_over_items(tmp_path):
@@ -169,7 +169,7 @@ def test_items_of_other_weights_are_not_taken(tmp_path):
         for arm, level in RIGHT.items()
     ]
     runs = [Run(tmp_path / arm / "seed=1", "e", arm, {"seed": 1}) for arm in RIGHT]
-    assert significance_table(rows, "base", items=items_of_runs(runs, rows)).over_items == ()
+    assert significance_table(rows, "base", items=RunItems(runs, rows)).over_items == ()
 
 
 def test_items_that_differ_are_refused_and_said(tmp_path):
@@ -259,7 +259,7 @@ def tabled(folder: Path, skip=()):
 @pytest.mark.parametrize("metric", ["acc1", "loss"])
 def test_the_verdict_of_one_seed_is_of_items(tmp_path, metric):
     rows, runs = tabled(tmp_path)
-    items = items_of_runs(runs, rows)
+    items = RunItems(runs, rows)
     says = {
         arm: verdict(rows, Headline("own", metric, ("base",), (arm,)), ["base"], items)
         for arm in ("good", "same", "bad")
@@ -276,7 +276,7 @@ def test_the_verdict_of_one_seed_is_of_items(tmp_path, metric):
 
 def test_the_cost_and_the_pairing_of_one_seed_are_of_items(tmp_path):
     rows, runs = tabled(tmp_path)
-    items = items_of_runs(runs, rows)
+    items = RunItems(runs, rows)
     about = Headline("own", "acc1", ("base",), ("good",), in_distribution="own", controls=("bad",))
     assert "two-sided p = –" not in cost(rows, about, ["base"], items)
     assert "a gain" in cost(rows, about, ["base"], items)
@@ -291,7 +291,7 @@ def test_the_page_of_one_seed_has_a_verdict_and_intervals_over_items(tmp_path):
     rows, runs = tabled(tmp_path)
     for skip, says in (((), "was reached"), (("base",), "there is none over items")):
         rows, runs = tabled(tmp_path / "-".join(["e", *skip]), skip)
-        table = significance_table(rows, "base", items=items_of_runs(runs, rows))
+        table = significance_table(rows, "base", items=RunItems(runs, rows))
         page = write_report(
             tmp_path, title="x", rows=rows, runs=runs, samples=[], config_text="", table=table,
             headline=Headline("own", "acc1", ("base",), ("good",)),
@@ -308,6 +308,6 @@ def test_a_damaged_file_of_items_is_named_and_the_table_stands(tmp_path):
     for arm, level in RIGHT.items():
         rows.append(Result(f"e/{arm}", arm, 1, "own", "acc1", level, COUNT, f"{arm} 1", "d"))
         runs.append(Run(tmp_path / arm / "seed=1", "e", arm, {"seed": 1, "state": "done"}))
-    table = significance_table(rows, "base", items=items_of_runs(runs, rows))
+    table = significance_table(rows, "base", items=RunItems(runs, rows))
     assert {one.row.arm for one in table.over_items} == {"same", "bad"}
     assert any("good against base" in note and "cannot be read" in note for note in table.notes)

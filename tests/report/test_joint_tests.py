@@ -25,7 +25,7 @@ from cfaug.report.joint_tests import (
 )
 from cfaug.report.records import Run
 from cfaug.report.results import RESULTS, Result, append_results
-from cfaug.report.significance_table import items_of_arms, items_of_runs, significance_table
+from cfaug.report.significance_table import RunItems, items_of_arms, significance_table
 from cfaug.report.writers import to_markdown
 from cfaug.stats.seeds_and_items import FEW_SEEDS, OneTest, OwnTests, bootstrap_arms, decompose
 from cfaug.stats.significance import holm
@@ -73,7 +73,7 @@ class Experiment:
 
     def compare(self, baseline="base", untrained=()) -> tuple[list[JointComparison], list[str]]:
         table = significance_table(self.rows, baseline, untrained)
-        items = items_of_runs(self.runs, self.rows)
+        items = RunItems(self.runs, self.rows)
         return compare_over_seeds_and_items(table.comparisons, self.rows, items, {"good": "Good"})
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs, collect
 from cfaug.report.checkpoint_tables import changes, initial_values
-from cfaug.report.experiment_report import _background
+from cfaug.report.experiment_report import _effort_part, _provenance
 from cfaug.report.records import (
     OPTIONAL,
     REQUIRED,
@@ -201,7 +201,8 @@ def test_whatever_a_record_holds_is_used_or_named(tmp_path_factory, name, value)
     found = collect([folder])
     assert len(found.rows) == 1
     changes(folder, initial_values(root / "demo"))
-    assert _background(found.records)
+    _effort_part(found.records, {})
+    _provenance(found.records)
     shutil.rmtree(root)
 
 
