@@ -27,10 +27,10 @@ from cfaug.planning.sources import (
 )
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.report.records import read_config, setting_node
+from cfaug.run.arguments import key_of
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
-from cfaug.run.unread import key_of
-from cfaug.run.unread_branches import describe_learning
+from cfaug.run.reading_rules import describe_learning
 
 if TYPE_CHECKING:
     import numpy as np

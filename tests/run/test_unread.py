@@ -9,8 +9,9 @@ import pytest
 
 import cfaug
 from cfaug.core.errors import UserError
+from cfaug.run.reading_rules import BRANCHES, RULES
 from cfaug.run.scripts import evaluate, generate, train
-from cfaug.run.unread import BRANCHES, RULES, references
+from cfaug.run.unread import references
 from tests.run.conftest import SCENES
 
 SCRIPTS = {"train": train.SCRIPT, "evaluate": evaluate.SCRIPT, "generate": generate.SCRIPT}

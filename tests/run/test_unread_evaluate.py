@@ -21,8 +21,8 @@ from cfaug.run.arguments import flatten
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.evaluation_data import refuse_contradictions
+from cfaug.run.reading_rules import CheckpointFacts
 from cfaug.run.unread import find_unread_words, refuse_unread_by_runs
-from cfaug.run.unread_branches import CheckpointFacts
 from tests.run.evaluated_sources import CASES, Case, Sources
 from tests.test_conf import CONF
 
