@@ -115,9 +115,12 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         if settings.baseline is not None and code == DONE:
             from cfaug.run.compare import compare_checkpoints
 
-            given = [settings.baseline] if isinstance(settings.baseline, str) else settings.baseline
+            given = settings.baseline or ()
             data, seed, root = settings.data, settings.seed, settings.root  # of the same world
-            others = [checkpoint(name, settings.model, data, seed, root) for name in given]
+            others = [
+                checkpoint(name, settings.model, data, seed, root)
+                for name in ([given] if isinstance(given, str) else given)
+            ]
             [one] = tested
             compare_checkpoints(one, others, asked[experiment_folder(one.folder)])
         return code
