@@ -32,7 +32,6 @@ class AnnotationSource:
 
     Attributes:
         name: the data's name on pages and in tables: the part of the world, or the folder's name.
-        index: the index of the data.
         oracle: a function that returns the file of the true answers, or raises a UserError if they
             are unknown.
         open: a function that returns the index of another folder.
@@ -104,7 +103,6 @@ def _find_answers(
     """Return the answers to a question.
 
     Args:
-        patterns: files of answers, or patterns of their names.
         items: all items that could be asked about.
     """
     from cfaug.annotation.answers import read_answers
@@ -170,14 +168,12 @@ def annotation(
 
 @dataclass(frozen=True)
 class Export:
-    """Write the page that asks annotators a question.
+    """Write the page that asks annotators a question, or a form of several.
 
     Args:
         out: the page to write, an .html file.
-        assignment: the distribution of the images over annotators.
         screening: a file of images with known answers, which everyone is asked about; ``None`` for
             no such images, and for a form.
-        pages: ``one`` page for everybody, or one for ``each``, with the annotator's number.
         side: longest side of the pictures, in pixels.
 
     Raises:
@@ -254,10 +250,8 @@ class Taxonomy:
 
     Args:
         out: the page to write, an .html file.
-        category_question: the question that sorts the rejected images.
         answers: files of answers, or patterns of their names.
         sample: number of rejected images to sort, drawn at random.
-        seed: the seed of the random draw.
         side: longest side of the pictures, in pixels.
     """
 
@@ -298,8 +292,6 @@ class ReadAnswers:
     Args:
         out: the folder for ``labels.jsonl`` (for ``data.human_labels``), ``annotation.json`` (for
             the tables) and ``annotation.html``; for a form ``ratings.json`` and ``ratings.html``.
-        question: the question that was asked, or the form of several.
-        category_question: the question that sorted the rejected images.
         answers: files of answers, or patterns of their names.
         categories: files of categories of rejected images; an empty list reads none.
         screening: a file of images with known answers; ``None`` keeps every annotator.
@@ -414,9 +406,7 @@ class Simulate:
 
     Args:
         out: the folder for ``answers-simulated-<n>.jsonl`` and ``categories-simulated-1.jsonl``.
-        category_question: the question that sorts the rejected images.
-        assignment: the distribution of the images over annotators; its seed also draws mistakes and
-            the images to sort.
+        assignment: its seed also draws mistakes and the images to sort.
         mistakes: share of wrong answers.
         sorted_errors: number of rejected images that are sorted into categories.
     """

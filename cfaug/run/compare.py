@@ -66,14 +66,12 @@ def compare(
     Args:
         experiment: the experiment's folder, with the runs in ``<arm>/seed=<n>``.
         baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
-        samples: a function that returns the first sets of a run's counterfactual source.
         cautions: sentences that the tables and the report show, besides those on leaks and on arms
             with different test data.
         asked: {benchmark of this command: its primary metrics, for which comparisons are
             corrected}; ``None`` for no benchmark.
         every_benchmark: table all benchmarks that were ever measured, not only those in ``asked``.
         brief: whether to print one line in place of the table.
-        comparison: the baselines of arms, and their labels; ``None`` for the defaults.
 
     Returns:
         The table; ``None`` if there is nothing to compare.
@@ -301,13 +299,9 @@ def compare_all(
 
     Args:
         asked: {folder of an experiment: {benchmark of this command: its primary metrics}}.
-        baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
-        samples: a function that returns the first sets of a run's counterfactual source.
-        comparison: the baselines of arms, and their labels; ``None`` for the defaults.
         every_benchmark: table all benchmarks with results, not only those in ``asked``.
         forgetting: smallest decrease against the initial weights that is reported, a share;
             ``None`` reports none.
-        tables: dictionary to which the table of every experiment's folder is added.
 
     Returns:
         An exit code.

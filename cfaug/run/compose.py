@@ -39,7 +39,6 @@ def compose_jobs(
     """Compose every job of a command line, before any of them runs.
 
     Args:
-        name: the root file, without ``.yaml``.
         overrides: the words of the command line; with ``multirun`` each ``key=a,b`` multiplies the
             jobs.
         command: the function that will receive the top-level keys; keys that it does not take are
@@ -251,13 +250,7 @@ def _container(tree: Any, resolve: bool = True) -> Config:
 
 
 def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Config:
-    """Return the settings that one of Hydra's own launchers composed in the form a command takes.
-
-    Args:
-        tree: the composed settings, OmegaConf's tree.
-        command: the function that receives them.
-        words: the overrides of the job.
-    """
+    """Return the settings that one of Hydra's own launchers composed in the form a command takes."""
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
     return _bind_typed(config, command, words)
@@ -368,9 +361,6 @@ def leave_out_duplicated(
     """Return jobs without those whose settings equal an earlier job's, and say which these are.
 
     Settings are compared as texts: 1.0 equals 1, and true does not.
-
-    Args:
-        jobs: the composed settings and the words of each job.
     """
     first: dict[str, tuple[Any, Words]] = {}
     duplicated: dict[str, None] = {}

@@ -292,40 +292,9 @@ def _read_tested(run: Run) -> EvaluationTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
-    """The settings of an evaluation, which ``conf/evaluate.yaml`` describes.
+    """The top level of ``conf/evaluate.yaml``, which describes each setting.
 
     Args:
-        name: an experiment, or several to compare in one table; ``None`` takes all.
-        arm: the name of one arm; ``None`` takes all.
-        runs: folders of runs, in place of ``name`` and ``arm``.
-        seed: the seed of the world on which ``weights`` are tested.
-        baseline: the arm, or arms, to test against; ``None`` takes those of ``comparison``. With
-            ``weights``, one or several checkpoints that were evaluated before.
-        model: node of the model that loads ``weights``; chosen on the command line without runs or
-            weights, this model is itself evaluated.
-        data: node with the world that ``weights`` are tested on.
-        device: the device of the model: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, ``mps``, ``xpu``.
-        feature_cache: GiB of embeddings and scores to cache; 0 caches none.
-        label_frequency: the comparison of altered subjects with class names, ``words`` or
-            ``lemmas``; ``None`` counts no frequencies.
-        evaluate_initial: evaluate the initial weights of runs as well.
-        forgetting_threshold: smallest reported decrease against the initial weights, a share;
-            ``None`` reports none.
-        tabulate: ``asked`` tables the benchmarks of this command, ``all`` those with a result.
-        paths: folders of runs, shards and indexes.
-        comparison: node with the arms' baselines and labels; ``None`` for the defaults.
-        table: node of a paper's table, made in place of evaluating.
-        annotate: node of the questions to people, in place of evaluating.
-        threads: number of torch's threads; ``None`` uses all cores.
-        compare: files of items that are compared item by item, in place of evaluating.
-        compare_columns: node that assigns the columns of these files.
-        items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
-            before items were kept.
-        wise_ft: mixing factors of a run's initial and final weights, each evaluated in place of
-            the run itself; ``None`` evaluates the run.
-        max_indistinct: the share of a benchmark's captions that the model cannot tell apart above
-            which it is refused.
-        dry_run: report problems in the benchmark's data, and stop.
         overrides: the words of the command line.
     """
 

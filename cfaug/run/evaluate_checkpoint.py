@@ -82,7 +82,6 @@ class EvaluationOptions:
     """How checkpoints are evaluated.
 
     Attributes:
-        device: the device of the model, such as ``auto``, as for ``choose_device``.
         items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
             before items were kept.
         max_indistinct: the share of captions that the model cannot tell apart above which a

@@ -258,8 +258,6 @@ def checkpoint(
 
     Args:
         weights: a folder, a Hub name or ``zoo:NAME``; ``None`` takes the model's own weights.
-        model: the node of the model, which determines how the weights are loaded.
-        data: the node ``data`` with the world to test on.
         seed: the seed of the world, if ``data`` has none.
     """
     spec = build(model)
@@ -269,11 +267,7 @@ def checkpoint(
 
 
 def refuse_contradictions(weights: str, model: Mapping[str, Any], words: Sequence[str]) -> None:
-    """Refuse words about the model that ``weights`` contradicts.
-
-    Args:
-        model: the node of the model, which determines how the weights are loaded.
-    """
+    """Refuse words about the model that ``weights`` contradicts."""
     spec = build(model)
     own = spec.at(weights)
     for word in words:
@@ -311,7 +305,6 @@ def no_model(data: Mapping[str, Any], seed: int, root: Path) -> EvaluationTarget
     """Return the placeholder for a checkpoint in benchmarks that need no model.
 
     Args:
-        data: the node ``data`` with the world to test on.
         seed: the seed of the world, if ``data`` has none.
     """
     spec = NoModelSpec()

@@ -83,16 +83,9 @@ class ExportSettings(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateSettings(RunSettings):
-    """The top level of ``conf/generate.yaml``, described there.
+    """The top level of ``conf/generate.yaml``, which describes each setting.
 
     Args:
-        export: the formats and folders to which complete shards are exported.
-        paths: the folders of shards, worlds, indexes and the answers of annotators.
-        limit: number of examples to take from the start; ``None`` takes all.
-        parallel: number of parts of a sweep to run at once.
-        dry_run: whether to print the plan, for a person or as JSON, and stop.
-        force: whether models get examples of a kind that they have never seen.
-        threads: number of torch's threads; ``None`` uses all cores.
         overrides: the words of the command line.
     """
 

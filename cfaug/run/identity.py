@@ -51,9 +51,6 @@ def _is_under(key: str, names: Sequence[str]) -> bool:
 def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
     """Name the arm after every override that changes the result.
 
-    Args:
-        overrides: the words of the command line, ``key=value``.
-
     >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
     'cf_ratio=0.6'
     >>> arm_slug(["seed=1", "data.workers=2"], {"data": {"workers": 2}, "arm": None})

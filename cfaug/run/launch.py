@@ -44,8 +44,6 @@ class Script:
     Attributes:
         name: the root configuration in ``conf``, ``train`` for ``train.py``.
         command: the function whose signature the top-level keys must fit.
-        run_jobs: runs the composed jobs, one or many, and returns an exit code.
-        conf: the folder of YAML files.
         examples: the head of ``--help``: the purpose of the script, and commands to start from.
     """
 

@@ -49,7 +49,6 @@ def run_at_once(
     A process that is killed from outside fails its job and is replaced.
 
     Args:
-        jobs: the jobs, in the order in which they are started.
         run: a module's function that runs one job and returns its exit code.
         stop_on_error: start no further job after a failure; jobs not started are not returned.
     """
@@ -137,7 +136,6 @@ def shared_pixels(share: bool, mib: int, processes: int) -> KeptPixels | None:
     """Return the image cache that the runs of this process share; ``None`` without one.
 
     Args:
-        share: whether the runs share an image cache.
         mib: memory of the caches of all processes together, in MiB.
     """
     return _of_this_process(mib * MIB // processes) if share else None
@@ -159,9 +157,6 @@ def _of_this_process(limit: int) -> KeptPixels:
 
 def start_ranks(name: str, words: Sequence[str], count: int) -> int:
     """Run a command in several processes that train together; return an exit code.
-
-    Args:
-        name: the command's name, ``train``.
 
     Raises:
         KeyboardInterrupt: if it was interrupted, after the processes have ended.

@@ -25,11 +25,7 @@ Config = Mapping[str, Any]
 
 
 def declared_unread(config: Config, about: CheckpointFacts | None) -> Iterator[tuple[str, str]]:
-    """Yield (setting, with what it is read) for all that their classes leave out.
-
-    Args:
-        about: the model to evaluate, where it is known.
-    """
+    """Yield (setting, with what it is read) for all that their classes leave out."""
     for place, node in _nodes_of(config, ""):
         target = locate(node["_target_"])
         tested = _knowing(about, target) if place.startswith("benchmark.") else {}
@@ -107,12 +103,7 @@ def describe_learning(data: Any) -> tuple[bool, str]:
 
 
 def _knowing(about: CheckpointFacts | None, target: Any) -> dict[str, Any]:
-    """Return what is known of a model as the conditions of ``cfaug.core.binding`` name it.
-
-    Args:
-        about: the model; ``None`` if nothing is known.
-        target: the class of a benchmark, or a function.
-    """
+    """Return what is known of a model as the conditions of ``cfaug.core.binding`` name it."""
     if about is None:
         return {}
     asked = (getattr(target, "needs", None), *getattr(target, "also_asks", ()), DualEncoder)

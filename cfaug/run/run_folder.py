@@ -45,7 +45,6 @@ class RunFolder:
     """The folder of one run and the identity that it must have.
 
     Attributes:
-        identity: the settings and hashes from ``cfaug.run.identity.identity``.
         replaces: hash of the finished run that this one extends (``extend=true``).
         arm: the arm's name, if given by hand; ``None`` for an arm named after its settings.
     """

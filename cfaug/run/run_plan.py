@@ -60,7 +60,6 @@ class TrainJob:
     """One run, ready to start: its task and its folder.
 
     Attributes:
-        task: the task to train, with its model, data and settings.
         config: the content of the run's ``config.yaml``, with open settings of the data filled in.
         notes: warnings to print before the start, one sentence each.
         sources: {role of a source: the form in which it was read}.

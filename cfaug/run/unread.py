@@ -78,12 +78,7 @@ def refuse_unread(
 
 
 def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> None:
-    """Refuse words that a function does not read.
-
-    Args:
-        reads: the settings, or nodes of settings, that it reads.
-        reader: the name of the function.
-    """
+    """Refuse words that a function does not read."""
     for word in words:
         if not touches(place_of(word), reads):
             raise UserError(

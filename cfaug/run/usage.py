@@ -29,11 +29,7 @@ NOTHING = "null"
 
 
 def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
-    """Return a function that lists the choices of a group; empty for an unknown group.
-
-    Args:
-        name: the root configuration, ``train`` for ``train.py``.
-    """
+    """Return a function that lists the choices of a group; empty for an unknown group."""
     chosen, beside = _chosen(conf / f"{name}.yaml"), _entries_beside(conf / f"{name}.yaml")
 
     @lru_cache
@@ -47,11 +43,7 @@ def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
 
 
 def top_level(conf: Path, name: str) -> set[str]:
-    """Return the groups and settings at the top of a root configuration.
-
-    Args:
-        name: the root configuration, ``train`` for ``train.py``.
-    """
+    """Return the groups and settings at the top of a root configuration."""
     file = conf / f"{name}.yaml"
     return {*_chosen(file), *_load(file)} - {"defaults"}
 
@@ -98,7 +90,6 @@ def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
     ``recipe/NAME/ZOO.yaml`` follows from ``recipe=NAME zoo=ZOO`` and is not a choice of ``recipe``.
 
     Args:
-        group: the group of the typed choice.
         choice: the typed choice, ``NAME/ZOO``.
     """
     chosen, beside = _chosen(conf / f"{name}.yaml"), _entries_beside(conf / f"{name}.yaml")
@@ -229,11 +220,7 @@ Options = Callable[[str], Sequence[str]]
 
 
 def check_choice(override: Any, options: Options) -> None:
-    """Refuse a group's choice that is not a name, for which Hydra reports an internal error.
-
-    Args:
-        options: a function that returns the choices of a group.
-    """
+    """Refuse a group's choice that is not a name, for which Hydra reports an internal error."""
     group = options(override.key_or_group)
     value = override.value()
     if not group or (override.is_delete() and NOTHING in group):
@@ -259,8 +246,6 @@ def explain(
     Each word is tried together with the chosen groups, as its setting may exist only in one.
 
     Args:
-        compose: composes overrides to settings; raises Hydra's errors.
-        options: a function that returns the choices of a group.
         accepts: a function that says whether overrides compose to settings that the command takes.
     """
     from hydra.errors import MissingConfigException
