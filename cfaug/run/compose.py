@@ -207,7 +207,7 @@ def _bind_typed(
     config: Config,
     command: Callable[..., Any],
     words: Sequence[str],
-    options: Options | None = None,
+    options: Options = lambda _: (),
 ) -> Config:
     """Return settings as the command takes them, without passwords in addresses."""
     # The text of each key as it was typed, as ``1e3`` and ``007`` may also be names.

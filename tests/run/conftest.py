@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cfaug.core.types import CounterfactualSet
+from cfaug.data.shards.shards import read_sets
+from cfaug.planning.training import TrainSettings
+from cfaug.run.arguments import read
+from cfaug.run.compose import compose_jobs
+from cfaug.run.evaluate import EvaluateSettings
+from cfaug.run.generate import GenerateSettings
+from cfaug.run.generate import generate as make
 from tests.imaging.tiny import save_pipeline
+from tests.scripts import ROOT
+
+CONF = ROOT / "conf"
+COMMANDS = {"train": TrainSettings, "generate": GenerateSettings, "evaluate": EvaluateSettings}
 
 SCENES = [
     "data.world.real_scenes=80", "data.world.counterfactual_pairs=40",
@@ -29,6 +45,49 @@ UNREAD = {
 }
 """The beginnings of words of ``generation`` that a command does not read with one of these; the
 last one is a source with an absolute path."""
+
+
+def _run(code: int, run: Callable[..., int], *words: Any) -> tuple[str, str]:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        ended = run(*words)
+    assert ended == code, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def refusal(run: Callable[..., int], *words: Any) -> str:
+    """Return what a command says that refuses its words."""
+    said = _run(2, run, *words)[1]
+    assert "Traceback" not in said
+    return said
+
+
+def stdout_of(run: Callable[..., int], *words: Any) -> str:
+    """Return what a command prints that succeeds."""
+    return _run(0, run, *words)[0]
+
+
+def stderr_of(run: Callable[..., int], *words: Any) -> str:
+    """Return the messages of a command that succeeds."""
+    return _run(0, run, *words)[1]
+
+
+def jobs_of(name: str, *words: str) -> list[tuple[dict[str, Any], list[str]]]:
+    """Return the settings and the words of every job of a command line."""
+    line = read(words)
+    return compose_jobs(CONF, name, line.overrides, multirun=line.multirun, command=COMMANDS[name])
+
+
+def compose(name: str, *words: str) -> dict[str, Any]:
+    """Return the settings of a command line of one job."""
+    [(config, _)] = jobs_of(name, *words)
+    return config
+
+
+def make_sets(root: Path, *words: str, folder: str = "out") -> list[CounterfactualSet]:
+    """Generate sets in a folder below another one, and return them."""
+    paths = [f"paths.shards={root / folder}", f"paths.worlds={root / 'worlds'}"]
+    assert make(GenerateSettings(**compose("generate", *words, *paths))) == 0
+    return list(read_sets(root / folder))
 
 
 class Place:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.planning.training import TrainSettings
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
-from cfaug.run.compose import compose_jobs
-from tests.test_conf import CONF, ROOT
+from tests.run.conftest import compose
+from tests.test_conf import ROOT
 from tests.test_readme import readme_commands
 
 PAGE = ROOT / "docs" / "compositional.md"
@@ -44,8 +43,7 @@ def test_the_page_has_the_commands_of_the_experiment():
 
 @pytest.mark.parametrize("arm", ["plain", "text", "image", "both"])
 def test_an_arm_at_the_papers_scale_differs_in_what_its_negatives_are_alone(arm):
-    words = [f"experiment=compositional/{arm}", "scale=paper", "seed=107"]
-    [(config, _)] = compose_jobs(CONF, "train", words, multirun=False, command=TrainSettings)
+    config = compose("train", f"experiment=compositional/{arm}", "scale=paper", "seed=107")
     assert config["model"]["name_or_path"] == "openai/clip-vit-base-patch32"
     assert config["data"]["counterfactual"].endswith("coco_counterfactuals")
     assert config["data"]["negatives"] == {"plain": "none"}.get(arm, arm)

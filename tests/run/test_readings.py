@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import write_shards
-from tests.data.compositional import sugarcrepe, trohn_text
+from cfaug.planning.sources import permitted_roots
+from tests.data.compositional import sugarcrepe, trohn_img, trohn_text
 from tests.data.layouts import TEXTS, edited, images, jsonl, sides, table
 from tests.data.making import noise_image, pair
+from tests.run.conftest import refusal
 
 Plan = Callable[..., tuple[int, list[dict], str]]
 
@@ -164,11 +167,11 @@ def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_p
     assert f"data.control_source={other} holds no counterfactual pairs" in said
 
 
-def test_pairs_in_batch_needs_a_pair_on_the_world_too(place, capsys) -> None:
+def test_pairs_in_batch_needs_a_pair_on_the_world_too(place) -> None:
     words = ["dry_run=json", "data.cf_ratio=0.5", "data.counterfactual=shapescapes:unbiased"]
     assert place.train(*words) == 0
-    assert place.train(*words, "data.pairs_in_batch=true") == 2
-    assert "shapescapes:unbiased has no set of two" in capsys.readouterr().err
+    said = refusal(place.train, *words, "data.pairs_in_batch=true")
+    assert "shapescapes:unbiased has no set of two" in said
 
 
 def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tmp_path) -> None:
@@ -285,12 +288,57 @@ def test_a_held_out_set_too_small_for_its_metrics_is_told(
     assert ("recall at 10 among so few" in said) is told
 
 
-def test_own_photos_with_the_settings_of_the_world_are_refused(tmp_path, script, capsys):
+def test_own_photos_with_the_settings_of_the_world_are_refused(tmp_path, script):
     real = photos(tmp_path / "real")
     words = [f"data.real={real}", "data.cf_ratio=0", f"paths.runs={tmp_path / 'runs'}",
              f"paths.shards={tmp_path / 'shards'}", "dry_run=json"]  # fmt: skip
-    assert script("train")(words) == 2
-    told = capsys.readouterr().err
+    told = refusal(script("train"), words)
     assert f"data.real={real} is not of the embedded world" in told
     assert "add data=folder, which holds out a tenth, or data.holdout=0" in told
     assert script("train")([*words, "data.holdout=0"]) == 0
+
+
+def test_roots_are_absolute_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    assert permitted_roots({"image_roots": ["photos"]}) == (tmp_path / "photos",)
+    assert permitted_roots({"image_roots": []}) == permitted_roots({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("/", "should be a list of folders"),
+        ([1], "should be a list"),
+        (["/none"], "no folder /none"),
+    ],
+)
+def test_what_is_no_list_of_folders_is_refused(named: object, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        permitted_roots({"image_roots": named})
+
+
+# TROHN's training sets as arms: what a dry run counts of them.
+
+
+@pytest.mark.parametrize(
+    ("lay", "arm", "positives", "texts", "images"),
+    [
+        (trohn_text, "none", 3, 0, 0),
+        (trohn_text, "text", 3, 3, 0),
+        (trohn_img, "both", 8, 8, 8),
+    ],
+)
+def test_counts(lay, arm, positives, texts, images, script, tmp_path, capsys):
+    folder = lay(tmp_path / "set")
+    code = script("train")([
+        "data=folder", "data.real=null", f"data.counterfactual={folder}:train", "data.cf_ratio=1",
+        f"data.negatives={arm}", "loss=hard_negatives", "data.holdout=0", "data.validation=0",
+        "trainer.checkpoint=last", "dry_run=json", f"paths.runs={tmp_path / 'runs'}",
+        f"paths.shards={tmp_path / 'shards'}",
+    ])  # fmt: skip
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    counts = json.loads(out.splitlines()[-1])["counts"]
+    assert counts["train"] == positives
+    assert (counts["text_negatives"], counts["image_negatives"]) == (texts, images)
