@@ -250,7 +250,7 @@ def _container(tree: Any, resolve: bool = True) -> Config:
 
 
 def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Config:
-    """Return the settings that one of Hydra's own launchers composed in the form a command takes."""
+    """Return the settings that a launcher of Hydra itself composed, as a command takes them."""
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
     return _bind_typed(config, command, words)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
+import shutil
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -47,7 +49,8 @@ UNREAD = {
 last one is a source with an absolute path."""
 
 
-def _run(code: int, run: Callable[..., int], *words: Any) -> tuple[str, str]:
+def output_of(run: Callable[..., int], *words: Any, code: int = 0) -> tuple[str, str]:
+    """Return what a command prints on stdout and on stderr."""
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
         ended = run(*words)
     assert ended == code, err.getvalue()
@@ -56,19 +59,19 @@ def _run(code: int, run: Callable[..., int], *words: Any) -> tuple[str, str]:
 
 def refusal(run: Callable[..., int], *words: Any) -> str:
     """Return what a command says that refuses its words."""
-    said = _run(2, run, *words)[1]
+    said = output_of(run, *words, code=2)[1]
     assert "Traceback" not in said
     return said
 
 
 def stdout_of(run: Callable[..., int], *words: Any) -> str:
     """Return what a command prints that succeeds."""
-    return _run(0, run, *words)[0]
+    return output_of(run, *words)[0]
 
 
 def stderr_of(run: Callable[..., int], *words: Any) -> str:
     """Return the messages of a command that succeeds."""
-    return _run(0, run, *words)[1]
+    return output_of(run, *words)[1]
 
 
 def jobs_of(name: str, *words: str) -> list[tuple[dict[str, Any], list[str]]]:
@@ -90,6 +93,14 @@ def make_sets(root: Path, *words: str, folder: str = "out") -> list[Counterfactu
     return list(read_sets(root / folder))
 
 
+def commands_of(page: Path) -> list[tuple[str, list[str]]]:
+    """Return the script and the words of every command of a page of documentation."""
+    from tests.test_readme import readme_commands
+
+    commands = (shlex.split(command)[1:] for command, _ in readme_commands([page]))
+    return [(Path(script).stem, words) for script, *words in commands]
+
+
 class Place:
     """A folder of runs, and the scripts pointed at it."""
 
@@ -104,6 +115,11 @@ class Place:
 
     def evaluate(self, *words: str) -> int:
         return self.script("evaluate")([*self.paths, *words])
+
+    def begin_with(self, root: Path) -> Place:
+        """Begin with a copy of other runs, which several tests begin with."""
+        shutil.copytree(root, self.root)
+        return self
 
     def record(self, arm: str = "run", seed: int = 107, name: str = "main") -> dict:
         return json.loads((self.root / name / arm / f"seed={seed}" / "run.json").read_text())

@@ -65,7 +65,6 @@ def test_runs_are_recorded_described_and_asked_before_and_after(shelf, tmp_path,
     for arm in "ab":
         run = tmp_path / "runs" / "entailment" / arm / "seed=2"
         items = read_items(run, "edited_entailment")
-        assert items is not None
         assert len(items) == 24
         assert (run / "entailment.md").is_file()
         results = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]

@@ -28,13 +28,19 @@ from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
 from cfaug.run.evaluation_data import world_words
 from cfaug.shapescapes import WorldSettings
 from cfaug.stats.matching import GAPS
-from tests.run.conftest import SCENES, refusal, stderr_of, stdout_of
+from tests.run.conftest import SCENES, Place, refusal, stderr_of, stdout_of
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, shards, script):
+    place = Place(tmp_path_factory.mktemp("runs"), shards, script)
+    assert place.train("data.cf_ratio=0.6", "seed=107", "data.counterfactual_holdout=0.3") == 0
+    return place.root
 
 
 @pytest.fixture
-def trained(place):
-    assert place.train("data.cf_ratio=0.6", "seed=107", "data.counterfactual_holdout=0.3") == 0
-    return place
+def trained(place, run):
+    return place.begin_with(run)
 
 
 def folder_of(place):

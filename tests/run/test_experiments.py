@@ -25,18 +25,23 @@ from cfaug.report.significance_table import significance_table
 from cfaug.run.compare import join_experiments
 from cfaug.run.comparison import Comparison
 from tests.report.example import OOD, results
-from tests.run.conftest import refusal, stdout_of
+from tests.run.conftest import Place, refusal, stdout_of
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory, shards, script):
+    """One experiment of two arms over two seeds, evaluated."""
+    place = Place(tmp_path_factory.mktemp("runs"), shards, script)
+    for arm, ratio, size in (("real", 0, 30), ("counterfactual", 0.6, 75)):
+        words = [f"arm={arm}", f"data.cf_ratio={ratio}", "seed=1,2", "name=good"]
+        assert place.train("--multirun", *words, f"data.size={size}") == 0
+    assert place.evaluate() == 0
+    return place.root
 
 
 @pytest.fixture
-def trained(place, capsys):
-    """One experiment of two arms over two seeds, evaluated."""
-    for arm, ratio in (("real", 0), ("counterfactual", 0.6)):
-        words = [f"arm={arm}", f"data.cf_ratio={ratio}", "seed=1,2", "name=good"]
-        assert place.train("--multirun", *words, f"data.size={30 if arm == 'real' else 75}") == 0
-    assert place.evaluate() == 0
-    capsys.readouterr()
-    return place
+def trained(place, good):
+    return place.begin_with(good)
 
 
 def copied(place, name):

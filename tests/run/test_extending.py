@@ -8,10 +8,17 @@ from datetime import datetime
 
 import pytest
 
-from tests.run.conftest import WORLD, refusal, stdout_of
+from tests.run.conftest import WORLD, Place, refusal, stdout_of
 
 WORDS = ["data.cf_ratio=0", "seed=1", "arm=a", "data.size=40"]
 KEPT = [*WORDS, "trainer.keep_last=true"]
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory, shards, script):
+    place = Place(tmp_path_factory.mktemp("runs"), shards, script)
+    assert place.train(*WORDS, "trainer.max_steps=2") == 0
+    return place.root
 
 
 def folder(place, arm="a"):
@@ -104,8 +111,8 @@ def test_an_arm_named_by_itself_is_found_whatever_its_new_length(place):
         (["trainer.max_steps=9"], "did not keep its last state (trainer.keep_last=true keeps it)"),
     ],
 )
-def test_what_cannot_be_extended_says_how(place, capsys, words, said):
-    assert place.train(*WORDS, "trainer.max_steps=2") == 0
+def test_what_cannot_be_extended_says_how(place, short, capsys, words, said):
+    place.begin_with(short)
     code = place.train(*WORDS, *words, "extend=true")
     out, err = capsys.readouterr()
     assert said in (out if said == "already done" else err)

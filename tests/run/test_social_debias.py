@@ -82,7 +82,6 @@ def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
     folder = tmp_path / "runs" / "social_debias"
     for arm in ARMS:
         items = read_items(folder / arm / "seed=107", "shapescapes_unseen_skew")
-        assert items is not None
         assert set(items.columns["subject"]) == HELD_OUT
         found = read_results(folder / arm / "seed=107" / "results.jsonl")
         assert {row.better for row in found if row.metric == "max_skew"} == {"lower"}

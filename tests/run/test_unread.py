@@ -35,10 +35,8 @@ UNREAD = [
     ("evaluate", (*CHECKPOINT, "runs=[nowhere]"), "runs"),
     ("evaluate", (*CHECKPOINT, "data.cf_ratio=0.3"), "data.cf_ratio"),
     ("evaluate", (*CHECKPOINT, "data.size=40"), "data.size"),
-    ("evaluate", (*CHECKPOINT, "data.holdout=0.9"), "data.holdout"),
     ("evaluate", (*CHECKPOINT, "evaluate_initial=true"), "evaluate_initial"),
     ("evaluate", (*CHECKPOINT, "forgetting_threshold=0.3"), "forgetting_threshold"),
-    ("evaluate", (*CHECKPOINT, "compare_columns.item=key"), "compare_columns.item"),
     ("evaluate", (*CHECKPOINT, "data.world.style=drawing"), "data.world.style"),
     # A run has its own model, data and seed (N11).
     ("evaluate", ("name=mine", "model=tiny_flava"), "model"),
@@ -47,11 +45,7 @@ UNREAD = [
     ("evaluate", ("runs=[folder]", "name=mine"), "name"),
     ("evaluate", ("runs=[folder]", "arm=mine"), "arm"),
     # Files are compared, people are asked, a table is made, and nothing is evaluated (N12).
-    ("evaluate", ("compare=[a.csv,d.csv]", "weights=nonexistent/folder"), "weights"),
     ("evaluate", ("compare=[a.csv,d.csv]", "name=none"), "name"),
-    ("evaluate", ("compare=[a.csv,d.csv]", "benchmark=pairs"), "benchmark"),
-    ("evaluate", ("annotate=export", "weights=/nonexistent"), "weights"),
-    ("evaluate", ("annotate=export", "benchmark=retrieval"), "benchmark"),
     ("evaluate", ("table=coco_cf_3", "dry_run=true"), "dry_run"),
     ("evaluate", ("wise_ft=[0,1]", "name=mine", "tabulate=all"), "tabulate"),
     # No counterfactuals are drawn (N14, N31).

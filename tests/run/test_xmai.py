@@ -9,7 +9,6 @@ import subprocess
 from functools import partial
 from itertools import product
 
-import numpy as np
 import pytest
 import yaml
 
@@ -147,16 +146,6 @@ def test_a_model_is_asked_about_both_methods_and_again_with_the_same_bytes(place
         assert f"insertion, {kind}: MRR" in said
     assert "3 of 12 judged texts are no longer as true as before; over the 9 that are" in said
     (results,) = place.root.rglob("results.jsonl")
-    items = read_items(results.parent, "insertion")
-    for row in read_results(results):
-        if row.metric.startswith("labels_") or row.metric == "inserted_words_sd":
-            continue
-        chosen = np.ones(len(items), bool)
-        for name, value in row.by.items():
-            chosen &= np.asarray(items.columns[name]) == value
-        values = items.metric(row.metric)[chosen]
-        assert row.value == pytest.approx(np.nanmean(values))
-        assert row.n == int((~np.isnan(values)).sum())
     page, file = results.parent / "insertion.html", results.parent / "items" / "insertion.parquet"
     before = {one: one.read_bytes() for one in (file, results, page)}
     file.unlink()
