@@ -125,6 +125,30 @@ class Place:
         return json.loads((self.root / name / arm / f"seed={seed}" / "run.json").read_text())
 
 
+class Plan:
+    """What train.py says of runs without training them."""
+
+    def __init__(self, train: Callable[[list[str]], int], *words: str) -> None:
+        self.train, self.words = train, words
+
+    def __call__(self, *words: str) -> tuple[list[dict], str]:
+        """Return what each run would do, and what is said of it."""
+        out, err = output_of(self.train, [*self.words, *words])
+        return [json.loads(line) for line in out.splitlines()], err
+
+    def refused(self, *words: str) -> str:
+        return refusal(self.train, [*self.words, *words])
+
+    def of(self, *words: str) -> Plan:
+        return Plan(self.train, *self.words, *words)
+
+
+@pytest.fixture
+def plan(tmp_path: Path, script) -> Plan:
+    paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}"]
+    return Plan(script("train"), "dry_run=json", *paths)
+
+
 @pytest.fixture(scope="session")
 def shards(tmp_path_factory):
     return tmp_path_factory.mktemp("shards")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,32 +14,16 @@ from cfaug.planning.sources import permitted_roots
 from tests.data.compositional import sugarcrepe, trohn_img, trohn_text
 from tests.data.layouts import TEXTS, edited, images, jsonl, sides, table
 from tests.data.making import noise_image, pair
-from tests.run.conftest import output_of, refusal
+from tests.run.conftest import Plan, refusal
 
 FEW = ("data.validation=0", "trainer.checkpoint=last")
 REAL = (*FEW, "data.cf_ratio=0")
 
 
-class Plan:
-    """Plans runs on folders of one's own."""
-
-    def __init__(self, root: Path, train: Callable[[list[str]], int]) -> None:
-        paths = [f"paths.runs={root}", f"paths.shards={root / 'shards'}"]
-        self.words = ["dry_run=json", "data=folder", "data.holdout=0", *paths]
-        self.train = train
-
-    def __call__(self, *words: str) -> tuple[list[dict], str]:
-        """Return what each run would do, and what is said of it."""
-        out, err = output_of(self.train, [*self.words, *words])
-        return [json.loads(line) for line in out.splitlines()], err
-
-    def refused(self, *words: str) -> str:
-        return refusal(self.train, [*self.words, *words])
-
-
 @pytest.fixture
-def plan(tmp_path: Path, script) -> Plan:
-    return Plan(tmp_path, script("train"))
+def plan(plan: Plan) -> Plan:
+    """Plan a run on folders of one's own."""
+    return plan.of("data=folder", "data.holdout=0")
 
 
 def photos(folder: Path, start: int = 0) -> Path:
@@ -271,14 +255,13 @@ def test_a_held_out_set_too_small_for_its_metrics_is_told(
     assert ("recall at 10 among so few" in said) is told
 
 
-def test_own_photos_with_the_settings_of_the_world_are_refused(tmp_path, script):
+def test_own_photos_with_the_settings_of_the_world_are_refused(tmp_path, plan):
     real = photos(tmp_path / "real")
-    words = [f"data.real={real}", "data.cf_ratio=0", f"paths.runs={tmp_path / 'runs'}",
-             f"paths.shards={tmp_path / 'shards'}", "dry_run=json"]  # fmt: skip
-    said = refusal(script("train"), words)
+    world = Plan(plan.train, *plan.words[:-2], f"data.real={real}", "data.cf_ratio=0")
+    said = world.refused()
     assert f"data.real={real} is not of the embedded world" in said
     assert "add data=folder, which holds out a tenth, or data.holdout=0" in said
-    assert script("train")([*words, "data.holdout=0"]) == 0
+    world("data.holdout=0")
 
 
 def test_roots_are_absolute_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
