@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -13,24 +14,113 @@ from cfaug.core.errors import UserError, say
 from cfaug.core.validation import Seed, check_fields
 from cfaug.planning.build import build
 from cfaug.planning.sources import say_source
-from cfaug.run.annotation_source import (
-    AnnotationSource,
-    find_answer_files,
-    find_answers,
-    refuse_form,
-    write_lines,
-)
 from cfaug.run.launch import DONE
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
+    from cfaug.annotation.caption_form import CaptionForm, Preference
     from cfaug.annotation.findings import Analysis, Findings, ReportSection
     from cfaug.annotation.forms import Form
     from cfaug.annotation.question import AnnotationQuestion, ImageItem
-    from cfaug.annotation.record import Sorting
+    from cfaug.annotation.simulate import Causes
     from cfaug.data.index import Index
 
-LABELS = "labels.jsonl"
+
+@dataclass(frozen=True)
+class AnnotationSource:
+    """The data that people are asked about.
+
+    Attributes:
+        name: the data's name on pages and in tables: the part of the world, or the folder's name.
+        oracle: a function that returns the file of the true answers, or raises a UserError if they
+            are unknown.
+        open: a function that returns the index of another folder.
+    """
+
+    name: str
+    index: Index
+    oracle: Callable[[], Path]
+    open: Callable[[str], Index]
+
+    def items(self, question: AnnotationQuestion | Form, seed: int = 0) -> Sequence[ImageItem]:
+        """Return all items of a question; ``seed`` draws the images of a form."""
+        from cfaug.annotation.assignment import items_of
+        from cfaug.annotation.caption_form import Preference
+        from cfaug.annotation.forms import Form
+        from cfaug.annotation.question import QuestionReview
+
+        if isinstance(question, QuestionReview):
+            return question.items(self.index)
+        if isinstance(question, Form):
+            return question.items(self.index, seed)
+        if isinstance(question, Preference):
+            return question.items_of_two(self.index, self.open(_other_folder(question)))
+        return items_of(self.index, question)
+
+
+def _other_folder(question: Preference) -> str:
+    """Return the folder of the method that the question compares with."""
+    if question.against is None:
+        raise UserError(
+            "annotate.question.against=FOLDER: name the sets of the method that "
+            f"{question.captions[0]} is compared with"
+        )
+    return question.against
+
+
+def _refuse_form(question: object, mode: str) -> None:
+    """Refuse a form where one question is needed.
+
+    Args:
+        mode: the name of the choice in ``conf/annotate``, such as ``taxonomy``.
+    """
+    from cfaug.annotation.forms import Form
+
+    if isinstance(question, Form):
+        raise UserError(
+            f"annotate={mode} is about one question with answers to choose from, and "
+            f"{question.title!r} is a form that people fill in: "
+            "use annotate=export or annotate=read"
+        )
+
+
+def _find_answer_files(patterns: Sequence[str]) -> list[str]:
+    """Return the files of answers that match names and patterns."""
+    from cfaug.annotation.answers import answer_files
+
+    files = answer_files("answers", patterns)
+    if not files:
+        raise UserError(
+            f"no file of answers matches {', '.join(patterns) or '[]'}: put the files that "
+            "annotators downloaded there, or name them in annotate.answers=[...]"
+        )
+    return files
+
+
+def _find_answers(
+    question: AnnotationQuestion, patterns: Sequence[str], items: Sequence[ImageItem]
+) -> Findings:
+    """Return the answers to a question.
+
+    Args:
+        items: all items that could be asked about.
+    """
+    from cfaug.annotation.answers import read_answers
+    from cfaug.annotation.findings import Findings
+
+    files = _find_answer_files(patterns)
+    answers = read_answers(
+        files, items, field=question.field, choices=question.labels, offers=question.offers
+    )
+    return Findings(question, items, answers)
+
+
+def _write_lines(file: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
+    """Write records as JSON lines, whole or not at all, and return the file."""
+    from cfaug.report.page import write_page
+
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    return write_page(file, text)
 
 
 def annotation(
@@ -42,8 +132,6 @@ def annotation(
     """Carry out a node of ``conf/annotate`` with the pairs of ``data.counterfactual``.
 
     Args:
-        node: the node of ``conf/annotate``.
-        data: the node ``data``.
         seed: the seed of the world, if ``data`` has none.
         paths: the folders ``shards``, ``cache`` and ``image_roots``.
     """
@@ -73,27 +161,19 @@ def annotation(
 
     index = open_other(name)
     say_source("pairs", name, index)
-    source = AnnotationSource(
-        name=name if is_world(name) else Path(name).resolve().name,
-        index=index,
-        oracle=oracle,
-        open=open_other,
-    )
-    build(node).run(source)
+    shown = name if is_world(name) else Path(name).resolve().name
+    build(node).run(AnnotationSource(shown, index, oracle, open_other))
     return DONE
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write the page that asks annotators a question.
+    """Write the page that asks annotators a question, or a form of several.
 
     Args:
         out: the page to write, an .html file.
-        question: the question to ask, or a form of several.
-        assignment: the distribution of the images over annotators.
         screening: a file of images with known answers, which everyone is asked about; ``None`` for
             no such images, and for a form.
-        pages: ``one`` page for everybody, or one for ``each``, with the annotator's number.
         side: longest side of the pictures, in pixels.
 
     Raises:
@@ -114,12 +194,15 @@ class Export:
 
     def run(self, source: AnnotationSource) -> None:
         """Write the page or pages, and say how many questions there are."""
+        from cfaug.annotation.caption_form import CaptionForm
         from cfaug.annotation.page import share_out, write_questions
 
         items, everyone = self._items(source)
+        instructions: Sequence[ImageItem] = ()
+        if isinstance(self.question, CaptionForm):
+            instructions = self.question.example_items(source.index, self.assignment.seed)
         title = f"{self.question.title} {source.name}"
-        examples = self._examples(source)
-        questions = share_out(self.question, items, self.assignment, title, everyone, examples)
+        questions = share_out(self.question, items, self.assignment, title, everyone, instructions)
         out = Path(self.out)
         pages: list[tuple[Path, list[str] | None]] = [(out, None)]
         if self.pages == "each":
@@ -137,14 +220,6 @@ class Export:
             f"annotators{f'; {len(everyone):,} to everyone' if everyone else ''}",
             sys.stdout,
         )
-
-    def _examples(self, source: AnnotationSource) -> Sequence[ImageItem]:
-        """Return the instructions, shown before the first question."""
-        from cfaug.annotation.caption_form import CaptionForm
-
-        if not isinstance(self.question, CaptionForm):
-            return ()
-        return self.question.example_items(source.index, self.assignment.seed)
 
     def _items(self, source: AnnotationSource) -> tuple[list[ImageItem], set[int]]:
         """Return the images to ask about, and the places of those that go to everyone."""
@@ -175,11 +250,8 @@ class Taxonomy:
 
     Args:
         out: the page to write, an .html file.
-        question: the question that was asked about the images.
-        category_question: the question that sorts the rejected images.
         answers: files of answers, or patterns of their names.
         sample: number of rejected images to sort, drawn at random.
-        seed: the seed of the random draw.
         side: longest side of the pictures, in pixels.
     """
 
@@ -195,8 +267,8 @@ class Taxonomy:
         """Write the page."""
         from cfaug.annotation.page import PageTask, ask_one, write_questions
 
-        refuse_form(self.question, "taxonomy")
-        findings = find_answers(self.question, self.answers, source.items(self.question))
+        _refuse_form(self.question, "taxonomy")
+        findings = _find_answers(self.question, self.answers, source.items(self.question))
         tasks = [
             PageTask(findings.items[i], f"The marked image was labelled: {findings.said_of(i)}.")
             for i in findings.sample_rejected(self.sample, self.seed)
@@ -220,8 +292,6 @@ class ReadAnswers:
     Args:
         out: the folder for ``labels.jsonl`` (for ``data.human_labels``), ``annotation.json`` (for
             the tables) and ``annotation.html``; for a form ``ratings.json`` and ``ratings.html``.
-        question: the question that was asked, or the form of several.
-        category_question: the question that sorted the rejected images.
         answers: files of answers, or patterns of their names.
         categories: files of categories of rejected images; an empty list reads none.
         screening: a file of images with known answers; ``None`` keeps every annotator.
@@ -242,32 +312,64 @@ class ReadAnswers:
 
     def run(self, source: AnnotationSource) -> None:
         """Write all files, and print the findings."""
+        from cfaug.annotation.answers import (
+            Screening,
+            answer_files,
+            read_answers,
+            read_known,
+            require_somebody,
+            who_failed,
+        )
         from cfaug.annotation.forms import Form
-
-        if isinstance(self.question, Form):
-            _read_form(self.question, self.answers, source, Path(self.out))
-        else:
-            self._read_question(self.question, source)
-
-    def _read_question(self, question: AnnotationQuestion, source: AnnotationSource) -> None:
         from cfaug.annotation.page import sentences, write_report
-        from cfaug.annotation.record import are_simulated, record_of, write_record
+        from cfaug.annotation.record import Sorting, are_simulated, record_of, write_record
 
-        findings = find_answers(question, self.answers, source.items(question))
-        findings = _leave_out_inattentive(findings)
+        question, out = self.question, Path(self.out)
+        if isinstance(question, Form):
+            self._read_form(question, source)
+            return
+        findings = _find_answers(question, self.answers, source.items(question))
+        failed = who_failed(findings.answers, findings.items)
+        kept = [
+            answer
+            for answer in findings.answers
+            if answer.annotator not in failed and not findings.items[answer.item].expected
+        ]
+        require_somebody(failed, kept)
+        _say_failed(failed, "of the attention checks answered correctly")
+        findings = replace(findings, answers=kept)
         if self.screening is not None:
-            findings = self._screen(findings, Path(self.screening))
-        sorting = self._sorting(findings)
-        simulated = are_simulated(findings)
-        sections = self._sections(findings, simulated, source)
+            known = read_known(Path(self.screening), findings.items, question)
+            kept, failed = Screening(known, self.screening_minimum).screen(findings.answers)
+            _say_failed(failed, f"right on {Path(self.screening)}")
+            findings = replace(findings, answers=kept)
+        sorting = Sorting(self.category_question)
+        files = answer_files("categories", self.categories)
+        if files:
+            field, choices = self.category_question.field, self.category_question.labels
+            answered = read_answers(files, findings.items, field=field, choices=choices)
+            sorting = Sorting(self.category_question, answered)
+        sections = self._sections(findings, are_simulated(findings), source)
         record = record_of(findings, sorting, source.name, source.index.read_image, sections)
-        out = Path(self.out)
         written = [
-            write_lines(out / LABELS, findings.label_lines()),
+            _write_lines(out / "labels.jsonl", findings.label_lines()),
             write_record(record, out),
             write_report(record, findings, sorting, sections, out),
         ]
         for line in sentences(record, question, self.category_question, sections):
+            say(line, sys.stdout)
+        say("wrote " + ", ".join(map(str, written)), sys.stdout)
+
+    def _read_form(self, form: Form, source: AnnotationSource) -> None:
+        from cfaug.annotation import ratings
+
+        items = replace(form, per_kind=None).items(source.index)
+        rated = ratings.read_ratings(_find_answer_files(self.answers), items, form)
+        rated, failed = ratings.leave_out_inattentive(rated, items, form)
+        _say_failed(failed, "of the attention checks answered correctly")
+        summary, out = ratings.summarise_ratings(rated, items, form, source.name), Path(self.out)
+        written = [ratings.write_ratings(summary, out), ratings.write_ratings_page(summary, out)]
+        for line in ratings.sentences(summary):
             say(line, sys.stdout)
         say("wrote " + ", ".join(map(str, written)), sys.stdout)
 
@@ -292,64 +394,82 @@ class ReadAnswers:
                 sections.append(one.analyse(findings, simulated))
         return sections
 
-    def _screen(self, findings: Findings, file: Path) -> Findings:
-        from cfaug.annotation.answers import Screening, read_known
 
-        known = read_known(file, findings.items, findings.question)
-        kept, failed = Screening(known, self.screening_minimum).screen(findings.answers)
-        for name, share in failed.items():
-            say(f"annotator {name} is left out: {100 * share:.0f} % right on {file}", sys.stdout)
-        return replace(findings, answers=kept)
-
-    def _sorting(self, findings: Findings) -> Sorting:
-        from cfaug.annotation.answers import answer_files, read_answers
-        from cfaug.annotation.record import Sorting
-
-        files, question = answer_files("categories", self.categories), self.category_question
-        if not files:
-            return Sorting(question)
-        choices = read_answers(files, findings.items, field=question.field, choices=question.labels)
-        return Sorting(question, choices)
-
-
-def _read_form(form: Form, patterns: Sequence[str], source: AnnotationSource, out: Path) -> None:
-    """Read forms, write a summary of their answers, and print it."""
-    from cfaug.annotation.ratings import (
-        leave_out_inattentive,
-        read_ratings,
-        sentences,
-        summarise_ratings,
-        write_ratings,
-        write_ratings_page,
-    )
-
-    items = replace(form, per_kind=None).items(source.index)
-    ratings = read_ratings(find_answer_files(patterns), items, form)
-    ratings, failed = leave_out_inattentive(ratings, items, form)
-    _say_failed(failed)
-    found = summarise_ratings(ratings, items, form, source.name)
-    written = [write_ratings(found, out), write_ratings_page(found, out)]
-    for line in sentences(found):
-        say(line, sys.stdout)
-    say("wrote " + ", ".join(map(str, written)), sys.stdout)
-
-
-def _leave_out_inattentive(findings: Findings) -> Findings:
-    """Return the answers of annotators who passed every attention check, without the checks."""
-    from cfaug.annotation.answers import require_somebody, who_failed
-
-    failed = who_failed(findings.answers, findings.items)
-    kept = [
-        answer
-        for answer in findings.answers
-        if answer.annotator not in failed and not findings.items[answer.item].expected
-    ]
-    require_somebody(failed, kept)
-    _say_failed(failed)
-    return replace(findings, answers=kept)
-
-
-def _say_failed(failed: Mapping[str, float]) -> None:
+def _say_failed(failed: Mapping[str, float], said: str) -> None:
     for name, share in failed.items():
-        said = f"{100 * share:.0f} % of the attention checks answered correctly"
-        say(f"annotator {name} is left out: {said}", sys.stdout)
+        say(f"annotator {name} is left out: {100 * share:.0f} % {said}", sys.stdout)
+
+
+@dataclass(frozen=True)
+class Simulate:
+    """Write answers of simulated annotators, from the world's oracle, to try the tool.
+
+    Args:
+        out: the folder for ``answers-simulated-<n>.jsonl`` and ``categories-simulated-1.jsonl``.
+        assignment: its seed also draws mistakes and the images to sort.
+        mistakes: share of wrong answers.
+        sorted_errors: number of rejected images that are sorted into categories.
+    """
+
+    out: str
+    question: AnnotationQuestion | CaptionForm
+    category_question: AnnotationQuestion
+    assignment: Assignment
+    mistakes: float
+    sorted_errors: int
+    causes: Causes
+
+    def run(self, source: AnnotationSource) -> None:
+        """Write the files."""
+        from cfaug.annotation import simulate
+        from cfaug.annotation.caption_form import CaptionForm, Preference
+
+        question, seed, out = self.question, self.assignment.seed, Path(self.out)
+        if not isinstance(question, CaptionForm):
+            _refuse_form(question, "simulate")
+        items, truth = self._truth(source)
+        mistakes = simulate.Mistakes(self.mistakes, seed)
+        answers = simulate.simulate_answers(question, items, truth, self.assignment, mistakes)
+        files = [
+            _write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()
+        ]
+        if not isinstance(question, Preference | CaptionForm):
+            findings = _find_answers(question, list(map(str, files)), items)
+            known = {item.name: label for item, label in zip(items, truth, strict=True)}
+            sampled = findings.sample_rejected(self.sorted_errors, seed)
+            lines = simulate.simulate_categories(
+                findings, known, sampled, self.category_question, self.causes
+            )
+            files.append(_write_lines(out / "categories-simulated-1.jsonl", lines))
+        say("wrote " + ", ".join(map(str, files)), sys.stdout)
+
+    def _truth(self, source: AnnotationSource) -> tuple[list[ImageItem], list[str]]:
+        """Return the items that the oracle can answer, and its answers; count the others."""
+        from cfaug.annotation import simulate
+        from cfaug.annotation.answers import split_checks
+        from cfaug.annotation.caption_form import CaptionForm, Preference
+        from cfaug.data.shards.shards import read_scores
+
+        question = self.question
+        every, checks = split_checks(source.items(question, self.assignment.seed))
+        items = [*self.assignment.choose_items(every), *checks]
+        if isinstance(question, CaptionForm):
+            truth = question.oracle_answers(items, read_scores(Path(source.index.source)))
+        elif isinstance(question, Preference):
+            folders = (source.index.source, _other_folder(question))
+            ours, theirs = (read_scores(Path(folder)) for folder in folders)
+            truth = question.oracle_answers(items, ours, theirs)
+        else:
+            return items, simulate.read_truth(source.oracle(), items, question)
+        known = [(item, one) for item, one in zip(items, truth, strict=True) if one is not None]
+        if all(item.expected for item, _ in known):
+            raise UserError(
+                "no set says whether its captions are true (truth_0, truth_1), as those of "
+                "ShapeScapes do: let people answer (annotate=export)"
+            )
+        if len(known) < len(items):
+            say(
+                f"the oracle cannot judge the captions of {len(items) - len(known):,} questions: "
+                "they are left out"
+            )
+        return [item for item, _ in known], [label for _, label in known]

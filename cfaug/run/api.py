@@ -12,8 +12,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -26,7 +27,8 @@ from cfaug.report.results import RECORD, RESULTS, Result, read_results
 from cfaug.run.arguments import flatten, search_also, write_override
 from cfaug.run.comparison import Comparison
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
-from cfaug.run.unread import OPEN_SOURCE, place_of, refuse_others
+from cfaug.run.reading_rules import place_of
+from cfaug.run.unread import OPEN_SOURCE, refuse_others
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -225,7 +227,7 @@ def fine_tune(
     _refuse_dry_run(job.settings.dry_run)
     if run_one(job) != DONE:
         raise UserError(f"{job.folder.path}: the run failed; its messages are above")
-    return _read_run(job.folder.path)
+    return read_run_folder(job.folder.path.absolute())
 
 
 @_public
@@ -330,30 +332,20 @@ def read_run(folder: str | Path) -> Run:
         inner = sorted({*place.glob(f"seed=*/{RECORD}"), *place.glob(f"*/seed=*/{RECORD}")})
         there = f"; there are {name_some(file.parent for file in inner)}" if inner else ""
         raise UserError(f"{place} is not a run, RUNS/EXPERIMENT/ARM/seed=N{there}")
-    return _read_run(place)
-
-
-def _read_run(folder: Path) -> Run:
-    """Read a run, which stays the same run if the program changes its working directory."""
-    return read_run_folder(folder.absolute())
+    # Absolute, so that it stays the same run if the program changes its working directory.
+    return read_run_folder(place.absolute())
 
 
 def _check_path(value: object, what: str) -> None:
     """Refuse a value that no path can be: another type, or a text that file systems do not take."""
-    if not isinstance(value, str | Path) or not str(value) or not _is_encodable(str(value)):
-        raise UserError(f"{value!r} is invalid: it should be {what}")
-
-
-def _is_encodable(path: str) -> bool:
-    """Say whether a file system takes a text: one without null bytes and lone surrogates."""
-    try:
-        return b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
+    usable = isinstance(value, str | Path) and bool(str(value))
+    with suppress(UnicodeEncodeError):  # of lone surrogates
+        if usable and b"\0" not in os.fsencode(str(value)):
+            return
+    raise UserError(f"{value!r} is invalid: it should be {what}")
 
 
 def _refuse_dry_run(dry_run: DryRun) -> None:
-    """Refuse ``dry_run=true``, with which a command makes nothing that a function could return."""
     if dry_run:
         raise UserError(
             "dry_run=true is for the command line; from Python, cfaug.open_source reads data and "
@@ -369,14 +361,13 @@ def _evaluate(
     tables: dict[Path, Table] | None = None,
 ) -> EvaluateSettings:
     """Run ``cfaug evaluate`` and return its settings; collect the tables of experiments."""
-    from cfaug.run.evaluate import EvaluateSettings
-    from cfaug.run.evaluate import evaluate as ask
+    from cfaug.run import evaluate as command
 
     [(config, words)] = _compose("evaluate", settings, more, config_dir, named)
-    given = EvaluateSettings(**config, overrides=words)
+    given = command.EvaluateSettings(**config, overrides=words)
     _refuse_dry_run(given.dry_run)
     with collect_reports() as messages:
-        code = ask(given, tables)
+        code = command.evaluate(given, tables)
     if code != DONE:
         raise UserError("\n".join(messages) or "a benchmark failed; its messages are above")
     return given
@@ -418,9 +409,6 @@ def _compose(
     config_dir: str | Path | None,
     named: Settings | None = None,
 ) -> Jobs:
-    """Compose the settings of one command."""
-    from importlib import import_module
-
     if not (settings is None or isinstance(settings, Mapping)):
         raise UserError(
             f'{settings!r} is invalid: settings are a dictionary, such as {{"data.cf_ratio": 0.6}}'

@@ -82,7 +82,15 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
         elif flag in HYDRA_FLAGS or (flags and flags[-1] in {"--cfg", "-c", "--info", "-i"}):
             flags.append(word)
         elif word.startswith("-") and "=" not in word:
-            raise UserError(_unknown_flag(word))
+            known = {"--help", "--version", *HYDRA_FLAGS, *MULTIRUN_FLAGS, *FOLDER_FLAGS}
+            near = difflib.get_close_matches(word, known, 1, 0.8)
+            hint = f"did you mean {near[0]}? " if near else ""
+            setting = word.lstrip("-").replace("-", "_")
+            typed = setting.replace("_", "a").isalnum()
+            example = f"{setting}=VALUE" if typed else "data.cf_ratio=0.6"
+            raise UserError(
+                f"unknown option {word!r}: {hint}Settings are written key=value, as in {example}"
+            )
         else:
             bare = word.lstrip("-") if word.startswith("--") else word
             if not bare.startswith("_wandb"):
@@ -138,7 +146,8 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
     if value.startswith("{"):
         return f"{key}={QUOTED.sub(_unquote_key, value)}"
     if PLAIN_LIST.fullmatch(value):
-        return f"{key}=[{','.join(map(_one_text, value[1:-1].split(',')))}]"
+        texts = (t if not t or _hydra_reads(t) else _quote(t) for t in value[1:-1].split(","))
+        return f"{key}=[{','.join(texts)}]"
     if not equals or key == "sweep" or value[:1] in {"'", '"', "["} or "${" in value:
         return override
     if value == "None":
@@ -153,10 +162,6 @@ def _unquote_key(quoted: re.Match[str]) -> str:
     if quoted[3] is None:
         return quoted[0]
     return re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", quoted[2]) + ":"
-
-
-def _one_text(text: str) -> str:
-    return text if not text or _hydra_reads(text) else _quote(text)
 
 
 def _hydra_reads(text: str) -> bool:
@@ -189,15 +194,6 @@ def how_to_quote(override: str, multirun: bool) -> str:
     return f"a text with such signs is typed in double quotes, all within single ones: '{typed}'"
 
 
-def _unknown_flag(word: str) -> str:
-    known = {"--help", "--version", *HYDRA_FLAGS, *MULTIRUN_FLAGS, *FOLDER_FLAGS}
-    near = difflib.get_close_matches(word, known, 1, 0.8)
-    hint = f"did you mean {near[0]}? " if near else ""
-    setting = word.lstrip("-").replace("-", "_")
-    example = f"{setting}=VALUE" if setting.replace("_", "a").isalnum() else "data.cf_ratio=0.6"
-    return f"unknown option {word!r}: {hint}Settings are written key=value, as in {example}"
-
-
 def key_of(override: str) -> str:
     """Return the key of an override, without the signs before it.
 
@@ -213,17 +209,13 @@ def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str
     given = set(map(key_of, words))
     for word in words:
         if word.startswith("sweep="):
-            swept = sweep_overrides(_find_sweep(word.removeprefix("sweep=")), script)
+            file = Path(word.removeprefix("sweep="))
+            if not file.exists() and file.parent == Path("sweeps"):  # one that cfaug ships
+                file = find_folder("sweeps") / file.name
+            swept = sweep_overrides(file, script)
             yield from (one for one in swept if key_of(one) not in given)
         else:
             yield word
-
-
-def _find_sweep(name: str) -> Path:
-    """Return a sweep file: the named one, or ``sweeps/NAME`` of the files shipped with cfaug."""
-    file = Path(name)
-    shipped = find_folder("sweeps") / file.name
-    return shipped if not file.exists() and file.parent == Path("sweeps") else file
 
 
 def sweep_overrides(file: Path, script: str | None = None) -> list[str]:

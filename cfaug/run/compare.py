@@ -41,7 +41,7 @@ from cfaug.run.run_folder import hand_over
 if TYPE_CHECKING:
     from cfaug.core.types import CounterfactualSet
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.report.comparison import Headline
+    from cfaug.report.document import Document
 
 
 Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]
@@ -66,34 +66,33 @@ def compare(
     Args:
         experiment: the experiment's folder, with the runs in ``<arm>/seed=<n>``.
         baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
-        samples: a function that returns the first sets of a run's counterfactual source.
         cautions: sentences that the tables and the report show, besides those on leaks and on arms
             with different test data.
         asked: {benchmark of this command: its primary metrics, for which comparisons are
             corrected}; ``None`` for no benchmark.
         every_benchmark: table all benchmarks that were ever measured, not only those in ``asked``.
         brief: whether to print one line in place of the table.
-        comparison: the baselines of arms, and their labels; ``None`` for the defaults.
 
     Returns:
         The table; ``None`` if there is nothing to compare.
     """
-    folders = sorted(file.parent for file in experiment.glob("*/seed=*/run.json"))
-    found = collect(folders)
-    for line in found.left_out:
+    from cfaug.report.experiment_report import write_report
+    from cfaug.report.layout import print_table
+
+    measured = collect(sorted(file.parent for file in experiment.glob("*/seed=*/run.json")))
+    for line in measured.left_out:
         say(line)
     primary = asked or {}
-    rows = [row for row in found.rows if every_benchmark or row.benchmark in primary]
+    rows = [row for row in measured.rows if every_benchmark or row.benchmark in primary]
     if not rows:
         why = "as no finished run there has results"
-        if found.rows:
+        if measured.rows:
             why = "as no benchmark of this command has a result; tabulate=all takes all with one"
         say(f"{experiment}: no table, {why}")
         return None
-    tabled = [run for run in found.runs if run.arm in arms_of(rows)]
+    tabled = [run for run in measured.runs if run.arm in arms_of(rows)]
     settings = comparison or ComparisonSettings()
     arms = read_arms(tabled)
-    untrained = frozenset(arm.name for arm in arms.values() if not arm.trained)
     labels = arm_labels(arms, settings.labels)
     baselines = settings.choose_baselines(arms, baseline, labels)
     trained = {name: arm for name, arm in arms.items() if arm.trained}
@@ -104,18 +103,27 @@ def compare(
             "A table needs two arms on the same seeds: train another, or name baseline=ARM"
         )
         return None
+    shown = {row.benchmark for row in rows}
+    notes = [*_sizes(trained, labels), *_settings(trained, labels)]
+    others = [b for b in dict.fromkeys(row.benchmark for row in measured.rows) if b not in shown]
+    if others:
+        notes.append(
+            "Only the last command's benchmarks are tabled and corrected for; tabulate=all adds "
+            f"{', '.join(others)}."
+        )
+    leaks = leak_sentences(run.folder for run in tabled)
     items = RunItems(tabled, rows)
     table = significance_table(
         rows,
         baselines,
-        untrained,
+        frozenset(arms) - set(trained),
         labels=labels,
-        notes=[
-            *_sizes(trained, labels),
-            *_settings(trained, labels),
-            *_not_tabled(found.rows, rows),
+        notes=notes,
+        cautions=[
+            *(line for line in leaks if line.partition(":")[0] in shown),
+            *measured.left_out,
+            *cautions,
         ],
-        cautions=[*_leaks(tabled, rows), *found.left_out, *cautions],
         items=items,
         primary=primary,
     )
@@ -128,64 +136,38 @@ def compare(
     )
     table = replace(table, more=seeds_and_items_parts(joint, labels, refused))
     headline = settings.headline(rows, arms, baselines[0], labels)
-    report = _report(experiment, rows, tabled, table, headline, samples)
+    sampled = next(run.folder for run in tabled if run.arm == headline.tested[0])
+    data = build(setting_node(read_config(sampled), "data", sampled), trusted=False)
+    report = write_report(
+        experiment,
+        title=f"cfaug: {experiment.name}",
+        rows=rows,
+        runs=tabled,
+        samples=samples(data, SAMPLES),
+        config_text=(sampled / CONFIG).read_text(encoding="utf-8"),
+        table=table,
+        headline=headline,
+    )
     written = [
         *write_tables(table, experiment),
         *write_seeds_and_items(joint, labels, experiment),
         *report,
     ]
     answer = "" if brief else verdict(rows, headline, baselines, items)
-    _print(experiment, table, written, answer)
-    return table
-
-
-def _leaks(runs: Sequence[Run], rows: Sequence[Result]) -> list[str]:
-    """Return the known leaks into the benchmarks of the table."""
-    shown = {row.benchmark for row in rows}
-    said = leak_sentences(run.folder for run in runs)
-    return [line for line in said if line.partition(":")[0] in shown]
-
-
-def _report(
-    experiment: Path,
-    rows: Sequence[Result],
-    runs: Sequence[Run],
-    table: Table,
-    headline: Headline,
-    samples: Samples,
-) -> list[Path]:
-    from cfaug.report.experiment_report import write_report
-
-    shown = next(run.folder for run in runs if run.arm == headline.tested[0])
-    return write_report(
-        experiment,
-        title=f"cfaug: {experiment.name}",
-        rows=rows,
-        runs=runs,
-        samples=samples(_data_of(shown), SAMPLES),
-        config_text=(shown / CONFIG).read_text(encoding="utf-8"),
-        table=table,
-        headline=headline,
-    )
-
-
-def _print(experiment: Path, table: Table, paths: Sequence[Path], answer: str) -> None:
-    """Print the table with its answer or, without an answer, one line."""
-    from cfaug.report.layout import print_table
-
     if answer:
         print_table(table)
         say(answer, sys.stdout)
-        say(f"wrote {', '.join(path.name for path in paths)} in {experiment}", sys.stdout)
+        say(f"wrote {', '.join(path.name for path in written)} in {experiment}", sys.stdout)
         say(f"next: open {experiment / 'report.html'} in a browser")
-        return
-    cautions = len(table.cautions)
-    warned = f", {cautions} caution{'s' * (cautions != 1)}" if cautions else ""
+        return table
+    warned = len(table.cautions)
     say(
-        f"{experiment.name}: {len(table.arms)} arms, {len(table.comparisons)} comparisons{warned}: "
+        f"{experiment.name}: {len(table.arms)} arms, {len(table.comparisons)} comparisons"
+        f"{f', {warned} caution' + 's' * (warned != 1) if warned else ''}: "
         f"{experiment / 'table.md'}",
         sys.stdout,
     )
+    return table
 
 
 def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
@@ -207,9 +189,8 @@ def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
 
 def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
     """Name the settings besides the data in which the arms differ, unless their names show them."""
-    found = unnamed_settings(trained)
     told = []
-    for key, values in found.items():
+    for key, values in unnamed_settings(trained).items():
         arms: dict[str, list[str]] = {}
         for arm, value in values.items():
             arms.setdefault(value, []).append(labels[arm])
@@ -220,26 +201,8 @@ def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str
     return [f"Arms differ in more than their data: {'; '.join(told[:NAMED])}{more}."]
 
 
-def _not_tabled(measured: Sequence[Result], tabled: Sequence[Result]) -> list[str]:
-    """Say which measured benchmarks are not in the table."""
-    shown = {row.benchmark for row in tabled}
-    others = [b for b in dict.fromkeys(row.benchmark for row in measured) if b not in shown]
-    if not others:
-        return []
-    return [
-        f"Only the last command's benchmarks are tabled and corrected for; tabulate=all adds "
-        f"{', '.join(others)}."
-    ]
-
-
-def _data_of(folder: Path) -> DataSettings:
-    node = setting_node(read_config(folder), "data", folder)
-    data: DataSettings = build(node, trusted=False)
-    return data
-
-
 def compare_checkpoints(
-    one: EvaluationTarget, baselines: Sequence[EvaluationTarget], benchmarks: Primary
+    tested: EvaluationTarget, baselines: Sequence[EvaluationTarget], benchmarks: Primary
 ) -> None:
     """Write table.csv, .md and .tex beside a checkpoint's results, and print the table.
 
@@ -252,29 +215,24 @@ def compare_checkpoints(
 
     runs: list[Run] = []
     rows: list[Result] = []
-    for tested in (*baselines, one):
-        record = {"state": "done", "seed": tested.seed}
-        run = Run(tested.folder, tested.experiment, tested.arm, record)
+    for target in (*baselines, tested):
+        record = {"state": "done", "seed": target.seed}
+        run = Run(target.folder, target.experiment, target.arm, record)
         own = [row for row in run.results() if row.benchmark in benchmarks]
         lacks = sorted(set(benchmarks) - {row.benchmark for row in own})
         if lacks:
             raise UserError(
-                f"baseline={tested.arm} has no result of {', '.join(lacks)} in {tested.folder}: "
+                f"baseline={target.arm} has no result of {', '.join(lacks)} in {target.folder}: "
                 "evaluate it first, with weights= in place of baseline= and the same settings"
             )
-        if tested is not one and tested.folder == one.folder:
-            raise UserError(f"baseline={tested.arm} is the checkpoint itself: name another")
+        if target is not tested and target.folder == tested.folder:
+            raise UserError(f"baseline={target.arm} is the checkpoint itself: name another")
         runs.append(run)
         rows += own
-    names = list(dict.fromkeys(tested.arm for tested in baselines))
+    names = list(dict.fromkeys(target.arm for target in baselines))
     table = significance_table(rows, names, items=RunItems(runs, rows), primary=benchmarks)
     print_table(table)
-    written = write_tables(table, one.folder)
-    say("wrote " + ", ".join(map(str, written)), sys.stdout)
-
-
-FOLDER = "compared"
-LONGEST_NAME = 100
+    say("wrote " + ", ".join(map(str, write_tables(table, tested.folder))), sys.stdout)
 
 
 def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: Path) -> int:
@@ -291,35 +249,39 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
         read_item_files,
         shown_names,
     )
-    from cfaug.report.paper_tables import write_tables_page
-    from cfaug.report.writers import to_markdown, write_document
 
-    given = [files] if isinstance(files, str) else list(files)
-    paths = [Path(file).expanduser() for file in given]
+    paths = [Path(file).expanduser() for file in ([files] if isinstance(files, str) else files)]
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise UserError(f"compare: there is no file {missing[0]}")
     if len({path.resolve() for path in paths}) < len(paths):
         raise UserError("compare: a file is named twice")
     answers = read_item_files(paths, build(columns))
-    found = compare_item_files(answers)
-    document = comparison_document(answers, found, _name(shown_names(paths)))
+    compared = compare_item_files(answers)
+    return _publish(
+        comparison_document(answers, compared, _name(shown_names(paths))), root / "compared"
+    )
+
+
+def _publish(document: Document, folder: Path) -> int:
+    """Print a document, write it in every form, and add it to the folder's page of all tables."""
+    from cfaug.report.paper_tables import write_tables_page
+    from cfaug.report.writers import to_markdown, write_document
+
     say(to_markdown(document), sys.stdout)
-    written = write_document(document, root / FOLDER)
-    page = write_tables_page(root / FOLDER)
-    say("wrote " + ", ".join(str(path) for path in [*written, page]), sys.stdout)
+    paths = [*write_document(document, folder), write_tables_page(folder)]
+    say("wrote " + ", ".join(map(str, paths)), sys.stdout)
     return DONE
 
 
 def _name(shown: Sequence[str]) -> str:
-    """Return the name of the table that compares some files.
+    """Return the name of the table that compares some files, of about 100 characters at most.
 
     >>> _name(["a/b c", "d"]), _name(["a", "b", "c"])
     ('a_b_c-against-d', 'a-against-b-and-1-more')
     """
     more = f"-and-{len(shown) - 2}-more" if len(shown) > 2 else ""
-    words = [re.sub(r"[^\w.-]+", "_", name)[: LONGEST_NAME // 2] for name in shown[:2]]
-    return "-against-".join(words) + more
+    return "-against-".join(re.sub(r"[^\w.-]+", "_", name)[:50] for name in shown[:2]) + more
 
 
 SHOWN = 3
@@ -341,13 +303,9 @@ def compare_all(
 
     Args:
         asked: {folder of an experiment: {benchmark of this command: its primary metrics}}.
-        baseline: the arm, or arms, to compare with; ``None`` takes those of ``comparison``.
-        samples: a function that returns the first sets of a run's counterfactual source.
-        comparison: the baselines of arms, and their labels; ``None`` for the defaults.
         every_benchmark: table all benchmarks with results, not only those in ``asked``.
         forgetting: smallest decrease against the initial weights that is reported, a share;
             ``None`` reports none.
-        tables: dictionary to which the table of every experiment's folder is added.
 
     Returns:
         An exit code.
@@ -403,12 +361,7 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
                 raise UserError(f"two arms would be called {link}: rename the folder of one")
             wanted[link] = Path("..", name, arm)
     joined = clean_name("+".join(names))
-    _link_all(root / joined, wanted)
-    return joined
-
-
-def _link_all(folder: Path, wanted: dict[str, Path]) -> None:
-    """Create missing links of a folder and remove others."""
+    folder = root / joined
     folder.mkdir(exist_ok=True)
     for entry in sorted(folder.iterdir()):
         if entry.is_symlink():
@@ -422,30 +375,21 @@ def _link_all(folder: Path, wanted: dict[str, Path]) -> None:
     for name, target in wanted.items():
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(target)
-
-
-# ``evaluate.py table=...``: a paper's table or figure, from the runs under ``paths.runs``.
-
-TABLES = "tables"
+    return joined
 
 
 def write_table(table: Mapping[str, Any], root: Path) -> int:
-    """Make one table: print it, write it in every format, and add it to the page of all tables.
+    """Make one table of a paper: print it, write it in every format, and add it to the page.
 
     Args:
         table: the node of the table, from ``conf/table``.
+        root: the folder of all runs, whose results are tabled.
     """
     from cfaug.report.arm_results import Runs
-    from cfaug.report.paper_tables import write_tables_page
-    from cfaug.report.writers import to_markdown, write_document
 
     if "_target_" not in table:
         raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")
     runs = Runs(root)
     document = build(table).build(runs)
     document = replace(document, notes=(*document.notes, *runs.left_out))
-    say(to_markdown(document), sys.stdout)
-    paths = write_document(document, root / TABLES)
-    page = write_tables_page(root / TABLES)
-    say("wrote " + ", ".join(str(path) for path in [*paths, page]), sys.stdout)
-    return DONE
+    return _publish(document, root / "tables")

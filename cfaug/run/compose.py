@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from itertools import islice, product
@@ -25,8 +25,6 @@ from cfaug.run.arms import ARMS, EXPERIMENT, register_arms
 from cfaug.run.unread import refuse_unread
 from cfaug.run.usage import NOTHING, Options, check_choice, explain, name_both, options_in
 
-# Compose overrides to settings by Hydra, as plain dictionaries.
-
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 BY_SEED = "by_seed"
@@ -41,7 +39,6 @@ def compose_jobs(
     """Compose every job of a command line, before any of them runs.
 
     Args:
-        name: the root file, without ``.yaml``.
         overrides: the words of the command line; with ``multirun`` each ``key=a,b`` multiplies the
             jobs.
         command: the function that will receive the top-level keys; keys that it does not take are
@@ -62,10 +59,28 @@ def compose_jobs(
         refuse_duplicated(parsed)
         options = options_in(conf, name)
         jobs = split(parsed, options) if multirun else [list(overrides)]
-        words = [word for job in jobs for word in job]
-        _refuse_parts(conf, name, words, options)
-        own = list(_own_folders(overrides))
-        register_arms([conf, *own], _find_choices(words, EXPERIMENT))
+        experiments = set()
+        for word in dict.fromkeys(word for job in jobs for word in job):
+            group, _, choice = word.partition("=")
+            arms = [option for option in options(group) if option.startswith(f"{choice}/")]
+            if arms and choice not in options(group):
+                typed = f", {group}=".join(arms)
+                raise UserError(f"{word} has several arms: choose {group}={typed}")
+            instead = name_both(conf, name, group, choice) if "/" in choice else None
+            if instead is not None:
+                raise UserError(
+                    f"{word} cannot be chosen alone; it is a part of {instead}: type these"
+                )
+            if group.lstrip("+") == EXPERIMENT:
+                experiments.add(choice)
+        searched = (word.partition("=")[::2] for word in overrides)
+        own = [
+            Path(one.removeprefix("file://"))
+            for key, value in searched
+            if key == SEARCH_PATH  # what --config-dir becomes
+            for one in value.strip("[]").split(",")
+        ]
+        register_arms([conf, *own], experiments)
         # Last, so that no file there hides a module of another package.
         sys.path += [folder for one in own if (folder := str(one.resolve())) not in sys.path]
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
@@ -78,40 +93,12 @@ def compose_jobs(
         return composed
 
 
-def _refuse_parts(conf: Path, name: str, words: Sequence[str], options: Options) -> None:
-    """Refuse a choice that is a file for other choices to include, or has several arms."""
-    for word in dict.fromkeys(words):
-        group, _, choice = word.partition("=")
-        arms = [option for option in options(group) if option.startswith(f"{choice}/")]
-        if arms and choice not in options(group):
-            raise UserError(f"{word} has several arms: choose {group}={f', {group}='.join(arms)}")
-        instead = name_both(conf, name, group, choice) if "/" in choice else None
-        if instead is not None:
-            raise UserError(f"{word} cannot be chosen alone; it is a part of {instead}: type these")
-
-
-def _own_folders(words: Sequence[str]) -> Iterator[Path]:
-    """Yield the folders of settings that ``--config-dir`` names."""
-    for word in words:
-        key, _, value = word.partition("=")
-        if key == SEARCH_PATH:
-            yield from (Path(one.removeprefix("file://")) for one in value.strip("[]").split(","))
-
-
-def _find_choices(words: Sequence[str], group: str) -> set[str]:
-    """Return the choices of a group among the words of all jobs."""
-    pairs = (word.lstrip("+").partition("=") for word in dict.fromkeys(words))
-    return {choice for key, _, choice in pairs if key == group}
-
-
 def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
     """Leave out the nodes that composition adds for training if the command does not take them."""
     taken = inspect.signature(command).parameters
-    anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
-    for name in (PRESET, BY_SEED):
-        if not anything and name not in taken:
-            config.pop(name, None)
-    return config
+    if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+        return config
+    return {k: v for k, v in config.items() if k in taken or k not in (PRESET, BY_SEED)}
 
 
 def _register_resolvers() -> None:
@@ -146,11 +133,6 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
             hint = how_to_quote(override, multirun)
             raise UserError(f"cannot read {override}: {reason}; {hint}") from error
     return found
-
-
-def _compose(name: str, words: Sequence[str], options: Options) -> Config:
-    """Compose one job."""
-    return _plain(_merge(name, words, options))
 
 
 def _merge(name: str, words: Sequence[str], options: Options) -> Any:
@@ -198,15 +180,15 @@ def _job(
     for parsed in _parse([word for word in words if not _says_nothing(word, options)], False):
         check_choice(parsed, options)
 
+    def compose_words(some: Sequence[str]) -> Config:
+        return _plain(_merge(name, some, options))
+
     def accepts(some: Sequence[str]) -> bool:
         try:
-            bind(_keep_taken(_compose(name, some, options), command), command)
+            bind(_keep_taken(compose_words(some), command), command)
         except Exception:
             return False
         return True
-
-    def compose_words(some: Sequence[str]) -> Config:
-        return _compose(name, some, options)
 
     try:
         config = compose_words(words)
@@ -218,18 +200,45 @@ def _job(
             ) from error
         why = explain(words, error, compose_words, options, accepts)
         raise UserError(why) from error
-    config = hide_settings(config)
-    return bind(_keep_taken(config, command), command, _find_typed(words), options), words
+    return _bind_typed(config, command, words, options), words
 
 
-def _find_typed(words: Sequence[str]) -> dict[str, str]:
-    """Return the typed text of each key, as ``1e3`` and ``007`` may also be names."""
+def _bind_typed(
+    config: Config,
+    command: Callable[..., Any],
+    words: Sequence[str],
+    options: Options = lambda _: (),
+) -> Config:
+    """Return settings as the command takes them, without passwords in addresses."""
+    # The text of each key as it was typed, as ``1e3`` and ``007`` may also be names.
     pairs = (word.lstrip("+").partition("=") for word in words)
-    return {key: value for key, _, value in pairs if "$" not in value and value[:1] not in "'\""}
+    typed = {key: text for key, _, text in pairs if "$" not in text and text[:1] not in "'\""}
+    return bind(_keep_taken(hide_settings(config), command), command, typed, options)
 
 
 def _plain(tree: Any) -> Config:
-    return {**_container(tree), BY_SEED: _by_seed(tree)}
+    """Return the settings with those that other seeds would change, as they are written.
+
+    An example is ``model.name_or_path=${alternate:${seed},[a,b]}``. By these, runs of one arm with
+    different seeds are distinguished from runs with different settings.
+    """
+    from omegaconf import OmegaConf
+
+    config = _container(tree)
+    written = flatten(_container(tree, resolve=False))
+    seed = written.get("seed")
+    names_it = any(isinstance(v, str) and "${" in v and "seed}" in v for v in written.values())
+    if not names_it or isinstance(seed, bool) or not isinstance(seed, int):
+        return {**config, BY_SEED: {}}
+    flat = flatten(config)
+    found: set[str] = set()
+    for other in (seed + 1, seed + 2, seed + 3):
+        changed = deepcopy(tree)
+        OmegaConf.update(changed, "seed", other)
+        now = flatten(_container(changed))
+        found |= {key for key in flat if now.get(key) != flat[key]}
+    by_seed = {key: str(written.get(key, "by the seed")) for key in sorted(found - {"seed"})}
+    return {**config, BY_SEED: by_seed}
 
 
 def _container(tree: Any, resolve: bool = True) -> Config:
@@ -240,41 +249,11 @@ def _container(tree: Any, resolve: bool = True) -> Config:
     return {str(key): value for key, value in config.items()}
 
 
-def _by_seed(tree: Any) -> dict[str, str]:
-    """Return the settings that other seeds would change, as they are written.
-
-    An example is ``model.name_or_path=${alternate:${seed},[a,b]}``. By these, runs of one arm with
-    different seeds are distinguished from runs with different settings.
-    """
-    from omegaconf import OmegaConf
-
-    written = flatten(_container(tree, resolve=False))
-    seed = written.get("seed")
-    names_it = any(isinstance(v, str) and "${" in v and "seed}" in v for v in written.values())
-    if not names_it or isinstance(seed, bool) or not isinstance(seed, int):
-        return {}
-    flat = flatten(_container(tree))
-    found: set[str] = set()
-    for other in (seed + 1, seed + 2, seed + 3):
-        changed = deepcopy(tree)
-        OmegaConf.update(changed, "seed", other)
-        now = flatten(_container(changed))
-        found |= {key for key in flat if now.get(key) != flat[key]}
-    return {key: str(written.get(key, "by the seed")) for key in sorted(found - {"seed"})}
-
-
 def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Config:
-    """Return the settings that one of Hydra's own launchers composed in the form a command takes.
-
-    Args:
-        tree: the composed settings, OmegaConf's tree.
-        command: the function that receives them.
-        words: the overrides of the job.
-    """
+    """Return the settings that a launcher of Hydra itself composed, as a command takes them."""
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
-    config = hide_settings(config)
-    return bind(_keep_taken(config, command), command, _find_typed(words))
+    return _bind_typed(config, command, words)
 
 
 # The jobs of a sweep: every combination of the listed values, each run once.
@@ -324,13 +303,14 @@ def split(parsed: Sequence[Any], options: Options) -> list[Words]:
             values = _values(override, options)
             listed.append([f"{key}={value}" for value in dict.fromkeys(values)])
             duplicated += [override.input_line] if len(values) > len(listed[-1]) else []
-    _note("lists a value more than once", duplicated)
-    if math.prod(map(len, listed)) > MOST_JOBS:
-        lists = (
-            f"{words[0].partition('=')[0]} of {len(words):,} values"
-            for words in listed
-            if words[1:]
+    if duplicated and speaks():
+        say(
+            "this sweep lists a value more than once, and each job is run once: "
+            f"{name_some(duplicated)}"
         )
+    if math.prod(map(len, listed)) > MOST_JOBS:
+        several = (words for words in listed if words[1:])
+        lists = (f"{words[0].partition('=')[0]} of {len(words):,} values" for words in several)
         raise UserError(f"the sweep has more than {MOST_JOBS:,} jobs: {' times '.join(lists)}")
     return [list(job) for job in product(*listed)]
 
@@ -338,47 +318,40 @@ def split(parsed: Sequence[Any], options: Options) -> list[Words]:
 def _values(override: Any, options: Options) -> list[str]:
     """Return the values of one override of a sweep."""
     from hydra.core.override_parser.types import Glob
+    from hydra.errors import HydraException
 
     key, word, value = override.get_key_element(), override.input_line, override.value()
+    cannot = f"cannot read the sweep: {word}"
     if any(isinstance(one, Glob) for one in getattr(value, "list", ())):
-        raise UserError(f"cannot read the sweep: {word}: glob() is not one of several values")
+        raise UserError(f"{cannot}: glob() is not one of several values")
     if not override.is_discrete_sweep():
         raise UserError(
-            f"cannot read the sweep: {word} has no list of values; write {key}=A,B or "
-            f"{key}=range(START,STOP)"
+            f"{cannot} has no list of values; write {key}=A,B or {key}=range(START,STOP)"
         )
     if isinstance(value, Glob):
         choices = [option for option in options(override.key_or_group) if option != NOTHING]
         values = value.filter(choices)
         if not choices:
             raise UserError(
-                f"cannot read the sweep: {word}: glob() lists choices of a group, and {key} is a "
-                f"setting; write {key}=A,B"
+                f"{cannot}: glob() lists choices of a group, and {key} is a setting; "
+                f"write {key}=A,B"
             )
         reason = f"no choice of {key} matches; choose from {', '.join(choices)}"
     else:
-        values, reason = _iterate(override), "write START before STOP, as in range(0,5)"
+        if getattr(value, "shuffle", False):
+            raise UserError(
+                f"{cannot}: shuffle() would order the jobs differently in each process of part=... "
+                "parts=...: list the values"
+            )
+        try:
+            values = list(islice(override.sweep_string_iterator(), MOST_JOBS + 1))
+        except (HydraException, ArithmeticError, ValueError) as error:  # such as a step of 0
+            raise UserError(f"{cannot}: {error}") from error
+        if len(values) > MOST_JOBS:
+            raise UserError(f"the sweep has more than {MOST_JOBS:,} jobs: {word}")
+        reason = "write START before STOP, as in range(0,5)"
     if not values:
         raise UserError(f"the sweep is empty: {word} lists no value: {reason}")
-    return values
-
-
-def _iterate(override: Any) -> list[str]:
-    """Return the values of a list or a range."""
-    from hydra.errors import HydraException
-
-    word = override.input_line
-    if getattr(override.value(), "shuffle", False):
-        raise UserError(
-            f"cannot read the sweep: {word}: shuffle() would order the jobs differently in each "
-            "process of part=... parts=...: list the values"
-        )
-    try:
-        values = list(islice(override.sweep_string_iterator(), MOST_JOBS + 1))
-    except (HydraException, ArithmeticError, ValueError) as error:  # such as a step of 0
-        raise UserError(f"cannot read the sweep: {word}: {error}") from error
-    if len(values) > MOST_JOBS:
-        raise UserError(f"the sweep has more than {MOST_JOBS:,} jobs: {word}")
     return values
 
 
@@ -387,29 +360,21 @@ def leave_out_duplicated(
 ) -> list[tuple[Any, Words]]:
     """Return jobs without those whose settings equal an earlier job's, and say which these are.
 
-    Args:
-        jobs: the composed settings and the words of each job.
+    Settings are compared as texts: 1.0 equals 1, and true does not.
     """
     first: dict[str, tuple[Any, Words]] = {}
     duplicated: dict[str, None] = {}
     for config, words in jobs:
-        same = first.setdefault(_text_of(config), (config, words))
+        text = json.dumps(_plain_words(config), sort_keys=True, default=str)
+        same = first.setdefault(text, (config, words))
         if same[1] is not words:
             pairs = zip(words, same[1], strict=True)
             duplicated |= {f"{word} is {other}": None for word, other in pairs if word != other}
-    _note("gives the same settings", duplicated)
-    return list(first.values())
-
-
-def _note(what: str, duplicated: Collection[str]) -> None:
-    """Say which words of a sweep are duplicated."""
     if duplicated and speaks():
-        say(f"this sweep {what}, and each job is run once: {name_some(duplicated)}")
-
-
-def _text_of(config: Mapping[str, Any]) -> str:
-    """Return a text that is equal for equal settings: 1.0 equals 1, and true does not."""
-    return json.dumps(_plain_words(config), sort_keys=True, default=str)
+        say(
+            f"this sweep gives the same settings, and each job is run once: {name_some(duplicated)}"
+        )
+    return list(first.values())
 
 
 def _plain_words(value: Any) -> Any:

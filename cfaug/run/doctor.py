@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -99,23 +100,16 @@ def main(argv: Sequence[str]) -> int:
     width = min(WIDEST, terminal.columns)
     lines = LINES[max(LINES) if terminal.lines >= max(LINES) else min(LINES)]
     for name, section in sections.items():
-        if name in chosen:
+        if name in chosen or not chosen:
             say(section.title, sys.stdout)
-            for one in section.find():
-                say(one.line(width), sys.stdout)
-        elif not chosen:
-            say(section.title, sys.stdout)
-            for line in section.screen(width, lines):
+            shown = section.screen(width, lines)
+            for line in (one.line(width) for one in section.find()) if chosen else shown:
                 say(line, sys.stdout)
     return 0
 
 
 def list_sections(data: Path) -> dict[str, DoctorSection]:
-    """Return {word that asks for one section alone: the section}.
-
-    Args:
-        data: the folder of data, ``paths.data``.
-    """
+    """Return {word that asks for one section alone: the section}."""
     readable = not data.is_dir() or os.access(data, os.R_OK | os.X_OK)
     data_title = f"data: paths.data={data}" + ("" if readable else ", which cannot be read")
     place = "a clone" if is_checkout() else "a wheel"
@@ -123,7 +117,9 @@ def list_sections(data: Path) -> dict[str, DoctorSection]:
         "devices": DoctorSection(
             f"cfaug {__version__} from {place}: {find_folder('conf')}", find_devices
         ),
-        "extras": DoctorSection("extras", find_extras, _bring_extras),
+        "extras": DoctorSection(
+            "extras", find_extras, lambda missing: f"pip install 'cfaug[{','.join(missing)}]'"
+        ),
         "weights": DoctorSection(
             "weights from the Hub in this machine's cache",
             find_weights,
@@ -168,7 +164,8 @@ def find_devices() -> Iterator[CheckedPart]:
 def find_extras() -> Iterator[CheckedPart]:
     """Find the packages of every extra of this project."""
     extras: dict[str, list[str]] = {}
-    for line in _requirements():
+    known = requires("cfaug") if version_of("cfaug") is not None else None
+    for line in known or ():
         found = re.match(r"([\w.-]+)[^;]*;.*extra *== *['\"]([\w-]+)['\"]", line)
         if found and found[2] not in ("all", "dev"):
             extras.setdefault(found[2], []).append(found[1])
@@ -176,10 +173,6 @@ def find_extras() -> Iterator[CheckedPart]:
         missing = [name for name in names if name != "cfaug" and version_of(name) is None]
         said = ", ".join(names) if not missing else f"missing: {', '.join(missing)}"
         yield CheckedPart(extra, not missing, said, f"pip install 'cfaug[{extra}]'")
-
-
-def _bring_extras(missing: Sequence[str]) -> str:
-    return f"pip install 'cfaug[{','.join(missing)}]'"
 
 
 def find_weights() -> Iterator[CheckedPart]:
@@ -200,9 +193,6 @@ def find_weights() -> Iterator[CheckedPart]:
 def find_trouble(name: str) -> str | None:
     """Return the reason why a model of the Hub cannot be used from the cache.
 
-    Args:
-        name: the model's id on the Hub.
-
     Returns:
         "" if it is missing; a sentence if it is incomplete; ``None`` if it can be used.
     """
@@ -213,22 +203,17 @@ def find_trouble(name: str) -> str | None:
     except UserError:
         return ""
     blobs = folder.parent.parent / "blobs"
-    begun = any(not _was_finished(file) for file in blobs.glob("*.incomplete"))
+    # The file of an interrupted download may have been fetched later.
+    begun = any(
+        not file.with_name(file.name.partition(".")[0]).exists()
+        for file in blobs.glob("*.incomplete")
+    )
     files = (file for kind in ("safetensors", "bin") for file in folder.rglob(f"*.{kind}"))
     return None if any(file.is_file() for file in files) and not begun else "half downloaded"
 
 
-def _was_finished(part: Path) -> bool:
-    """Say whether the file of an interrupted download was fetched later."""
-    return part.with_name(part.name.partition(".")[0]).exists()
-
-
 def find_data(folder: Path) -> Iterator[CheckedPart]:
-    """Find the folders in which suites look for data.
-
-    Args:
-        folder: the folder of data, ``paths.data``.
-    """
+    """Find the folders in which suites look for data."""
     users: dict[str, set[str]] = {}
     conf = find_folder("conf")
     for file in sorted(conf.rglob("*.yaml")):
@@ -247,13 +232,6 @@ def find_services() -> Iterator[CheckedPart]:
     yield CheckedPart("wandb login", has_wandb_key(), "logger=wandb", "wandb login")
     slurm = shutil.which("sbatch") is not None
     yield CheckedPart("SLURM", slurm, "sweeps/*.sbatch", "a login node of a cluster")
-
-
-def _requirements() -> list[str]:
-    try:
-        return requires("cfaug") or []
-    except PackageNotFoundError:
-        return []
 
 
 def _read(file: Path) -> str:
@@ -293,10 +271,9 @@ def has_hub_token() -> bool:
     """Say whether huggingface_hub would find a token."""
     from huggingface_hub import get_token
 
-    try:
+    with suppress(OSError, ValueError):
         return get_token() is not None
-    except (OSError, ValueError):
-        return False
+    return False
 
 
 def has_wandb_key() -> bool:
@@ -307,33 +284,24 @@ def has_wandb_key() -> bool:
     """
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
-    settings = _wandb_settings()
-    host = urlsplit(os.environ.get("WANDB_BASE_URL") or settings.get("base_url") or "").netloc
-    hosts = WANDB if not host or host in WANDB else (host,)
-    return bool(settings.get("api_key")) or _is_in_netrc(hosts)
-
-
-def _wandb_settings() -> dict[str, str]:
-    """Return W&B's settings; those in the working directory take precedence over the user's."""
+    # Settings in the working directory take precedence over the user's.
     folder = os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb"
-    found = dict[str, str]()
+    settings = dict[str, str]()
     for file in (Path(os.path.expanduser(folder)) / "settings", Path("wandb") / "settings"):
         parser = configparser.ConfigParser(interpolation=None)
-        try:
+        with suppress(OSError, KeyError, ValueError, configparser.Error):
             parser.read(file, encoding="utf-8")
-            found |= dict(parser["default"])
-        except (OSError, KeyError, ValueError, configparser.Error):
-            continue
-    return found
-
-
-def _is_in_netrc(hosts: Sequence[str]) -> bool:
+            settings |= dict(parser["default"])
+    if settings.get("api_key"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL") or settings.get("base_url") or "").netloc
+    hosts = WANDB if not host or host in WANDB else (host,)
     places = [os.environ["NETRC"]] if os.environ.get("NETRC") else ["~/.netrc", "~/_netrc"]
-    file = next((f for f in map(os.path.expanduser, places) if os.path.isfile(f)), None)
-    if file is None:
+    logins = next((f for f in map(os.path.expanduser, places) if os.path.isfile(f)), None)
+    if logins is None:
         return False
     try:
-        logins = netrc.netrc(file).hosts
+        known = netrc.netrc(logins).hosts
     except (OSError, ValueError, netrc.NetrcParseError):
         return False
-    return any(logins[host][2] for host in hosts if host in logins)
+    return any(known[host][2] for host in hosts if host in known)

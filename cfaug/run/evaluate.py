@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,7 +32,10 @@ from cfaug.run.evaluate_checkpoint import (
     EvaluationOptions,
     EvaluationTarget,
     KeepItems,
+    Memory,
     ask,
+    check_factors,
+    interpolate_runs,
     memory,
 )
 from cfaug.run.evaluation_data import (
@@ -46,9 +49,9 @@ from cfaug.run.evaluation_data import (
 )
 from cfaug.run.identity import runs_folder
 from cfaug.run.launch import DONE, FAILED, Jobs, report
+from cfaug.run.reading_rules import CheckpointFacts, describe_learning
 from cfaug.run.run_folder import check_result_loggers
 from cfaug.run.unread import refuse_unread_by_runs
-from cfaug.run.unread_branches import CheckpointFacts, describe_learning
 
 NAMED = 6
 """Most finished evaluations that are named one by one; the others are counted."""
@@ -68,7 +71,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
         An exit code.
     """
     use_threads(settings.threads)
-    experiment, paths = settings.experiment, settings.paths
+    experiment = settings.experiment
     if settings.table is not None:
         from cfaug.run.compare import write_table
 
@@ -80,17 +83,17 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     if settings.annotate is not None:
         from cfaug.run.annotate import annotation
 
-        return annotation(settings.annotate, settings.data, settings.seed, paths)
+        return annotation(settings.annotate, settings.data, settings.seed, settings.paths)
     settings.check()
     suite = build(settings.benchmark)
     check_member(suite)
     if settings.dry_run:
         return _check_data(suite, settings)
-    finished: list[EvaluationTarget] = []
-    damaged = False
     # A benchmark of texts alone is run once, and not for every run, unless runs are named.
     without = settings.asks_nothing and getattr(suite, "needs", None) is NoModel
     alone = settings.weights is not None or settings.asks_model or without
+    finished: list[EvaluationTarget] = []
+    damaged = False
     if not alone:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
         about = [
@@ -98,23 +101,28 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
             for target in finished
         ]
         refuse_unread_by_runs(settings.benchmark, settings.overrides, about)
+    opener = _opener(settings)
     if settings.wise_ft is not None:
-        return _ask_between(finished, suite, settings) or (USERS_MISTAKE if damaged else DONE)
+        between = interpolate_runs(finished, check_factors(settings.wise_ft))
+        code, asked = _ask_all(between, suite, opener, settings)
+        for folder in asked:
+            say(f"table and curve: python evaluate.py table=wise_ft table.experiment={folder.name}")
+        return code or (USERS_MISTAKE if damaged else DONE)
     check_result_loggers([target.folder for target in finished])
     tested = [*finished, *find_checkpoints(settings, finished, without)]
-    how = settings.asking
-    kept = how.memory.folder if how.memory.limit else None
-    opener = DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), kept)
-    prepare_worlds(tested, suite, opener)
-    if settings.device != "auto":  # a missing device is reported once, not for every run
-        choose_device(settings.device)
-    code, asked = _ask_all(tested, suite, opener, how, settings.label_frequency)
+    code, asked = _ask_all(tested, suite, opener, settings)
     if alone:
         if settings.baseline is not None and code == DONE:
             from cfaug.run.compare import compare_checkpoints
 
-            (one,) = tested
-            compare_checkpoints(one, _baselines(settings), asked[experiment_folder(one.folder)])
+            given = settings.baseline or ()
+            data, seed, root = settings.data, settings.seed, settings.root  # of the same world
+            others = [
+                checkpoint(name, settings.model, data, seed, root)
+                for name in ([given] if isinstance(given, str) else given)
+            ]
+            [one] = tested
+            compare_checkpoints(one, others, asked[experiment_folder(one.folder)])
         return code
     from cfaug.run.compare import compare_all
 
@@ -131,22 +139,10 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
 
-def _ask_between(
-    finished: Sequence[EvaluationTarget], suite: Any, settings: EvaluateSettings
-) -> int:
-    """Evaluate runs with weights interpolated between their initial and their final ones."""
-    from cfaug.run.evaluate_checkpoint import check_factors, interpolate_runs
-
-    tested = interpolate_runs(finished, check_factors(settings.wise_ft))
-    paths = settings.paths
-    opener = DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
-    prepare_worlds(tested, suite, opener)
-    if settings.device != "auto":
-        choose_device(settings.device)
-    code, asked = _ask_all(tested, suite, opener, settings.asking, None)
-    for folder in asked:
-        say(f"table and curve: python evaluate.py table=wise_ft table.experiment={folder.name}")
-    return code
+def _opener(settings: EvaluateSettings) -> DataOpener:
+    paths, cache = settings.paths, settings.memory
+    features = cache.folder if cache.limit and settings.wise_ft is None else None
+    return DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), features)
 
 
 def _check_data(suite: object, settings: EvaluateSettings) -> int:
@@ -155,9 +151,8 @@ def _check_data(suite: object, settings: EvaluateSettings) -> int:
         raise UserError(
             "dry_run=true checks the data of benchmark=vqa, and this benchmark has no such check"
         )
-    paths = settings.paths
-    opener = DataOpener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
-    context = describe_data(no_model(settings.data, settings.seed, settings.root), opener)
+    tested = no_model(settings.data, settings.seed, settings.root)
+    context = describe_data(tested, _opener(settings))
     for line in suite.describe_data(context):
         say(line, sys.stdout)
     problems = suite.find_problems(context)
@@ -189,23 +184,22 @@ def find_checkpoints(
     return initial_checkpoints(finished, settings.root) if settings.evaluate_initial else []
 
 
-def _baselines(settings: EvaluateSettings) -> list[EvaluationTarget]:
-    """Return the checkpoints that ``weights`` is compared with, tested on the same world."""
-    given = settings.baseline or ()
-    return [
-        checkpoint(name, settings.model, settings.data, settings.seed, settings.root)
-        for name in ([given] if isinstance(given, str) else given)
-    ]
-
-
 def _ask_all(
-    tested: Sequence[EvaluationTarget],
-    suite: Any,
-    opener: DataOpener,
-    how: EvaluationOptions,
-    label_frequency: str | None,
+    tested: Sequence[EvaluationTarget], suite: Any, opener: DataOpener, settings: EvaluateSettings
 ) -> tuple[int, dict[Path, dict[str, tuple[str, ...]]]]:
-    """Evaluate each checkpoint on its benchmarks; report each error, a shared one once."""
+    """Evaluate each checkpoint on its benchmarks; report each error, a shared one once.
+
+    Returns:
+        An exit code, and {folder of an experiment: {benchmark: the metrics that comparisons are
+        corrected for, () for all}}.
+    """
+    prepare_worlds(tested, suite, opener)
+    if settings.device != "auto":  # a missing device is reported once, not for every run
+        choose_device(settings.device)
+    how = EvaluationOptions(
+        settings.device, settings.memory, settings.items, settings.max_indistinct
+    )
+    label_frequency = settings.label_frequency if settings.wise_ft is None else None
     mistakes = Counter[str]()
     asked: dict[Path, dict[str, tuple[str, ...]]] = {}
     known = []
@@ -213,7 +207,10 @@ def _ask_all(
         try:
             benchmarks = open_member(suite, describe_data(target, opener))
             names = asked.setdefault(experiment_folder(target.folder), {})
-            names |= {benchmark.name: _primary_metrics(benchmark) for benchmark in benchmarks}
+            names |= {
+                one.name: one.primary_metrics if isinstance(one, HasPrimaryMetrics) else ()
+                for one in benchmarks
+            }
             if not ask(target, benchmarks, how):
                 known.append(target.folder)
             if label_frequency and target.trained and target.data.read_pairs:
@@ -234,21 +231,15 @@ def _ask_all(
     return (USERS_MISTAKE if mistakes else DONE), asked
 
 
-def _primary_metrics(benchmark: object) -> tuple[str, ...]:
-    """Return the metrics that comparisons are corrected for; () for all."""
-    return benchmark.primary_metrics if isinstance(benchmark, HasPrimaryMetrics) else ()
-
-
 def run_jobs(jobs: Jobs) -> int:
     """Run each composed job and return the worst exit code; errors are reported."""
-    return max((_evaluate_or_report(config, words) for config, words in jobs), default=FAILED)
-
-
-def _evaluate_or_report(config: Mapping[str, Any], words: Sequence[str]) -> int:
-    try:
-        return evaluate(EvaluateSettings(**config, overrides=words))
-    except UserError as error:
-        return report(error)
+    code = DONE if jobs else FAILED
+    for config, words in jobs:
+        try:
+            code = max(code, evaluate(EvaluateSettings(**config, overrides=words)))
+        except UserError as error:
+            code = max(code, report(error))
+    return code
 
 
 def _find_finished(
@@ -299,45 +290,11 @@ def _read_tested(run: Run) -> EvaluationTarget:
     )
 
 
-# The top level of ``conf/evaluate.yaml``.
-
-
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
-    """The settings of an evaluation, which ``conf/evaluate.yaml`` describes.
+    """The top level of ``conf/evaluate.yaml``, which describes each setting.
 
     Args:
-        name: an experiment, or several to compare in one table; ``None`` takes all.
-        arm: the name of one arm; ``None`` takes all.
-        runs: folders of runs, in place of ``name`` and ``arm``.
-        seed: the seed of the world on which ``weights`` are tested.
-        baseline: the arm, or arms, to test against; ``None`` takes those of ``comparison``. With
-            ``weights``, one or several checkpoints that were evaluated before.
-        model: node of the model that loads ``weights``; chosen on the command line without runs or
-            weights, this model is itself evaluated.
-        data: node with the world that ``weights`` are tested on.
-        device: the device of the model: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, ``mps``, ``xpu``.
-        feature_cache: GiB of embeddings and scores to cache; 0 caches none.
-        label_frequency: the comparison of altered subjects with class names, ``words`` or
-            ``lemmas``; ``None`` counts no frequencies.
-        evaluate_initial: evaluate the initial weights of runs as well.
-        forgetting_threshold: smallest reported decrease against the initial weights, a share;
-            ``None`` reports none.
-        tabulate: ``asked`` tables the benchmarks of this command, ``all`` those with a result.
-        paths: folders of runs, shards and indexes.
-        comparison: node with the arms' baselines and labels; ``None`` for the defaults.
-        table: node of a paper's table, made in place of evaluating.
-        annotate: node of the questions to people, in place of evaluating.
-        threads: number of torch's threads; ``None`` uses all cores.
-        compare: files of items that are compared item by item, in place of evaluating.
-        compare_columns: node that assigns the columns of these files.
-        items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
-            before items were kept.
-        wise_ft: mixing factors of a run's initial and final weights, each evaluated in place of
-            the run itself; ``None`` evaluates the run.
-        max_indistinct: the share of a benchmark's captions that the model cannot tell apart above
-            which it is refused.
-        dry_run: report problems in the benchmark's data, and stop.
         overrides: the words of the command line.
     """
 
@@ -387,32 +344,27 @@ class EvaluateSettings:
     @property
     def asks_model(self) -> bool:
         """Whether the model's own weights are evaluated: the command line names no checkpoint."""
-        return self._chooses_model and self._names_nothing
+        return self._names_nothing and any(
+            word.lstrip("+").startswith("model=") for word in self.overrides
+        )
 
     @property
     def asks_nothing(self) -> bool:
         """Whether the command line names no model, checkpoint or run at all."""
-        return not self._chooses_model and self._names_nothing
-
-    @property
-    def _chooses_model(self) -> bool:
-        return any(word.lstrip("+").startswith("model=") for word in self.overrides)
+        return self._names_nothing and not self.asks_model
 
     @property
     def _names_nothing(self) -> bool:
         return all(one is None for one in (self.weights, self.name, self.arm, self.runs))
 
     @property
-    def asking(self) -> EvaluationOptions:
-        """How checkpoints are evaluated."""
-        cache = memory(self.paths["cache"], self.feature_cache)
-        return EvaluationOptions(self.device, cache, self.items, self.max_indistinct)
+    def memory(self) -> Memory:
+        """The cache of embeddings and scores."""
+        return memory(self.paths["cache"], self.feature_cache)
 
     def check(self) -> None:
         """Refuse invalid settings before anything is evaluated."""
         check_fields(self)
         check_device(self.device)
         if self.wise_ft is not None:
-            from cfaug.run.evaluate_checkpoint import check_factors
-
             check_factors(self.wise_ft)

@@ -32,7 +32,7 @@ from cfaug.report.results import RESULTS, Result, answered, append_results, name
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
-    from cfaug.core.types import Evaluation, Outcome
+    from cfaug.core.types import Evaluation
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.models.specs import ModelSpec
 
@@ -82,8 +82,6 @@ class EvaluationOptions:
     """How checkpoints are evaluated.
 
     Attributes:
-        device: the device of the model, such as ``auto``, as for ``choose_device``.
-        memory: the cache of embeddings and scores.
         items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
             before items were kept.
         max_indistinct: the share of captions that the model cannot tell apart above which a
@@ -96,7 +94,7 @@ class EvaluationOptions:
     max_indistinct: Share = DEFAULT_LIMIT
 
 
-def ask(one: EvaluationTarget, benchmarks: Sequence[Benchmark], how: EvaluationOptions) -> bool:
+def ask(target: EvaluationTarget, benchmarks: Sequence[Benchmark], how: EvaluationOptions) -> bool:
     """Run the benchmarks without a result for this model, and append their rows.
 
     A model is identified by its weights and the settings that change its answers, in every row's
@@ -106,55 +104,84 @@ def ask(one: EvaluationTarget, benchmarks: Sequence[Benchmark], how: EvaluationO
     Returns:
         Whether anything was evaluated or written.
     """
-    for benchmark in benchmarks:
-        if isinstance(benchmark, LeakAware):
-            _report_leaks(one, benchmark)  # also if it was evaluated before
-    weights = one.model.identity()
-    file = one.folder / RESULTS
-    known = answered(file)
+    for benchmark in benchmarks:  # also if it was evaluated before
+        leaks = benchmark.leaks if isinstance(benchmark, LeakAware) else None
+        if leaks is not None:
+            if leaks.images:
+                said = f"{leaks}; benchmark.without_leaks=true leaves them out"
+                say(f"{target.run}  {benchmark.name}: {said}")
+            write_leaks(target.folder, benchmark.name, leaks)
+    weights = target.model.identity()
+    known = answered(target.folder / RESULTS)
     asked = {b.name: (b.name, weights, b.data_hash) for b in benchmarks}
-    expect_items = how.items == "all" or (one.folder / FOLDER).is_dir()
+    expect_items = how.items == "all" or (target.folder / FOLDER).is_dir()
+
+    def lacks_items(benchmark: Benchmark) -> bool:
+        kinds = (FOLDER, RANKINGS) if isinstance(benchmark, KeepsRankings) else (FOLDER,)
+        key = asked[benchmark.name]
+        return not all(has_items(target.folder, *key, kept=kind) for kind in kinds)
+
     pending = [
-        b
-        for b in benchmarks
-        if asked[b.name] not in known
-        or (expect_items and not _is_kept(b, one.folder, asked[b.name]))
+        b for b in benchmarks if asked[b.name] not in known or (expect_items and lacks_items(b))
     ]
     unanswered = {b.name for b in pending}
     drawn = [
-        b for b in benchmarks if b.name not in unanswered and _draw_again(b, one, asked[b.name])
+        b for b in benchmarks if b.name not in unanswered and _draw_again(b, target, asked[b.name])
     ]
     if not pending:
         return bool(drawn)
-    _check_provided(one.model, pending)
-    load = cache(lambda protocol: _load(one.model, protocol, how))
+    _check_provided(target.model, pending)
+    load = cache(lambda protocol: _load(target.model, protocol, how))
     for benchmark in pending:
-        protocol = loadable_as(benchmark, one.model.provides)
+        protocol = loadable_as(benchmark, target.model.provides)
         assert protocol is not None  # checked above
         model = adapt(load(protocol), benchmark, protocol)
         with refuse_indistinct(benchmark.name, how.max_indistinct):
             evaluation = _check_found(benchmark, benchmark.run(model))
-        if evaluation.rankings:
-            write_items(one.folder, Items(*asked[benchmark.name], evaluation.rankings), RANKINGS)
-        write_items(one.folder, Items(*asked[benchmark.name], evaluation.items))
-        if isinstance(benchmark, HasPage) and (page := benchmark.write_page(one.folder, one.arm)):
-            say(f"wrote {page}", sys.stdout)
-        if asked[benchmark.name] not in known:
-            append_results(file, _rows(one, evaluation, weights, benchmark.data_hash))
-        told = _numbers(evaluation, file)
-        if isinstance(benchmark, HasSummary):
-            told = "\n  ".join([f"({len(evaluation.outcomes)} numbers in {file}):",
-                                *benchmark.summarise(evaluation)])  # fmt: skip
-        say(f"{one.run}  {benchmark.name} {told}", sys.stdout)
+        _write(target, benchmark, evaluation, weights, asked[benchmark.name] in known)
     return True
 
 
-def _is_kept(benchmark: Benchmark, folder: Path, asked: tuple[str, str, str]) -> bool:
-    """Say whether a benchmark's items exist, and its rankings if it has any."""
-    kept = has_items(folder, *asked)
-    return kept and (
-        not isinstance(benchmark, KeepsRankings) or has_items(folder, *asked, kept=RANKINGS)
-    )
+def _write(
+    target: EvaluationTarget,
+    benchmark: Benchmark,
+    evaluation: Evaluation,
+    weights: str,
+    known: bool,
+) -> None:
+    """Write items and pages, and rows unless they are known; print the first numbers."""
+    file, outcomes = target.folder / RESULTS, evaluation.outcomes
+    asked = (benchmark.name, weights, benchmark.data_hash)
+    if evaluation.rankings:
+        write_items(target.folder, Items(*asked, evaluation.rankings), RANKINGS)
+    write_items(target.folder, Items(*asked, evaluation.items))
+    if isinstance(benchmark, HasPage):
+        page = benchmark.write_page(target.folder, target.arm)
+        if page:
+            say(f"wrote {page}", sys.stdout)
+    if not known:
+        rows = [
+            Result(
+                target.run, target.arm, target.seed, o.benchmark, o.metric, o.value, o.n, weights,
+                benchmark.data_hash, together=len(outcomes), better=o.better, unit=o.unit,
+                by=dict(o.by), chance=o.chance,
+            )
+            for o in outcomes
+        ]  # fmt: skip
+        append_results(file, rows)
+    if isinstance(benchmark, HasSummary):
+        lines = [f"({len(outcomes)} numbers in {file}):", *benchmark.summarise(evaluation)]
+        told = "\n  ".join(lines)
+    else:
+        shown = "  ".join(
+            f"{name_part(o.metric, o.by)} {o.value:.3f}"
+            + ("" if o.chance is None else f" (chance {o.chance:.3f})")
+            for o in outcomes[:SHOWN]
+        )
+        more = len(outcomes) - SHOWN
+        rest = f"  and {more} more numbers in {file}" if more > 0 else ""
+        told = f"(n={outcomes[0].n}): {shown}{rest}"
+    say(f"{target.run}  {benchmark.name} {told}", sys.stdout)
 
 
 def _draw_again(
@@ -167,17 +194,6 @@ def _draw_again(
         return False
     say(f"wrote {benchmark.write_page(target.folder, target.arm)}", sys.stdout)
     return True
-
-
-def _numbers(evaluation: Evaluation, file: Path) -> str:
-    """Return the first outcomes as a line, and the place of the others."""
-    shown = "  ".join(
-        f"{_metric(o)} {o.value:.3f}" + ("" if o.chance is None else f" (chance {o.chance:.3f})")
-        for o in evaluation.outcomes[:SHOWN]
-    )
-    more = len(evaluation.outcomes) - SHOWN
-    rest = f"  and {more} more numbers in {file}" if more > 0 else ""
-    return f"(n={evaluation.outcomes[0].n}): {shown}{rest}"
 
 
 def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
@@ -204,19 +220,18 @@ def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
 
 def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
     """Refuse benchmarks that need a protocol which the model does not provide."""
-    misfits = [b for b in benchmarks if loadable_as(b, model.provides) is None]
-    if misfits:
-        needs = ", ".join(f"{b.name} needs {_name_needs(b)}" for b in misfits)
+    needed = {}
+    for benchmark in benchmarks:
+        if loadable_as(benchmark, model.provides) is None:
+            others = benchmark.also_asks if isinstance(benchmark, AlsoAsks) else ()
+            names = " or ".join(need.__name__ for need in (benchmark.needs, *others))
+            needed[benchmark.name] = f"{benchmark.name} needs {names}"
+    if needed:
         provided = " and ".join(provide.__name__ for provide in model.provides)
         raise UserError(
-            f"{model} provides {provided}, but {needs}: choose a model=... that provides it, or "
-            f"leave it out of a suite with benchmark.skip=[{','.join(b.name for b in misfits)}]"
+            f"{model} provides {provided}, but {', '.join(needed.values())}: choose a model=... "
+            f"that provides it, or leave it out of a suite with benchmark.skip=[{','.join(needed)}]"
         )
-
-
-def _name_needs(benchmark: Benchmark) -> str:
-    others = benchmark.also_asks if isinstance(benchmark, AlsoAsks) else ()
-    return " or ".join(one.__name__ for one in (benchmark.needs, *others))
 
 
 def _load(model: ModelSpec, protocol: type, how: EvaluationOptions) -> Any:
@@ -235,35 +250,6 @@ def _load(model: ModelSpec, protocol: type, how: EvaluationOptions) -> Any:
     settings = f"{model.settings_hash()} {how.device}"
     memory = how.memory
     return CACHED[protocol](place, model.weights_hash(), settings, memory.folder, memory.limit)
-
-
-def _rows(
-    target: EvaluationTarget, evaluation: Evaluation, weights: str, data: str
-) -> list[Result]:
-    return [
-        Result(
-            target.run, target.arm, target.seed, o.benchmark, o.metric, o.value, o.n, weights, data,
-            together=len(evaluation.outcomes), better=o.better, unit=o.unit, by=dict(o.by),
-            chance=o.chance,
-        )
-        for o in evaluation.outcomes
-    ]  # fmt: skip
-
-
-def _metric(outcome: Outcome) -> str:
-    return name_part(outcome.metric, outcome.by)
-
-
-def _report_leaks(target: EvaluationTarget, benchmark: Any) -> None:
-    """Print the test's overlap with the run's training data, and write it beside the results."""
-    leaks = benchmark.leaks
-    if leaks is None:
-        return
-    if leaks.images:
-        say(
-            f"{target.run}  {benchmark.name}: {leaks}; benchmark.without_leaks=true leaves them out"
-        )
-    write_leaks(target.folder, benchmark.name, leaks)
 
 
 # ``evaluate.py wise_ft=[...]``: runs with weights between their initial and final ones.
@@ -306,16 +292,14 @@ def interpolate_runs(
             continue
         trained += 1
         ends = Ends(_read_initial(target), target.model, str(target.folder))
-        found += [_between(target, ends, factor) for factor in factors]
+        for factor in factors:
+            arm = interpolated_arm(target.arm, factor)
+            folder = experiment_folder(target.folder) / arm / target.folder.name
+            model = Interpolated(ends, factor)
+            found.append(replace(target, folder=folder, arm=arm, model=model))
     if not trained:
         raise UserError("wise_ft interpolates fine-tuned runs, and none of these took a step")
     return found
-
-
-def _between(target: EvaluationTarget, ends: Ends, factor: float) -> EvaluationTarget:
-    arm = interpolated_arm(target.arm, factor)
-    folder = experiment_folder(target.folder) / arm / target.folder.name
-    return replace(target, folder=folder, arm=arm, model=Interpolated(ends, factor))
 
 
 def _read_initial(target: EvaluationTarget) -> ModelSpec:

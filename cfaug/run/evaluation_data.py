@@ -27,10 +27,10 @@ from cfaug.planning.sources import (
 )
 from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.report.records import read_config, setting_node
+from cfaug.run.arguments import key_of
 from cfaug.run.evaluate_checkpoint import EvaluationTarget
 from cfaug.run.identity import clean_name
-from cfaug.run.unread import key_of
-from cfaug.run.unread_branches import describe_learning
+from cfaug.run.reading_rules import describe_learning
 
 if TYPE_CHECKING:
     import numpy as np
@@ -123,7 +123,12 @@ def describe_data(one: EvaluationTarget, opener: DataOpener) -> EvaluationContex
 
     if isinstance(one.data, QuestionData):
         return _describe_questions(one, one.data, opener)
-    data = one.data
+    data, trained_on = one.data, set[str]()
+    if one.trained:
+        # At ratio 1 the real source is read only for the test set that it holds out.
+        taken = (data.needed[0] and data.cf_ratio != 1, data.needed[1])
+        names = zip((data.real, data.counterfactual), taken, strict=True)
+        trained_on = {name for name, read in names if read and name is not None}
     world, learnt = describe_learning(data)
     return EvaluationContext(
         open=lambda name: opener.open_test(name, data),
@@ -132,7 +137,7 @@ def describe_data(one: EvaluationTarget, opener: DataOpener) -> EvaluationContex
         held_out=lambda: _held_out(data, opener),
         labels=lambda name: opener.labels(name, data),
         training=lambda: _training(data, opener) if one.trained else (),
-        trained_on=_trained_on(data) if one.trained else frozenset(),
+        trained_on=frozenset(trained_on),
         counterfactual_holdout=data.counterfactual_holdout,
         validation=lambda: _validation(data, opener),
         withheld=lambda: _withheld(data, opener),
@@ -163,16 +168,6 @@ def _describe_questions(
         has_world=describe_learning(data)[0],
         has_questions=True,
         trained_questions=lambda: trained_images(data, ask) if target.trained else (),
-    )
-
-
-def _trained_on(data: DataSettings) -> frozenset[str]:
-    """Return the sources from which the mixture may have drawn rows."""
-    names = (data.real, data.counterfactual)
-    # At ratio 1 the real source is read only for the test set that it holds out.
-    taken = (data.needed[0] and data.cf_ratio != 1, data.needed[1])
-    return frozenset(
-        name for name, read in zip(names, taken, strict=True) if read and name is not None
     )
 
 
@@ -263,23 +258,16 @@ def checkpoint(
 
     Args:
         weights: a folder, a Hub name or ``zoo:NAME``; ``None`` takes the model's own weights.
-        model: the node of the model, which determines how the weights are loaded.
-        data: the node ``data`` with the world to test on.
         seed: the seed of the world, if ``data`` has none.
     """
-    settings: DataSettings = build(data).with_seed(seed)
     spec = build(model)
-    if weights is None:
-        return _build_untrained(_own_name(spec), spec, settings, seed, root)
-    return _build_untrained(weights, spec.at(weights), settings, seed, root)
+    name = _own_name(spec) if weights is None else weights
+    tested = spec if weights is None else spec.at(weights)
+    return _build_untrained(name, tested, build(data).with_seed(seed), seed, root)
 
 
 def refuse_contradictions(weights: str, model: Mapping[str, Any], words: Sequence[str]) -> None:
-    """Refuse words about the model that ``weights`` contradicts.
-
-    Args:
-        model: the node of the model, which determines how the weights are loaded.
-    """
+    """Refuse words about the model that ``weights`` contradicts."""
     spec = build(model)
     own = spec.at(weights)
     for word in words:
@@ -317,7 +305,6 @@ def no_model(data: Mapping[str, Any], seed: int, root: Path) -> EvaluationTarget
     """Return the placeholder for a checkpoint in benchmarks that need no model.
 
     Args:
-        data: the node ``data`` with the world to test on.
         seed: the seed of the world, if ``data`` has none.
     """
     spec = NoModelSpec()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,13 +10,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-from cfaug.core.binding import Config, Keys, Node
+from cfaug.core.binding import Config, Keys, Node, locate
 from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.processes import Threads, use_threads
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Means, Positive, Processes, check
 from cfaug.core.weights import QUESTIONS_PREFIX, is_world
-from cfaug.generate.job import Job, JobIdentity, JobSummary
+from cfaug.generate.job import Job, JobIdentity
 from cfaug.generate.job import generate as make
 from cfaug.generate.recipe import (
     IMAGE_PARTS,
@@ -37,10 +38,6 @@ from cfaug.run.identity import without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.parallel import run_at_once
 
-ZOOS = ("shapescapes", "paper")
-"""The zoos that messages suggest."""
-GRID_OF_WORLD = "shapescapes:grid"
-"""Name of the source if a grid's images show the embedded world."""
 WHERE_IT_RUNS = {
     "device": "the machine's",
     "batch_tokens": "memory",
@@ -86,17 +83,9 @@ class ExportSettings(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateSettings(RunSettings):
-    """The top level of ``conf/generate.yaml``, described there.
+    """The top level of ``conf/generate.yaml``, which describes each setting.
 
     Args:
-        recipe: node of the recipe that makes the sets, ``cfaug.generate.recipe.Recipe``.
-        export: the formats and folders to which complete shards are exported.
-        paths: the folders of shards, worlds, indexes and the answers of annotators.
-        limit: number of examples to take from the start; ``None`` takes all.
-        parallel: number of parts of a sweep to run at once.
-        dry_run: whether to print the plan, for a person or as JSON, and stop.
-        force: whether models get examples of a kind that they have never seen.
-        threads: number of torch's threads; ``None`` uses all cores.
         overrides: the words of the command line.
     """
 
@@ -122,23 +111,23 @@ def generate(settings: GenerateSettings) -> int:
         say_record(_plan(job), as_json=settings.dry_run == "json")
         return DONE
     summary = make(job)
-    if settings.stage != "captions":
-        title = f"{job.recipe.name}, zoo {settings.zoo['name']}"
-        write_pages(job.folder, title, job.pipeline)
-    write_exports(job.folder, settings.export)
-    if settings.stage != "captions" and not summary.unpublished:
-        _say_next(job.folder, settings.data["source"])
-    return _report(summary, job.folder)
-
-
-def _say_next(folder: Path, source: str | None) -> None:
-    """Name the command that compares training with and without the sets."""
-    words = ["python", "train.py", "--multirun"]
-    if source is None or not is_world(source):
-        photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
-        words += ["data=folder", f"data.real={photos}"]
-    words += [f"data.counterfactual={folder}", "data.cf_ratio=0,0.6"]
-    say(f"next: {shlex.join(words)}")
+    folder, source, draws = job.folder, settings.data["source"], settings.stage != "captions"
+    if draws:
+        _write_pages(folder, f"{job.recipe.name}, zoo {settings.zoo['name']}", job.pipeline)
+    write_exports(folder, settings.export)
+    if draws and not summary.unpublished:
+        words = ["python", "train.py", "--multirun"]
+        if source is None or not is_world(source):
+            photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
+            words += ["data=folder", f"data.real={photos}"]
+        words += [f"data.counterfactual={folder}", "data.cf_ratio=0,0.6"]
+        say(f"next: {shlex.join(words)}")
+    for line in yield_lines(summary.yields) if summary.yields else ():
+        say(line)
+    for number in summary.unpublished:
+        say(f"failed: shard {number:05d} of {folder} is not published")
+    say_record(summary.json())
+    return FAILED if summary.unpublished else DONE
 
 
 def run_jobs(jobs: Jobs) -> int:
@@ -147,33 +136,43 @@ def run_jobs(jobs: Jobs) -> int:
     check(parallel, Processes, "parallel")
     if min(parallel, len(jobs)) > 1:
         return max(code for _, code in run_at_once(jobs, _run_reported, min(parallel, len(jobs))))
-    return max(_run(job) for job in jobs)
-
-
-def _run(job: tuple[Config, list[str]]) -> int:
-    config, words = job
-    return generate(GenerateSettings(**config, overrides=words))
+    return max(generate(GenerateSettings(**config, overrides=words)) for config, words in jobs)
 
 
 def _run_reported(job: tuple[Config, list[str]]) -> int:
     """Run one job in a process of its own; an error is reported and becomes its exit code."""
+    config, words = job
     try:
-        return _run(job)
+        return generate(GenerateSettings(**config, overrides=words))
     except Exception as error:
         return report(error)
 
 
 def describe_settings(settings: GenerateSettings) -> JobIdentity:
     """Return a run's name, and the settings that decide its result."""
+    data = settings.data
+    source = str(data["source"])
+    if data["grid"] is not None:  # its images may show the embedded world
+        source = "shapescapes:grid" if data["world"] is not None else "grid"
+    elif not is_world(source):
+        source = "file"  # its content is hashed separately
     return JobIdentity(
         {"recipe": settings.recipe["name"], "zoo": settings.zoo["name"]},
-        {SOURCE: _source_name(settings.data), **_result_settings(settings.recipe, TEXT_PARTS)},
+        {SOURCE: source, **_result_settings(settings.recipe, TEXT_PARTS)},
         _result_settings(settings.recipe, IMAGE_PARTS),
     )
 
 
 def _job(settings: GenerateSettings) -> Job:
-    _refuse_questions_of_world(settings.data["source"])
+    source, world = settings.data["source"], QUESTIONS_PREFIX.removesuffix(":")
+    if source is not None and source.partition(":")[0] == world:
+        raise UserError(
+            f"data.source={source}: the embedded world has its own counterfactual questions, so "
+            "none are generated. They are asked by python evaluate.py benchmark=vqa "
+            f"benchmark.data={world}:test world@data.world=cfmm model=vlm weights=zoo:vlm-basic-0, "
+            "and python -m cfaug zoo questions out=FOLDER part=train writes them as "
+            "data.source=FOLDER/questions.jsonl"
+        )
     if not settings.force:
         _refuse_unknown_kind(settings)
     recipe = build_recipe(settings)
@@ -190,20 +189,6 @@ def _job(settings: GenerateSettings) -> Job:
     )
 
 
-def _refuse_questions_of_world(source: str | None) -> None:
-    """Refuse the questions about the embedded world, which are counterfactual already."""
-    name = QUESTIONS_PREFIX.removesuffix(":")
-    if source is None or source.partition(":")[0] != name:
-        return
-    raise UserError(
-        f"data.source={source}: the embedded world has its own counterfactual questions, so none "
-        f"are generated. They are asked by python evaluate.py benchmark=vqa benchmark.data={name}:"
-        "test world@data.world=cfmm model=vlm weights=zoo:vlm-basic-0, and python -m "
-        "cfaug zoo questions out=FOLDER part=train writes them as data.source="
-        "FOLDER/questions.jsonl"
-    )
-
-
 def _refuse_unknown_kind(settings: GenerateSettings) -> None:
     """Refuse a source of one's own for models that know only drawn scenes."""
     source, zoo = settings.data["source"], settings.zoo
@@ -213,23 +198,21 @@ def _refuse_unknown_kind(settings: GenerateSettings) -> None:
     used = sorted(name for name, model in zoo.items() if name != "knows" and model in nodes)
     if not used:
         return
-    offline = "" if "captioner" in used else f"; offline, {_offline_command(settings)}"
+    offline = ""
+    if "captioner" not in used:  # the models that are shipped edit the captions alone
+        words = [f"recipe={settings.recipe['name']}", "zoo=captions", "stage=captions"]
+        words.append(f"data.source={source}")
+        if settings.data["leave_out"] is not None:
+            words.append("data.leave_out=null")
+        if "detections" in (settings.recipe.get("annotators") or {}):
+            words += ["detections@recipe=file", "recipe.annotators.detections.file=FILE"]
+        typed = f"python generate.py {shlex.join(words)}"
+        offline = f"; offline, captions alone are edited by {typed}"
     raise UserError(
         f"zoo={zoo['name']} knows {zoo['knows']} only, so its models ({', '.join(used)}) would "
         f"make nonsense of data.source={source}. Choose zoo=paper, whose weights are downloaded"
         f"{offline}; force=true uses these models nevertheless"
     )
-
-
-def _offline_command(settings: GenerateSettings) -> str:
-    """Return the command that edits the captions alone, with the models that are shipped."""
-    words = [f"recipe={settings.recipe['name']}", "zoo=captions", "stage=captions"]
-    words.append(f"data.source={settings.data['source']}")
-    if settings.data["leave_out"] is not None:
-        words.append("data.leave_out=null")
-    if "detections" in (settings.recipe.get("annotators") or {}):
-        words += ["detections@recipe=file", "recipe.annotators.detections.file=FILE"]
-    return f"captions alone are edited by python generate.py {shlex.join(words)}"
 
 
 def _nodes(node: Any) -> Iterator[Mapping[str, Any]]:
@@ -243,44 +226,36 @@ def build_recipe(settings: GenerateSettings) -> Recipe:
     """Build the recipe with the parts that the stage uses, and no other."""
     unused = {*TEXT_PARTS, *IMAGE_PARTS} - set(parts_of(settings.stage))
     node = {key: value for key, value in settings.recipe.items() if key not in unused}
-    missing = sorted(key for key in flatten({"recipe": node}) if _lacks_model(node, key))
+    missing = sorted(_lacking(node, "recipe"))
     if missing:
-        zoos = " or ".join(f"zoo={zoo}" for zoo in ZOOS if zoo != settings.zoo["name"])
+        zoo = settings.zoo["name"]
+        others = " or ".join(f"zoo={one}" for one in ("shapescapes", "paper") if one != zoo)
         alone = "" if missing[0].split(".")[1] in TEXT_PARTS else "run stage=captions with it, or "
         raise UserError(
-            f"{missing[0]} is null: zoo={settings.zoo['name']} has no such model: {alone}choose a "
-            f"zoo that has one, such as {zoos}"
+            f"{missing[0]} is null: zoo={zoo} has no such model: {alone}choose a zoo that has one, "
+            f"such as {others}"
         )
     recipe: Recipe = build(node)
     recipe.check(settings.stage)
-    _check_grid(settings.data["grid"], recipe)
+    grid, editor = settings.data["grid"], recipe.editor
+    if not (grid is None or editor is None or getattr(editor, "takes_grids", False)):
+        raise UserError(
+            f"data.grid={grid}: recipe.editor, a {type(editor).__name__}, takes captions, not "
+            "grids of them: choose recipe=social, or give data.source in place of data.grid"
+        )
     return recipe
 
 
-def _check_grid(grid: str | None, recipe: Recipe) -> None:
-    """Refuse a grid for an editor of captions, which would edit its template."""
-    if grid is None or recipe.editor is None or getattr(recipe.editor, "takes_grids", False):
-        return
-    raise UserError(
-        f"data.grid={grid}: recipe.editor, a {type(recipe.editor).__name__}, takes captions, not "
-        "grids of them: choose recipe=social, or give data.source in place of data.grid"
-    )
-
-
-def _lacks_model(node: Mapping[str, Any], key: str) -> bool:
-    """Say whether a required argument of a part is null."""
-    import inspect
-
-    from cfaug.core.binding import locate
-
-    *parents, last = key.split(".")[1:]
-    part: Any = node
-    for parent in parents:
-        part = part[parent]
-    if part[last] is not None or "_target_" not in part:
-        return False
-    found = inspect.signature(locate(part["_target_"])).parameters.get(last)
-    return found is not None and found.default is inspect.Parameter.empty
+def _lacking(node: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yield the required arguments of parts that are null."""
+    taken: Mapping[str, inspect.Parameter] = {}
+    if None in node.values() and "_target_" in node:
+        taken = inspect.signature(locate(node["_target_"])).parameters
+    for name, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _lacking(value, f"{place}.{name}")
+        elif value is None and name in taken and taken[name].default is inspect.Parameter.empty:
+            yield f"{place}.{name}"
 
 
 def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence[Example]]:
@@ -303,14 +278,6 @@ def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence
             leave_out=settings.data["leave_out"],
         )
     )
-
-
-def _source_name(data: SourceSettings) -> str:
-    """Return the name of the source; a file is ``file``, as its content is hashed separately."""
-    if data["grid"] is not None:
-        return GRID_OF_WORLD if data["world"] is not None else "grid"
-    name = str(data["source"])
-    return name if is_world(name) else "file"
 
 
 def _result_settings(recipe: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
@@ -339,37 +306,32 @@ def _plan(job: Job) -> dict[str, Any]:
     }
 
 
-def _report(summary: JobSummary, folder: Path) -> int:
-    """Print what was made, the last line as a record, and return the exit code."""
-    for line in yield_lines(summary.yields) if summary.yields else ():
-        say(line)
-    for number in summary.unpublished:
-        say(f"failed: shard {number:05d} of {folder} is not published")
-    say_record(summary.json())
-    return FAILED if summary.unpublished else DONE
-
-
-# Pages and exports made from complete shards.
-
-
-def write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
+def _write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
     """Write gallery and scores when every shard is complete, after the last part.
 
     Args:
         pipeline: the pipeline that made the shards; ``None`` after a stage that makes no shards.
     """
     card = _card(folder)
-    if pipeline is not None and _is_complete(card):
-        _write_images(folder, card, title, pipeline)
+    if pipeline is None or len(card["shards"]) != card["of"]:
+        return
+    from cfaug.data.shards.shards import read_sets
+    from cfaug.report.candidates import write_candidates
+    from cfaug.report.gallery import write_gallery
+
+    page, commits = folder / "gallery.html", list(folder.glob("[0-9]*.json"))
+    if card["candidates"] and not _is_newer(folder / "candidates.svg", *commits):
+        meanings: dict[str, str] = {}
+        for scorer in pipeline.scorers.values():
+            meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
+        say(f"wrote {write_candidates(folder, meanings, pipeline.select.minimum)}")
+    if card["sets"] and not _is_newer(page, *commits):
+        say(f"wrote {write_gallery(read_sets(folder), page, title=title)}")
 
 
 def _card(folder: Path) -> dict[str, Any]:
     card: dict[str, Any] = json.loads((folder / "card.json").read_text(encoding="utf-8"))
     return card
-
-
-def _is_complete(card: Mapping[str, Any]) -> bool:
-    return len(card["shards"]) == card["of"]
 
 
 def _is_newer(page: Path, *sources: Path) -> bool:
@@ -378,45 +340,15 @@ def _is_newer(page: Path, *sources: Path) -> bool:
     return all(source.stat().st_mtime_ns < written for source in sources)
 
 
-def _write_images(folder: Path, card: Mapping[str, Any], title: str, pipeline: Pipeline) -> None:
-    from cfaug.data.shards.shards import read_sets
-    from cfaug.report.candidates import write_candidates
-    from cfaug.report.gallery import write_gallery
-
-    page, commits = folder / "gallery.html", list(folder.glob("[0-9]*.json"))
-    if card["candidates"] and not _is_newer(folder / "candidates.svg", *commits):
-        meanings = {
-            name: meaning
-            for scorer in pipeline.scorers.values()
-            for name, meaning in getattr(
-                scorer, "meanings", dict.fromkeys(scorer.names, "")
-            ).items()
-        }
-        say(f"wrote {write_candidates(folder, meanings, pipeline.select.minimum)}")
-    if card["sets"] and not _is_newer(page, *commits):
-        say(f"wrote {write_gallery(read_sets(folder), page, title=title)}")
-
-
-def _verdicts(file: str | None, folder: Path) -> dict[str, bool]:
-    """Return the majority verdicts of people about questions, by ``<set>_<member>``."""
-    if file is None:
-        return {}
-    from cfaug.annotation.question import ANSWERS, GOOD
-    from cfaug.annotation.record import read_human_answers
-    from cfaug.data.shards.shards import read_sets
-
-    found = read_human_answers(file, ANSWERS)
-    names = {f"{one.key}_{i}" for one in read_sets(folder) for i in range(len(one.members))}
-    found.check_images(names, str(folder))
-    return {name: label == GOOD for name, label in found.labels.items()}
-
-
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
     """Write complete shards in the requested formats."""
     if all(export[name] is None for name in ("hub", "clip_benchmark", "questions")):
         return
-    if not _is_complete(_card(folder)):
+    card = _card(folder)
+    if len(card["shards"]) != card["of"]:
         raise UserError(f"{folder} is not complete: export when the last part is done")
+    from cfaug.annotation.question import ANSWERS, GOOD
+    from cfaug.annotation.record import read_human_answers
     from cfaug.data.export import export_clip_benchmark, export_hub, export_questions
     from cfaug.data.shards.shards import read_sets
 
@@ -428,7 +360,11 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         export_clip_benchmark(read_sets(folder), Path(export["clip_benchmark"]))
         say(f"wrote {export['clip_benchmark']}")
     if export["questions"] is not None:
-        export_questions(
-            read_sets(folder), export["questions"], _verdicts(export["verified"], folder)
-        )
+        verdicts: dict[str, bool] = {}  # the majority's, by ``<set>_<member>``
+        if export["verified"] is not None:
+            people = read_human_answers(export["verified"], ANSWERS)
+            names = {f"{one.key}_{i}" for one in read_sets(folder) for i in range(len(one.members))}
+            people.check_images(names, str(folder))
+            verdicts = {name: label == GOOD for name, label in people.labels.items()}
+        export_questions(read_sets(folder), export["questions"], verdicts)
         say(f"wrote {export['questions']}")

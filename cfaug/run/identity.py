@@ -48,21 +48,8 @@ def _is_under(key: str, names: Sequence[str]) -> bool:
     return any(key == name or key.startswith(name + ".") for name in names)
 
 
-def arm_folder(experiment: Path, overrides: Sequence[str], config: Mapping[str, Any]) -> Path:
-    """Return the folder of an arm.
-
-    Args:
-        experiment: the experiment's folder, which holds those of its arms.
-        overrides: the words of the command line, ``key=value``.
-    """
-    return experiment / arm_slug(overrides, config)
-
-
 def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
     """Name the arm after every override that changes the result.
-
-    Args:
-        overrides: the words of the command line, ``key=value``.
 
     >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
     'cf_ratio=0.6'
@@ -167,15 +154,12 @@ def clean_name(name: str, extra: str = "=,+") -> str:
         sign if sign in kept or unicodedata.category(sign)[0] in ALPHANUMERIC else "\0"
         for sign in unicodedata.normalize("NFC", name)
     )
-    return _short(re.sub("\0+", "-", "".join(signs)).strip("-.") or "default")
-
-
-def _short(name: str) -> str:
+    name = re.sub("\0+", "-", "".join(signs)).strip("-.") or "default"
     if len(name) <= LONGEST and len(name.encode()) <= MOST_BYTES:
         return name
     ending = f"-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    kept = name[: LONGEST - len(ending)].encode()[: MOST_BYTES - len(ending)]
-    return kept.decode(errors="ignore") + ending
+    start = name[: LONGEST - len(ending)].encode()[: MOST_BYTES - len(ending)]
+    return start.decode(errors="ignore") + ending
 
 
 def check_arm(arm: str) -> None:

@@ -32,11 +32,6 @@ ENVIRONMENT = (
 )  # fmt: skip
 """Errors of the disk that are not a fault of the program."""
 
-HYDRA_LAUNCHER = ("hydra/launcher=", "+hydra/launcher=")
-
-PRINTED_HERE = frozenset({"--cfg", "-c", "job", "--resolve"})
-"""Hydra's flags that print a run's settings; Hydra itself would print the preset as well."""
-
 GOES_ON = "what is complete is kept, and the same command goes on from there"
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
@@ -49,8 +44,6 @@ class Script:
     Attributes:
         name: the root configuration in ``conf``, ``train`` for ``train.py``.
         command: the function whose signature the top-level keys must fit.
-        run_jobs: runs the composed jobs, one or many, and returns an exit code.
-        conf: the folder of YAML files.
         examples: the head of ``--help``: the purpose of the script, and commands to start from.
     """
 
@@ -114,11 +107,16 @@ def _launch(script: Script, words: Sequence[str]) -> int:
     if line.hydra_flags:
         if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
             [(config, _)] = script.compose(line.overrides, multirun=False)
-            if set(line.hydra_flags) <= PRINTED_HERE:
-                _print_settings(config)
+            # Hydra itself would print the preset as well.
+            if set(line.hydra_flags) <= {"--cfg", "-c", "job", "--resolve"}:
+                import yaml
+
+                shown = {key: value for key, value in config.items() if key != PRESET}
+                text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+                say(text.rstrip("\n"), sys.stdout)
                 return DONE
-        return _ask_hydra(script, line)
-    if any(word.startswith(HYDRA_LAUNCHER) for word in line.overrides):
+        return _hydra_main(script, [*line.hydra_flags, *line.overrides], _never_run)
+    if any(word.startswith(("hydra/launcher=", "+hydra/launcher=")) for word in line.overrides):
         # Every mistake is found here, before the first job is queued.
         mine = [
             word
@@ -128,14 +126,6 @@ def _launch(script: Script, words: Sequence[str]) -> int:
         script.compose(mine, multirun=line.multirun)
         return _through_hydra_launcher(script, line)
     return script.run_jobs(script.compose(line.overrides, multirun=line.multirun))
-
-
-def _print_settings(config: Config) -> None:
-    """Print a run's settings with every value resolved."""
-    import yaml
-
-    settings = {key: value for key, value in config.items() if key != PRESET}
-    say(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True).rstrip("\n"), sys.stdout)
 
 
 def report(error: Exception) -> int:
@@ -192,8 +182,14 @@ def _through_hydra_launcher(script: Script, line: CommandLine) -> int:
     if not line.multirun:
         raise UserError("hydra/launcher=... starts the jobs of a sweep: add --multirun (-m)")
 
-    if any(word.endswith("hydra/launcher=submitit_slurm") for word in line.overrides):
-        _check_slurm()
+    slurm = any(word.endswith("hydra/launcher=submitit_slurm") for word in line.overrides)
+    if slurm and shutil.which("sbatch") is None:
+        raise UserError(
+            "hydra/launcher=submitit_slurm needs Slurm, and there is no sbatch on this machine: "
+            "submit from a login node of the cluster (sweeps/train.sbatch and "
+            "sweeps/generate.sbatch need no plugin), or run the sweep here with "
+            "hydra/launcher=submitit_local, or with parallel=2 and no launcher"
+        )
 
     def task(tree: Any) -> None:
         from hydra.core.hydra_config import HydraConfig
@@ -215,17 +211,6 @@ def _through_hydra_launcher(script: Script, line: CommandLine) -> int:
         raise UserError(reason_of(error)) from error
 
 
-def _check_slurm() -> None:
-    """Refuse to hand jobs to Slurm on a machine without it."""
-    if shutil.which("sbatch") is None:
-        raise UserError(
-            "hydra/launcher=submitit_slurm needs Slurm, and there is no sbatch on this machine: "
-            "submit from a login node of the cluster (sweeps/train.sbatch and "
-            "sweeps/generate.sbatch need no plugin), or run the sweep here with "
-            "hydra/launcher=submitit_local, or with parallel=2 and no launcher"
-        )
-
-
 def version_lines() -> str:
     """Return the versions of cfaug and of the packages that decide a result, for ``--version``."""
     from cfaug import __version__
@@ -233,11 +218,6 @@ def version_lines() -> str:
 
     others = ", ".join(f"{name} {number}" for name, number in versions().items() if name != "cfaug")
     return f"cfaug {__version__}\n{others}"
-
-
-def _ask_hydra(script: Script, line: CommandLine) -> int:
-    """Leave ``--cfg job``, ``--info`` and the like to Hydra itself."""
-    return _hydra_main(script, [*line.hydra_flags, *line.overrides], _never_run)
 
 
 def _hydra_main(script: Script, words: list[str], task: Callable[[Any], None]) -> int:

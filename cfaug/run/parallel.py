@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import lru_cache
@@ -49,51 +49,20 @@ def run_at_once(
     A process that is killed from outside fails its job and is replaced.
 
     Args:
-        jobs: the jobs, in the order in which they are started.
         run: a module's function that runs one job and returns its exit code.
         stop_on_error: start no further job after a failure; jobs not started are not returned.
     """
     codes: dict[int, int] = {}
-    progress = Progress("the sweep", len(jobs), "runs")
-    with _share_of_cores(processes), _Workers(processes, stop_on_error) as workers, progress:
-        futures = {workers.submit(run, job): number for number, job in enumerate(jobs)}
-        for future in as_completed(futures):
-            code = future.result()
-            if code is not None:
-                codes[futures[future]] = code
-                progress.advance()
-    return [(job, codes[number]) for number, job in enumerate(jobs) if number in codes]
+    stopped = threading.Event()
+    idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
+    for _ in range(processes):  # a pool of one each, so that a crash breaks only its own pool
+        idle.put(_one_process())
 
-
-class _Workers:
-    """Long-lived processes: a pool of one each, so that a crash breaks only its own pool."""
-
-    def __init__(self, processes: int, stop_on_error: bool) -> None:
-        self._stop_on_error = stop_on_error
-        self._stopped = threading.Event()
-        self._threads = ThreadPoolExecutor(processes)
-        self._idle: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
-        for _ in range(processes):
-            self._idle.put(_one_process())
-
-    def __enter__(self) -> _Workers:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:  # such as Ctrl-C, which the running children hear as well
-            self._stopped.set()
-        self._threads.shutdown()
-        while not self._idle.empty():
-            self._idle.get().shutdown()
-
-    def submit(self, run: Callable[[Job], int], job: Job) -> Future[int | None]:
+    def run_in_process(job: Job) -> int | None:
         """Run a job in the next free process; ``None`` if jobs are no longer started by then."""
-        return self._threads.submit(self._run, run, job)
-
-    def _run(self, run: Callable[[Job], int], job: Job) -> int | None:
-        if self._stopped.is_set():
+        if stopped.is_set():
             return None
-        process = self._idle.get()
+        process = idle.get()
         try:
             code = process.submit(run, job).result()
         except BrokenProcessPool as error:
@@ -101,10 +70,29 @@ class _Workers:
             process.shutdown(wait=False)
             process, code = _one_process(), FAILED
         finally:
-            self._idle.put(process)
-        if self._stop_on_error and code != DONE:
-            self._stopped.set()
+            idle.put(process)
+        if stop_on_error and code != DONE:
+            stopped.set()
         return code
+
+    threads = ThreadPoolExecutor(processes)
+    with _share_of_cores(processes):
+        try:
+            with Progress("the sweep", len(jobs), "runs") as progress:
+                futures = {threads.submit(run_in_process, job): n for n, job in enumerate(jobs)}
+                for future in as_completed(futures):
+                    code = future.result()
+                    if code is not None:
+                        codes[futures[future]] = code
+                        progress.advance()
+        except BaseException:  # such as Ctrl-C, which the running children hear as well
+            stopped.set()
+            raise
+        finally:
+            threads.shutdown()
+            while not idle.empty():
+                idle.get().shutdown()
+    return [(job, codes[number]) for number, job in enumerate(jobs) if number in codes]
 
 
 def _one_process() -> ProcessPoolExecutor:
@@ -137,7 +125,6 @@ def shared_pixels(share: bool, mib: int, processes: int) -> KeptPixels | None:
     """Return the image cache that the runs of this process share; ``None`` without one.
 
     Args:
-        share: whether the runs share an image cache.
         mib: memory of the caches of all processes together, in MiB.
     """
     return _of_this_process(mib * MIB // processes) if share else None
@@ -159,9 +146,6 @@ def _of_this_process(limit: int) -> KeptPixels:
 
 def start_ranks(name: str, words: Sequence[str], count: int) -> int:
     """Run a command in several processes that train together; return an exit code.
-
-    Args:
-        name: the command's name, ``train``.
 
     Raises:
         KeyboardInterrupt: if it was interrupted, after the processes have ended.

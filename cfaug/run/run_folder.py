@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -34,10 +34,6 @@ from cfaug.run.identity import EXTENDED, LENGTH, check_owner, config_hash
 Verdict = Literal["new", "resume", "done"]
 
 
-def _as_texts(what: Mapping[str, Any]) -> dict[str, str]:
-    return {key: _as_text(value) for key, value in what.items()}
-
-
 def _as_text(value: Any) -> str:
     """Return a value as text; 1 and 1.0 give the same text, whichever was typed."""
     whole = isinstance(value, float) and value.is_integer()
@@ -49,9 +45,6 @@ class RunFolder:
     """The folder of one run and the identity that it must have.
 
     Attributes:
-        identity: the settings and hashes from ``cfaug.run.identity.identity``.
-        older: {key of the identity: its value by an older rule}; a run with these values is still
-            this run.
         replaces: hash of the finished run that this one extends (``extend=true``).
         arm: the arm's name, if given by hand; ``None`` for an arm named after its settings.
     """
@@ -140,10 +133,12 @@ class RunFolder:
 
     def _is_of(self, record: Mapping[str, Any]) -> bool:
         """Say whether a record is of this run; ``skew=1`` and ``skew=1.0`` are one setting."""
-        if record.get("config_hash") == self.hash:
-            return True
         other = record.get("identity")
-        return isinstance(other, Mapping) and _as_texts(other) == _as_texts(self.identity)
+        return record.get("config_hash") == self.hash or (
+            isinstance(other, Mapping)
+            and other.keys() == self.identity.keys()
+            and not self.differing(other)
+        )
 
     def differing(self, other: Mapping[str, Any]) -> list[str]:
         """Return the keys whose values differ from another identity's."""
@@ -155,28 +150,23 @@ class RunFolder:
 
     def difference(self, other: Mapping[str, Any]) -> str:
         """Explain how the identity of the run in this folder differs, and what to do."""
+        differing = self.differing(other)
         lines = [
-            f"  {key}: there {other.get(key, ABSENT)!r}, asked {self.identity.get(key, ABSENT)!r}"
-            for key in self.differing(other)
+            f"{self.path} holds a run of another configuration:",
+            *(
+                f"  {key}: there {other.get(key, ABSENT)!r}, "
+                f"asked {self.identity.get(key, ABSENT)!r}"
+                for key in differing
+            ),
+            "Two ways out: overwrite=true starts anew there (the old run is removed), "
+            "or arm=NAME (or name=NAME) puts this run elsewhere.",
         ]
-        return "\n".join(
-            [
-                f"{self.path} holds a run of another configuration:",
-                *lines,
-                "Two ways out: overwrite=true starts anew there (the old run is removed), "
-                "or arm=NAME (or name=NAME) puts this run elsewhere.",
-                *self._way_on(other),
-            ]
-        )
-
-    def _way_on(self, other: Mapping[str, Any]) -> list[str]:
-        """Suggest ``extend=true`` if only the length differs."""
-        if not set(self.differing(other)) <= {*LENGTH, EXTENDED}:
-            return []
-        return [
-            "A third, if its last state was kept (trainer.keep_last=true): extend=true goes on "
-            "from there to more steps."
-        ]
+        if set(differing) <= {*LENGTH, EXTENDED}:
+            lines.append(
+                "A third, if its last state was kept (trainer.keep_last=true): extend=true goes on "
+                "from there to more steps."
+            )
+        return "\n".join(lines)
 
     def clear(self) -> None:
         """Remove the run in this folder, and only files that a run writes.
@@ -251,9 +241,15 @@ def now() -> str:
 
 def hardware() -> dict[str, Any]:
     """Return processor, cores and, if torch is already imported, the GPUs that it sees."""
+    processor = platform.processor()
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                processor = line.split(":", 1)[1].strip()
+                break
     found: dict[str, Any] = {
         "machine": platform.machine(),
-        "processor": _cpu_name(),
+        "processor": processor,
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
@@ -264,16 +260,6 @@ def hardware() -> dict[str, Any]:
     return found
 
 
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor()
-
-
 def threads() -> int | None:
     """Return torch's number of threads; CPU results may differ in the last bits with it."""
     torch = sys.modules.get("torch")
@@ -282,23 +268,17 @@ def threads() -> int | None:
 
 def peak_rss_mib() -> int:
     """Return the largest resident memory of this process so far, in MiB."""
-    try:
-        for line in (
-            Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines()
-        ):
+    with suppress(OSError):
+        status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+        for line in status.splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) // 1024
-    except OSError:
-        pass
     # On other systems; on Linux, this figure may be that of the parent process.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak / (1024 * 1024 if sys.platform == "darwin" else 1024))
 
 
 # After evaluation: model cards with results, tables for W&B, warnings about forgetting.
-
-LOGS_RESULTS = "wandb"
-"""The logger to which results are written as well; the others get only curves."""
 
 
 def check_result_loggers(folders: Sequence[Path]) -> None:
@@ -312,7 +292,7 @@ def check_result_loggers(folders: Sequence[Path]) -> None:
             kind = setting_node(read_config(folder), "logger", folder).get("kind")
         except UserError:
             continue
-        if kind == LOGS_RESULTS:
+        if kind == "wandb":  # the other loggers get only curves
             try:
                 check_logger(kind)
             except UserError as error:
@@ -345,21 +325,13 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
         log_results(build(logger, trusted=False), folder)
         if folder in kept:
             found += own
-    say_edited([card for card in edited if card is not None])
-    said = [] if threshold is None else alarms(found, threshold)
-    for line in said:
-        say(line)
-    return said
-
-
-def say_edited(cards: Sequence[Path]) -> None:
-    """Say on stderr which model cards were kept because somebody edited them.
-
-    Args:
-        cards: the files of the kept cards.
-    """
+    cards = [card for card in edited if card is not None]
     if cards:
         say(
             f"kept as edited, or as an earlier version wrote it, without these results: "
             f"{name_some(cards)}; remove the file and evaluate again for a new card"
         )
+    said = [] if threshold is None else alarms(found, threshold)
+    for line in said:
+        say(line)
+    return said

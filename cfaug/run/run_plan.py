@@ -38,9 +38,9 @@ from cfaug.planning.training import (
     notes,
     refuse_ignored_epochs,
 )
-from cfaug.report.records import read_run
+from cfaug.report.records import Run, read_run
 from cfaug.run.identity import (
-    arm_folder,
+    arm_slug,
     clean_name,
     experiment_name,
     identity,
@@ -60,7 +60,6 @@ class TrainJob:
     """One run, ready to start: its task and its folder.
 
     Attributes:
-        task: the task to train, with its model, data and settings.
         config: the content of the run's ``config.yaml``, with open settings of the data filled in.
         notes: warnings to print before the start, one sentence each.
         sources: {role of a source: the form in which it was read}.
@@ -80,7 +79,8 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     """Plan one run without training: read its data, draw its examples, name its folder."""
     root = runs_folder(settings.paths["runs"]) / experiment_name(settings.name)
     words = settings.overrides
-    arm = arm_folder(root, without_length(words) if settings.extend else words, settings.config())
+    named = without_length(words) if settings.extend else words
+    arm = root / arm_slug(named, settings.config())
     use_threads(settings.threads)
     settings.check()
     if settings.arm is not None and clean_name(settings.arm) != settings.arm:
@@ -96,10 +96,20 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     if isinstance(data, DataSettings) and data.plan is None:
         check_undrawn(data, words)
         _refuse_forgotten_holdout(data, words)
-    planned = _plan(data, asked)
+    plan = next((plan for kind, plan in PLANS.items() if isinstance(data, kind)), None)
+    if plan is None:
+        names = ", ".join(kind.__name__ for kind in PLANS)
+        raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {names}")
+    planned = plan(data, asked)
     planned.task.check()
-    if isinstance(data, DataSettings) and data.plan is None:
-        _refuse_missing_side(data, planned.task.counts)
+    if isinstance(data, DataSettings) and data.plan is None and 0 < data.ratio < 1:
+        counts = planned.task.counts
+        for kind, whole in (("counterfactual", 0), ("real", 1)):
+            if not counts[kind]:  # by rounding
+                raise UserError(
+                    f"data.cf_ratio={data.ratio:g} of {counts['train']:,} training examples leaves "
+                    f"no {kind} example: write data.cf_ratio={whole}, or give a larger data.size"
+                )
     if asked.trainer.num_nodes > 1:  # several devices of one machine are started by the command
         refuse_unstarted(asked.trainer)
     warned = [
@@ -128,24 +138,6 @@ PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {
     EditData: plan_language,
 }
 """The planner of each kind of data; a subclass of two kinds counts as the first."""
-
-
-def _plan(data: Any, asked: TrainRequest) -> TrainPlan:
-    for kind, plan in PLANS.items():
-        if isinstance(data, kind):
-            return plan(data, asked)
-    names = ", ".join(kind.__name__ for kind in PLANS)
-    raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {names}")
-
-
-def _refuse_missing_side(data: DataSettings, counts: Mapping[str, int]) -> None:
-    """Refuse a ratio of which rounding leaves no example of one of the sources."""
-    for kind, whole in (("counterfactual", 0), ("real", 1)):
-        if 0 < data.ratio < 1 and not counts[kind]:
-            raise UserError(
-                f"data.cf_ratio={data.ratio:g} of {counts['train']:,} training examples leaves no "
-                f"{kind} example: write data.cf_ratio={whole}, or give a larger data.size"
-            )
 
 
 def _refuse_forgotten_holdout(data: DataSettings, words: Sequence[str]) -> None:
@@ -180,9 +172,6 @@ def prepare_data(jobs: Jobs) -> None:
 
 # ``dry_run=true``: describe a run from its indexes and from earlier runs.
 
-TOKENS = 50
-"""Image patches or caption tokens of CLIP ViT-B/32, for the rule of thumb."""
-METRICS = "metrics.csv"
 PLANNING_S = 3.0
 """Seconds of a command before its first run begins, measured on two cores."""
 START_UP_S = 10.0
@@ -194,47 +183,37 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
 
     The basis is the newest finished run here of the same weights and batch size; without one, a
     rule of thumb: six operations per parameter, example and token (forward and backward), 50 tokens
-    per example, at a third of this processor's measured matrix rate, rounded to two digits.
+    (image patches or caption tokens of CLIP ViT-B/32) per example, at a third of this processor's
+    measured matrix rate, rounded to two digits.
     """
-    newest = _find_newest_measured(job)
-    if newest is not None:
-        folder, start_up, seconds_per_step = newest
-        return round(start_up + job.task.steps * seconds_per_step, 1), f"measured in {folder}"
-    parameters = job.task.model.parameters()
-    if parameters is None:
-        return None, "nothing measured yet, and the number of parameters is unknown"
-    examples = job.task.batch_size * job.task.trainer.accumulate_grad_batches
-    operations = 6 * parameters * TOKENS * examples * job.task.steps
-    seconds = START_UP_S + operations / (_matrix_rate() / 3)
-    basis = "rule of thumb from the number of parameters; nothing measured yet"
-    return float(f"{seconds:.2g}"), basis
-
-
-def _find_newest_measured(job: TrainJob) -> tuple[Path, float, float] | None:
-    """Return the newest run's folder, its seconds without its steps, and its seconds per step."""
     several = job.task.trainer.accumulate_grad_batches
     wanted = (job.folder.identity["content.weights"], job.task.batch_size, several)
-    newest: tuple[float, Path, float, float] | None = None
+    newest: tuple[float, Run, float] | None = None
     for file in Path(job.settings.paths["runs"]).glob("*/*/seed=*/run.json"):
         try:
             run = read_run(file.parent)
         except UserError:
             continue
         asked = run.record.get("identity") or {}
-        several = asked.get("trainer.accumulate_grad_batches", 1)
-        same = (asked.get("content.weights"), asked.get("data.batch_size"), several) == wanted
+        there = asked.get("trainer.accumulate_grad_batches", 1)
+        same = (asked.get("content.weights"), asked.get("data.batch_size"), there) == wanted
         if same and run.done:
-            written, seconds = file.stat().st_mtime, _seconds_per_step(file.parent)
-            if seconds is not None and (newest is None or written > newest[0]):
-                newest = (written, file.parent, _start_up(run.record, seconds), seconds)
-    return None if newest is None else newest[1:]
-
-
-def _start_up(record: Mapping[str, Any], seconds_per_step: float) -> float:
-    """Return the seconds of a command without the steps of its last attempt."""
-    last = record["attempts"][-1]
-    steps = last["end_step"] - last["start_step"]
-    return PLANNING_S + max(0.0, float(record["wall_s"]) - steps * seconds_per_step)
+            written, per_step = file.stat().st_mtime, _seconds_per_step(file.parent)
+            if per_step is not None and (newest is None or written > newest[0]):
+                newest = (written, run, per_step)
+    if newest is not None:
+        _, run, per_step = newest
+        last = run.record["attempts"][-1]
+        stepped = (last["end_step"] - last["start_step"]) * per_step
+        start_up = PLANNING_S + max(0.0, float(run.record["wall_s"]) - stepped)
+        return round(start_up + job.task.steps * per_step, 1), f"measured in {run.folder}"
+    parameters = job.task.model.parameters()
+    if parameters is None:
+        return None, "nothing measured yet, and the number of parameters is unknown"
+    operations = 6 * parameters * 50 * job.task.batch_size * several * job.task.steps
+    seconds = START_UP_S + operations / (_matrix_rate() / 3)
+    basis = "rule of thumb from the number of parameters; nothing measured yet"
+    return float(f"{seconds:.2g}"), basis
 
 
 def _seconds_per_step(folder: Path) -> float | None:
@@ -243,7 +222,7 @@ def _seconds_per_step(folder: Path) -> float | None:
     Only the steps count: a short run spends most of its time on starting.
     """
     try:
-        with (folder / METRICS).open(newline="", encoding="utf-8") as lines:
+        with (folder / "metrics.csv").open(newline="", encoding="utf-8") as lines:
             rows = [row for row in csv.DictReader(lines) if row.get("seconds")]
         last = [row for row in rows if row["attempt"] == rows[-1]["attempt"]]
         began, ended = ((int(row["step"]), float(row["seconds"])) for row in (last[0], last[-1]))
@@ -253,12 +232,12 @@ def _seconds_per_step(folder: Path) -> float | None:
     return (ended[1] - began[1]) / steps if steps > 0 else None
 
 
-def _matrix_rate(side: int = 512) -> float:
+def _matrix_rate() -> float:
     """Return the operations per second of a float32 matrix product, the best of three."""
     import numpy as np
 
+    side, best = 512, math.inf
     matrix = np.ones((side, side), np.float32)
-    best = math.inf
     for _ in range(3):
         began = time.perf_counter()
         matrix @ matrix
@@ -297,9 +276,17 @@ def describe(job: TrainJob) -> dict[str, Any]:
 
 def rehearse(jobs: Sequence[TrainJob]) -> None:
     """Load every model that a tuning or a loss may not fit, once, and adapt it as its runs will."""
-    different = {
-        repr(asked): job for job in jobs if not job.folder.has_checkpoint and (asked := _ask(job))
-    }
+    different: dict[str, TrainJob] = {}
+    for job in jobs:
+        task, loss = job.task, getattr(job.task, "loss", None)
+        asked = (
+            task.tuning,
+            loss if isinstance(loss, LossSettings) else None,
+            task.trainer.micro_batch_size,
+            getattr(getattr(task, "data", None), "negatives", None),
+        )
+        if not job.folder.has_checkpoint and task.steps and any(asked):
+            different[repr((task.model, *asked))] = job
     if not different:
         return
     # Forked, so that runs are forked from a process that has not imported torch.
@@ -318,36 +305,20 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
             raise UserError(message if len(jobs) == 1 else f"{job.folder.path}: {message}")
 
 
-def _ask(job: TrainJob) -> tuple[object, ...]:
-    """Return what a model has to fit; empty if every model does."""
-    task = job.task
-    loss, data = getattr(task, "loss", None), getattr(task, "data", None)
-    asked = (
-        task.tuning,
-        loss if isinstance(loss, LossSettings) else None,
-        task.trainer.micro_batch_size,
-        getattr(data, "negatives", None),
-    )
-    return (task.model, *asked) if task.steps and any(asked) else ()
-
-
 def _try_all(tasks: Sequence[Task], writer: Connection) -> None:
-    from cfaug.core.processes import use_threads
-
+    """Send why each model cannot be trained; ``None`` for one that can."""
     use_threads(1)
-    writer.send([_try(task) for task in tasks])
-
-
-def _try(task: Task) -> str | None:
-    """Return why a model cannot be trained; ``None`` if it can."""
-    try:
-        trained = task.load()
-        if task.tuning is not None:
-            task.tuning.apply(trained, task.seed)
-        task.make_module(trained, task.steps)
-    except UserError as error:
-        return str(error)
-    return None
+    reasons: list[str | None] = []
+    for task in tasks:
+        try:
+            trained = task.load()
+            if task.tuning is not None:
+                task.tuning.apply(trained, task.seed)
+            task.make_module(trained, task.steps)
+            reasons.append(None)
+        except UserError as error:
+            reasons.append(str(error))
+    writer.send(reasons)
 
 
 # Compare the numbers of training examples of the arms of a sweep.

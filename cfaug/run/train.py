@@ -36,13 +36,11 @@ if TYPE_CHECKING:
     from cfaug.train.task import FitResult
 
 
-NOT_TOUCHED = ("other", "at work", "unreadable")
-"""States of a folder that a refused job did not change."""
-
-
 def run_jobs(jobs: Jobs) -> int:
     """Plan the jobs of this part, then run them, ``parallel`` at once; return the exit code."""
-    jobs = _of_this_part(jobs)
+    part, parts = jobs[0][0]["part"], jobs[0][0]["parts"]
+    check_part(part, parts)
+    jobs = jobs[part::parts]
     if not jobs:
         say("nothing to do: there are more parts than runs")
         return DONE
@@ -53,6 +51,7 @@ def run_jobs(jobs: Jobs) -> int:
         plan_run(TrainSettings(**config, overrides=words))
         for config, words in watch(jobs, "planning the sweep", len(jobs), "jobs")
     ]
+    settings = planned[0].settings
     if speaks():
         for note in dict.fromkeys(note for job in planned for note in job.notes):
             say(f"warning: {note}")
@@ -60,42 +59,30 @@ def run_jobs(jobs: Jobs) -> int:
             say_sources(job.sources)
         for line in unequal_sizes(planned):
             say(line)
-    if planned[0].settings.dry_run or len(planned) > 1:
+    if settings.dry_run or len(planned) > 1:
         rehearse(planned)
-    if planned[0].settings.dry_run:
+    if settings.dry_run:
         for job in planned:
-            _say_plan(job)
+            about, estimate = describe(job), ("estimate_s", "estimate_from")
+            if settings.dry_run == "json":
+                say_record(about, as_json=True)
+                continue
+            say_record(
+                about, hidden=["sources", "config_hash", "order_hash", *estimate], as_json=False
+            )
+            seconds, basis = (about[name] for name in estimate)
+            say(f"  {'estimate':16} {_hours(seconds) if seconds else 'none'} ({basis})", sys.stdout)
         states = Counter(job.folder.state() for job in planned)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         say(f"{len(planned)} run{'s' * (len(planned) > 1)}: {counts}")
         return DONE
     _refuse_shared_folders(planned)
-    processes = min(planned[0].settings.parallel, len(planned))
-    stops = planned[0].settings.on_error == "stop"
+    processes, stops = min(settings.parallel, len(planned)), settings.on_error == "stop"
     if processes > 1:
         results = run_at_once(planned, run_and_report, processes, stop_on_error=stops)
     else:
         results = list(_in_turn(planned, stops))
     return _summarise(results, len(planned))
-
-
-def _say_plan(job: TrainJob) -> None:
-    """Print what a run would do, as JSON with ``dry_run=json``."""
-    about, estimate = describe(job), ("estimate_s", "estimate_from")
-    if job.settings.dry_run == "json":
-        say_record(about, as_json=True)
-        return
-    say_record(about, hidden=["sources", "config_hash", "order_hash", *estimate], as_json=False)
-    seconds, basis = (about[name] for name in estimate)
-    say(f"  {'estimate':16} {_hours(seconds) if seconds else 'none'} ({basis})", sys.stdout)
-
-
-def _of_this_part(jobs: Jobs) -> Jobs:
-    """Return the jobs whose number leaves the remainder ``part`` when divided by ``parts``."""
-    config, _ = jobs[0]
-    part, parts = config["part"], config["parts"]
-    check_part(part, parts)
-    return jobs[part::parts]
 
 
 def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[TrainJob, int]]:
@@ -122,21 +109,12 @@ def _hours(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _say_next(job: TrainJob) -> None:
-    """Name the command that comes after training."""
-    if not isinstance(job.task, MixtureTask):
-        return
-    asked = job.settings
-    words = [f"name={asked.name}"] if asked.name != "main" else []
-    words += [f"paths.{key}={value}" for key, value in asked.paths.items()
-              if key in ("runs", "shards") and value != key]  # fmt: skip
-    say(f"next: {shlex.join(['python', 'evaluate.py', *words])}")
-
-
 def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
     """List failed and refused runs with the commands that repeat them; return the exit code."""
     failed = [(job, code) for job, code in results if code != DONE]
-    refused = [job for job, _ in failed if job.folder.state() in NOT_TOUCHED]
+    # A refused job did not change its folder.
+    untouched = ("other", "at work", "unreadable")
+    refused = [job for job, _ in failed if job.folder.state() in untouched]
     if speaks():
         for job, _ in failed:
             said = "refused, and left as it is" if job in refused else "failed"
@@ -148,9 +126,15 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
             say(f"  python train.py {shlex.join(_words(job))}")
     if len(results) < jobs:
         say(f"{jobs - len(results)} runs were not started (on_error=stop)")
-    if speaks() and not failed and results:
-        _say_next(results[-1][0])
-    return failed[0][1] if failed else DONE
+    if failed:
+        return failed[0][1]
+    if speaks() and results and isinstance(results[-1][0].task, MixtureTask):
+        asked = results[-1][0].settings
+        words = [f"name={asked.name}"] if asked.name != "main" else []
+        words += [f"paths.{key}={value}" for key, value in asked.paths.items()
+                  if key in ("runs", "shards") and value != key]  # fmt: skip
+        say(f"next: {shlex.join(['python', 'evaluate.py', *words])}")
+    return DONE
 
 
 def run_and_report(job: TrainJob) -> int:
@@ -186,40 +170,35 @@ def run_one(job: TrainJob) -> int:
 
     Under torchrun every rank decides the same from the same files; only rank 0 writes.
     """
-    if job.task.trainer.devices > 1 and not has_launcher():
-        check_accelerator(job.task.trainer.accelerator)
-        return _under_torchrun(job)
+    trainer, folder = job.task.trainer, job.folder
+    if trainer.devices > 1 and not has_launcher():
+        check_accelerator(trainer.accelerator)
+        return start_ranks("train", _words(job), trainer.devices)
     if rank() > 0:
-        verdict = job.folder.verdict(job.settings.overwrite)
+        verdict = folder.verdict(job.settings.overwrite)
         if verdict != "done":
             _fit(job, _attempts(job, verdict), None)
         return DONE
-    with job.folder.lock():
-        verdict = job.folder.verdict(job.settings.overwrite)
-        if verdict == "done":
-            say(_done(job), sys.stdout)
-            return DONE
-        check_accelerator(job.task.trainer.accelerator)
-        return _recorded_fit(job, verdict)
-
-
-def _done(job: TrainJob) -> str:
-    if job.folder.has_checkpoint:
-        return f"already done: {job.folder.path}"
-    return (
-        f"done, but its checkpoint/ was removed: {job.folder.path}; overwrite=true trains it again"
-    )
+    with folder.lock():
+        verdict = folder.verdict(job.settings.overwrite)
+        if verdict != "done":
+            check_accelerator(trainer.accelerator)
+            return _recorded_fit(job, verdict)
+        if folder.has_checkpoint:
+            say(f"already done: {folder.path}", sys.stdout)
+        else:
+            say(
+                f"done, but its checkpoint/ was removed: {folder.path}; overwrite=true trains it "
+                "again",
+                sys.stdout,
+            )
+        return DONE
 
 
 def _words(job: TrainJob) -> list[str]:
     """Return the command line of this run alone, without the words of its sweep."""
     words = job.settings.overrides
     return [word for word in words if word.split("=", 1)[0] not in {"part", "parts"}]
-
-
-def _under_torchrun(job: TrainJob) -> int:
-    """Start the processes of this job by torchrun; no rank ever starts another."""
-    return start_ranks("train", _words(job), job.task.trainer.devices)
 
 
 def _attempts(job: TrainJob, verdict: Verdict) -> list[dict[str, Any]]:

@@ -13,29 +13,27 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from cfaug.core.binding import declared_by, describe_conditions, holds, locate
-from cfaug.core.errors import UserError, say
-from cfaug.core.weights import world_family
-from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS
-from cfaug.run.arguments import flatten, key_of
-from cfaug.run.unread_branches import (
-    ANNOTATED,
-    CheckpointFacts,
-    about_checkpoint,
-    declared_unread,
-    draws_images,
-    draws_seed,
-    is_read_with_source,
-    is_under,
-    nodes_of,
-    touches,
-    weighs_images,
+from cfaug.core.binding import (
+    declared_by,
+    describe_conditions,
+    locate,
 )
-
-Config = Mapping[str, Any]
+from cfaug.core.errors import UserError, say
+from cfaug.run.arguments import key_of
+from cfaug.run.reading_rules import (
+    BRANCHES,
+    RULES,
+    CheckpointFacts,
+    Config,
+    about_model,
+    declared_unread,
+    is_under,
+    place_of,
+    touches,
+)
 
 NULL = frozenset({"null", "None"})
 OFF = frozenset({"false", "False", "no", "off"})
@@ -44,345 +42,8 @@ REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
 """A setting that another one takes, ``${paths.shards}`` or ``${.name}``."""
 
 
-class Branch(NamedTuple):
-    """A way in which a command works, and the settings that it reads.
-
-    Attributes:
-        name: the words of the command line that choose it.
-        chosen: a function that says whether a job's settings and words choose it.
-        reads: the settings, or nodes of settings, that it reads.
-    """
-
-    name: str
-    chosen: Callable[[Config, Sequence[str]], Any]
-    reads: tuple[str, ...]
-
-
-class Rule(NamedTuple):
-    """Settings that are read only beside others.
-
-    Attributes:
-        read_by: the place where they are read, for messages and ``--help``.
-        reads: a function of a job's settings that says whether they are read.
-        but: a function that returns settings of these nodes that are read all the same.
-    """
-
-    settings: tuple[str, ...]
-    read_by: str
-    reads: Callable[[Config], Any]
-    but: Callable[[Config], Iterable[str]] = lambda _: ()
-
-
-def _names_model(words: Sequence[str]) -> bool:
-    return any(place_of(word) == "model" for word in words)
-
-
-def _names_runs(config: Config) -> bool:
-    return any(config.get(name) is not None for name in ("name", "arm", "runs"))
-
-
-def _tests_checkpoint(config: Config, words: Sequence[str]) -> bool:
-    return config.get("weights") is not None or (_names_model(words) and not _names_runs(config))
-
-
-def _tests_texts(config: Config, words: Sequence[str]) -> bool:
-    from cfaug.core.protocols import NoModel
-
-    target = (config.get("benchmark") or {}).get("_target_")
-    return not _names_runs(config) and _needs(target) is NoModel
-
-
-def _about(config: Config, words: Sequence[str]) -> CheckpointFacts | None:
-    """Return what is known of the model to evaluate; ``None`` of finished runs and of training."""
-    if "benchmark" not in config or _checks_data(config, words):
-        return None
-    texts = _tests_texts(config, words)
-    if not texts and not _tests_checkpoint(config, words):
-        return None
-    return about_checkpoint(None if texts else config["model"], config["data"])
-
-
-def _needs(target: str | None) -> type | None:
-    return None if target is None else getattr(locate(target), "needs", None)
-
-
-def _checks_data(config: Config, words: Sequence[str]) -> bool:
-    return bool(config.get("dry_run")) and not (
-        _names_runs(config) or _tests_checkpoint(config, words)
-    )
-
-
-ANY_EVALUATION = ("benchmark", "items", "paths", "threads", "dry_run")
-
-EVALUATE = (
-    Branch("table=...", lambda c, _: c.get("table") is not None, ("table", "paths", "threads")),
-    Branch(
-        "compare=...", lambda c, _: c.get("compare") is not None,
-        ("compare", "compare_columns", "paths", "threads"),
-    ),
-    Branch(
-        "annotate=...", lambda c, _: c.get("annotate") is not None,
-        ("annotate", "data.counterfactual", "data.world", "data.seed", "seed", "paths", "threads"),
-    ),
-    Branch(
-        "a check of questions (dry_run=true)", _checks_data,
-        ("dry_run", "benchmark", "data", "seed", "paths", "threads"),
-    ),
-    Branch(
-        "wise_ft=...", lambda c, _: c.get("wise_ft") is not None,
-        (*ANY_EVALUATION, "name", "arm", "runs", "wise_ft", "device", "feature_cache",
-         "max_indistinct"),
-    ),
-    Branch(
-        "an evaluation of a checkpoint (weights=..., or model=... alone)", _tests_checkpoint,
-        (*ANY_EVALUATION, "weights", "model", "seed", "baseline", "device", "feature_cache",
-         "max_indistinct", "data"),
-    ),
-    Branch(
-        "a benchmark of texts alone", _tests_texts,
-        (*ANY_EVALUATION, "seed", "baseline", "data"),
-    ),
-    Branch(
-        "an evaluation of finished runs (name=..., arm=..., runs=...)", lambda *_: True,
-        (*ANY_EVALUATION, "name", "arm", "runs", "baseline", "comparison", "device",
-         "feature_cache", "max_indistinct", "label_frequency", "evaluate_initial",
-         "forgetting_threshold", "tabulate"),
-    ),
-)  # fmt: skip
-"""The ways of ``evaluate.py``; the first that is chosen counts."""
-
-
-def _read_of_data(config: Config) -> set[str]:
-    """Return the settings of ``data`` that the classes of a benchmark say that they read.
-
-    Their ``reads_data`` has the form of ``read_with``, with settings of ``data`` as keys. A class
-    of somebody else's that declares nothing may read them all.
-    """
-    found = set()
-    unread = _unread_of_benchmark(config)
-    for place, node in nodes_of(config.get("benchmark"), "benchmark."):
-        if is_under(place[:-1], unread):
-            continue
-        ours = node["_target_"].startswith("cfaug.")
-        declared = getattr(locate(node["_target_"]), "reads_data", {} if ours else {"data": {}})
-        found |= {name for name, condition in declared.items() if holds(condition, node)}
-    return found
-
-
-def _asks_models(config: Config) -> bool:
-    return config.get("annotate") is None
-
-
-def _tested_sources(config: Config) -> list[str]:
-    """Return the texts in the settings of a benchmark, or of questions to people.
-
-    Among them are the names of sources. Parts of a benchmark that are not read, such as the other
-    members of a suite, do not count.
-    """
-    if config.get("annotate") is not None:
-        asked = flatten({"data": config["data"].get("counterfactual"), "": config["annotate"]})
-    else:
-        unread = _unread_of_benchmark(config)
-        asked = flatten({"benchmark": config.get("benchmark")})
-        asked = {key: one for key, one in asked.items() if not is_under(key, unread)}
-    texts = [one for name in asked.values() for one in (name if isinstance(name, list) else [name])]
-    return [text for text in texts if isinstance(text, str)]
-
-
-def _sources(config: Config) -> list[str]:
-    """Return the names of the sources that a mixture reads."""
-    data = _data_settings(config)
-    if data is None:
-        return []
-    named = getattr(data, "question_sets", (data.real, data.counterfactual))
-    read = [name for name, needed in zip(named, data.needed, strict=True) if needed]
-    return [name for name in (*read, data.human_labels, data.control_source) if name]
-
-
-def _drawing(sources: Iterable[str]) -> set[str]:
-    """Return the settings of a world that draw the parts that sources name."""
-    from cfaug.shapescapes.settings import READ_BY
-
-    families = {world_family(name) for name in sources} - {None}
-    return {f"data.world.{name}" for family in families for name in READ_BY[str(family)]}
-
-
-def _data_settings(config: Config) -> Any:
-    """Return the settings of a mixture; ``None`` for other data, or if they are invalid."""
-    from cfaug.data.mixture.settings import DataSettings
-    from cfaug.planning.build import build
-
-    try:
-        data = build(config["data"])
-    except UserError:  # refused with its own message when the run is planned
-        return None
-    return data if isinstance(data, DataSettings) else None
-
-
-def _on_mixture(test: Callable[[Any], bool]) -> Callable[[Config], Any]:
-    """Return a rule about the settings of a mixture, which holds for all other data."""
-
-    def reads(config: Config) -> bool:
-        data = _data_settings(config)
-        return data is None or test(data)
-
-    return reads
-
-
-def _uses_negatives(config: Config) -> bool:
-    negatives = config["data"].get("negatives")
-    loss = config.get("loss") or {}
-    return negatives in {"text", "image"} or loss.get("negative_captions") == "used"
-
-
-TRAIN = (
-    Rule(
-        ("parallel", "on_error"), "in sweeps (--multirun)",
-        lambda config: config.get("multirun"),
-    ),
-    Rule(("image_cache_mib",), "with share_image_cache=true", lambda c: c.get("share_image_cache")),
-    Rule(("preset",), "by settings that are ${preset....} and are not typed or chosen themselves",
-         lambda _: False),
-    Rule(("by_seed",), "from settings that name ${seed}, such as model=tiny_clips",
-         lambda _: False),
-    Rule(("paths",), "by chosen files that name it as ${paths....}",
-         lambda _: False,
-         lambda _: ("paths.runs", "paths.shards", "paths.cache", "paths.image_roots")),
-    Rule(
-        ("data.pairs_in_batch", "data.counterfactual_members", "data.counterfactual_captions",
-         "data.negatives", "data.human_labels"),
-        "with counterfactual examples (data.cf_ratio above 0)",
-        _on_mixture(lambda data: data.drawn[1]),
-    ),
-    Rule(
-        ("data.real_captions",), "with real examples (data.cf_ratio below 1)",
-        _on_mixture(lambda data: data.drawn[0]),
-    ),
-    Rule(
-        ("data.stratify",), "in mixtures of both sources (data.cf_ratio between 0 and 1)",
-        _on_mixture(lambda data: all(data.drawn)),
-    ),
-    Rule(
-        ("data.world",), "with sources in the embedded world whose parts it draws",
-        lambda config: _data_settings(config) is None,
-        lambda config: _drawing(_sources(config)),
-    ),
-    Rule(
-        ("trainer.val_every_steps", "trainer.early_stopping"),
-        "with validation (data.validation above 0)",
-        lambda config: config["data"].get("validation", 1) != 0,
-    ),
-    Rule(
-        ("optim", "tuning", "loss", "trainer.gradient_clip", "trainer.val_every_steps",
-         "trainer.early_stopping", "trainer.ema_decay", "trainer.accumulate_grad_batches",
-         "trainer.micro_batch_size", "trainer.precision"),
-        "in training steps (trainer.max_steps above 0)",
-        lambda config: config["trainer"].get("max_steps") != 0,
-    ),
-    Rule(
-        ("loss.negative_weight",),
-        "with wrong answers of an example (data.negatives=text or image, "
-        "loss.negative_captions=used)",
-        _uses_negatives,
-    ),
-    Rule(
-        ("tuning.lora.merge",), "with language models (data=edits)",
-        lambda config: "edits" in config["data"],
-    ),
-    Rule(
-        ("loss.hard_negative_weight",), "with counterfactual examples (data.cf_ratio above 0)",
-        _on_mixture(lambda data: data.drawn[1]),
-    ),
-)  # fmt: skip
-
-WITH_WORLD = "with a part of the embedded world (shapescapes:PART) that it draws"
-
-EVALUATED = (
-    Rule(
-        ("data",), "by benchmarks that ask about a run's own data, such as benchmark=heldout",
-        lambda _: False, lambda config: {"data.world", "data.seed", *_read_of_data(config)},
-    ),
-    Rule(
-        ("data.world",), WITH_WORLD,
-        lambda config: _asks_models(config) and _read_of_data(config),
-        lambda config: _drawing(_tested_sources(config)),
-    ),
-    Rule(
-        ("data.seed", "seed"), WITH_WORLD,
-        lambda config: _drawing(_tested_sources(config))
-        or (_asks_models(config) and _read_of_data(config)),
-    ),
-    Rule(("name", "arm"), "without runs=[...]", lambda config: config.get("runs") is None),
-    Rule(
-        ("comparison.baselines",), "with baseline=null",
-        lambda config: config.get("baseline") is None,
-    ),
-    Rule(
-        ("model.logit_scale_min", "model.logit_scale_max"), "in training, by train.py",
-        lambda _: False,
-    ),
-    *(Rule(*one) for one in ANNOTATED),
-)  # fmt: skip
-
-_EDITS, _IMAGES = "with stage=captions or stage=all", "with stage=images or stage=all"
-
-GENERATE = (
-    Rule(("parallel",), "in sweeps of parts (--multirun part=0,1 parts=2)",
-         lambda config: config.get("multirun")),
-    Rule(("zoo",), "by parts of the recipe that are used and name it as ${zoo....}",
-         lambda _: False, lambda _: ("zoo.name",)),
-    Rule(("paths",), "by chosen files that name it as ${paths....}",
-         lambda _: False,
-         lambda _: ("paths.shards", "paths.worlds", "paths.cache", "paths.image_roots")),
-    Rule((*(f"recipe.{part}" for part in IMAGE_PARTS), "shards.image_format", "shards.batch",
-          "pipeline_scoring"),
-         _IMAGES, lambda config: config["stage"] != "captions"),
-    Rule(("shards.image_format",), "by recipes that make images of their own",
-         draws_images),
-    Rule((*(f"recipe.{part}" for part in TEXT_PARTS), "shards.sets_per_shard", "data.grid",
-          "data.keep_duplicates", "data.leave_out", "data.extra"),
-         _EDITS, lambda config: config["stage"] != "images"),
-    Rule(("data", "limit", "recipe.example_per"),
-         f"{_EDITS}, or by recipes with the source's images (recipe.source_images=true)",
-         lambda config: config["stage"] != "images" or config["recipe"].get("source_images")),
-    Rule(("seed",), f"{_IMAGES}, by editors that draw, or by a world without data.world.seed",
-         draws_seed),
-    Rule(("data.keep_duplicates",), "with data.grid=...", is_read_with_source("keep_duplicates")),
-    Rule(("data.extra",), "with a list of captions (data.source=FILE)",
-         is_read_with_source("extra")),
-    Rule(("data.leave_out",), "with sources in the embedded world (shapescapes:PART)",
-         is_read_with_source("leave_out")),
-    Rule(("data.world",), "with sources in the embedded world (shapescapes:PART)",
-         is_read_with_source("world"),
-         # A grid is recorded as one of the world if there is any world.
-         lambda config: ("data.world._target_",) if config["data"]["grid"] is not None else ()),
-    Rule(("recipe.editor.image_text",), "with a lambda_3 other than 0 (recipe.editor.weights)",
-         weighs_images),
-    Rule(("export.layout", "export.about"), "with export.hub=FOLDER",
-         lambda config: config["export"]["hub"] is not None),
-    Rule(("export.verified",), "with export.questions=FOLDER",
-         lambda config: config["export"]["questions"] is not None),
-)  # fmt: skip
-
-BRANCHES: Mapping[str, Sequence[Branch]] = {"evaluate": EVALUATE}
-"""The branches of each command, of which the first that is chosen counts."""
-
-RULES: Mapping[str, Sequence[Rule]] = {"train": TRAIN, "generate": GENERATE, "evaluate": EVALUATED}
-"""The rules of each command."""
-
 OPEN_SOURCE = ("data.world", "data.seed", "seed", "paths")
 """The settings that ``cfaug.open_source`` reads."""
-
-
-def place_of(word: str) -> str:
-    """Return the setting of a word of the command line; for ``world@data.world`` its place.
-
-    >>> place_of("+data.size=3"), place_of("world@data.world=cfmm"), place_of("recipe@_global_.x=y")
-    ('data.size', 'data.world', 'x')
-    """
-    key = key_of(word)
-    place = key.partition("@")[2] or key
-    return place.removeprefix("_global_").removeprefix(".")
 
 
 def refuse_unread(
@@ -396,8 +57,6 @@ def refuse_unread(
     In a sweep a setting counts as read if any job reads it; the others are reported.
 
     Args:
-        command: the name of the command, such as ``train``.
-        jobs: (settings, words of the command line) of each job.
         written: a function from words to {setting: value as written}, with ``${...}``.
     """
     reasons: dict[str, str] = {}
@@ -419,12 +78,7 @@ def refuse_unread(
 
 
 def refuse_others(words: Sequence[str], reads: Sequence[str], reader: str) -> None:
-    """Refuse words that a function does not read.
-
-    Args:
-        reads: the settings, or nodes of settings, that it reads.
-        reader: the name of the function.
-    """
+    """Refuse words that a function does not read."""
     for word in words:
         if not touches(place_of(word), reads):
             raise UserError(
@@ -447,65 +101,56 @@ def find_unread_words(
     asked = _asked(words, config)
     if not asked:
         return
-    is_unread = _judge(command, {**config, "words": words}, words)
-    for word, key in asked:
-        reason = is_unread(key)
-        if reason is not None:
-            reason = _explain_references(key, reason, is_unread, written(words))
-        if reason is not None:
-            yield word, _explain_unread(word, key, reason)
-
-
-def _asked(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
-    """Return (word, setting) of the words that ask for something of these settings."""
-    return [
-        (word, place_of(word))
-        for word in words
-        if place_of(word).partition(".")[0] in config and not _asks_for_nothing(config, word)
-    ]
-
-
-def _explain_unread(word: str, key: str, reason: str) -> str:
-    return f"{word} would have no effect: {key} is read {reason}; leave it out"
-
-
-def _asks_for_nothing(config: Config, word: str) -> bool:
-    value = word.partition("=")[2]
-    if value not in OFF:
-        return value in NULL
-    *nodes, name = place_of(word).split(".")
-    node: Any = config
-    for one in nodes:
-        node = node.get(one) if isinstance(node, Mapping) else None
-    if not isinstance(node, Mapping) or "_target_" not in node:
-        return True
-    taken = inspect.signature(locate(node["_target_"])).parameters.get(name)
-    return taken is None or taken.default is not True
-
-
-def _judge(command: str, config: Config, words: Sequence[str]) -> Callable[[str], str | None]:
-    """Return a function that says why a setting is not read; ``None`` for one that is."""
+    config = {**config, "words": words}
     branches = BRANCHES.get(command, ())
     branch = next((one for one in branches if one.chosen(config, words)), None)
     broken = [rule for rule in RULES.get(command, ()) if not rule.reads(config)]
-    declared = dict(declared_unread(config, _about(config, words)))
+    declared = dict(declared_unread(config, about_model(config, words)))
 
-    def judge(key: str) -> str | None:
+    def why_unread(key: str) -> str | None:
         if branch is not None and not touches(key, branch.reads):
             others = [one.name for one in branches if touches(key, one.reads)]
             return f"by {', or '.join(others)}, not by {branch.name}"
         for rule in broken:
             if is_under(key, rule.settings) and not touches(key, rule.but(config)):
                 return rule.read_by
-        return next((why for one, why in declared.items() if is_under(key, [one])), None)
+        return _declared_of(key, declared)
 
-    return judge
+    for word, key in asked:
+        reason = why_unread(key)
+        if reason is not None:
+            reason = _explain_references(key, reason, why_unread, written(words))
+        if reason is not None:
+            yield word, _explain_unread(word, key, reason)
 
 
-def _unread_of_benchmark(config: Config) -> dict[str, str]:
-    """Return what no class of a job's benchmark reads, as ``declared_unread`` yields it."""
-    about = _about(config, config.get("words", ()))
-    return dict(declared_unread({"benchmark": config.get("benchmark")}, about))
+def _declared_of(key: str, declared: Mapping[str, str]) -> str | None:
+    return next((why for one, why in declared.items() if is_under(key, [one])), None)
+
+
+def _asked(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
+    """Return (word, setting) of the words that ask for something of these settings."""
+    asked = []
+    for word in words:
+        key, value = place_of(word), word.partition("=")[2]
+        *nodes, name = key.split(".")
+        if (nodes or [name])[0] not in config or value in NULL:
+            continue
+        if value in OFF:  # asks for nothing, unless the setting is on by default
+            node: Any = config
+            for one in nodes:
+                node = node.get(one) if isinstance(node, Mapping) else None
+            if not isinstance(node, Mapping) or "_target_" not in node:
+                continue
+            taken = inspect.signature(locate(node["_target_"])).parameters.get(name)
+            if taken is None or taken.default is not True:
+                continue
+        asked.append((word, key))
+    return asked
+
+
+def _explain_unread(word: str, key: str, reason: str) -> str:
+    return f"{word} would have no effect: {key} is read {reason}; leave it out"
 
 
 def describe_readers(command: str, targets: Mapping[str, str]) -> list[str]:
@@ -528,9 +173,9 @@ def refuse_unread_by_runs(
     """Refuse a typed setting of a benchmark that none of the finished runs reads."""
     every = [dict(declared_unread({"benchmark": benchmark}, run)) for run in runs]
     for word, key in _asked(words, {"benchmark": benchmark}):
-        found = [next((w for one, w in d.items() if is_under(key, [one])), None) for d in every]
-        if found and None not in found:
-            raise UserError(_explain_unread(word, key, str(found[0])))
+        reasons = [_declared_of(key, declared) for declared in every]
+        if reasons and None not in reasons:
+            raise UserError(_explain_unread(word, key, str(reasons[0])))
 
 
 def _explain_references(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -29,13 +29,8 @@ NOTHING = "null"
 
 
 def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
-    """Return a function that lists the choices of a group; empty for an unknown group.
-
-    Args:
-        name: the root configuration, ``train`` for ``train.py``.
-    """
-    chosen = _chosen(conf / f"{name}.yaml")
-    beside = _taken_beside(conf / f"{name}.yaml")
+    """Return a function that lists the choices of a group; empty for an unknown group."""
+    chosen, beside = _chosen(conf / f"{name}.yaml"), _entries_beside(conf / f"{name}.yaml")
 
     @lru_cache
     def options(group: str) -> list[str]:
@@ -48,52 +43,45 @@ def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
 
 
 def top_level(conf: Path, name: str) -> set[str]:
-    """Return the groups and settings at the top of a root configuration.
+    """Return the groups and settings at the top of a root configuration."""
+    file = conf / f"{name}.yaml"
+    return {*_chosen(file), *_load(file)} - {"defaults"}
 
-    Args:
-        name: the root configuration, ``train`` for ``train.py``.
-    """
+
+def _load(file: Path) -> dict[str, Any]:
     import yaml
 
-    file = conf / f"{name}.yaml"
-    return {*_chosen(file), *yaml.safe_load(file.read_text(encoding="utf-8"))} - {"defaults"}
+    return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+
+
+def _defaults(file: Path) -> list[tuple[str, str | None]]:
+    """Return (key, option) of each entry of a defaults list; the option is "" if there is none."""
+    return [
+        next(iter(entry.items())) if isinstance(entry, dict) else (str(entry), "")
+        for entry in _load(file).get("defaults", [])
+    ]
 
 
 def _chosen(root_file: Path) -> dict[str, str | None]:
     """Return the groups of a root configuration with the default choice of each."""
-    import yaml
-
-    chosen: dict[str, str | None] = {}
-    for entry in yaml.safe_load(root_file.read_text(encoding="utf-8"))["defaults"]:
-        if isinstance(entry, dict):
-            group, option = next(iter(entry.items()))
-            if not group.startswith(("override", BESIDE)):
-                chosen[group] = option
-    return chosen
+    return {
+        group: option
+        for group, option in _defaults(root_file)
+        if option != "" and not group.startswith(("override", BESIDE))
+    }
 
 
-def _taken_beside(root_file: Path) -> dict[str, str]:
-    """Return the groups in which a second file follows from a choice, with its default.
+def _entries_beside(root_file: Path) -> dict[str, str]:
+    """Return the groups in which a second file follows from other choices, as it is written.
 
     ``optional recipe@_global_: ${recipe}/${zoo}`` takes ``recipe/NAME/ZOO.yaml`` if it exists;
     nobody chooses it.
     """
-    found = _entries_beside(root_file)
-    for group, choice in _chosen(root_file).items():
-        found = {key: one.replace(f"${{{group}}}", str(choice)) for key, one in found.items()}
-    return found
-
-
-def _entries_beside(root_file: Path) -> dict[str, str]:
-    """Return the optional entries of a defaults list by their group, as they are written."""
-    import yaml
-
-    found: dict[str, str] = {}
-    for entry in yaml.safe_load(root_file.read_text(encoding="utf-8"))["defaults"]:
-        key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, "")
-        if key.startswith(BESIDE):
-            found[key.removeprefix(BESIDE).partition("@")[0].strip()] = option
-    return found
+    return {
+        key.removeprefix(BESIDE).partition("@")[0].strip(): str(option)
+        for key, option in _defaults(root_file)
+        if key.startswith(BESIDE)
+    }
 
 
 def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
@@ -102,7 +90,6 @@ def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
     ``recipe/NAME/ZOO.yaml`` follows from ``recipe=NAME zoo=ZOO`` and is not a choice of ``recipe``.
 
     Args:
-        group: the group of the typed choice.
         choice: the typed choice, ``NAME/ZOO``.
     """
     chosen, beside = _chosen(conf / f"{name}.yaml"), _entries_beside(conf / f"{name}.yaml")
@@ -110,16 +97,23 @@ def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
     if len(parts) != len(pattern) or not (conf / group / f"{choice}.yaml").is_file():
         return None
     named = {f"${{{one}}}": one for one in chosen}
-    words = [
-        f"{named[one]}={part}" for one, part in zip(pattern, parts, strict=True) if one in named
-    ]
-    return " ".join(words)
+    pairs = zip(pattern, parts, strict=True)
+    return " ".join(f"{named[one]}={part}" for one, part in pairs if one in named)
 
 
 def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
-    """Return the options of a group; folders that are groups of their own are left out."""
+    """Return the options of a group.
+
+    Folders are left out that are groups of their own, from which its options choose, as
+    ``question: which_caption``.
+    """
     folder = conf / group
-    inner = _inner_groups(folder)
+    inner = {
+        key.partition("@")[0]
+        for file in folder.glob("*.yaml")
+        for key, option in _defaults(file)
+        if option != ""
+    }
     names = []
     for file in folder.rglob("*.yaml"):
         name = file.relative_to(folder).with_suffix("")
@@ -130,17 +124,6 @@ def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
         if group != EXPERIMENT or names_itself(file):
             names.append(name.as_posix())
     return sorted(names)
-
-
-def _inner_groups(folder: Path) -> set[str]:
-    """Return the groups from which a group's options choose, as ``question: which_caption``."""
-    import yaml
-
-    found: set[str] = set()
-    for file in folder.glob("*.yaml"):
-        for entry in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", []):
-            found |= {str(key).partition("@")[0] for key in entry if isinstance(entry, dict)}
-    return found
 
 
 def usage(
@@ -155,18 +138,17 @@ def usage(
         words: the words beside ``--help``; a choice such as ``benchmark=vqa`` shows its settings.
     """
     root_file = conf / f"{name}.yaml"
-    chosen, beside = _chosen(root_file), _taken_beside(root_file)
-    usual = dict(chosen)
+    usual, beside = _chosen(root_file), _entries_beside(root_file)
+    chosen = dict(usual)
     for group, _, typed in (word.partition("=") for word in words):
         if group in chosen and (conf / group / f"{typed}.yaml").is_file():
             chosen[group] = typed
     lines = [examples.strip(), "", "Choices (group=option; the default is marked *):"]
-    for group in chosen:
+    for group, default in usual.items():
         nested = group not in beside
         names = {
             one for folder in (conf, own or conf) for one in _names(folder, group, nested=nested)
         }
-        default = usual[group]
         marked = [f"{one}*" if one == default else one for one in sorted(names)]
         lines.append(f"  {group}: {', '.join(marked)}")
     lines += ["", "Settings (key=value) and their defaults:"]
@@ -174,6 +156,8 @@ def usage(
         if option is not None:
             lines += [f"{group}:", *_with_nested(conf / group / f"{option}.yaml", conf)]
     for group, option in beside.items():
+        for other, default in usual.items():
+            option = option.replace(f"${{{other}}}", str(default))
         file = conf / group / f"{option}.yaml"
         if file.is_file():
             lines += [f"{option} (added to {group}):", *_with_nested(file, conf)]
@@ -189,34 +173,28 @@ def usage(
 
 def _targets(conf: Path, chosen: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
     """Yield (group, its class) for the files chosen of each group, or for those they extend."""
-    import yaml
-
     for group, choice in chosen.items():
         option = choice
         while option is not None:
-            content = yaml.safe_load((conf / group / f"{option}.yaml").read_text(encoding="utf-8"))
-            target = (content or {}).get("_target_")
+            file = conf / group / f"{option}.yaml"
+            target = _load(file).get("_target_")
             if target is not None:
                 yield group, target
-            texts = [one for one in (content or {}).get("defaults", []) if isinstance(one, str)]
-            below = next((text for text in texts if text != "_self_" and "@" not in text), None)
-            option = None if target is not None else below
+                break
+            texts = (key for key, named in _defaults(file) if named == "")
+            option = next((text for text in texts if text != "_self_" and "@" not in text), None)
 
 
 def _with_nested(file: Path, conf: Path) -> list[str]:
     """Return a file's settings followed by those that it takes from another group's file."""
-    import yaml
-
     lines = _body(file)
-    for entry in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("defaults", []):
-        key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, "")
+    for key, option in _defaults(file):
         group, _, package = key.partition("@")
         if package and option is not None and not group.startswith("override"):
             beside = file.parent / f"{group}.yaml"  # `- option@package`: of the file's own group
             taken = conf / group.lstrip("/") / f"{option}.yaml" if option else beside
-            nested = _with_nested(taken, conf)
             named = package.removeprefix("_global_.")
-            lines += [f"  {named}:", *(f"  {line}" for line in nested)]
+            lines += [f"  {named}:", *(f"  {line}" for line in _with_nested(taken, conf))]
     return lines
 
 
@@ -232,9 +210,6 @@ def _body(file: Path) -> list[str]:
     return kept
 
 
-COMMANDS = ("train", "generate", "evaluate")
-SEARCHED = "Config search path:"
-"""Where Hydra's list of choices ends and its search path begins."""
 MISSING = re.compile(r"^Interpolation key '([^']+)' not found")
 """OmegaConf's message about a missing setting that another one refers to."""
 SEARCH_PATH = "hydra.searchpath="
@@ -242,16 +217,10 @@ Compose = Callable[[Sequence[str]], Mapping[str, Any]]
 """Composes overrides to settings; raises Hydra's errors."""
 Options = Callable[[str], Sequence[str]]
 """Returns the choices of a group, by its name; empty for anything else."""
-PRESET_PREFIX = "preset."
-"""Prefix of a model's own values; users set the settings that take these."""
 
 
 def check_choice(override: Any, options: Options) -> None:
-    """Refuse a group's choice that is not a name, for which Hydra reports an internal error.
-
-    Args:
-        options: a function that returns the choices of a group.
-    """
+    """Refuse a group's choice that is not a name, for which Hydra reports an internal error."""
     group = options(override.key_or_group)
     value = override.value()
     if not group or (override.is_delete() and NOTHING in group):
@@ -277,8 +246,6 @@ def explain(
     Each word is tried together with the chosen groups, as its setting may exist only in one.
 
     Args:
-        compose: composes overrides to settings; raises Hydra's errors.
-        options: a function that returns the choices of a group.
         accepts: a function that says whether overrides compose to settings that the command takes.
     """
     from hydra.errors import MissingConfigException
@@ -332,7 +299,8 @@ def _explain_one(
         if key.startswith(key_of(before) + ".") and not options(key_of(before)):
             return f"{before}: {key_of(before)} has settings of its own, such as {key}"
     tree = compose(tried)
-    known = sorted(flatten(_strings(tree)), key=lambda one: one.startswith(PRESET_PREFIX))
+    # A model's own values come last: users set the settings that take these.
+    known = sorted(flatten(tree), key=lambda one: one.startswith("preset."))
     nodes = {key.rsplit(".", depth)[0] for key in known for depth in range(1, key.count(".") + 1)}
     if key in {*known, *nodes}:
         return f"{word}: {reason_of(failure)}"
@@ -340,9 +308,14 @@ def _explain_one(
     if options(head) and tree.get(head) is None:
         chosen = ", ".join(options(head))
         return f"no setting is called {key!r} as long as {head} is null: choose {head}={chosen}"
-    owners = _name_owners(head, set(tree))
+    owners = [
+        f"{name}.py"
+        for name in ("train", "generate", "evaluate")
+        if head not in tree and head in top_level(find_folder("conf"), name)
+    ]
     if owners:
-        return f"no setting is called {key!r}: {owners}; --help lists them all"
+        take = f"{' and '.join(owners)} take{'s' * (len(owners) == 1)} it"
+        return f"no setting is called {key!r}: {take}; --help lists them all"
     near = nearest(key, [*known, *sorted(nodes)])
     hints = [f"did you mean {near}?"] if near else []
     if word[:1] not in {"+", "~"} and accepts([*tried, f"+{word}"]):
@@ -350,26 +323,13 @@ def _explain_one(
     return f"no setting is called {key!r}: {' '.join(hints) or '--help lists them all'}"
 
 
-def _name_owners(head: str, known: Collection[str]) -> str:
-    """Return a clause that names the other commands with a setting, or nothing."""
-    roots = {name: top_level(find_folder("conf"), name) for name in COMMANDS}
-    owners = [f"{name}.py" for name, keys in roots.items() if head in keys]
-    if not owners or head in known:
-        return ""
-    return f"{' and '.join(owners)} take{'s' * (len(owners) == 1)} it"
-
-
 def reason_of(error: Exception | None) -> str:
     """Return the message of Hydra or OmegaConf without their internals."""
-    text = str(error).split(SEARCHED)[0].split("full_key:")[0].strip()
+    text = str(error).split("Config search path:")[0].split("full_key:")[0].strip()
     missing = MISSING.search(text)
     if missing:
         return f"{missing[1]} is missing, which other settings refer to"
     return text or type(error).__name__
-
-
-def _strings(tree: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(k): _strings(v) if isinstance(v, Mapping) else v for k, v in tree.items()}
 
 
 # ``extend=true``: continue a finished run to more steps from the last state that it kept.
@@ -404,10 +364,10 @@ def longer(folder: RunFolder, steps: int) -> RunFolder:
     differing = folder.differing(there)
     if not set(differing) <= set(LENGTH):
         raise UserError(folder.difference(there))
+    if not differing and not history:
+        return folder
     if not differing:
-        return (
-            replace(folder, identity={**folder.identity, EXTENDED: history}) if history else folder
-        )
+        return replace(folder, identity={**folder.identity, EXTENDED: history})
     done = record.get("steps") or 0
     if record.get("state") != "done":
         raise UserError(

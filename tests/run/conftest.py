@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shlex
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cfaug.core.types import CounterfactualSet
+from cfaug.data.shards.shards import read_sets
+from cfaug.planning.training import TrainSettings
+from cfaug.run.arguments import read
+from cfaug.run.compose import compose_jobs
+from cfaug.run.evaluate import EvaluateSettings
+from cfaug.run.generate import GenerateSettings
+from cfaug.run.generate import generate as make
 from tests.imaging.tiny import save_pipeline
+from tests.scripts import ROOT
+
+CONF = ROOT / "conf"
+COMMANDS = {"train": TrainSettings, "generate": GenerateSettings, "evaluate": EvaluateSettings}
 
 SCENES = [
     "data.world.real_scenes=80", "data.world.counterfactual_pairs=40",
@@ -31,6 +49,58 @@ UNREAD = {
 last one is a source with an absolute path."""
 
 
+def output_of(run: Callable[..., int], *words: Any, code: int = 0) -> tuple[str, str]:
+    """Return what a command prints on stdout and on stderr."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        ended = run(*words)
+    assert ended == code, err.getvalue()
+    return out.getvalue(), err.getvalue()
+
+
+def refusal(run: Callable[..., int], *words: Any) -> str:
+    """Return what a command says that refuses its words."""
+    said = output_of(run, *words, code=2)[1]
+    assert "Traceback" not in said
+    return said
+
+
+def stdout_of(run: Callable[..., int], *words: Any) -> str:
+    """Return what a command prints that succeeds."""
+    return output_of(run, *words)[0]
+
+
+def stderr_of(run: Callable[..., int], *words: Any) -> str:
+    """Return the messages of a command that succeeds."""
+    return output_of(run, *words)[1]
+
+
+def jobs_of(name: str, *words: str) -> list[tuple[dict[str, Any], list[str]]]:
+    """Return the settings and the words of every job of a command line."""
+    line = read(words)
+    return compose_jobs(CONF, name, line.overrides, multirun=line.multirun, command=COMMANDS[name])
+
+
+def compose(name: str, *words: str) -> dict[str, Any]:
+    """Return the settings of a command line of one job."""
+    [(config, _)] = jobs_of(name, *words)
+    return config
+
+
+def make_sets(root: Path, *words: str, folder: str = "out") -> list[CounterfactualSet]:
+    """Generate sets in a folder below another one, and return them."""
+    paths = [f"paths.shards={root / folder}", f"paths.worlds={root / 'worlds'}"]
+    assert make(GenerateSettings(**compose("generate", *words, *paths))) == 0
+    return list(read_sets(root / folder))
+
+
+def commands_of(page: Path) -> list[tuple[str, list[str]]]:
+    """Return the script and the words of every command of a page of documentation."""
+    from tests.test_readme import readme_commands
+
+    commands = (shlex.split(command)[1:] for command, _ in readme_commands([page]))
+    return [(Path(script).stem, words) for script, *words in commands]
+
+
 class Place:
     """A folder of runs, and the scripts pointed at it."""
 
@@ -46,8 +116,37 @@ class Place:
     def evaluate(self, *words: str) -> int:
         return self.script("evaluate")([*self.paths, *words])
 
+    def begin_with(self, root: Path) -> Place:
+        """Begin with a copy of other runs, which several tests begin with."""
+        shutil.copytree(root, self.root)
+        return self
+
     def record(self, arm: str = "run", seed: int = 107, name: str = "main") -> dict:
         return json.loads((self.root / name / arm / f"seed={seed}" / "run.json").read_text())
+
+
+class Plan:
+    """What train.py says of runs without training them."""
+
+    def __init__(self, train: Callable[[list[str]], int], *words: str) -> None:
+        self.train, self.words = train, words
+
+    def __call__(self, *words: str) -> tuple[list[dict], str]:
+        """Return what each run would do, and what is said of it."""
+        out, err = output_of(self.train, [*self.words, *words])
+        return [json.loads(line) for line in out.splitlines()], err
+
+    def refused(self, *words: str) -> str:
+        return refusal(self.train, [*self.words, *words])
+
+    def of(self, *words: str) -> Plan:
+        return Plan(self.train, *self.words, *words)
+
+
+@pytest.fixture
+def plan(tmp_path: Path, script) -> Plan:
+    paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}"]
+    return Plan(script("train"), "dry_run=json", *paths)
 
 
 @pytest.fixture(scope="session")

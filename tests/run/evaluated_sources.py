@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -45,7 +45,7 @@ class Sources:
     def __getitem__(self, name: str) -> str:
         path = self.root / name
         if not path.exists():
-            getattr(self, f"_make_{name.partition('.')[0]}")(path)
+            MAKERS[name.partition(".")[0]](path)
         return str(path)
 
     @property
@@ -54,7 +54,7 @@ class Sources:
         return EvaluationContext(
             open=self._open,
             read=lambda reader, folder: open_index(folder, self.root / "index", reader=reader),
-            questions=self._questions,
+            questions=lambda name: list(map(image, range(3 if Path(name).stem == "fewer" else 6))),
             labels=Path, has_world=False, held_out=lambda: None,
         )  # fmt: skip
 
@@ -67,100 +67,67 @@ class Sources:
             write_shards(islice(make_part(WORLD, part), 12), folder)
         return folder
 
-    def _questions(self, name: str) -> list[Any]:
-        return [image(n) for n in range(3 if Path(name).stem == "fewer" else 6)]
 
-    def _make_texts(self, path: Path) -> None:
-        write_shards(self._text_sets("small", 8), path)
+def _texts(path: Path, word: str, count: int) -> None:
+    write_shards([text_set(n, word, label=ENTAILMENT[n % 3]) for n in range(count)], path)
 
-    def _make_bigger(self, path: Path) -> None:
-        write_shards(self._text_sets("big", 4), path)
 
-    @staticmethod
-    def _text_sets(word: str, count: int) -> list[Any]:
-        return [text_set(n, word, label=ENTAILMENT[n % 3]) for n in range(count)]
+def _photos(path: Path) -> None:
+    path.mkdir()
+    lines = []
+    for n in range(4):
+        (path / f"{n}.png").write_bytes(picture(2, n))
+        lines += [{"image": f"{n}.png", "captions": [f"thing {n}", f"the thing {n}"]}]
+    (path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
-    def _make_photos(self, path: Path) -> None:
-        path.mkdir()
-        lines = []
-        for n in range(4):
-            (path / f"{n}.png").write_bytes(picture(2, n))
-            lines += [{"image": f"{n}.png", "captions": [f"thing {n}", f"the thing {n}"]}]
-        (path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
-    def _make_classes(self, path: Path) -> None:
-        for n, name in enumerate(("cat", "dog", "cat", "dog")):
-            (path / name).mkdir(parents=True, exist_ok=True)
-            (path / name / f"{n}.png").write_bytes(picture(3, n))
+def _classes(path: Path, *names: str) -> None:
+    for n, name in enumerate(names):
+        (path / name).mkdir(parents=True, exist_ok=True)
+        (path / name / f"{n}.png").write_bytes(picture(3, n))
 
-    def _make_animals(self, path: Path) -> None:
-        self._make_classes(path)
-        (path / "dog" / "9.png").write_bytes(picture(3, 9))
 
-    def _make_names(self, path: Path) -> None:
-        path.write_text("kitten\npuppy\n")
+def _label(path: Path, label: str, keys: list[str]) -> None:
+    lines = [
+        {"key": key, "member": member, "annotator": "1", "label": label}
+        for key in keys
+        for member in (0, 1)
+    ]
+    path.write_text("".join(json.dumps(one) + "\n" for one in lines))
 
-    def _make_edits(self, path: Path) -> None:
-        write_shards(joined_sets(), path)
 
-    def _make_words(self, path: Path) -> None:
-        write_shards(random_sets(), path)
+def _seen(path: Path) -> None:
+    """Label the images of the grids."""
+    index = open_index(path.parent / "grids", path.parent / "index")
+    _label(path, "good", sorted({index.key(row).rpartition("_")[0] for row in range(6)}))
 
-    def _make_grids(self, path: Path) -> None:
-        lay_grid_sets(path, every_grid_set(("doctor", "nurse")))
 
-    def _make_pilots(self, path: Path) -> None:
-        lay_grid_sets(path, every_grid_set(("pilot", "nurse")))
-
-    def _make_winoground(self, path: Path) -> None:
-        winoground(path)
-
-    def _make_sugarcrepe(self, path: Path) -> None:
-        sugarcrepe(path)
-
-    def _make_people(self, path: Path) -> None:
-        lay_photos(path, [*oo_rows(), *op_rows()])
-
-    def _make_OO(self, path: Path) -> None:
-        write_tsv(path, oo_rows())
-
-    def _make_OP(self, path: Path) -> None:
-        write_tsv(path, op_rows())
-
-    def _make_solved(self, path: Path) -> None:
-        path.write_text(SOLVED)
-
-    def _make_shown(self, path: Path) -> None:
-        path.write_text(SOLVED.replace("they are", "there are two"))
-
-    def _make_asked(self, path: Path) -> None:
-        path.write_text("")
-
-    def _make_fewer(self, path: Path) -> None:
-        path.write_text("")
-
-    def _make_matched(self, path: Path) -> None:
-        self._label(path, "original", [f"caption-{n}" for n in range(5)])
-
-    def _make_kept(self, path: Path) -> None:
-        self._label(path, "yes", [f"caption-{n}" for n in range(3)])
-
-    def _make_follows(self, path: Path) -> None:
-        self._label(path, ENTAILMENT[0], [f"caption-{n}" for n in range(3)])
-
-    def _make_seen(self, path: Path) -> None:
-        keys = {Path(self["grids"]): None}
-        index = open_index(next(iter(keys)), self.root / "index")
-        self._label(path, "good", sorted({index.key(r).rpartition("_")[0] for r in range(6)}))
-
-    @staticmethod
-    def _label(path: Path, label: str, keys: list[str]) -> None:
-        lines = [
-            {"key": key, "member": member, "annotator": "1", "label": label}
-            for key in keys
-            for member in (0, 1)
-        ]
-        path.write_text("".join(json.dumps(one) + "\n" for one in lines))
+KEYS = [f"caption-{n}" for n in range(5)]
+MAKERS: dict[str, Callable[[Path], object]] = {
+    "texts": lambda path: _texts(path, "small", 8),
+    "bigger": lambda path: _texts(path, "big", 4),
+    "photos": _photos,
+    "classes": lambda path: _classes(path, "cat", "dog", "cat", "dog"),
+    "animals": lambda path: _classes(path, "cat", "dog", "cat", "dog", "dog"),
+    "names": lambda path: path.write_text("kitten\npuppy\n"),
+    "edits": lambda path: write_shards(joined_sets(), path),
+    "words": lambda path: write_shards(random_sets(), path),
+    "grids": lambda path: lay_grid_sets(path, every_grid_set(("doctor", "nurse"))),
+    "pilots": lambda path: lay_grid_sets(path, every_grid_set(("pilot", "nurse"))),
+    "winoground": winoground,
+    "sugarcrepe": sugarcrepe,
+    "people": lambda path: lay_photos(path, [*oo_rows(), *op_rows()]),
+    "OO": lambda path: write_tsv(path, oo_rows()),
+    "OP": lambda path: write_tsv(path, op_rows()),
+    "solved": lambda path: path.write_text(SOLVED),
+    "shown": lambda path: path.write_text(SOLVED.replace("they are", "there are two")),
+    "asked": Path.touch,
+    "fewer": Path.touch,
+    "matched": lambda path: _label(path, "original", KEYS),
+    "kept": lambda path: _label(path, "yes", KEYS[:3]),
+    "follows": lambda path: _label(path, ENTAILMENT[0], KEYS[:3]),
+    "seen": _seen,
+}
 
 
 class Letters:

@@ -11,7 +11,7 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from tests.annotation.test_form import ALL, joined
 from tests.annotation.test_form import lines as filled_in
-from tests.run.conftest import SCENES
+from tests.run.conftest import SCENES, refusal, stdout_of
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def lines(file):
 
 
 @pytest.mark.slow
-def test_from_simulated_people_to_the_papers_tables(place, annotate, capsys):
+def test_from_simulated_people_to_the_papers_tables(place, annotate):
     """80 images, a tenth answered by three: 96 answers."""
     folder = place.root / "annotation"
     assert annotate("simulate", "annotate.mistakes=0.1") == 0
@@ -38,8 +38,7 @@ def test_from_simulated_people_to_the_papers_tables(place, annotate, capsys):
     answers = [line for file in files for line in lines(file)]
     times = Counter(Counter((a["key"], a["member"]) for a in answers).values())
     assert times == {1: 72, 3: 8}
-    assert annotate("read", "annotate.analyses.altered_subjects.at_least=1") == 0
-    out = capsys.readouterr().out
+    out = stdout_of(annotate, "read", "annotate.analyses.altered_subjects.at_least=1")
     assert "of 80 images were matched to their own caption" in out
     assert "says nothing about people" in out
     assert len(lines(folder / "labels.jsonl")) == 96
@@ -56,44 +55,38 @@ def test_from_simulated_people_to_the_papers_tables(place, annotate, capsys):
 
 
 @pytest.mark.slow
-def test_labels_restrict_training(place, annotate, capsys):
+def test_labels_restrict_training(place, annotate):
     assert annotate("simulate", "annotate.mistakes=0") == 0
     assert annotate("read") == 0
     labels = place.root / "annotation" / "labels.jsonl"
-    capsys.readouterr()
     words = ["dry_run=true", "plan@data.plan=coco_human_validated", "seed=4"]
     oracle = "data.human_labels=shapescapes:counterfactual"
-    assert place.train(*words, f"data.human_labels={labels}") == 0
-    ours = json.loads(capsys.readouterr().out)
-    assert place.train(*words, oracle) == 0
-    theirs = json.loads(capsys.readouterr().out)
+    ours = json.loads(stdout_of(place.train, *words, f"data.human_labels={labels}"))
+    theirs = json.loads(stdout_of(place.train, *words, oracle))
     assert ours["counts"] == theirs["counts"]
 
 
-def test_pages_for_people(place, annotate, capsys):
+def test_pages_for_people(place, annotate):
     folder = place.root / "annotation"
-    assert (
-        annotate(
-            "export",
-            "annotate.pages=each",
-            "annotate.assignment.annotators=4",
-            "annotate.assignment.seed=1",
-        )
-        == 0
+    said = stdout_of(
+        annotate,
+        "export",
+        "annotate.pages=each",
+        "annotate.assignment.annotators=4",
+        "annotate.assignment.seed=1",
     )
-    assert "96 questions about 80 images, 8 of them to 3 people" in capsys.readouterr().out
+    assert "96 questions about 80 images, 8 of them to 3 people" in said
     pages = sorted(folder.glob("*.html"))
     assert [page.name for page in pages] == [f"annotate-{n}.html" for n in (1, 2, 3, 4)]
-    assert (
-        annotate(
-            "export", "annotate.assignment.sample=10", "annotate.assignment.overlap_fraction=0"
-        )
-        == 0
+    said = stdout_of(
+        annotate,
+        "export",
+        "annotate.assignment.sample=10",
+        "annotate.assignment.overlap_fraction=0",
     )
-    assert "10 questions about 10 images" in capsys.readouterr().out
+    assert "10 questions about 10 images" in said
     assert annotate("simulate") == 0
-    assert annotate("taxonomy", "annotate.sample=5") == 0
-    assert "5 of " in capsys.readouterr().out
+    assert "5 of " in stdout_of(annotate, "taxonomy", "annotate.sample=5")
     assert "Failure to bind attribute" in (folder / "errors.html").read_text()
 
 
@@ -132,68 +125,58 @@ def test_pages_for_people(place, annotate, capsys):
         (["reed"], "export"),
     ],
 )
-def test_mistakes_are_named(annotate, capsys, words, said):
-    assert annotate(*words) == 2
-    assert said in capsys.readouterr().err
+def test_mistakes_are_named(annotate, words, said):
+    assert said in refusal(annotate, *words)
 
 
-def test_the_oracle_knows_the_world_only(place, annotate, shards, capsys):
+def test_the_oracle_knows_the_world_only(place, annotate, shards):
     assert annotate("simulate") == 0
     folder = next(shards.glob("shapescapes-*/counterfactual"))
-    assert annotate("simulate", f"data.counterfactual={folder}") == 2
-    assert "knows nothing of" in capsys.readouterr().err
+    assert "knows nothing of" in refusal(annotate, "simulate", f"data.counterfactual={folder}")
     assert annotate("export", f"data.counterfactual={folder}") == 0
     text = (place.root / "annotation" / "annotate.html").read_text()
     assert "<title>Which caption? counterfactual</title>" in text
     assert str(folder) not in text
 
 
-def test_another_question_from_the_page_to_the_report(place, annotate, shards, capsys):
+def test_another_question_from_the_page_to_the_report(place, annotate, shards):
     folder, words = place.root / "annotation", ["annotate/question=caption_true"]
     alone = ["annotate.assignment.annotators=1", "annotate.assignment.overlap_fraction=0"]
-    assert annotate("export", *words, *alone) == 0
-    assert "80 questions about 80 images" in capsys.readouterr().out
+    assert "80 questions about 80 images" in stdout_of(annotate, "export", *words, *alone)
     assert "<title>Is the caption true? shapescapes" in (folder / "annotate.html").read_text()
-    assert annotate("simulate", *words) == 2  # writes the oracle's answers to the other question
-    assert "let people answer it" in capsys.readouterr().err
+    assert "let people answer it" in refusal(annotate, "simulate", *words)
     name = next(iter(json.loads(line) for line in _truth(shards)))
     answers = [{"key": name["key"], "member": m, "annotator": "Ann", "label": label}
                for m, label in enumerate(["no", "yes"])]  # fmt: skip
     (folder / "answers-1.jsonl").write_text("".join(json.dumps(a) + "\n" for a in answers))
-    assert annotate("read", *words, "annotate.analyses.altered_subjects.at_least=1") == 0
-    out = capsys.readouterr().out
+    out = stdout_of(annotate, "read", *words, "annotate.analyses.altered_subjects.at_least=1")
     assert "50.0 % of 2 images were found to be described truly" in out
     gold = folder / "gold.jsonl"
     gold.write_text(json.dumps({"key": name["key"], "member": 0, "label": "yes"}) + "\n")
-    assert annotate("read", *words, f"annotate.screening={gold}") == 2
-    assert "no answers are left after screening" in capsys.readouterr().err
-    assert annotate("export", *words, f"annotate.screening={gold}") == 0
-    assert "; 1 to everyone" in capsys.readouterr().out
+    said = refusal(annotate, "read", *words, f"annotate.screening={gold}")
+    assert "no answers are left after screening" in said
+    assert "; 1 to everyone" in stdout_of(annotate, "export", *words, f"annotate.screening={gold}")
 
 
 @pytest.mark.slow
-def test_a_form_from_the_page_to_the_means(place, annotate, tmp_path, capsys):
+def test_a_form_from_the_page_to_the_means(place, annotate, tmp_path):
     write_shards([joined(n) for n in range(3)], tmp_path / "joined")
     words = ["annotate/question=lance", f"data.counterfactual={tmp_path / 'joined'}"]
     everyone = ["annotate.assignment.annotators=3", "annotate.assignment.overlap_fraction=1"]
-    assert annotate("export", *words, *everyone) == 0
-    assert "27 questions about 9 images" in capsys.readouterr().out
+    assert "27 questions about 9 images" in stdout_of(annotate, "export", *words, *everyone)
     folder = place.root / "annotation"
     items = ALL.items(open_index(tmp_path / "joined", tmp_path / "cache"))
     for who, realism in enumerate((2, 3, 5), 1):
         rows = [filled_in(item, str(who), realism=realism) for item in items[:4]]
         (folder / f"answers-x-{who}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    assert annotate("read", *words) == 0
-    out = capsys.readouterr().out
+    out = stdout_of(annotate, "read", *words)
     assert "12 forms about 4 of 9 images" in out
     assert "Image Realism (1-5): 3.33, alpha -0." in out
     assert "Edit Success (1-5)" in (folder / "ratings.html").read_text()
     assert "Edit Success (1-5)" in (folder / "ratings.json").read_text()
     for mode in ("simulate", "taxonomy"):
-        assert annotate(mode, *words) == 2
-        assert "is a form that people fill in" in capsys.readouterr().err
-    assert annotate("export", *words, "annotate.screening=gold.jsonl") == 2
-    assert "not with a form" in capsys.readouterr().err
+        assert "is a form that people fill in" in refusal(annotate, mode, *words)
+    assert "not with a form" in refusal(annotate, "export", *words, "annotate.screening=gold.jsonl")
 
 
 def _truth(shards):
@@ -201,6 +184,5 @@ def _truth(shards):
     return file.read_text().splitlines()
 
 
-def test_help_shows_the_choices(script, capsys):
-    assert script("evaluate")(["--help"]) == 0
-    assert "annotate: export, read, simulate, taxonomy" in capsys.readouterr().out
+def test_help_shows_the_choices(script):
+    assert "annotate: export, read, simulate, taxonomy" in stdout_of(script("evaluate"), ["--help"])

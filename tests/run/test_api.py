@@ -15,7 +15,7 @@ import pytest
 
 import cfaug
 from cfaug.run.arguments import write_override
-from tests.run.conftest import SCENES, WORLD
+from tests.run.conftest import SCENES, WORLD, stdout_of
 from tests.scripts import ROOT
 
 TINY = dict(word.split("=") for word in WORLD)
@@ -185,7 +185,7 @@ def test_an_installed_package_names_its_own_command(here, monkeypatch):
 
 
 @pytest.mark.slow
-def test_what_python_trains_the_command_finds(here, script, capsys):
+def test_what_python_trains_the_command_finds(here, script):
     data = {**numbers(TINY), "data.cf_ratio": 0.5, "trainer.max_steps": 2}
     mixture = cfaug.mix(data, seed=107)
     run = cfaug.fine_tune(data, seed=107, name="mine", arm="half")
@@ -193,8 +193,8 @@ def test_what_python_trains_the_command_finds(here, script, capsys):
     assert run.record["counts"]["train"] == len(mixture.train)
     weights = (run.folder / "checkpoint/model.safetensors").read_bytes()
     words = [f"{key}={value}" for key, value in data.items()]
-    assert script("train")([*words, "seed=107", "name=mine", "arm=half"]) == 0
-    assert "already done" in capsys.readouterr().out
+    said = stdout_of(script("train"), [*words, "seed=107", "name=mine", "arm=half"])
+    assert "already done" in said
     assert script("train")([*words, "seed=107", "name=mine", "arm=again"]) == 0
     assert Path("runs/mine/again/seed=107/checkpoint/model.safetensors").read_bytes() == weights
     results = cfaug.evaluate(run, benchmark="shapescapes")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,8 @@ from cfaug.report.items import read_items
 from tests.generate.chatting import says, serving
 from tests.models.tiny_vlm import save_llava
 from tests.report.example import picture
-from tests.test_readme import ROOT, readme_commands
+from tests.run.conftest import commands_of
+from tests.scripts import ROOT
 
 PAGE = ROOT / "docs" / "cfmm.md"
 IMAGES = 6
@@ -87,20 +87,18 @@ def test_the_line_of_questions_on_the_page_is_read(tmp_path):
 def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
-    commands = [command for command, _ in readme_commands([PAGE])]
+    commands = commands_of(PAGE)
     assert len(commands) >= 10
     with serving(propose) as server:
-        for command in commands:
-            name, *words = shlex.split(command)[1:]
+        for name, words in commands:
             words = [re.sub(r"http://localhost:8000/v1", server.url, word) for word in words]
             words += [SMALL] if {*words} & {*WRITES} else []
             words += ["trainer.max_steps=2", "data.batch_size=4"] if "task=vqa" in words else []
             if "annotate=read" in words:
                 review(Path("runs/annotation/annotate.html"), Path("answers.jsonl"))
-            assert script(Path(name).stem)(words) == 0, (command, capfd.readouterr().err)
+            assert script(name)(words) == 0, (words, capfd.readouterr().err)
     (folder,) = (tmp_path / "runs").glob("weights/*/seed=0")
     items = read_items(folder, "questions_vqa")
-    assert items is not None
     assert len(items) == 3 * IMAGES
     tables = tmp_path / "runs" / "tables"
     documents = {file.stem: read_document(file) for file in tables.glob("*.json")}

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
-from pathlib import Path
-
 import pytest
 
-from cfaug.planning.training import TrainSettings
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
-from cfaug.run.compose import compose_jobs
-from tests.test_conf import CONF, ROOT
-from tests.test_readme import readme_commands
+from tests.run.conftest import commands_of, compose
+from tests.scripts import ROOT
 
 PAGE = ROOT / "docs" / "compositional.md"
 WORLD = ["data.world.compositional_pairs=44", "data.world.compositional_test_pairs=24"]
@@ -30,13 +25,8 @@ ARMS = ("before", "plain", "text", "both", "single_plain", "generated")
 """Of each kind one; ``tests/test_conf.py`` composes and builds all."""
 
 
-def commands() -> list[list[str]]:
-    return [shlex.split(command)[1:] for command, _ in readme_commands([PAGE])]
-
-
 def test_the_page_has_the_commands_of_the_experiment():
-    names = [Path(name).stem for name, *_ in commands()]
-    assert names == [
+    assert [name for name, _ in commands_of(PAGE)] == [
         "evaluate", "evaluate", "generate", "train", "evaluate", "evaluate", "evaluate",
         "train", "evaluate",
     ]  # fmt: skip
@@ -44,8 +34,7 @@ def test_the_page_has_the_commands_of_the_experiment():
 
 @pytest.mark.parametrize("arm", ["plain", "text", "image", "both"])
 def test_an_arm_at_the_papers_scale_differs_in_what_its_negatives_are_alone(arm):
-    words = [f"experiment=compositional/{arm}", "scale=paper", "seed=107"]
-    [(config, _)] = compose_jobs(CONF, "train", words, multirun=False, command=TrainSettings)
+    config = compose("train", f"experiment=compositional/{arm}", "scale=paper", "seed=107")
     assert config["model"]["name_or_path"] == "openai/clip-vit-base-patch32"
     assert config["data"]["counterfactual"].endswith("coco_counterfactuals")
     assert config["data"]["negatives"] == {"plain": "none"}.get(arm, arm)
@@ -56,8 +45,8 @@ def test_an_arm_at_the_papers_scale_differs_in_what_its_negatives_are_alone(arm)
 @pytest.mark.slow
 def test_every_arm_is_trained_asked_and_tabled(tmp_path, monkeypatch, script, capfd):
     monkeypatch.chdir(tmp_path)
-    _, _, generate, train, evaluate, wise, _ = commands()[:7]
-    assert script("generate")([*generate[1:], *WORLD, *ACCEPTED]) == 0, capfd.readouterr().err
+    _, _, generate, train, evaluate, wise, _ = (words for _, words in commands_of(PAGE)[:7])
+    assert script("generate")([*generate, *WORLD, *ACCEPTED]) == 0, capfd.readouterr().err
     for arm in ARMS:
         steps = [] if arm == "before" else ["trainer.max_steps=1"]
         if arm in ("single_plain", "single_both", "generated"):
@@ -65,13 +54,12 @@ def test_every_arm_is_trained_asked_and_tabled(tmp_path, monkeypatch, script, ca
         words = [f"experiment=compositional/{arm}", f"arm={arm}", *WORLD, *TRAINED, *steps]
         assert script("train")(words) == 0, (arm, capfd.readouterr().err)
     assert "sweep=sweeps/compositional.yaml" in train
-    assert script("evaluate")([*evaluate[1:], *READERS]) == 0, capfd.readouterr().err
+    assert script("evaluate")([*evaluate, *READERS]) == 0, capfd.readouterr().err
     both = tmp_path / "runs/compositional/both/seed=107"
     for name in ("plain_choice", "biased_pairs", "paraphrases_choice"):
         items = read_items(both, name)
-        assert items is not None
         assert len(items.columns["item"]) == 24
-    words = [one for one in wise[1:] if one != "--multirun" and not one.startswith("arm=")]
+    words = [one for one in wise if one != "--multirun" and not one.startswith("arm=")]
     words = ["wise_ft=[0,1]" if one.startswith("wise_ft=") else one for one in words]
     assert script("evaluate")([*words, "arm=both"]) == 0, capfd.readouterr().err
     tables = ["table.partial=true"]

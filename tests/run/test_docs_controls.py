@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from cfaug.report.document import read_document
 from tests.data.compositional import trohn_img, trohn_text
 from tests.report.example import picture
-from tests.run.conftest import WORLD
-from tests.test_readme import ROOT, readme_commands
+from tests.run.conftest import WORLD, commands_of
+from tests.scripts import ROOT
 
 PAGE = ROOT / "docs" / "controls.md"
 
@@ -39,13 +38,11 @@ def lay_files(folder: Path) -> None:
 def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
-    commands = [command for command, _ in readme_commands([PAGE])]
+    commands = commands_of(PAGE)
     assert len(commands) >= 16
     printed = ""
-    for command in commands:
-        name, *words = shlex.split(command)[1:]
+    for asked, words in commands:
         words = ["dry_run=json" if word == "dry_run=true" else word for word in words]
-        asked = Path(name).stem
         if asked == "train":
             tiny = TRAINED if "data=folder" in words else [*WORLD, *TRAINED]
             words += [one for one in tiny if "data=folder" not in words or ".world." not in one]
@@ -57,7 +54,7 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
         if asked == "evaluate" and any(word.startswith("wise_ft=") for word in words):
             words = ["wise_ft=[0,1]" if w.startswith("wise_ft=") else w for w in words]
             words += ["arm=both"]
-        assert script(asked)(words) == 0, (command, capfd.readouterr().err)
+        assert script(asked)(words) == 0, (words, capfd.readouterr().err)
         if "dry_run=json" in words:
             printed = capfd.readouterr().out.splitlines()[-1]
     said = json.loads(printed)

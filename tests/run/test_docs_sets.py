@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +25,8 @@ from tests.data.compositional import (
 )
 from tests.data.making import write_tar
 from tests.data.released import coco_counterfactuals
-from tests.test_readme import ROOT, readme_commands
+from tests.run.conftest import commands_of
+from tests.scripts import ROOT
 
 PAGE = ROOT / "docs" / "sets.md"
 
@@ -67,12 +67,11 @@ def lay_files(folder: Path) -> None:
 def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd) -> None:
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
-    commands = [command for command, _ in readme_commands([PAGE])]
+    commands = commands_of(PAGE)
     assert len(commands) == 15
-    for command in commands:
-        name, *words = shlex.split(command)[1:]
+    for name, words in commands:
         own = [word.replace("model=clip_vit_b32", "weights=zoo:clip-0") for word in words]
-        assert script(Path(name).stem)(own) == 0, command
+        assert script(name)(own) == 0, words
         said = capfd.readouterr()
         if "benchmark=compositional" in words:
             assert "are not run" not in said.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,11 @@ from cfaug.data.sources.importing import import_sets
 from cfaug.report.results import read_results
 from tests.data.layouts import TEXTS, images, table
 from tests.data.test_social_counterfactuals import social, social_rows
-from tests.test_readme import readme_commands
+from tests.run.conftest import commands_of
+from tests.scripts import ROOT
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
-PAGE = Path(__file__).parents[2] / "docs" / "social.md"
+PAGE = ROOT / "docs" / "social.md"
 
 TINY = {
     "zoo=paper": ["zoo=shapescapes", "limit=2", "recipe.image_editor.steps=3"],
@@ -71,11 +71,10 @@ def shrink(words: list[str]) -> list[str]:
 def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
-    commands = [command for command, _ in readme_commands([PAGE])]
+    commands = commands_of(PAGE)
     assert len(commands) >= 10
-    for command in commands:
-        name, *words = shlex.split(command)[1:]
-        assert script(Path(name).stem)(shrink(words)) == 0, capfd.readouterr().err
+    for name, words in commands:
+        assert script(name)(shrink(words)) == 0, capfd.readouterr().err
     made = list(read_sets(tmp_path / "shards" / "social"))
     assert made
     assert list(import_sets(tmp_path / "hub" / "social")) == made

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
-import shlex
 
 import numpy as np
 import pytest
 
-from tests.run.conftest import SCENES
-from tests.test_readme import ROOT, readme_commands
+from tests.run.conftest import SCENES, commands_of
+from tests.scripts import ROOT
 
 PAGE = ROOT / "docs" / "statistics.md"
-COMMANDS = [shlex.split(command)[2:] for command, _ in readme_commands([PAGE])]
+COMMANDS = [words for _, words in commands_of(PAGE)]
 
 
 def write_released(folder) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,8 @@ from cfaug.core.types import ENTAILMENT
 from cfaug.data.shards.shards import read_sets
 from cfaug.report.document import read_document
 from tests.report.example import picture
-from tests.test_readme import ROOT, readme_commands
+from tests.run.conftest import commands_of
+from tests.scripts import ROOT
 
 PAGE = ROOT / "docs" / "xmai.md"
 
@@ -130,19 +130,20 @@ def _choice(task: dict, field: str) -> str | int:
 def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
-    every = [command for command, _ in readme_commands([PAGE])]
-    commands = [one for one in every if "xmai_training" not in one]  # run by test_text_recipes
+    # The training is run by test_text_recipes.
+    commands = [one for one in commands_of(PAGE) if "xmai_training" not in " ".join(one[1])]
     assert len(commands) >= 25
-    for command in commands:
-        name, *words = shlex.split(command)[1:]
-        words = shrink(words)
-        if Path(name).stem == "train":
+    for name, asked in commands:
+        words = shrink(asked)
+        if name == "train":
             words += TRAINED
         if "annotate=read" in words:
-            asked = "quality" if "annotate/question=quality" in words else "preference"
-            page = Path("quality.html" if asked == "quality" else "runs/annotation/annotate.html")
-            answer(page, Path(f"{asked}.jsonl"), "quality" if asked == "quality" else "label")
-        assert script(Path(name).stem)(words) == 0, (command, capfd.readouterr().err)
+            if "annotate/question=quality" in words:
+                answer(Path("quality.html"), Path("quality.jsonl"), "quality")
+            else:
+                page = Path("runs/annotation/annotate.html")
+                answer(page, Path("preference.jsonl"), "label")
+        assert script(name)(words) == 0, (words, capfd.readouterr().err)
     insertions = [one.members[1].edit for one in read_sets(tmp_path / "shards" / "xmai")]
     assert {edit.kind for edit in insertions if edit is not None} == {"insertion"}
     tables = tmp_path / "runs" / "tables"

@@ -7,6 +7,7 @@ import socket
 import pytest
 
 from cfaug.run import doctor
+from tests.run.conftest import refusal, stdout_of
 
 HUB_MODEL = "openai/clip-vit-base-patch32"
 
@@ -86,7 +87,7 @@ def test_half_a_model_is_not_one(machine, capsys, kind):
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 50)])
-def test_everything_stands_on_one_screen(machine, monkeypatch, capsys, columns, rows):
+def test_everything_stands_on_one_screen(machine, monkeypatch, columns, rows):
     """Also where half of all parts are there, so that every section has two lists."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("LINES", str(rows))
@@ -97,23 +98,22 @@ def test_everything_stands_on_one_screen(machine, monkeypatch, capsys, columns, 
     names = [one.name for one in doctor.find_weights()]
     for name in names[::2]:
         lay_model(machine / "hub", name)
-    assert doctor.main([]) == 0
-    shown = capsys.readouterr().out.splitlines()
+    shown = stdout_of(doctor.main, []).splitlines()
     assert len(shown) < rows
     assert max(map(len, shown)) <= columns
     for title in ("cfaug ", "extras", "weights", "data", "services"):
         assert any(line.startswith(title) for line in shown)
 
 
-def test_a_section_alone_names_every_part_with_what_brings_it(machine, capsys):
-    assert doctor.main(["data"]) == 0
-    shown = capsys.readouterr().out
+def test_a_section_alone_names_every_part_with_what_brings_it(machine):
+    shown = stdout_of(doctor.main, ["data"])
     assert shown.startswith("data: paths.data=data\n")
     assert shown.count("docs/sets.md") == len(list(doctor.find_data(machine))) > 20
 
 
-def test_extras_are_brought_by_one_command():
-    assert doctor._bring_extras(["fid", "slurm"]) == "pip install 'cfaug[fid,slurm]'"
+def test_extras_are_brought_by_one_command(tmp_path):
+    extras = doctor.list_sections(tmp_path)["extras"]
+    assert extras.bring(["fid", "slurm"]) == "pip install 'cfaug[fid,slurm]'"
 
 
 def test_a_gpu_that_torch_cannot_use_is_told_from_none(machine, monkeypatch, capsys):
@@ -134,11 +134,9 @@ def test_a_folder_of_data_that_cannot_be_read_is_told_from_an_empty_one(
     assert "data: paths.data=data, which cannot be read" in lines(capsys, "data")
 
 
-def test_help_and_another_argument(capsys):
-    assert doctor.main(["--help"]) == 0
-    assert "paths.data=FOLDER" in capsys.readouterr().out
-    assert doctor.main(["data=x"]) == 2
-    assert "'data=x' is invalid" in capsys.readouterr().err
+def test_help_and_another_argument():
+    assert "paths.data=FOLDER" in stdout_of(doctor.main, ["--help"])
+    assert "'data=x' is invalid" in refusal(doctor.main, ["data=x"])
 
 
 KEY = "0" * 40

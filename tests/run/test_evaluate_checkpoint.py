@@ -1,27 +1,46 @@
-"""Suites, matching and kept embeddings through evaluate.py, on a small world."""
+"""Suites, matching, kept embeddings and interpolated weights through evaluate.py."""
 
 from __future__ import annotations
 
 import csv
 import json
 import shutil
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder
+from cfaug.core.types import Evaluation, Outcome
 from cfaug.core.weights import resolve
+from cfaug.data.mixture.leakage import Leaks
+from cfaug.data.mixture.settings import DataSettings
 from cfaug.models.specs import HFClip
+from cfaug.report.checkpoint_tables import changes, initial_values
 from cfaug.report.items import read_items
 from cfaug.report.matching_gap import read_gaps
 from cfaug.report.results import read_results
+from cfaug.run.evaluate_checkpoint import EvaluationOptions, Memory, ask, check_factors
+from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
+from cfaug.run.evaluation_data import world_words
+from cfaug.shapescapes import WorldSettings
 from cfaug.stats.matching import GAPS
-from tests.run.conftest import SCENES
+from tests.run.conftest import SCENES, Place, refusal, stderr_of, stdout_of
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, shards, script):
+    place = Place(tmp_path_factory.mktemp("runs"), shards, script)
+    assert place.train("data.cf_ratio=0.6", "seed=107", "data.counterfactual_holdout=0.3") == 0
+    return place.root
 
 
 @pytest.fixture
-def trained(place):
-    assert place.train("data.cf_ratio=0.6", "seed=107", "data.counterfactual_holdout=0.3") == 0
-    return place
+def trained(place, run):
+    return place.begin_with(run)
 
 
 def folder_of(place):
@@ -102,34 +121,30 @@ def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, c
 
 
 @pytest.mark.slow
-def test_results_from_before_items_were_kept_are_asked_again_on_request_only(place, capsys):
+def test_results_from_before_items_were_kept_are_asked_again_on_request_only(place):
     words = [*SCENES, "weights=zoo:clip-0", "benchmark=cf"]
     words.append("benchmark.only=[shapescapes_cf_retrieval]")
     assert place.evaluate(*words) == 0
     folder = next(place.root.rglob("results.jsonl")).parent
     before = contents(folder)
     shutil.rmtree(folder / "items")
-    capsys.readouterr()
-    assert place.evaluate(*words) == 0
-    assert "already evaluated" in capsys.readouterr().out
+    assert "already evaluated" in stdout_of(place.evaluate, *words)
     assert not (folder / "items").exists()
     assert place.evaluate(*words, "items=all") == 0
     assert contents(folder) == before
-    assert place.evaluate(*words, "items=some") == 2
-    assert "items" in capsys.readouterr().err
+    assert "items" in refusal(place.evaluate, *words, "items=some")
 
 
-def test_a_model_that_is_not_what_a_benchmark_needs_is_refused_before_any_is_asked(place, capsys):
+def test_a_model_that_is_not_what_a_benchmark_needs_is_refused_before_any_is_asked(place):
     words = [*SCENES, "weights=zoo:vilt-0", "model=vilt", "benchmark=cf"]
-    assert place.evaluate(*words) == 2
-    said = capsys.readouterr().err
+    said = refusal(place.evaluate, *words)
     assert "provides Matcher, but shapescapes_real_retrieval needs DualEncoder" in said
     assert "benchmark.skip=[shapescapes_real_retrieval,shapescapes_cf_retrieval," in said
     assert not list(place.root.rglob("results.jsonl"))
 
 
 @pytest.mark.slow
-def test_other_shifts_and_how_often_their_classes_were_altered(trained, capsys):
+def test_other_shifts_and_how_often_their_classes_were_altered(trained):
     words = ["benchmark=ood", "feature_cache=0"]
     some = "benchmark.only=[shapescapes_ood_classification,shapescapes_ood_solids_classification]"
     assert trained.evaluate(*words, some) == 0
@@ -141,11 +156,9 @@ def test_other_shifts_and_how_often_their_classes_were_altered(trained, capsys):
     assert trained.evaluate(*words, style) == 0
     found = json.loads((folder_of(trained) / "label_frequency.json").read_text())
     assert len(found["frequency"]) == 3
-    capsys.readouterr()
-    assert trained.evaluate(*words, some) == 0
-    assert "already evaluated" in capsys.readouterr().out
-    assert trained.evaluate("label_frequency=letters") == 2
-    assert ": choose from words, lemmas, null" in capsys.readouterr().err
+    assert "already evaluated" in stdout_of(trained.evaluate, *words, some)
+    said = refusal(trained.evaluate, "label_frequency=letters")
+    assert ": choose from words, lemmas, null" in said
 
 
 def test_folders_that_are_missing_are_all_named_once(trained, tmp_path, capsys):
@@ -159,31 +172,26 @@ def test_folders_that_are_missing_are_all_named_once(trained, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_on_another_world_is_asked_again(place, capsys):
+def test_a_checkpoint_on_another_world_is_asked_again(place):
     words = ["weights=zoo:clip-0", "benchmark=in_domain", "data.world.id_scenes=20"]
     assert place.evaluate(*words, "data.world.seed=5") == 0
-    assert place.evaluate(*words, "data.world.seed=5") == 0
-    assert "already evaluated" in capsys.readouterr().out
-    assert place.evaluate(*words, "data.world.seed=6") == 0
-    assert "already evaluated" not in capsys.readouterr().out
+    assert "already evaluated" in stdout_of(place.evaluate, *words, "data.world.seed=5")
+    assert "already evaluated" not in stdout_of(place.evaluate, *words, "data.world.seed=6")
 
 
-def test_a_feature_cache_is_a_number(place, capsys):
-    assert place.evaluate("weights=zoo:clip-0", "feature_cache=much") == 2
-    assert "feature_cache=much" in capsys.readouterr().err
+def test_a_feature_cache_is_a_number(place):
+    said = refusal(place.evaluate, "weights=zoo:clip-0", "feature_cache=much")
+    assert "feature_cache=much" in said
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("told", ["+model.max_length=4", "+model.geometry=squash"])
-def test_a_model_told_otherwise_is_another_model(place, capsys, told):
+def test_a_model_told_otherwise_is_another_model(place, told):
     ask = ["weights=zoo:clip-0", *SCENES, "benchmark.world.only=[shapescapes_ood_retrieval]"]
     assert place.evaluate(*ask) == 0
-    assert place.evaluate(*ask) == 0
-    assert "already evaluated" in capsys.readouterr().out
-    assert place.evaluate(*ask, told) == 0
-    assert "already evaluated" not in capsys.readouterr().out
-    assert place.evaluate(*ask, told) == 0
-    assert "already evaluated" in capsys.readouterr().out
+    assert "already evaluated" in stdout_of(place.evaluate, *ask)
+    assert "already evaluated" not in stdout_of(place.evaluate, *ask, told)
+    assert "already evaluated" in stdout_of(place.evaluate, *ask, told)
     (file,) = (place.root / "weights").glob("*/seed=0/results.jsonl")
     values = {}
     for row in map(json.loads, file.read_text().splitlines()):
@@ -194,7 +202,7 @@ def test_a_model_told_otherwise_is_another_model(place, capsys, told):
     assert next(iter(values)) == HFClip("zoo:clip-0").weights_hash()  # as rows were named before
 
 
-def test_weights_that_are_no_numbers_end_in_a_sentence(place, tmp_path, capsys):
+def test_weights_that_are_no_numbers_end_in_a_sentence(place, tmp_path):
     from safetensors.torch import load_file, save_file
 
     folder = shutil.copytree(resolve("zoo:clip-0"), tmp_path / "damaged")
@@ -203,22 +211,18 @@ def test_weights_that_are_no_numbers_end_in_a_sentence(place, tmp_path, capsys):
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     for name in ("retrieval", "classification"):
         only = f"benchmark.world.only=[shapescapes_ood_{name}]"
-        assert place.evaluate(f"weights={folder}", *SCENES, only) == 2
-        said = capsys.readouterr().err
+        said = refusal(place.evaluate, f"weights={folder}", *SCENES, only)
         assert "visual_projection.weight holds values that are infinite or not numbers" in said
-        assert "Traceback" not in said
 
 
-def test_two_checkpoints_are_compared_over_items(place, capsys):
+def test_two_checkpoints_are_compared_over_items(place):
     words = [*SCENES, "benchmark.world.only=[shapescapes_ood_classification]"]
-    assert place.evaluate("weights=zoo:clip-0", "baseline=zoo:clip-1", *words) == 2
-    said = capsys.readouterr().err
+    said = refusal(place.evaluate, "weights=zoo:clip-0", "baseline=zoo:clip-1", *words)
     assert "baseline=zoo-clip-1" in said
     assert "has no result of shapescapes_ood_classification" in said
     assert place.evaluate("weights=zoo:clip-1", *words) == 0
-    capsys.readouterr()
-    assert place.evaluate("weights=zoo:clip-0", "baseline=zoo:clip-1", *words) == 0
-    assert "tested over items" in capsys.readouterr().out
+    said = stdout_of(place.evaluate, "weights=zoo:clip-0", "baseline=zoo:clip-1", *words)
+    assert "tested over items" in said
     (folder,) = (place.root / "weights").glob("zoo-clip-0*/seed=*")
     lines = list(csv.DictReader((folder / "table.csv").open()))
     (acc1,) = (line for line in lines if line["metric"] == "acc1" and line["items_test"])
@@ -231,16 +235,193 @@ def test_two_checkpoints_are_compared_over_items(place, capsys):
     assert float(acc1["diff"]) == pytest.approx(ours.mean() - theirs.mean())
     assert int(acc1["items"]) == len(ours)
     assert 0 < float(acc1["p_items"]) <= 1
-    assert place.evaluate("weights=zoo:clip-0", "baseline=zoo:clip-0", *words) == 2
-    assert "is the checkpoint itself" in capsys.readouterr().err
+    said = refusal(place.evaluate, "weights=zoo:clip-0", "baseline=zoo:clip-0", *words)
+    assert "is the checkpoint itself" in said
 
 
-def test_an_unknown_checkpoint_is_refused_before_a_world_is_drawn(place, tmp_path, capsys):
+def test_an_unknown_checkpoint_is_refused_before_a_world_is_drawn(place, tmp_path):
     empty = tmp_path / "shards"
     for weights, said in (
         ("zoo:nope", "zoo:nope is not in the zoo"),
         (str(tmp_path), "no weights"),
     ):
-        assert place.evaluate(f"weights={weights}", f"paths.shards={empty}") == 2
-        assert said in capsys.readouterr().err
+        assert said in refusal(place.evaluate, f"weights={weights}", f"paths.shards={empty}")
     assert not empty.exists()
+
+
+# Checkpoints that are no run: whose numbers stand where, and that no world takes another's.
+
+
+ASKED = ["benchmark=shapescapes", "benchmark.only=[shapescapes_id_classification]"]
+
+
+@pytest.mark.slow
+def test_two_worlds_with_one_seed_keep_their_own_rows_before_fine_tuning(place):
+    for name, style in (("first", "fog"), ("second", "drawing")):
+        assert place.train("seed=107", f"name={name}", f"data.world.style={style}") == 0
+    assert place.evaluate(*ASKED, "evaluate_initial=true") == 0
+    files = sorted((place.root / "weights").glob("*/seed=107/results.jsonl"))
+    world = "world.counterfactual_pairs=40,world.id_scenes=30"
+    assert len(files) == 2
+    assert all(file.parents[1].name.startswith(f"zoo-clip-0,{world}") for file in files)
+    assert len({row.data for file in files for row in read_results(file)}) == 2
+    for name in ("first", "second"):
+        known = initial_values(place.root / name)
+        assert changes(place.root / name / "run" / "seed=107", known)
+    said = stdout_of(place.evaluate, *ASKED, "evaluate_initial=true")
+    assert said.count("already evaluated") == 4
+
+
+@pytest.mark.slow
+def test_arms_of_one_world_are_held_against_what_each_validated_on(place):
+    for ratio in (0, 0.5):
+        assert place.train("seed=107", f"arm=a{ratio}", f"data.cf_ratio={ratio}") == 0
+    assert place.evaluate("benchmark=heldout", "evaluate_initial=true") == 0
+    known = initial_values(place.root / "main")
+    for arm in ("a0", "a0.5"):
+        found = changes(place.root / "main" / arm / "seed=107", known)
+        assert {change.benchmark for change in found} == {"validation_retrieval"}
+
+
+@pytest.mark.parametrize(
+    ("world", "data_seed", "words"),
+    [
+        (WorldSettings(), 108, []),
+        (WorldSettings(), 7, ["world.seed=7"]),
+        (WorldSettings(seed=7), 108, ["world.seed=7"]),
+        (WorldSettings(edits=("subject", "colour")), 108, ["world.edits=subject+colour"]),
+        (None, 7, []),
+    ],
+)
+def test_a_world_is_named_by_what_is_unusual(world, data_seed, words):
+    assert world_words(DataSettings("a", "b", seed=data_seed, world=world), 107) == words
+
+
+# ``evaluate.py wise_ft=[...]``: runs between their start and their end.
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [([0, 0.5, 1], (0.0, 0.5, 1.0)), (0.25, (0.25,)), ([1], (1.0,)), ((0.1, 0), (0.1, 0.0))],
+)
+def test_factors(given, found):
+    assert check_factors(given) == found
+
+
+@pytest.mark.parametrize(
+    "given", [[], [0, 0], [1.5], [-0.1], [True], ["half"], "0.5", float("nan"), [None]]
+)
+def test_factors_that_are_invalid_are_named(given):
+    with pytest.raises(UserError, match=r"wise_ft(\[\d\])?="):
+        check_factors(given)
+
+
+def rows(folder):
+    lines = (folder / "results.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    return {(one["benchmark"], one["metric"]): one["value"] for one in found}
+
+
+@pytest.mark.slow
+def test_the_ends_are_the_start_and_the_run_and_the_table_shows_both(place):
+    """With low-rank adapters, and without a cache of embeddings: the numbers are made anew."""
+    asked = [
+        "benchmark=shapescapes", "benchmark.only=[shapescapes_id_classification,"
+        "shapescapes_ood_classification]", "feature_cache=0", "label_frequency=null",
+    ]  # fmt: skip
+    assert place.train("seed=107", "tuning=lora", "data.cf_ratio=0.5", "optim.lr=0.01") == 0
+    assert place.train("seed=107", "arm=start", "trainer.max_steps=0") == 0
+    said = stderr_of(place.evaluate, "name=main", "wise_ft=[0,0.5,1]", *asked)
+    assert "left out, not fine-tuned" in said
+    assert place.evaluate("name=main", "evaluate_initial=true", *asked) == 0
+    main = place.root / "main"
+    found = {f: rows(main / f"run,wise_ft={f}" / "seed=107") for f in ("0", "0.5", "1")}
+    assert found["1"] == rows(main / "run" / "seed=107")
+    [initial] = place.root.glob("weights/*/seed=107")
+    assert found["0"] == rows(initial)
+    assert found["0.5"] not in (found["0"], found["1"])
+    assert not (main / "start,wise_ft=0").exists()
+
+    said = stdout_of(place.evaluate, "name=main", "wise_ft=[0,0.5,1]", *asked)
+    assert "already evaluated" in said
+    said = stdout_of(place.evaluate, "table=wise_ft", "table.experiment=main")
+    assert "| run | 0.5" in " ".join(said.split())
+    assert "change of" in (place.root / "tables" / "report.html").read_text()
+
+
+def test_a_start_that_is_not_here_is_named(place, tmp_path):
+    """Found before any model is loaded; nothing is fetched for a run that came from elsewhere."""
+    folder = place.root / "main" / "run" / "seed=1"
+    (folder / "checkpoint").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"state": "done", "seed": 1, "steps": 3}))
+    model = "_target_: cfaug.models.specs.HFClip\n  name_or_path: nobody/nothing-here"
+    data = "_target_: cfaug.data.mixture.settings.DataSettings\n  real: null\n  seed: 2"
+    (folder / "config.yaml").write_text(
+        f"model:\n  {model}\ndata:\n  {data}\n  counterfactual: null\n  cf_ratio: 0\n"
+    )
+    said = refusal(place.evaluate, "name=main", "wise_ft=[0,1]")
+    assert "wise_ft needs the weights that the run started from" in said
+    assert "nobody/nothing-here" in said
+
+
+def test_a_checkpoint_has_no_start(place):
+    said = refusal(place.evaluate, "weights=zoo:clip-0", "wise_ft=[0,1]")
+    assert "weights=zoo:clip-0 would have no effect" in said
+
+
+# What a test shares with a run's training, as ``evaluate.py`` says and keeps it.
+
+
+@dataclass
+class Known:
+    """A benchmark that is told what leaks."""
+
+    leaks: Leaks | None
+    name: str = "own_retrieval"
+    needs: ClassVar[type] = DualEncoder
+    data_hash: str = "d"
+
+    def run(self, encoder: Any) -> Evaluation:
+        return Evaluation([Outcome(self.name, "R@1", 1.0, 4)], {"item": [], "cluster": []})
+
+
+def leaks(images: int) -> Leaks:
+    rows = np.arange(images)
+    return Leaks(rows, np.empty(0, np.int64), images=images, equal=images, checked=0, total=4)
+
+
+@pytest.fixture
+def asked(tmp_path, capsys):
+    weights = SimpleNamespace(to=lambda device: None)
+    model: Any = SimpleNamespace(
+        identity=lambda: "w", provides=(DualEncoder,), load=lambda protocol: weights
+    )
+    one = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
+
+    def run(*benchmarks: Known) -> str:
+        ask(one, benchmarks, EvaluationOptions("cpu", Memory(tmp_path, 0)))
+        return capsys.readouterr().err
+
+    return run
+
+
+def test_what_was_trained_on_is_said_on_stderr_each_time_and_kept(asked, tmp_path):
+    for _ in range(2):  # the second time the benchmark is known already
+        said = asked(Known(leaks(4)), Known(None, "other"))
+        assert said.count("\n") == 1
+        assert "x/real/seed=1  own_retrieval: all 4 test images were trained on" in said
+        assert "benchmark.without_leaks=true" in said
+    found = json.loads((tmp_path / "leaks.json").read_text())
+    assert found == {
+        "own_retrieval": {
+            "images": 4, "equal": 4, "total": 4, "with_coco_id": 0, "coco_ids": [],
+        }
+    }  # fmt: skip
+
+
+def test_what_was_left_out_is_no_leak_any_more(asked, tmp_path):
+    asked(Known(leaks(2)), Known(leaks(1), "other"))
+    assert asked(Known(leaks(0), data_hash="e")) == ""
+    assert list(json.loads((tmp_path / "leaks.json").read_text())) == ["other"]
+    assert asked(Known(None, "other")) == ""  # a checkpoint's training is not known
+    assert list(json.loads((tmp_path / "leaks.json").read_text())) == ["other"]

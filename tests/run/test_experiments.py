@@ -1,23 +1,47 @@
-"""Many experiments in one evaluation: each gets its table, though another fails; Holm's family."""
+"""Experiments of several arms: their tables, their comparison, and several in one."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
+import math
+import re
 import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from PIL import Image
+from scipy import stats
+
+import cfaug
+from cfaug.core.errors import UserError
+from cfaug.report.layout import comparisons_csv
+from cfaug.report.significance_table import significance_table
+from cfaug.run.compare import join_experiments
+from cfaug.run.comparison import Comparison
+from tests.report.example import OOD, results
+from tests.run.conftest import Place, refusal, stdout_of
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory, shards, script):
+    """One experiment of two arms over two seeds, evaluated."""
+    place = Place(tmp_path_factory.mktemp("runs"), shards, script)
+    for arm, ratio, size in (("real", 0, 30), ("counterfactual", 0.6, 75)):
+        words = [f"arm={arm}", f"data.cf_ratio={ratio}", "seed=1,2", "name=good"]
+        assert place.train("--multirun", *words, f"data.size={size}") == 0
+    assert place.evaluate() == 0
+    return place.root
 
 
 @pytest.fixture
-def trained(place, capsys):
-    """One experiment of two arms over two seeds, evaluated."""
-    for arm, ratio in (("real", 0), ("counterfactual", 0.6)):
-        words = [f"arm={arm}", f"data.cf_ratio={ratio}", "seed=1,2", "name=good"]
-        assert place.train("--multirun", *words, f"data.size={30 if arm == 'real' else 75}") == 0
-    assert place.evaluate() == 0
-    capsys.readouterr()
-    return place
+def trained(place, good):
+    return place.begin_with(good)
 
 
 def copied(place, name):
@@ -61,14 +85,13 @@ def test_every_experiment_gets_its_table_though_another_fails(trained, capsys):
 
 
 @pytest.mark.slow
-def test_the_table_and_its_family_are_what_was_asked(trained, capsys):
+def test_the_table_and_its_family_are_what_was_asked(trained):
     folder = trained.root / "good"
     first = (folder / "table.csv").read_bytes()
     own = {row["benchmark"] for row in lines(folder)}
     assert len(own) > 3
     only = ["benchmark=ood", "benchmark.only=[shapescapes_ood_colour_classification]"]
-    assert trained.evaluate("name=good", *only) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(stdout_of(trained.evaluate, "name=good", *only).split())
     assert {row["benchmark"] for row in lines(folder)} == {"shapescapes_ood_colour_classification"}
     assert "tabulate=all adds shapescapes_id_retrieval" in said
     assert f"{len(lines(folder)) // 2} comparisons: 1 arm against real only on" in said
@@ -83,7 +106,6 @@ def test_the_table_and_its_family_are_what_was_asked(trained, capsys):
         for row in csv.DictReader(first.decode().splitlines())
     ]
     assert "tabulate=all adds shapescapes_ood_colour_classification" in again
-    capsys.readouterr()
     # Over seeds and items at once, beside it and in its documents.
     with (folder / "seeds_and_items.csv").open() as handle:
         joint = list(csv.DictReader(handle))
@@ -95,9 +117,8 @@ def test_the_table_and_its_family_are_what_was_asked(trained, capsys):
     assert (folder / "table.csv").read_text() == again
     assert not (folder / "seeds_and_items.csv").exists()
     assert "Comparisons over seeds and items" not in (folder / "table.md").read_text()
-    capsys.readouterr()
-    assert trained.evaluate("name=good", "tabulate=everything") == 2
-    assert "tabulate=everything: choose from asked, all" in capsys.readouterr().err
+    said = refusal(trained.evaluate, "name=good", "tabulate=everything")
+    assert "tabulate=everything: choose from asked, all" in said
 
 
 @pytest.mark.slow
@@ -129,7 +150,7 @@ def test_arms_of_other_settings_are_named_under_the_table(trained):
 
 
 @pytest.mark.slow
-def test_a_baseline_may_be_named_as_the_table_calls_it(trained, capsys):
+def test_a_baseline_may_be_named_as_the_table_calls_it(trained):
     folder = copied(trained, "labelled")
     (folder / "real").rename(folder / "cf_ratio=0,real=x")
     (folder / "counterfactual").rename(folder / "cf_ratio=0.6,real=x")
@@ -140,5 +161,196 @@ def test_a_baseline_may_be_named_as_the_table_calls_it(trained, capsys):
     both = "baseline=['cf_ratio=0.6','cf_ratio=0.6,real=x']"
     assert trained.evaluate("name=labelled", both) == 0
     assert lines(folder) == once
-    assert trained.evaluate("name=labelled", "baseline='cf_ratio=0.7'") == 2
-    assert "no arm is called 'cf_ratio=0.7'" in capsys.readouterr().err
+    said = refusal(trained.evaluate, "name=labelled", "baseline='cf_ratio=0.7'")
+    assert "no arm is called 'cf_ratio=0.7'" in said
+
+
+# What ``cfaug.compare`` returns is what the table says.
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return results()
+
+
+@pytest.fixture(scope="module")
+def found(rows):
+    table = significance_table(rows, ["real"], frozenset({"before"}))
+    return Comparison(Path("demo"), table, tuple(rows))
+
+
+def test_a_difference_is_a_paired_t_test_with_its_own_interval(found, rows):
+    [one] = [d for d in found if (d.arm, d.benchmark) == ("counterfactual", OOD)]
+    values = {arm: [r.value for r in rows if (r.arm, r.benchmark) == (arm, OOD)]
+              for arm in ("counterfactual", "real")}  # fmt: skip
+    test = stats.ttest_rel(values["counterfactual"], values["real"])
+    gains = np.subtract(values["counterfactual"], values["real"])
+    assert one.value == pytest.approx(gains.mean())
+    assert one.interval == pytest.approx(test.confidence_interval(0.95))
+    assert (one.p, one.over) == (pytest.approx(test.pvalue), "seeds")
+    assert one.test == "Student's t, paired by seed"
+
+
+def test_the_family_is_corrected_together(found):
+    """Against statsmodels' definition: the k-th smallest p times the number that are left."""
+    assert len(found.family) == len(found) == 8
+    p = sorted(one.p for one in found.family)
+    holm = np.minimum(1, np.maximum.accumulate([v * (8 - i) for i, v in enumerate(p)]))
+    assert sorted(one.p_holm for one in found.family) == pytest.approx(list(holm))
+
+
+def test_pandas_has_the_rows_of_the_csv(found):
+    frame = found.to_pandas()
+    text = comparisons_csv(found._table)
+    pd.testing.assert_frame_equal(frame, pd.read_csv(io.StringIO(text)))
+    assert list(frame[frame.arm != frame.baseline]["diff"]) == [one.value for one in found]
+
+
+def test_it_prints_the_table(found):
+    assert OOD in str(found)
+    assert found.notes[0].partition(":")[0] == "Seeds per arm"
+    assert "Seeds per arm" in str(found)
+
+
+def test_without_a_test_there_is_no_p(rows):
+    one_seed = [row for row in rows if row.seed == 11]
+    table = significance_table(one_seed, ["real"], frozenset({"before"}))
+    found = Comparison(Path("demo"), table, tuple(one_seed))
+    assert not found.family
+    for one in found:
+        assert math.isnan(one.p)
+        assert (one.over, one.test) == (None, "one seed")
+
+
+def test_without_pandas_the_remedy_is_named(found, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UserError, match=r"pip install 'cfaug\[notebook\]'"):
+        replace(found).to_pandas()
+
+
+# name=[a,b]: the arms of several experiments in one table.
+
+
+def lay_run(root, experiment, arm, seed=107):
+    folder = root / experiment / arm / f"seed={seed}"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"state": "done", "seed": seed}))
+    return folder
+
+
+def test_arms_are_linked_and_kept_up(tmp_path):
+    lay_run(tmp_path, "a", "real")
+    lay_run(tmp_path, "b", "real")
+    assert join_experiments(tmp_path, ["a", "b"]) == "a+b"
+    joined = tmp_path / "a+b"
+    assert sorted(one.name for one in joined.iterdir()) == ["a-real", "b-real"]
+    assert (joined / "b-real").resolve() == tmp_path / "b/real"
+    (joined / "table.csv").write_text("kept")
+    lay_run(tmp_path, "b", "more")
+    (tmp_path / "a/real").rename(tmp_path / "a/same")
+    join_experiments(tmp_path, ["a", "b"])
+    assert sorted(one.name for one in joined.iterdir() if one.is_symlink()) == [
+        "a-same", "b-more", "b-real",
+    ]  # fmt: skip
+    assert (joined / "table.csv").read_text() == "kept"
+
+
+def test_what_cannot_be_joined_is_named(tmp_path):
+    lay_run(tmp_path, "a", "real")
+    lay_run(tmp_path, "b", "real")
+    for names, said in (
+        (["a"], "two experiments or more"),
+        (["a", "a"], "each once"),
+        (["a", "b+c"], r"a name with \+ cannot be joined"),
+        (["a", "c"], "holds no run; there are: a, b"),
+    ):
+        with pytest.raises(UserError, match=said):
+            join_experiments(tmp_path, names)
+    lay_run(tmp_path, "a+b", "mine")
+    with pytest.raises(UserError, match="holds mine, which is not a linked arm"):
+        join_experiments(tmp_path, ["a", "b"])
+    assert (tmp_path / "a+b/mine/seed=107/run.json").is_file()
+
+
+def test_names_that_come_to_one_are_refused(tmp_path):
+    lay_run(tmp_path, "a", "b-c")
+    lay_run(tmp_path, "a-b", "c")
+    with pytest.raises(UserError, match="two arms would be called a-b-c"):
+        join_experiments(tmp_path, ["a", "a-b"])
+
+
+@pytest.mark.slow
+def test_the_command_tables_both(place):
+    assert place.train("data.cf_ratio=0", "seed=107,108", "--multirun", "name=a", "arm=real") == 0
+    assert place.train("data.cf_ratio=0.5", "seed=107,108", "--multirun", "name=b", "arm=half") == 0
+    words = ["benchmark=ood", "benchmark.only=shapescapes_ood_solids_classification"]
+    assert place.evaluate("name=[a,b]", "baseline=a-real", *words) == 0
+    with (place.root / "a+b/table.csv").open() as handle:
+        arms = {row["arm"] for row in csv.DictReader(handle)}
+    assert arms == {"a-real", "b-half"}
+    settings = {"paths.runs": str(place.root), "benchmark.only": [words[1].partition("=")[2]]}
+    found = cfaug.compare(["a", "b"], settings, baseline="a-real", benchmark="ood")
+    assert {(one.arm, one.baseline) for one in found} == {("b-half", "a-real")}
+    assert len(found.results) == len(found.to_pandas()) * 2  # of two seeds
+    assert found.folder == (place.root / "a+b").absolute()
+    assert (place.root / "a/real/seed=107/results.jsonl").is_file()
+
+
+# Two arms with the same weights never win against each other, whatever they were asked.
+
+
+PLACES = ["on the sea", "in a wood", "by night"]
+
+
+def picture(file, number):
+    noise = np.random.default_rng(number).integers(0, 255, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(noise).resize((48, 48), Image.Resampling.NEAREST).save(file)
+
+
+@pytest.fixture
+def own_data(tmp_path):
+    """Photos with captions, and pairs made of other photos."""
+    photos, pairs = tmp_path / "photos", tmp_path / "pairs"
+    photos.mkdir()
+    pairs.mkdir()
+    with (photos / "captions.jsonl").open("w") as handle:
+        for i in range(40):
+            picture(photos / f"{i}.png", i)
+            caption = f"a ball number {i} {PLACES[i % 3]}"
+            handle.write(json.dumps({"image": f"{i}.png", "caption": caption}) + "\n")
+    with (pairs / "pairs.csv").open("w") as handle:
+        table = csv.writer(handle)
+        table.writerow(["image", "caption", "cf_image", "cf_caption"])
+        for i in range(40):
+            names = [f"{i}_{side}.png" for side in (0, 1)]
+            for side, name in enumerate(names):
+                picture(pairs / name, 100 + 2 * i + side)
+            texts = [f"a {what} number {i}" for what in ("cone", "ring")]
+            table.writerow([names[0], texts[0], names[1], texts[1]])
+    return [f"data.real={photos}", f"data.counterfactual={pairs}"]
+
+
+@pytest.mark.slow
+def test_a_run_that_learned_nothing_beats_no_other(place, own_data):
+    words = [
+        "data=folder", *own_data, "data.cf_ratio=0,0.9", "seed=1,2,3", "name=fp",
+        "trainer.max_steps=1", "optim.lr=1e-12", "data.batch_size=4", *place.paths,
+    ]  # fmt: skip
+    assert place.script("train")(["--multirun", *words]) == 0
+    for benchmark in ((), ("benchmark=heldout",)):
+        said = " ".join(
+            stdout_of(place.evaluate, "name=fp", "max_indistinct=1", *benchmark).split()
+        )
+        assert re.search(
+            r"have the same weights at every seed: no comparison|is not one test for all arms", said
+        )
+        report = (place.root / "fp/report.html").read_text()
+        assert "was not compared with" in report
+        with (place.root / "fp/table.csv").open() as handle:
+            rows = [row for row in csv.DictReader(handle) if row["arm"] != row["baseline"]]
+        assert {row["reason"] for row in rows} <= {"the same weights", "other test data"}
+        assert {row["p_paired"] + row["p_welch"] + row["p_holm"] for row in rows} == {""}
+        for text in (said, report, (place.root / "fp/table.md").read_text()):
+            assert " beats " not in text
+        # Arms are called by what sets them apart.
+        assert {row["label"].partition(",")[0] for row in rows} == {"cf_ratio=0.9"}

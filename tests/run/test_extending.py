@@ -8,10 +8,17 @@ from datetime import datetime
 
 import pytest
 
-from tests.run.conftest import WORLD
+from tests.run.conftest import WORLD, Place, refusal, stdout_of
 
 WORDS = ["data.cf_ratio=0", "seed=1", "arm=a", "data.size=40"]
 KEPT = [*WORDS, "trainer.keep_last=true"]
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory, shards, script):
+    place = Place(tmp_path_factory.mktemp("runs"), shards, script)
+    assert place.train(*WORDS, "trainer.max_steps=2") == 0
+    return place.root
 
 
 def folder(place, arm="a"):
@@ -23,17 +30,16 @@ def weights(place):
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_extended_and_says_so(place, capsys):
+def test_a_finished_run_is_extended_and_says_so(place):
     assert place.train(*KEPT, "trainer.max_steps=2") == 0
     first, short = place.record("a", 1), weights(place)
     (folder(place) / "results.jsonl").write_text("")
-    assert place.train(*KEPT, "trainer.max_steps=4") == 2
-    said = capsys.readouterr().err
+    said = refusal(place.train, *KEPT, "trainer.max_steps=4")
     assert "trainer.max_steps: there 2, asked 4" in said
     assert "extend=true goes on" in said
     words = [*WORDS, "trainer.max_steps=4", "extend=true"]
-    assert place.train(*words, "dry_run=json") == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["state"] == "to extend"
+    said = stdout_of(place.train, *words, "dry_run=json")
+    assert json.loads(said.splitlines()[-1])["state"] == "to extend"
     assert place.train(*words) == 0
     record = place.record("a", 1)
     assert record["attempts"] == [
@@ -43,14 +49,12 @@ def test_a_finished_run_is_extended_and_says_so(place, capsys):
     assert record["started"] == first["started"] <= record["finished"]
     assert weights(place) != short
     assert {file.name for file in folder(place).glob("results*")} == {"results-2-steps.jsonl"}
-    capsys.readouterr()
-    assert place.train(*words) == 0
-    assert "already done" in capsys.readouterr().out
+    assert "already done" in stdout_of(place.train, *words)
     # It is not the run that had four steps from the beginning.
     assert place.train(*[w.replace("arm=a", "arm=b") for w in WORDS], "trainer.max_steps=4") == 0
     assert place.record("b", 1)["config_hash"] != record["config_hash"]
-    assert place.train(*WORDS, "trainer.max_steps=4") == 2
-    assert "extended_from: there [2], asked '(absent)'" in capsys.readouterr().err
+    said = refusal(place.train, *WORDS, "trainer.max_steps=4")
+    assert "extended_from: there [2], asked '(absent)'" in said
 
 
 @pytest.mark.slow
@@ -83,7 +87,7 @@ def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_arm_named_by_itself_is_found_whatever_its_new_length(place, capsys):
+def test_an_arm_named_by_itself_is_found_whatever_its_new_length(place):
     words = [*WORLD, *place.paths, "data.cf_ratio=0", "seed=1", "data.size=40", "trainer=paper"]
     train = place.script("train")
     assert train([*words, "trainer.keep_last=true"]) == 0
@@ -91,8 +95,8 @@ def test_an_arm_named_by_itself_is_found_whatever_its_new_length(place, capsys):
     [file] = place.root.glob("main/*/seed=1/run.json")
     assert json.loads(file.read_text())["extended_from"] == [6]
     assert "max_epochs" not in file.parent.parent.name
-    assert train([*words, "data.validation=0.3", "trainer.max_epochs=5", "extend=true"]) == 2
-    assert "arm=NAME names the run to extend" in capsys.readouterr().err
+    said = refusal(train, [*words, "data.validation=0.3", "trainer.max_epochs=5", "extend=true"])
+    assert "arm=NAME names the run to extend" in said
 
 
 @pytest.mark.slow
@@ -107,8 +111,8 @@ def test_an_arm_named_by_itself_is_found_whatever_its_new_length(place, capsys):
         (["trainer.max_steps=9"], "did not keep its last state (trainer.keep_last=true keeps it)"),
     ],
 )
-def test_what_cannot_be_extended_says_how(place, capsys, words, said):
-    assert place.train(*WORDS, "trainer.max_steps=2") == 0
+def test_what_cannot_be_extended_says_how(place, short, capsys, words, said):
+    place.begin_with(short)
     code = place.train(*WORDS, *words, "extend=true")
     out, err = capsys.readouterr()
     assert said in (out if said == "already done" else err)

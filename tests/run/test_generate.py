@@ -1,15 +1,26 @@
-"""``generate.py`` with real models at tiny size: what it writes, refuses and goes on with."""
+"""``generate.py`` with real models at tiny size: what it reads, writes and refuses."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import ENTAILMENT
 from cfaug.data.shards.shards import read_sets
+from cfaug.generate.annotators import DetectionsFromFile, DetectMentioned, DetectObjects
+from cfaug.generate.crop_attributes import CropAttributes
+from cfaug.models.task_specs import ZeroShotDetection
+from cfaug.run.generate import GenerateSettings, build_recipe
+from cfaug.shapescapes.detector import read_scene, text_label
+from cfaug.shapescapes.language import parse
+from tests.data.layouts import images, table
 from tests.editing import tiny as language
 from tests.models import tiny as clips
-from tests.run.conftest import EVERYTHING, files
+from tests.run.conftest import EVERYTHING, compose, files, make_sets, refusal, stdout_of
+from tests.scripts import load
 
 CAPTIONS = [
     {"image_id": 7, "caption": "A man rides a brown horse on the beach."},
@@ -131,14 +142,13 @@ def test_what_cannot_be_is_refused_before_anything_is_written(generate, tmp_path
         (("recipe=lance",), "Choose zoo=paper, whose weights are downloaded; force=true"),
     ],
 )
-def test_models_of_drawn_scenes_get_no_photos(words, said, script, tmp_path, capsys):
+def test_models_of_drawn_scenes_get_no_photos(words, said, script, tmp_path):
     wanted = [*words, "data.source=own.jsonl", f"paths.shards={tmp_path / 'out'}", "dry_run=json"]
-    assert script("generate")(wanted) == 2
-    error = capsys.readouterr().err
+    error = refusal(script("generate"), wanted)
     assert error.startswith("error: zoo=shapescapes knows drawn scenes only, so its models (")
     assert said in error
-    assert script("generate")([*wanted, "force=true", "data.leave_out=null"]) == 2
-    assert "knows drawn scenes" not in capsys.readouterr().err
+    said = refusal(script("generate"), [*wanted, "force=true", "data.leave_out=null"])
+    assert "knows drawn scenes" not in said
 
 
 def test_exports_follow_when_every_part_is_complete(generate, tmp_path):
@@ -151,7 +161,7 @@ def test_exports_follow_when_every_part_is_complete(generate, tmp_path):
 
 
 def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
-    tmp_path, script, pipeline, shards, capfd, monkeypatch
+    tmp_path, script, pipeline, shards, monkeypatch
 ):
     """``zoo=paper`` with random weights of the real classes: RoBERTa, MiniLM, GPT-2, SD, CLIP."""
     file = tmp_path / "captions.jsonl"
@@ -171,8 +181,7 @@ def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
         "recipe.image_editor.steps=3", "recipe.draws.candidates=3",
         *EVERYTHING, f"paths.shards={tmp_path / 'out'}",
     ]  # fmt: skip
-    assert script("generate")(words) == 0
-    summary = json.loads(capfd.readouterr().out.splitlines()[-1])
+    summary = json.loads(stdout_of(script("generate"), words).splitlines()[-1])
     assert summary["sets"] >= 1
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert card["zoo"] == "paper"
@@ -198,3 +207,110 @@ def test_a_device_that_is_not_there_is_refused(generate, monkeypatch, key, name)
     assert f"device={name}: " in said
     assert "cpu" in said
     assert "Traceback" not in said
+
+
+# Where objects come from is one word of ``recipe=xmai``: zoo, mentioned, file or source.
+
+
+def annotators(*words):
+    settings = GenerateSettings(**compose("generate", "recipe=xmai", *words))
+    return build_recipe(settings).annotators
+
+
+def test_the_paper_s_zoo_finds_objects_by_name_and_attributes_on_their_crops():
+    found = annotators("zoo=paper")["detections"]
+    assert type(found) is DetectObjects
+    assert isinstance(found.model, ZeroShotDetection)
+    assert (found.model.overlap, found.model.most) == (0.3, 50)
+    assert isinstance(found.attributes, CropAttributes)
+    assert found.attributes.most == 1
+
+
+def test_the_caption_a_file_or_the_source_stand_in_for_the_zoo():
+    mentioned = annotators("zoo=paper", "detections@recipe=mentioned")["detections"]
+    assert type(mentioned) is DetectMentioned
+    assert isinstance(mentioned.attributes, CropAttributes)
+    file = "recipe.annotators.detections.file=instances.json"
+    found = annotators("zoo=paper", "detections@recipe=file", file)["detections"]
+    assert type(found) is DetectionsFromFile
+    assert found.file == "instances.json"
+    assert annotators("zoo=paper", "detections@recipe=source") == {"detections": None}
+
+
+COCO = {
+    "images": [{"id": n, "file_name": f"{name}.png"} for n, name in enumerate("abc")],
+    "annotations": [
+        {"image_id": 0, "category_id": 1, "bbox": [0, 0, 8, 8]},
+        {"image_id": 2, "category_id": 1, "bbox": [90, 0, 8, 8]},
+    ],
+    "categories": [{"id": 1, "name": "dog"}],
+}
+
+
+@pytest.mark.slow
+def test_photos_captions_and_a_file_of_objects_become_sets(tmp_path, capfd):
+    photos = tmp_path / "photos"
+    images(photos)
+    rows = [("a.png", "a dog runs"), ("b.png", "a dog sleeps"), ("c.png", "a dog sits")]
+    table(photos / "captions.csv", ["image", "caption"], rows)
+    (tmp_path / "instances.json").write_text(json.dumps(COCO))
+    words = [
+        "recipe=xmai", "zoo=captions", f"data.source={photos}", "detections@recipe=file",
+        f"recipe.annotators.detections.file={tmp_path / 'instances.json'}",
+        f"paths.shards={tmp_path / 'out'}", f"paths.worlds={tmp_path}",
+    ]  # fmt: skip
+    assert load("generate")(words) == 0
+    first, second = read_sets(tmp_path / "out")  # c's box lies outside of its image
+    assert first.members[0].text == "a dog runs"
+    assert first.members[1].edit.kind == "insertion"
+    assert first.members[1].extra["changes"][0]["box"] == [0.0, 0.0, 8.0, 8.0]
+    assert [one.text for one in second.members] == ["a dog sleeps"] * 2
+    summary = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert summary["rejected"] == {"invalid detections": 1}
+
+
+# ``data.leave_out`` and ShapeScapes-VE as sources of ``generate.py``.
+
+
+SMALL = ("data.world.image_size=8", "data.world.ve_test_photos=6", "data.world.id_scenes=12")
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Delete words of captions of the world, and return the sets."""
+
+    return partial(make_sets, tmp_path, "recipe=deletion", "limit=12")
+
+
+def test_captions_leave_out_the_colour_and_the_oracle_judges_what_became_of_them(make):
+    sets = make(*SMALL, "data.source=shapescapes:id")
+    assert len(sets) == 12
+    for one in sets:
+        before, after = one.members
+        said = parse(before.text)
+        assert (said.colour, said.background is None) == (None, False)
+        factors, _ = read_scene(after.extra, one.key)
+        assert one.scores["truth_0"] == 1
+        for place, member in enumerate(one.members):
+            label = text_label(member.text, factors)
+            expected = None if label is None else float(label == "entailment")
+            assert one.scores.get(f"truth_{place}") == expected
+
+
+def test_every_hypothesis_is_a_source_and_keeps_its_label(make):
+    sets = make(*SMALL, "data.source=shapescapes:ve_test", "data.leave_out=null")
+    assert len(sets) == 12
+    assert len({one.group for one in sets}) == 4
+    for one in sets:
+        assert {member.label for member in one.members} == {
+            ENTAILMENT[int(one.scores["entailment_0"])]
+        }
+
+
+def test_hypotheses_and_captions_of_others_leave_nothing_out(make, tmp_path):
+    with pytest.raises(UserError, match="a hypothesis with a label"):
+        make(*SMALL, "data.source=shapescapes:ve_test")
+    file = tmp_path / "captions.txt"
+    file.write_text("a dog\n")
+    with pytest.raises(UserError, match=r"data\.leave_out=null"):
+        make(f"data.source={file}")

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from cfaug.report.document import read_document
-from cfaug.run.arguments import read
-from cfaug.run.compose import compose_jobs
 from cfaug.shapescapes.zoo.questions import main
-from tests.test_readme import COMMANDS
+from tests.run.conftest import jobs_of
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("vlm-basic-0", "vlm-both-0")
@@ -49,10 +47,7 @@ def test_every_command_composes():
     for script, *words in make_lines():
         if script == "-m" or any(word.startswith("sweep=") for word in words):
             continue
-        line, name = read(words), Path(script).stem
-        compose_jobs(
-            ROOT / "conf", name, line.overrides, multirun=line.multirun, command=COMMANDS[name]
-        )
+        jobs_of(Path(script).stem, *words)
 
 
 @pytest.mark.slow

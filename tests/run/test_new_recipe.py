@@ -9,6 +9,7 @@ import pytest
 
 from cfaug.__main__ import main
 from cfaug.run.new_recipe import EXAMPLE
+from tests.run.conftest import refusal
 from tests.scripts import ROOT
 
 
@@ -41,11 +42,10 @@ def test_every_file_has_the_new_name(tmp_path, monkeypatch, capsys):
         (["recipe", "mine", "there"], "there is there already"),
     ],
 )
-def test_what_cannot_be_is_refused(words, message, tmp_path, monkeypatch, capsys):
+def test_what_cannot_be_is_refused(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there").mkdir()
-    assert main(["new", *words]) == 2
-    assert f"error: {message}" in capsys.readouterr().err
+    assert f"error: {message}" in refusal(main, ["new", *words])
     assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
 
 

@@ -9,11 +9,10 @@ import pytest
 import yaml
 
 from cfaug.planning.build import build
-from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import sweep_overrides
-from cfaug.run.compose import compose_jobs
 from cfaug.run.identity import arm_slug
 from cfaug.run.usage import options_in
+from tests.run.conftest import compose
 
 pytestmark = pytest.mark.xdist_group("paper")  # one process trains its runs
 
@@ -61,9 +60,7 @@ def test_the_sweeps_are_the_experiments():
 def test_an_experiment_at_the_papers_scale(experiment):
     """COCO-CFs, B.3.2: learning rate, weight decay, batch; runs lie apart from the world's."""
     words = [f"experiment={experiment}", "scale=paper", "seed=107"]
-    [(config, _)] = compose_jobs(
-        ROOT / "conf", "train", words, multirun=False, command=TrainSettings
-    )
+    config = compose("train", *words)
     optim, trainer, data = (build(config[name]) for name in ("optim", "trainer", "data"))
     assert (optim.lr, optim.weight_decay, optim.schedule) == (5e-7, 1e-3, "linear")
     assert data.batch_size == 128

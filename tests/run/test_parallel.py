@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import json
 import os
 import shlex
+import shutil
 import signal
+import sys
 
 import pytest
+import torch
 
+import cfaug.data.mixture.loader
 from cfaug.core import progress
 from cfaug.core.progress import on_terminal
+from cfaug.run import parallel
 from cfaug.run.launch import DONE, FAILED
 from cfaug.run.parallel import run_at_once
+from tests import children
+from tests.run.conftest import refusal
 
 
 def weights(place, arm, seed):
@@ -36,12 +44,10 @@ def test_runs_at_once_equal_runs_in_turn_and_a_bad_one_stops_nobody(place, capfd
     assert f"refused, and left as it is: {place.root}/main/at_once/seed=3" in capfd.readouterr().err
 
 
-def test_parallel_that_cannot_be_is_refused(place, capfd):
-    assert place.train("parallel=0") == 2
-    assert "parallel=0" in capfd.readouterr().err
+def test_parallel_that_cannot_be_is_refused(place):
+    assert "parallel=0" in refusal(place.train, "parallel=0")
     sweep = ["--multirun", "seed=1,2", "parallel=2", "trainer.devices=2"]
-    assert place.train(*sweep) == 2
-    assert "trainer.devices=2" in capfd.readouterr().err
+    assert "trainer.devices=2" in refusal(place.train, *sweep)
 
 
 def die_unless_even(number):
@@ -162,3 +168,96 @@ def test_children_share_the_cores_and_the_environment_is_as_before(monkeypatch):
 
 def read_threads(_):
     return int(os.environ["OMP_NUM_THREADS"])
+
+
+# Packed runs: the bytes of solo runs, with every image decoded once.
+
+
+WORDS = ["-m", "seed=1,2,3", "data.seed=9", "data.cf_ratio=0.6", "trainer.val_every_steps=2"]
+
+
+@pytest.fixture(autouse=True)
+def own_memory(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    parallel._of_this_process.cache_clear()
+    yield
+    parallel._of_this_process.cache_clear()
+
+
+def bytes_of(place, arm):
+    """Return what each seed's run left: weights, and the log without its clock."""
+    found = {}
+    for seed in (1, 2, 3):
+        folder = place.root / "main" / arm / f"seed={seed}"
+        with (folder / "metrics.csv").open() as handle:
+            rows = [{**row, "seconds": None} for row in csv.DictReader(handle)]
+        assert len(rows) == 3
+        found[seed] = ((folder / "checkpoint/model.safetensors").read_bytes(), rows)
+    return found
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    names = []
+
+    def watched(data, name):
+        names.append(name)
+        return cfaug.core.pixels.decode_image(data, name)
+
+    monkeypatch.setattr(cfaug.data.mixture.loader, "decode_image", watched)
+    return names
+
+
+@pytest.mark.slow
+def test_packed_runs_equal_solo_runs_and_decode_every_image_once(place, decoded, capfd):
+    assert place.train(*WORDS, "arm=solo") == 0
+    alone = len(decoded)
+    decoded.clear()
+    assert place.train(*WORDS, "arm=packed", "share_image_cache=true") == 0
+    assert len(decoded) == len(set(decoded)) < alone
+    solo = bytes_of(place, "solo")
+    assert bytes_of(place, "packed") == solo
+    for seed in (1, 2, 3):
+        hashes = {place.record(arm, seed)["config_hash"] for arm in ("solo", "packed")}
+        assert len(hashes) == 1
+    # What is done is skipped; what was cut off or lost is made again, alone or packed.
+    shutil.rmtree(place.root / "main" / "packed" / "seed=2")
+    before = place.record("packed", 1)
+    assert place.train(*WORDS, "arm=packed", "share_image_cache=true", "image_cache_mib=1") == 0
+    assert place.record("packed", 1) == before
+    assert bytes_of(place, "packed") == solo
+
+
+@pytest.mark.parametrize(
+    "word", ["share_image_cache=2", "image_cache_mib=0", "image_cache_mib=true", "on_error=ignore"]
+)
+def test_what_cannot_be_is_refused(place, word):
+    assert word.lower().split("=")[0] in refusal(place.train, word)
+    assert not place.root.exists()
+
+
+def exit_with(place, words):
+    sys.exit(place.train(*words))
+
+
+@pytest.mark.slow
+def test_a_killed_pack_goes_on_where_it_was(place, capfd):
+    torch.set_num_threads(1)
+    words = ["-m", "seed=1,2,3", "data.seed=9", "share_image_cache=true"]
+    words += ["trainer.max_steps=8", "trainer.save_every_steps=1"]
+    assert place.train(*words, "arm=whole") == 0
+    log = place.root / "main/cut/seed=2/metrics.csv"
+    children.kill_at_line(log, 4, exit_with, place, [*words, "arm=cut"])
+    first = place.record("cut", 1)
+    assert first["state"] == "done"
+    assert not (place.root / "main/cut/seed=3").exists()
+
+    assert place.train(*words, "arm=cut") == 0
+    assert place.record("cut", 1) == first
+    assert len(place.record("cut", 2)["attempts"]) == 2
+    for seed in (1, 2, 3):
+        whole, cut = (
+            place.root / "main" / arm / f"seed={seed}/checkpoint/model.safetensors"
+            for arm in ("whole", "cut")
+        )
+        assert whole.read_bytes() == cut.read_bytes()

@@ -14,8 +14,7 @@ from cfaug.annotation.assignment import Assignment
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.run.annotate import Export, ReadAnswers
-from cfaug.run.annotation_source import AnnotationSource, Simulate
+from cfaug.run.annotate import AnnotationSource, Export, ReadAnswers, Simulate
 from tests.annotation.making import ROOT, WHY, write_answers
 from tests.annotation.test_caption_form import ALL, FORM
 from tests.annotation.test_preference import ASKED

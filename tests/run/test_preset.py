@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from functools import partial
 
 import pytest
 import yaml
@@ -12,9 +12,8 @@ from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.planning.training import TrainSettings, notes
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import EvaluateSettings
+from tests.run.conftest import CONF, compose, stdout_of
 
-CONF = Path(__file__).parents[2] / "conf"
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")
 MODELS = sorted(
     file.relative_to(CONF / "model").with_suffix("").as_posix()
@@ -47,9 +46,7 @@ OTHERS = {
 }
 
 
-def composed(*words, command=TrainSettings, name="train"):
-    [(config, _)] = compose_jobs(CONF, name, words, multirun=False, command=command)
-    return config
+composed = partial(compose, "train")
 
 
 def chosen(config, names):
@@ -100,7 +97,7 @@ def test_experiments_and_scales_choose_their_own():
 
 
 def test_evaluation_takes_the_model_without_the_preset():
-    config = composed("model=clip_vit_b32", command=EvaluateSettings, name="evaluate")
+    config = compose("evaluate", "model=clip_vit_b32")
     assert "preset" not in config
     assert config["model"] == {
         "_target_": "cfaug.models.specs.HFClip", "name_or_path": "openai/clip-vit-base-patch32",
@@ -122,14 +119,12 @@ def test_a_model_without_a_preset_is_told_how_to_name_one(tmp_path):
     assert chosen(config, PAPER) == PAPER
 
 
-def test_settings_are_printed_with_their_numbers(script, capsys):
+def test_settings_are_printed_with_their_numbers(script):
     words = ["--cfg", "job", *OWN, "model=clip_vit_b32", "tuning=lora"]
-    assert script("train")(words) == 0
-    config = yaml.safe_load(capsys.readouterr().out)
+    config = yaml.safe_load(stdout_of(script("train"), words))
     assert chosen(config, PAPER) == {**PAPER, "optim.lr": 2e-4}
     assert "preset" not in config
-    assert script("train")(["--help"]) == 0
-    assert "lr: 6.0e-4" in capsys.readouterr().out
+    assert "lr: 6.0e-4" in stdout_of(script("train"), ["--help"])
 
 
 @pytest.mark.parametrize(

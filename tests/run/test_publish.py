@@ -15,7 +15,7 @@ from PIL import Image
 from cfaug.data.shards.shards import read_sets
 from cfaug.models.specs import HFClip, OpenClip
 from tests.models import tiny
-from tests.run.conftest import Place
+from tests.run.conftest import Place, stderr_of
 
 RUN = ["data.cf_ratio=0.6", "seed=107", "optim.lr=0.05", "optim.warmup_steps=0"]
 
@@ -40,7 +40,7 @@ def pixels():
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, capsys, monkeypatch):
+def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, monkeypatch):
     assert place.train(*RUN, "tuning=lora", "loss=pair_aware", "data.pairs_in_batch=true") == 0
     folder, record = place.root / "main" / "run" / "seed=107", place.record()
     said = card_of(folder)
@@ -59,9 +59,13 @@ def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, c
         assert part in said, part
     assert 0 < record["parameters"]["trained"] < record["parameters"]["total"] / 5
 
-    capsys.readouterr()
-    assert place.evaluate("evaluate_initial=true", "forgetting_threshold=0") == 0
-    alarm = [x for x in capsys.readouterr().err.splitlines() if x.startswith("forgetting")]
+    alarm = [
+        x
+        for x in stderr_of(
+            place.evaluate, "evaluate_initial=true", "forgetting_threshold=0"
+        ).splitlines()
+        if x.startswith("forgetting")
+    ]
     assert alarm, "this learning rate spoils the model"
     said = card_of(folder)
     assert "Not evaluated yet" not in said
@@ -70,8 +74,8 @@ def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, c
     assert {metric for _, metric, *_ in rows} == {"acc1", "image_to_text_R@1", "text_to_image_R@1"}
     for *_, after, before, change in rows:
         assert float(change) == pytest.approx(float(after) - float(before), abs=0.011)
-    assert place.evaluate("evaluate_initial=true", "forgetting_threshold=null") == 0
-    assert "forgetting" not in capsys.readouterr().err
+    said = stderr_of(place.evaluate, "evaluate_initial=true", "forgetting_threshold=null")
+    assert "forgetting" not in said
     assert "## Forgetting" not in card_of(folder)
 
     ours = HFClip(str(folder / "checkpoint")).load()

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import write_shards
-from tests.data.compositional import sugarcrepe, trohn_text
+from cfaug.planning.sources import permitted_roots
+from tests.data.compositional import sugarcrepe, trohn_img, trohn_text
 from tests.data.layouts import TEXTS, edited, images, jsonl, sides, table
 from tests.data.making import noise_image, pair
+from tests.run.conftest import Plan, refusal
 
-Plan = Callable[..., tuple[int, list[dict], str]]
+FEW = ("data.validation=0", "trainer.checkpoint=last")
+REAL = (*FEW, "data.cf_ratio=0")
 
 
 @pytest.fixture
-def plan(tmp_path: Path, script, capsys) -> Plan:
-    """Plan a run on folders of one's own: exit code, what each run would do, and stderr."""
-
-    def run(*words: str) -> tuple[int, list[dict], str]:
-        paths = [f"paths.runs={tmp_path}", f"paths.shards={tmp_path / 'shards'}"]
-        code = script("train")(["dry_run=json", "data=folder", "data.holdout=0", *paths, *words])
-        said = capsys.readouterr()
-        return code, [json.loads(line) for line in said.out.splitlines()], said.err
-
-    return run
+def plan(plan: Plan) -> Plan:
+    """Plan a run on folders of one's own."""
+    return plan.of("data=folder", "data.holdout=0")
 
 
 def photos(folder: Path, start: int = 0) -> Path:
@@ -53,8 +50,7 @@ def classes(folder: Path, names: Sequence[str] = ("cat", "dog", "ox")) -> Path:
 def test_a_dry_run_says_what_every_source_was_read_as(plan: Plan, tmp_path: Path) -> None:
     real, cf = photos(tmp_path / "real", 50), pairs(tmp_path / "cf")
     words = [f"data.real={real}", f"data.counterfactual={cf}", "data.cf_ratio=0.5"]
-    code, (found,), said = plan(*words, "data.validation=0", "trainer.checkpoint=last")
-    assert code == 0
+    (found,), said = plan(*words, *FEW)
     assert found["sources"]["real"]["form"] == "a list of images and captions"
     assert found["sources"]["real"]["source"] == str(real)
     assert found["sources"]["counterfactual"]["counterfactual_sets"] == 3
@@ -69,9 +65,8 @@ def test_a_dry_run_says_what_every_source_was_read_as(plan: Plan, tmp_path: Path
 
 def test_a_sweep_says_each_source_once(plan: Plan, tmp_path: Path) -> None:
     real = photos(tmp_path / "real", 53)
-    few = ["data.validation=0", "trainer.checkpoint=last", "data.cf_ratio=0"]
-    code, found, said = plan("--multirun", f"data.real={real}", "seed=1,2,3", *few)
-    assert (code, len(found)) == (0, 3)
+    found, said = plan("--multirun", f"data.real={real}", "seed=1,2,3", *REAL)
+    assert len(found) == 3
     assert said.count("real: 3 images") == 1
 
 
@@ -90,17 +85,15 @@ def test_a_counterfactual_source_without_pairs_is_refused(plan: Plan, tmp_path, 
     if make is photos:
         photos(tmp_path / "cf", 30)
     words = [f"data.real={real}", f"data.counterfactual={other}", "data.cf_ratio=0.5"]
-    few = ["data.validation=0", "trainer.checkpoint=last"]
-    code, _, said = plan(*words, *few)
-    assert code == 2
+    said = plan.refused(*words, *FEW)
     assert f"data.counterfactual={other} holds no counterfactual pairs: it was read as" in said
     assert "cf_image, cf_caption" in said
     assert "data.counterfactual_members=singles" in said
-    code, (found,), _ = plan(*words, *few, "data.counterfactual_members=singles")
-    assert (code, found["counts"]["counterfactual"]) == (0, 3)
-    code, _, said = plan(*words, *few, "data.counterfactual_members=singles",
-                         "data.pairs_in_batch=true")  # fmt: skip
-    assert code == 2
+    (found,), _ = plan(*words, *FEW, "data.counterfactual_members=singles")
+    assert found["counts"]["counterfactual"] == 3
+    said = plan.refused(
+        *words, *FEW, "data.counterfactual_members=singles", "data.pairs_in_batch=true"
+    )
     assert "has no set of two" in said
 
 
@@ -109,48 +102,43 @@ def test_the_captions_of_a_photo_are_no_pair(plan: Plan, tmp_path: Path) -> None
     images(tmp_path / "cf", start=30)
     lines = [{"image": f"{n}.png", "captions": [t, f"{t} again"]} for n, t in TEXTS.items()]
     jsonl(tmp_path / "cf" / "captions.jsonl", lines)
-    code, _, said = plan(f"data.real={real}", f"data.counterfactual={tmp_path / 'cf'}")
-    assert code == 2
+    said = plan.refused(f"data.real={real}", f"data.counterfactual={tmp_path / 'cf'}")
     assert "none of its sets is an image and its counterfactual" in said
 
 
-@pytest.mark.parametrize(("singles", "code"), [(3, 0), (4, 2)])
-def test_most_sets_must_be_pairs(plan: Plan, tmp_path: Path, singles: int, code: int) -> None:
+def test_most_sets_must_be_pairs(plan: Plan, tmp_path: Path) -> None:
     """A set that lost a member does not stop a run; a source with a pair here and there does."""
     real = photos(tmp_path / "real")
-    sets = [pair(i) for i in range(3)] + [pair(10 + i, members=1) for i in range(singles)]
-    write_shards(sets, tmp_path / "cf")
-    words = [f"data.real={real}", f"data.counterfactual={tmp_path / 'cf'}", "data.cf_ratio=0.5"]
-    found, _, said = plan(*words, "data.validation=0", "trainer.checkpoint=last")
-    assert found == code
-    assert (f"3 of its {3 + singles} sets are" if code else "3 single ones") in said
+    sets = [pair(i) for i in range(3)] + [pair(10 + i, members=1) for i in range(4)]
+    for folder, count in (("cf", 6), ("more", 7)):
+        write_shards(sets[:count], tmp_path / folder)
+    words = [f"data.real={real}", "data.cf_ratio=0.5", *FEW]
+    assert "3 single ones" in plan(*words, f"data.counterfactual={tmp_path / 'cf'}")[1]
+    said = plan.refused(*words, f"data.counterfactual={tmp_path / 'more'}")
+    assert "3 of its 7 sets are" in said
 
 
 def test_both_sources_the_same_are_refused(plan: Plan, tmp_path: Path) -> None:
     """By content: the copy of a folder is the same source."""
     folder, copy = pairs(tmp_path / "x"), pairs(tmp_path / "copy")
-    code, _, said = plan(f"data.real={folder}", f"data.counterfactual={copy}")
-    assert code == 2
+    said = plan.refused(f"data.real={folder}", f"data.counterfactual={copy}")
     assert f"data.real={folder} and data.counterfactual={copy} hold the same images" in said
     words = [f"data.real={folder}", f"data.counterfactual={folder}", "data.cf_ratio=0"]
-    assert plan(*words, "data.validation=0", "trainer.checkpoint=last")[0] == 0
+    plan(*words, *FEW)
 
 
 def test_a_test_half_of_whose_captions_are_wrong_is_not_trained_on(
     plan: Plan, tmp_path: Path
 ) -> None:
     folder = sugarcrepe(tmp_path / "sugarcrepe")
-    code, _, said = plan(f"data.real={folder}", "data.cf_ratio=0", "data.validation=0")
-    assert code == 2
+    said = plan.refused(f"data.real={folder}", "data.cf_ratio=0", "data.validation=0")
     assert f"data.real={folder} holds SugarCrepe" in said
     assert "benchmark=choice" in said
 
 
 def test_trohn_text_is_trained_on_with_its_negatives(plan: Plan, tmp_path: Path) -> None:
     source = f"{trohn_text(tmp_path / 'trohn_text')}:train"
-    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last", "loss=negatives"]
-    code, (found,), _ = plan(f"data.real={source}", *words)
-    assert code == 0
+    (found,), _ = plan(f"data.real={source}", *REAL, "loss=negatives")
     assert found["sources"]["real"]["form"] == "TROHN-Text"
     assert found["sources"]["real"]["negatives"] == 3
 
@@ -159,16 +147,15 @@ def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_p
     real, cf, other = photos(tmp_path / "real"), pairs(tmp_path / "cf"), classes(tmp_path / "c")
     words = [f"data.real={real}", f"data.counterfactual={cf}", "plan@data.plan=coco_medium"]
     control = ["data.control=counterfactual", f"data.control_source={other}"]
-    code, _, said = plan(*words, *control)
-    assert code == 2
+    said = plan.refused(*words, *control)
     assert f"data.control_source={other} holds no counterfactual pairs" in said
 
 
-def test_pairs_in_batch_needs_a_pair_on_the_world_too(place, capsys) -> None:
+def test_pairs_in_batch_needs_a_pair_on_the_world_too(place) -> None:
     words = ["dry_run=json", "data.cf_ratio=0.5", "data.counterfactual=shapescapes:unbiased"]
     assert place.train(*words) == 0
-    assert place.train(*words, "data.pairs_in_batch=true") == 2
-    assert "shapescapes:unbiased has no set of two" in capsys.readouterr().err
+    said = refusal(place.train, *words, "data.pairs_in_batch=true")
+    assert "shapescapes:unbiased has no set of two" in said
 
 
 def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tmp_path) -> None:
@@ -191,12 +178,9 @@ def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tm
 def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> None:
     """An arm of real data alone would have them."""
     cf, real = pairs(tmp_path / "cf"), photos(tmp_path / "real", 50)
-    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
-    code, _, said = plan(f"data.real={cf}", *words)
-    assert code == 0
+    _, said = plan(f"data.real={cf}", *REAL)
     assert f"warning: data.real={cf} has 3 counterfactual sets, whose counterfactuals" in said
-    code, _, said = plan(f"data.real={real}", *words)
-    assert code == 0
+    _, said = plan(f"data.real={real}", *REAL)
     assert "warning" not in said
 
 
@@ -205,13 +189,10 @@ def test_classes_called_by_numbers_are_not_trained_on(
     plan: Plan, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     """N6: "a photo of a 00000" was trained on."""
-    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
-    code, _, said = plan(f"data.real={classes(tmp_path / 'real', names)}", *words)
-    assert code == 2
+    said = plan.refused(f"data.real={classes(tmp_path / 'real', names)}", *REAL)
     assert "2 classes are called by numbers" in said
     assert f"captions would be like 'a photo of a {sorted(names)[0]}'" in said
-    code, _, said = plan(f"data.real={classes(tmp_path / 'few', ('7', 'cola'))}", *words)
-    assert code == 0
+    plan(f"data.real={classes(tmp_path / 'few', ('7', 'cola'))}", *REAL)
 
 
 def test_numbers_beside_captions_are_trained_on(plan: Plan, tmp_path: Path) -> None:
@@ -219,16 +200,12 @@ def test_numbers_beside_captions_are_trained_on(plan: Plan, tmp_path: Path) -> N
     images(tmp_path / "real")
     rows = [(f"{n}.png", t, str(i)) for i, (n, t) in enumerate(TEXTS.items())]
     table(tmp_path / "real" / "captions.csv", ["image", "caption", "label"], rows)
-    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
-    code, _, _ = plan(f"data.real={tmp_path / 'real'}", *words)
-    assert code == 0
+    plan(f"data.real={tmp_path / 'real'}", *REAL)
 
 
 def test_classes_with_one_caption_are_said(plan: Plan, tmp_path: Path) -> None:
     """N35: ``cat`` and ``Cat`` are one class for a tokenizer that lower-cases."""
-    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
-    code, _, said = plan(f"data.real={classes(tmp_path / 'real', ('cat', 'Cat', 'ox'))}", *words)
-    assert code == 0
+    _, said = plan(f"data.real={classes(tmp_path / 'real', ('cat', 'Cat', 'ox'))}", *REAL)
     assert "classes with one prompt for a tokenizer that lower-cases" in said
     assert "'Cat' and 'cat'" in said
 
@@ -245,29 +222,23 @@ def test_a_holdout_that_is_linked_with_everything_is_the_cause(plan: Plan, tmp_p
     names = ["image", "caption", "cf_image", "cf_caption"]
     table(home / "mined.csv", names, hard)
     words = [f"data.real={home}", f"data.counterfactual={home / 'mined.csv'}", "data.cf_ratio=0.5"]
-    code, _, said = plan(*words, "data.holdout=0.1")
-    assert code == 2
+    said = plan.refused(*words, "data.holdout=0.1")
     assert "data.cf_ratio=0.5 cannot be drawn: there are 0 real and 0 counterfactual" in said
     assert "data.holdout=0.1 holds out 2 images as a test" in said
     assert "10 real and 24 counterfactual examples are linked with them, from set to set" in said
     assert "data.holdout=0 holds out nothing" in said
-    code, _, said = plan(*words, "data.holdout=0", "data.validation=0", "trainer.checkpoint=last")
-    assert code == 0
-    code, _, said = plan(*words, "data.holdout=0")
-    assert code == 2
+    plan(*words, "data.holdout=0", *FEW)
+    said = plan.refused(*words, "data.holdout=0")
     assert "no group is left for validation" in said
     assert "data.holdout" not in said
 
 
 def test_a_list_may_be_named_and_any_other_file_is_refused(plan: Plan, tmp_path: Path) -> None:
     file = photos(tmp_path / "real", 50) / "captions.csv"
-    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
-    code, _, said = plan(f"data.real={file}", *words)
-    assert code == 0
+    _, said = plan(f"data.real={file}", *REAL)
     assert f"of {file} read as a list of images and captions" in said
     image = next(one for one in file.parent.rglob("*.png"))
-    code, _, said = plan(f"data.real={image}", "data.cf_ratio=0")
-    assert code == 2
+    said = plan.refused(f"data.real={image}", "data.cf_ratio=0")
     assert f"{image} is a file: name the folder in which it lies, {image.parent}" in said
 
 
@@ -280,17 +251,55 @@ def test_a_held_out_set_too_small_for_its_metrics_is_told(
     rows = [(f"{i}/{n}.png", f"{n} {i}") for i in range(8) for n in TEXTS]
     table(tmp_path / "real" / "captions.csv", ["image", "caption"], rows)
     words = [f"data.real={tmp_path / 'real'}", "data.cf_ratio=0", "data.validation=0"]
-    code, _, said = plan(*words, f"data.holdout={share}", "trainer.checkpoint=last")
-    assert code == 0
+    _, said = plan(*words, f"data.holdout={share}", "trainer.checkpoint=last")
     assert ("recall at 10 among so few" in said) is told
 
 
-def test_own_photos_with_the_settings_of_the_world_are_refused(tmp_path, script, capsys):
+def test_own_photos_with_the_settings_of_the_world_are_refused(tmp_path, plan):
     real = photos(tmp_path / "real")
-    words = [f"data.real={real}", "data.cf_ratio=0", f"paths.runs={tmp_path / 'runs'}",
-             f"paths.shards={tmp_path / 'shards'}", "dry_run=json"]  # fmt: skip
-    assert script("train")(words) == 2
-    told = capsys.readouterr().err
-    assert f"data.real={real} is not of the embedded world" in told
-    assert "add data=folder, which holds out a tenth, or data.holdout=0" in told
-    assert script("train")([*words, "data.holdout=0"]) == 0
+    world = Plan(plan.train, *plan.words[:-2], f"data.real={real}", "data.cf_ratio=0")
+    said = world.refused()
+    assert f"data.real={real} is not of the embedded world" in said
+    assert "add data=folder, which holds out a tenth, or data.holdout=0" in said
+    world("data.holdout=0")
+
+
+def test_roots_are_absolute_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    assert permitted_roots({"image_roots": ["photos"]}) == (tmp_path / "photos",)
+    assert permitted_roots({"image_roots": []}) == permitted_roots({}) == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("/", "should be a list of folders"),
+        ([1], "should be a list"),
+        (["/none"], "no folder /none"),
+    ],
+)
+def test_what_is_no_list_of_folders_is_refused(named: object, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        permitted_roots({"image_roots": named})
+
+
+# TROHN's training sets as arms: what a dry run counts of them.
+
+
+@pytest.mark.parametrize(
+    ("lay", "arm", "positives", "texts", "images"),
+    [
+        (trohn_text, "none", 3, 0, 0),
+        (trohn_text, "text", 3, 3, 0),
+        (trohn_img, "both", 8, 8, 8),
+    ],
+)
+def test_counts(lay, arm, positives, texts, images, plan, tmp_path):
+    (found,), _ = plan(
+        "data.real=null", f"data.counterfactual={lay(tmp_path / 'set')}:train", "data.cf_ratio=1",
+        f"data.negatives={arm}", "loss=hard_negatives", *FEW,
+    )  # fmt: skip
+    assert found["counts"]["train"] == positives
+    assert found["counts"]["text_negatives"] == texts
+    assert found["counts"]["image_negatives"] == images

@@ -1,15 +1,32 @@
-"""Whose a run's folder is, and what is to be done with what lies there."""
+"""Whose a run's folder is: its identity, its name, and what is to be done with what lies there."""
 
 from __future__ import annotations
 
 import multiprocessing
+import re
 import time
+import unicodedata
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_json
+from cfaug.run.identity import (
+    arm_slug,
+    check_arm,
+    check_owner,
+    clean_name,
+    config_hash,
+    experiment_name,
+    identity,
+)
 from cfaug.run.run_folder import RunFolder
+from tests.run.conftest import refusal, stderr_of, stdout_of
 
 
 def test_verdicts(tmp_path):
@@ -108,3 +125,214 @@ def test_an_interrupted_run_is_treated_as_a_failed_one(tmp_path, state):
     assert other.state() == "other"
     with pytest.raises(UserError, match="another configuration"):
         other.verdict(False)
+
+
+CONFIG = {
+    "name": "main", "arm": None, "seed": 107,
+    "data": {"cf_ratio": 0.6, "size": None, "seed": 108, "workers": 0, "real": "/a/photos"},
+    "optim": {"lr": 0.001}, "paths": {"runs": "runs"}, "logger": {"kind": "csv"},
+    "trainer": {"devices": 1, "max_steps": 5},
+}  # fmt: skip
+
+
+def _with(path: str, value: object) -> dict:
+    group, _, key = path.partition(".")
+    changed = {k: dict(v) if isinstance(v, dict) else v for k, v in CONFIG.items()}
+    if key:
+        changed.setdefault(group, {})[key] = value
+    else:
+        changed[group] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["paths.runs", "logger.kind", "data.workers", "trainer.devices", "name", "arm", "data.real"],
+)
+def test_where_and_how_fast_do_not_change_the_hash(path):
+    assert config_hash(identity(CONFIG, {})) == config_hash(identity(_with(path, "other"), {}))
+
+
+@pytest.mark.parametrize(
+    "path", ["seed", "data.cf_ratio", "data.seed", "optim.lr", "trainer.max_steps"]
+)
+def test_what_changes_the_result_changes_the_hash(path):
+    assert config_hash(identity(CONFIG, {})) != config_hash(identity(_with(path, 3), {}))
+
+
+def test_content_is_part_of_the_hash():
+    assert config_hash(identity(CONFIG, {"real": "aa"})) != config_hash(
+        identity(CONFIG, {"real": "ab"})
+    )
+
+
+@given(st.permutations(["data.cf_ratio=0.6", "optim.lr=1e-3", "seed=107", "trainer.devices=2"]))
+def test_slug_does_not_depend_on_the_order(overrides):
+    assert arm_slug(overrides, CONFIG) == "cf_ratio=0.6,lr=0.001"
+
+
+def test_slug_of_a_folder_and_of_a_named_arm():
+    assert arm_slug(["data=folder", "data.real=/a/photos"], CONFIG) == "data=folder,real=photos"
+    assert arm_slug(["arm=mine", "optim.lr=1"], {**CONFIG, "arm": "mine"}) == "mine"
+    assert (
+        arm_slug(["experiment=demo/real", "optim.lr=1"], {**CONFIG, "arm": "real"})
+        == "real,lr=0.001"
+    )
+    assert arm_slug(["data.seed=3"], _with("data.seed", 3)) == "data.seed=3"
+    words = ["hydra.searchpath=[file:///home/me/conf]", "optim.lr=1e-3"]  # --config-dir
+    assert arm_slug(words, CONFIG) == "lr=0.001"
+    assert "/" not in arm_slug(["model=a/b"], CONFIG)
+    assert len(arm_slug([f"data.k{i}=123456" for i in range(40)], CONFIG)) <= 100
+
+
+# Names keep every letter of every alphabet, and two names never share a folder.
+
+
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=200))
+def test_ascii_names_keep_the_folders_they_had(name):
+    before = re.sub(r"[^A-Za-z0-9_.=,+-]+", "-", name).strip("-.") or "default"
+    assert clean_name(name)[:87] == before[:87]
+    assert clean_name(name) == before or len(before) > 100
+
+
+@pytest.mark.parametrize(
+    "name", ["日本", "中文", "ünï", "हिन्दी", "Ελληνικά", "العربية", "ไทย", "a=b,c"]
+)
+def test_every_letter_is_kept(name):
+    assert clean_name(name) == unicodedata.normalize("NFC", name)
+    assert arm_slug([f"arm={name}"], {"arm": name}) == clean_name(name)
+
+
+SAME_FOLDER = ("a b", "a-b", "a/b", "a (b)")
+
+
+@given(st.sampled_from(SAME_FOLDER) | NAMES, st.sampled_from(SAME_FOLDER) | NAMES)
+def test_two_arms_named_by_hand_never_share_a_folder(one, other):
+    assume(unicodedata.normalize("NFC", one) != unicodedata.normalize("NFC", other))
+    for name in (one, other):
+        try:
+            check_arm(name)
+        except UserError:
+            assume(False)
+    with TemporaryDirectory() as root:
+        run = Path(root) / clean_name(one) / "seed=1"
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(yaml.safe_dump({"arm": one}))
+        check_owner(run.parent, one)
+        check_owner(run.parent, None)
+        there = Path(root) / clean_name(other)
+        if there == run.parent:
+            with pytest.raises(UserError, match="would share"):
+                check_owner(there, other)
+        else:
+            check_owner(there, other)
+
+
+def test_a_renamed_arm_belongs_to_its_new_name(tmp_path):
+    run = tmp_path / "sixty" / "seed=1"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(yaml.safe_dump({"arm": "real"}))
+    check_owner(run.parent, "sixty")
+
+
+@given(NAMES)
+def test_a_folders_name_is_one_name_that_file_systems_take(name):
+    for folder in (clean_name(name), clean_name(name, extra="")):
+        assert 0 < len(folder.encode()) <= 255
+        assert len(folder) <= 100
+        assert "/" not in folder
+        assert "\0" not in folder
+        assert folder not in {".", ".."}
+        assert clean_name(folder) == folder
+
+
+def test_long_names_that_begin_alike_are_told_apart():
+    assert len({clean_name("語" * 99 + end) for end in "ab"}) == 2
+    assert len({clean_name("x" * 120 + end) for end in "ab"}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("weights", "name=weights is taken: it holds checkpoints"), ("tables", "is taken"),
+        ("annotation", "is taken"), ("", "is invalid"), (".", "is invalid"), ("..", "is invalid"),
+        (" ", "is invalid"), ("a\nb", "is invalid"),
+        ("x/y", "name=y and paths.runs=x"), ("../up", "one folder"), ("語" * 100, "300 bytes"),
+    ],
+)  # fmt: skip
+def test_an_experiment_that_no_folder_can_be_called_is_refused(name, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        experiment_name(name)
+
+
+def test_an_experiment_keeps_its_name():
+    for name in ("main", "a b", "a=1,b", "Größe (1)", "x" * 255):
+        assert experiment_name(name) == name
+    assert experiment_name("u\u0308") == "ü"
+
+
+def test_null_names_the_arm_after_its_settings():
+    assert arm_slug(["arm=null", "optim.lr=1"], {"arm": None, "optim": {"lr": 1}}) == "lr=1"
+
+
+def test_a_run_recorded_when_texts_could_be_numbers_is_still_that_run(tmp_path):
+    folder = RunFolder(tmp_path, {"trainer.precision": "32"})
+    older = RunFolder(tmp_path, {"trainer.precision": 32})
+    record = {"config_hash": older.hash, "identity": dict(older.identity), "state": "done"}
+    write_json(tmp_path / "run.json", record)
+    assert folder.verdict(False) == "done"
+    write_json(tmp_path / "run.json", {"config_hash": "0", "identity": {}, "state": "done"})
+    assert folder.state() == "other"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["arm=.."], "arm='..' is invalid"), (["arm=(?)"], "arm='(?)' is invalid"),
+        (["name=a/b"], "name=b and paths.runs=a"), (["name=" + "x" * 300], "has 300 bytes"),
+        (["name=weights"], "is taken"), (["name="], "is invalid"),
+    ],
+)  # fmt: skip
+def test_a_bad_name_is_one_sentence(place, words, said):
+    err = refusal(place.train, *words)
+    assert said in err
+    assert err.count("\n") == 1
+    assert not place.root.exists()
+
+
+@pytest.mark.slow
+def test_two_names_of_one_folder_are_told_apart(place):
+    words = ["data.cf_ratio=0", "trainer.max_steps=0"]
+    assert place.train("arm=real data", *words) == 0
+    said = refusal(place.train, "arm=real-data", "seed=2", *words)
+    assert "with arm='real data': choose another name" in said
+    assert "already done" in stdout_of(place.train, "arm=real data", *words)
+
+
+def test_two_alphabets_are_two_runs(place):
+    for arm in ("日本", "中文"):
+        said = stdout_of(place.train, f"arm={arm}", "data.cf_ratio=0", "trainer.max_steps=0")
+        assert said.startswith("done: ")
+    assert {p.name for p in (place.root / "main").iterdir()} == {"日本", "中文"}
+
+
+@pytest.mark.parametrize("script_name", ["train", "evaluate"])
+def test_runs_in_a_file_are_refused(script, tmp_path, script_name):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for runs in (file, file / "below"):
+        err = refusal(script(script_name), [f"paths.runs={runs}"])
+        assert f"{file} is a file, not a folder" in err
+        assert err.count("\n") == 1
+    assert file.read_text() == "mine"
+
+
+def test_an_arm_whose_folder_has_another_name_says_so(place):
+    """N41: arm=a/b became a-b without a word."""
+    words = ["data.cf_ratio=0", "dry_run=true"]
+    said = stderr_of(place.train, "arm=N41/b", *words)
+    assert "the folder of arm=N41/b is called N41-b\n" in said
+    assert "is called" not in stderr_of(place.train, "arm=N41-c", *words)

@@ -1,17 +1,35 @@
-"""The paper's data sets through ``train.py``, from indexes of the real sizes."""
+"""What a run would train on, from settings alone, and what is refused before a sweep begins."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from cfaug.core.errors import UserError
 from cfaug.core.pixels import Digest
+from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import write_index
+from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import Row
+from cfaug.planning.mixture_plan import check_sets, content_trained_with
+from cfaug.planning.sources import Opened
+from cfaug.run.run_folder import RunFolder
+from cfaug.run.run_plan import _seconds_per_step, unequal_sizes
+from cfaug.train.mixture_task import ContrastiveTask
+from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
+from tests.data.layouts import captions_csv
+from tests.data.making import Columns, pair
+from tests.data.test_set_captions import neutral_set
+from tests.run.conftest import SCENES, WORLD, refusal, stderr_of, stdout_of
 
 PAPER = {
     "coco_real": 13_928, "coco_base": 13_928, "coco_medium": 34_820, "coco_all": 41_784,
@@ -55,39 +73,28 @@ def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def dry_run(tmp_path: Path, script, capsys) -> Callable[..., dict]:
-    def run(*words: str) -> dict:
-        paths = [f"paths.runs={tmp_path}", f"paths.shards={tmp_path / 'shards'}"]
-        assert script("train")(["dry_run=json", *paths, *words]) == 0
-        return json.loads(capsys.readouterr().out.splitlines()[-1])
-
-    return run
+def given(paper: Path, real: Path | None = None) -> list[str]:
+    return [f"data.real={real or paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["group", "random"])
-@pytest.mark.parametrize("plan", PAPER)
-def test_the_papers_counts_without_an_image(paper, dry_run, plan, split):
-    words = [
-        f"data={plan}", f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}",
-        "data.real_captions=edited", f"data.split={split}",
-    ]  # fmt: skip
-    if plan == "coco_human_validated":
+@pytest.mark.parametrize("named", PAPER)
+def test_the_papers_counts_without_an_image(paper, plan, named, split):
+    words = [f"data={named}", "data.real_captions=edited", f"data.split={split}"]
+    if named == "coco_human_validated":
         words.append(f"data.human_labels={paper / 'labels.jsonl'}")
-    found = dry_run(*words)
-    assert found["counts"]["train"] == PAPER[plan]
+    (found,), _ = plan(*given(paper), *words)
+    assert found["counts"]["train"] == PAPER[named]
     assert found["real_captions"] == {"edited": 17_410, "missed": 0}
     assert found["sizes"]["real"] == CAPTIONS
-    assert found["sizes"]["counterfactual"] == (None if plan == "coco_real" else 2 * PAIRS)
+    assert found["sizes"]["counterfactual"] == (None if named == "coco_real" else 2 * PAIRS)
 
 
-def test_misses_are_listed(paper, dry_run, tmp_path, capsys):
+def test_misses_are_listed(paper, plan, tmp_path):
     made(tmp_path / "few", rows(17_400, 1))
-    found = dry_run(
-        "data=coco_real", f"data.real={tmp_path / 'few'}", f"data.counterfactual={paper / 'cf'}",
-        "data.real_captions=edited",
-    )  # fmt: skip
+    words = given(paper, tmp_path / "few")
+    (found,), _ = plan("data=coco_real", *words, "data.real_captions=edited")
     assert found["counts"]["train"] == int(0.8 * 17_400)
     assert found["real_captions"] == {"edited": 17_400, "missed": 10}
     (file,) = (tmp_path / "shards" / "index").glob("missed-*.jsonl")
@@ -96,27 +103,20 @@ def test_misses_are_listed(paper, dry_run, tmp_path, capsys):
     assert len(missed) == 10
 
 
-def test_images_without_a_label_are_said(paper, script, tmp_path, capsys):
+def test_images_without_a_label_are_said(paper, plan, tmp_path):
     lines = (paper / "labels.jsonl").read_text().splitlines()
     (tmp_path / "some.jsonl").write_text("\n".join(lines[:100]))
-    words = [f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}",
-             f"paths.runs={tmp_path}", f"paths.shards={tmp_path}", "dry_run=json",
-             "data=coco_human_validated"]  # fmt: skip
-    assert script("train")([*words, f"data.human_labels={tmp_path / 'some.jsonl'}"]) == 0
-    said = capsys.readouterr().err
+    words = [*given(paper), "data=coco_human_validated"]
+    _, said = plan(*words, f"data.human_labels={tmp_path / 'some.jsonl'}")
     assert "34,720 of 34,820 images" in said
     assert f"no label in {tmp_path / 'some.jsonl'}" in said
-    assert script("train")([*words, f"data.human_labels={paper / 'labels.jsonl'}"]) == 0
-    assert "no label" not in capsys.readouterr().err
+    assert "no label" not in plan(*words, f"data.human_labels={paper / 'labels.jsonl'}")[1]
 
 
-def test_misses_are_said(paper, script, tmp_path, capsys):
+def test_misses_are_said(paper, plan, tmp_path):
     made(tmp_path / "few", rows(9, 1))
-    words = [f"data.real={tmp_path / 'few'}", "data.real_captions=edited",
-             f"data.counterfactual={paper / 'cf'}", f"paths.runs={tmp_path}",
-             f"paths.shards={tmp_path}", "data.holdout=0", "dry_run=json"]  # fmt: skip
-    assert script("train")(["--multirun", "data=folder", "seed=1,2", *words]) == 0
-    said = capsys.readouterr().err
+    words = [*given(paper, tmp_path / "few"), "data.real_captions=edited", "data.holdout=0"]
+    _, said = plan("--multirun", "data=folder", "seed=1,2", *words)
     assert said.count("9 captions of") == 1
     assert "17,401 of 17,410 originals" in said
     assert "1_4_0 'Caption 9 of the photo.'" in said
@@ -132,16 +132,13 @@ def test_misses_are_said(paper, script, tmp_path, capsys):
         (["data=coco_medium", "data.human_labels=/nowhere.csv"], "/nowhere.csv"),
     ],
 )
-def test_what_a_named_plan_refuses(paper, script, tmp_path, capsys, words, named):
-    given = [f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}",
-             f"paths.runs={tmp_path}", "dry_run=json"]  # fmt: skip
-    assert script("train")([*words, *given]) == 2
-    assert named in capsys.readouterr().err
+def test_what_a_named_plan_refuses(paper, plan, words, named):
+    assert named in plan.refused(*words, *given(paper))
 
 
-def test_a_plan_says_which_source_it_lacks(script, tmp_path, capsys):
-    assert script("train")(["data=coco_medium", "data.real=/x", f"paths.runs={tmp_path}"]) == 2
-    assert "data.plan=medium needs data.counterfactual=FOLDER" in capsys.readouterr().err
+def test_a_plan_says_which_source_it_lacks(plan):
+    said = plan.refused("data=coco_medium", "data.real=/x")
+    assert "data.plan=medium needs data.counterfactual=FOLDER" in said
 
 
 WORLD_PLANS = {
@@ -156,13 +153,13 @@ WORLD_PLANS = {
 
 
 @pytest.mark.parametrize("asked", WORLD_PLANS)
-def test_every_plan_runs_on_the_world(place, capsys, asked):
-    assert place.train(*asked.split(), "dry_run=json") == 0
-    counts = json.loads(capsys.readouterr().out.splitlines()[-1])["counts"]
+def test_every_plan_runs_on_the_world(place, asked):
+    said = stdout_of(place.train, *asked.split(), "dry_run=json")
+    counts = json.loads(said.splitlines()[-1])["counts"]
     assert (counts["real"], counts["counterfactual"]) == WORLD_PLANS[asked]
 
 
-def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place, capsys):
+def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place):
     labels = "data.human_labels=shapescapes:counterfactual"
     words = ["plan@data.plan=coco_human_validated", labels, "seed=107", "trainer.max_steps=0"]
     assert place.train(*words) == 0
@@ -171,15 +168,251 @@ def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place, cap
     assert record["counts"]["train"] == 111
     assert len(record["identity"]["content.labels"]) == 64
     assert "data.human_labels" not in record["identity"]
-    assert place.train(*words) == 0
-    assert "already done" in capsys.readouterr().out
+    assert "already done" in stdout_of(place.train, *words)
     assert place.evaluate("benchmark=heldout") == 0
     (file,) = place.root.glob("main/run/seed=107/results.jsonl")
     found = [json.loads(line) for line in file.read_text().splitlines()]
     assert {(row["benchmark"], row["n"]) for row in found} == {("validation_retrieval", 16)}
 
 
-def test_labels_of_another_part_are_refused(place, capsys):
+def test_labels_of_another_part_are_refused(place):
     words = ["data.cf_ratio=1", "data.human_labels=shapescapes:ood_pairs", "dry_run=json"]
-    assert place.train(*words) == 2
-    assert "ood_pairs-000000_0" in capsys.readouterr().err
+    assert "ood_pairs-000000_0" in refusal(place.train, *words)
+
+
+# What cannot work, or would not do what its name says, is refused before a sweep begins.
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        # N15: a typed warm-up that is longer than the run
+        (["data.cf_ratio=0.5", "optim.warmup_steps=400"], "the warm-up of 400 steps is as long as"),
+        # N16: a contrastive batch of one has a loss of 0
+        (["data.cf_ratio=0.5", "data.batch_size=1"], "the loss is 0 at every step"),
+        # N27: what each run would only find at its start
+        (["tuning=lora", "tuning.lora.targets=['nothing']"], "'nothing' matches none of"),
+        (["data.validation=0"], "trainer.checkpoint=best needs a validation split"),
+        (["data.drop_last=true", "data.batch_size=100000"], "leaves no batch"),
+        (["trainer.num_nodes=2"], "needs its processes started"),
+        # N31: a ratio of which nothing is left
+        (["data.cf_ratio=1e-9"], "leaves no counterfactual example: write data.cf_ratio=0"),
+        (["data.cf_ratio=0.999999"], "leaves no real example: write data.cf_ratio=1"),
+        # sources from which nothing is drawn, but which were typed
+        (["data.cf_ratio=0", "data.counterfactual=/nowhere"], "data.counterfactual=/nowhere does"),
+        (["data.cf_ratio=0", "data.counterfactual=shapescapes:nothing"], "no part is called"),
+        (["data.cf_ratio=1", "data.real=/nowhere"], "data.real=/nowhere does not exist"),
+        (["data.counterfactual_members=singles"], "is for sources of single images"),
+        (["+model.revision=abc"], "revision=abc names a commit of the Hub"),
+        # N3: negatives that no source has
+        (["data.cf_ratio=0.5", "loss=negatives"], "has no effect: no training example of"),
+        (
+            ["data.cf_ratio=0.5", "loss=negatives", "loss.negative_captions=ignored"],
+            "loss.negative_captions=ignored has no effect",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+@pytest.mark.parametrize("sweep", [False, True], ids=["dry_run", "sweep"])
+def test_what_cannot_work_is_refused_before_anything_starts(place, words, said, sweep):
+    how = ["--multirun", "seed=1,2"] if sweep else ["dry_run=true", "seed=1"]
+    assert said in refusal(place.train, *words, *how)
+    assert not list(place.root.rglob("run.json"))
+
+
+def test_a_tuning_that_does_not_fit_a_task_is_refused_before_a_sweep(plan):
+    """N27: freeze_text names no parameter of a vision-language model."""
+    words = ["task=vqa", "tuning=freeze_text", "data.world.vqa_pairs=12", "data.size=20"]
+    assert "tuning.freeze" in plan.refused(*words)
+
+
+@pytest.fixture
+def hard_captions(tmp_path):
+    """A folder of photos with captions, some of which belong to no image."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    lines = ["image,caption,neg_caption"]
+    for number in range(40):
+        pixels = np.full((16, 16, 3), number, np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+        lines.append(f"{number}.png,a photo of thing {number},a photo of no thing {number}")
+    (folder / "captions.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("asked", ["used", "ignored"])
+def test_negatives_that_there_are_are_accepted(plan, hard_captions, asked):
+    words = ["data=folder", f"data.real={hard_captions}", "data.cf_ratio=0", "loss=negatives"]
+    plan(*words, f"loss.negative_captions={asked}")
+
+
+def test_a_warm_up_of_a_preset_that_is_too_long_is_a_warning(place):
+    said = "the warm-up of 10 steps is as long as the run of 3 steps, or longer: the learning rate"
+    assert said in stderr_of(place.train, "data.cf_ratio=0", "dry_run=true")
+
+
+def test_a_bound_below_any_useful_scale_is_a_warning(place):
+    """N31: exp(-3) is a temperature of 20."""
+    said = stderr_of(place.train, "data.cf_ratio=0", "model.logit_scale_max=-3", "dry_run=true")
+    assert "logits are cosines times 0.0498 at most" in said
+
+
+@pytest.mark.parametrize(("ratio", "warned"), [("0", True), ("0.5", False)])
+def test_a_loss_that_treats_nothing_in_the_data_is_a_warning(plan, ratio, warned):
+    _, said = plan(*SCENES, "loss=pair_aware", f"data.cf_ratio={ratio}")
+    assert ("it equals loss=null" in said) == warned
+
+
+def test_a_sweep_with_a_typed_source_of_other_arms_is_one_command(place):
+    """data.cf_ratio=0 does not read data.counterfactual, which the other arms draw from."""
+    words = ["--multirun", "data.cf_ratio=0,0.5", "data.counterfactual=shapescapes:unbiased"]
+    assert "2 runs: 2 absent" in stderr_of(place.train, *words, "arm=null", "dry_run=true")
+
+
+# Settings that need more of a counterfactual source than images with captions.
+
+
+INVARIANT = LossSettings(set_invariance=0.5)
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Index]:
+    folder = tmp_path_factory.mktemp("sources")
+    write_shards([neutral_set(n) for n in range(2)], folder / "neutral", sets_per_shard=2)
+    write_shards([pair(n) for n in range(2)], folder / "pairs", sets_per_shard=2)
+    captions_csv(folder / "singles")
+    names = ("neutral", "pairs", "singles")
+    return {name: open_index(folder / name, folder / "cache") for name in names}
+
+
+def check(source: Index, loss: LossSettings | None = None, **data: object) -> None:
+    check_sets(DataSettings("r", "c", **data), Opened(None, source, None, None), loss)
+
+
+def test_what_has_sets_with_neutral_prompts_may_be_trained_on_in_every_way(sources):
+    for captions in ("own", "neutral", "shuffled"):
+        check(sources["neutral"], counterfactual_captions=captions)
+    check(sources["neutral"], INVARIANT, pairs_in_batch=True)
+    check(sources["pairs"], counterfactual_captions="shuffled")
+
+
+@pytest.mark.parametrize(
+    ("source", "loss", "data", "message"),
+    [
+        ("pairs", None, {"counterfactual_captions": "neutral"}, "no column 'neutral'"),
+        ("pairs", INVARIANT, {"pairs_in_batch": True}, r"set_invariance=0\.5 needs the neutral"),
+        ("neutral", INVARIANT, {}, r"data\.pairs_in_batch=true"),
+        ("neutral", INVARIANT, {"pairs_in_batch": True, "cf_ratio": 0}, "cf_ratio above 0"),
+        ("singles", None, {"counterfactual_captions": "shuffled"}, "has no set of two"),
+    ],
+)
+def test_what_a_source_lacks_is_named(sources, source, loss, data, message):
+    with pytest.raises(UserError, match=message):
+        check(sources[source], loss, **data)
+
+
+def test_an_arm_without_sets_may_share_the_settings_of_the_others(sources):
+    for captions in ("neutral", "shuffled"):
+        check(sources["pairs"], cf_ratio=0, counterfactual_captions=captions)
+
+
+def test_neutral_prompts_are_part_of_a_run_that_trains_with_them(sources, tmp_path: Path):
+    """The hash of a source knows its captions, not its other columns."""
+    opened = Opened(None, sources["neutral"], None, None)
+    usual = DataSettings("r", "c")
+    neutral = DataSettings("r", "c", counterfactual_captions="neutral")
+    assert content_trained_with(usual, opened, None) == opened.content
+    assert content_trained_with(usual, opened, LossSettings()) == opened.content
+    assert content_trained_with(neutral, opened, None) != opened.content
+    assert content_trained_with(usual, opened, INVARIANT) == content_trained_with(
+        neutral, opened, None
+    )
+    write_shards([neutral_set(0), neutral_set(1, without=0)], tmp_path / "x", sets_per_shard=2)
+    other = Opened(None, open_index(tmp_path / "x", tmp_path / "cache"), None, None)
+    assert other.content == opened.content
+    assert content_trained_with(neutral, other, None) != content_trained_with(neutral, opened, None)
+
+
+# Arms of a sweep that differ in size are said, with the size that all of them can have.
+
+
+REAL_ROWS, PAIR_ROWS = (Columns.of((group, members) for group in range(100)) for members in (1, 2))
+
+
+def job(ratio: float, size: int | None = None, *, seed: int = 1, steps: int = 5, name: str = "x"):
+    data = DataSettings("real", "cf", cf_ratio=ratio, size=size, seed=seed)
+    mixture = plan_mixture(REAL_ROWS, PAIR_ROWS, cf_ratio=ratio, size=size, seed=seed)
+    folder = RunFolder(Path(f"runs/{name}/cf_ratio={ratio}/seed={seed}"), {})
+    task = ContrastiveTask(
+        data=data, mixture=mixture, indexes=(None, None), model=None, optim=OptimSettings(),
+        trainer=TrainerSettings(max_steps=steps), logger=LoggerSettings(), seed=1, data_seed=seed,
+    )  # fmt: skip
+    return SimpleNamespace(task=task, folder=folder, settings=SimpleNamespace(name=name))
+
+
+def test_the_largest_size_that_all_arms_can_have_is_named():
+    jobs = [job(ratio, seed=seed) for ratio in (0, 0.5, 0.9) for seed in (1, 2)]
+    (said,) = unequal_sizes(jobs)
+    assert "from 80 (cf_ratio=0) to 177 (cf_ratio=0.9)" in said
+    assert "data.size=100 is the largest" in said
+    sized = [job(ratio, 100) for ratio in (0, 0.5, 0.9)]
+    assert {one.task.mixture.counts["train"] for one in sized} == {80}
+    assert unequal_sizes(sized) == []
+
+
+def test_arms_that_are_as_asked_for_are_not_complained_of():
+    assert unequal_sizes([job(0, 50), job(0.5, 100)]) == []
+    assert unequal_sizes([job(0), job(0, seed=2)]) == []
+    assert unequal_sizes([job(0, steps=0), job(0.9)]) == []  # not trained
+    assert unequal_sizes([job(0), job(0.9, name="other")]) == []
+    planned = job(0.9)
+    mixture = replace(planned.task.mixture, size=None)
+    planned.task = replace(planned.task, mixture=mixture)
+    assert unequal_sizes([job(0), planned]) == []
+
+
+# What a dry run says of a run's length: from the steps of a run before, not from its start.
+
+
+HEAD = "attempt,step,epoch,train/loss,val/loss,lr,logit_scale,seconds\n"
+
+
+def write(folder, *rows):
+    (folder / "metrics.csv").write_text(
+        HEAD + "".join(f"{a},{s},0,0,,0,0,{t}\n" for a, s, t in rows)
+    )
+
+
+def test_a_short_run_s_start_is_not_counted(tmp_path):
+    write(tmp_path, (0, 1, 10.0), (0, 2, 10.1), (0, 11, 11.0))
+    assert _seconds_per_step(tmp_path) == pytest.approx(0.1)
+
+
+def test_the_last_attempt_counts(tmp_path):
+    write(tmp_path, (0, 1, 10.0), (0, 9, 90.0), (1, 6, 3.0), (1, 10, 5.0))
+    assert _seconds_per_step(tmp_path) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [(0, 1, 10.0)], [(0, 1, "nonsense"), (0, 2, 1.0)]], ids=["none", "one", "damaged"]
+)
+def test_too_little_to_tell_by(tmp_path, rows):
+    write(tmp_path, *rows)
+    assert _seconds_per_step(tmp_path) is None
+    (tmp_path / "metrics.csv").unlink()
+    assert _seconds_per_step(tmp_path) is None
+
+
+# What a dry run says to a person, and to a program.
+
+
+def test_a_person_is_given_lines_and_a_program_json(plan):
+    (about,), said = plan(*WORLD)
+    assert "1 run: 1 absent" in said
+    shown = stdout_of(plan.train, [*plan.words[1:], *WORLD, "dry_run=true"])
+    assert f"  run              {about['run']}\n" in shown
+    assert f"  steps            {about['steps']:,}\n" in shown
+    assert f"train {about['counts']['train']:,}, " in shown
+    assert "{" not in shown
+    assert "sources" not in shown
+    assert "  estimate         0:00:" in shown

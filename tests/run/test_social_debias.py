@@ -15,6 +15,7 @@ from cfaug.run.arms import read_arms
 from cfaug.train.contrastive_module import ContrastiveModule
 from tests.data.layouts import TEXTS, images, table
 from tests.grid_sets import every_grid_set, lay_grid_sets
+from tests.run.conftest import stdout_of
 from tests.test_conf import CONF
 
 ARMS = sorted(read_arms(CONF / "experiment/social_debias.yaml").keys() - {"start"})
@@ -81,7 +82,6 @@ def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
     folder = tmp_path / "runs" / "social_debias"
     for arm in ARMS:
         items = read_items(folder / arm / "seed=107", "shapescapes_unseen_skew")
-        assert items is not None
         assert set(items.columns["subject"]) == HELD_OUT
         found = read_results(folder / arm / "seed=107" / "results.jsonl")
         assert {row.better for row in found if row.metric == "max_skew"} == {"lower"}
@@ -145,7 +145,7 @@ def test_an_interrupted_arm_resumes_to_the_same_weights(run, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_arm_of_ones_own_photos_and_sets_is_planned(script, tmp_path, capsys):
+def test_an_arm_of_ones_own_photos_and_sets_is_planned(script, tmp_path):
     """Any model, any folder of sets: subjects are held out of every arm, sets stay whole."""
     images(tmp_path / "photos")
     table(tmp_path / "photos/captions.csv", ["image", "caption"], [(f"{n}.png", n) for n in TEXTS])
@@ -157,7 +157,6 @@ def test_an_arm_of_ones_own_photos_and_sets_is_planned(script, tmp_path, capsys)
         "data.validation=0", "trainer.checkpoint=last", "seed=107", "dry_run=json",
         f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}",
     ]  # fmt: skip
-    assert script("train")(words) == 0
-    said = json.loads(capsys.readouterr().out.splitlines()[0])
+    said = json.loads(stdout_of(script("train"), words).splitlines()[0])
     assert said["counts"]["counterfactual"] == 9 * said["counts"]["real"]
     assert said["split_sets"] <= 1

@@ -12,6 +12,7 @@ from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from tests.evaluation.joined import joined_sets, random_sets
 from tests.models import tiny
+from tests.run.conftest import refusal, stdout_of
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +46,10 @@ def save_timm(folder):
 
 
 @pytest.mark.slow
-def test_a_classifier_of_the_hub_is_asked_by_its_name_alone(data, place, tmp_path, capsys):
+def test_a_classifier_of_the_hub_is_asked_by_its_name_alone(data, place, tmp_path):
     folder = tiny.save_classifier(tmp_path / "vit")
     words = asked(data, "model=classifier", f"model.name_or_path={folder}")
-    assert place.evaluate(*words) == 0
-    said = capsys.readouterr().out
+    said = stdout_of(place.evaluate, *words)
     assert "lance_stress (n=9): acc1 [set=original]" in said
     assert "more numbers in" in said
     results = only_folder(place.root)
@@ -63,12 +63,10 @@ def test_a_classifier_of_the_hub_is_asked_by_its_name_alone(data, place, tmp_pat
     assert row.value == pytest.approx(items.metric("paired_drop1")[chosen].mean())
     assert (row.better, row.n) == ("lower", 16)
     before = {f: f.read_bytes() for f in results.rglob("*") if f.is_file()}
-    assert place.evaluate(*words) == 0
-    assert "already evaluated" in capsys.readouterr().out
+    assert "already evaluated" in stdout_of(place.evaluate, *words)
     for lost in ("items/lance_stress.parquet", "insights.json", "stress.html"):
         (results / lost).unlink()
-        assert place.evaluate(*words) == 0
-        assert "already evaluated" not in capsys.readouterr().out
+        assert "already evaluated" not in stdout_of(place.evaluate, *words)
         assert {f: f.read_bytes() for f in results.rglob("*") if f.is_file()} == before
 
 
@@ -91,14 +89,11 @@ def test_several_models_are_asked_in_one_command(data, place, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_two_models_are_compared_over_items_in_the_metrics_own_direction(
-    data, place, tmp_path, capsys
-):
+def test_two_models_are_compared_over_items_in_the_metrics_own_direction(data, place, tmp_path):
     first, second = (tiny.save_classifier(tmp_path / str(n), seed=n) for n in (0, 1))
     assert place.evaluate(*asked(data, "model=classifier", f"weights={first}")) == 0
     words = asked(data, "model=classifier", f"weights={second}", f"baseline={first}")
-    assert place.evaluate(*words) == 0
-    said = capsys.readouterr().out
+    said = stdout_of(place.evaluate, *words)
     assert "paired_drop1" in said
     results = place.root / "weights"
     (table,) = results.rglob("table.md")
@@ -106,20 +101,19 @@ def test_two_models_are_compared_over_items_in_the_metrics_own_direction(
 
 
 @pytest.mark.slow
-def test_a_label_that_is_no_class_is_said(data, place, tmp_path, capsys):
+def test_a_label_that_is_no_class_is_said(data, place, tmp_path):
     write_shards(joined_sets(3), tmp_path / "lance")
     folder = tiny.save_classifier(tmp_path / "vit")
     (tmp_path / "names").write_text("ball\ncube\nbeach\nsand\ntree\n")
     words = ["benchmark=stress", f"benchmark.data={tmp_path / 'lance'}", "model=classifier",
              f"model.name_or_path={folder}", f"model.classes={tmp_path / 'names'}"]  # fmt: skip
-    assert place.evaluate(*words) == 2
-    said = capsys.readouterr().err
+    said = refusal(place.evaluate, *words)
     assert "5 classes (ball, cube, beach, sand, tree); of the labels of the test, 'star'" in said
     assert place.evaluate("benchmark=stress", "model=vilt", "benchmark.data=x") == 2
 
 
 @pytest.mark.slow
-def test_figure_4_is_asked_of_any_encoder_and_of_a_language_model(data, place, tmp_path, capsys):
+def test_figure_4_is_asked_of_any_encoder_and_of_a_language_model(data, place, tmp_path):
     folder = save_timm(tmp_path / "timm")
     for model in (["model=tiny_clip"], ["model=timm", f"model.name_or_path={folder}"]):
         words = asked(data, *model)
@@ -131,5 +125,5 @@ def test_figure_4_is_asked_of_any_encoder_and_of_a_language_model(data, place, t
     assert {row.benchmark for row in rows} == {"lance_quality", "lance_perplexity"}
     assert len({row.weights for row in rows}) == 3
     assert all(row.better == "lower" for row in rows)
-    assert place.evaluate("benchmark=image_quality", *words[1:]) == 2
-    assert "provides LanguageModel, but lance_quality needs FeatureExtr" in capsys.readouterr().err
+    said = refusal(place.evaluate, "benchmark=image_quality", *words[1:])
+    assert "provides LanguageModel, but lance_quality needs FeatureExtr" in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
+from functools import partial
 
 import pytest
 import yaml
@@ -12,22 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.planning.training import TrainSettings
-from cfaug.run.arguments import read
-from cfaug.run.compose import compose_jobs, leave_out_duplicated
+from cfaug.run.compose import leave_out_duplicated
 from cfaug.run.scripts.evaluate import main as evaluate
 from cfaug.run.scripts.generate import main as generate
 from cfaug.run.scripts.train import main as train
 from tests.properties import examples
+from tests.run.conftest import jobs_of, refusal, stderr_of, stdout_of
 
-CONF = Path(__file__).parents[2] / "conf"
-
-
-def jobs_of(*words: str) -> list:
-    line = read(words)
-    return compose_jobs(
-        CONF, "train", line.overrides, multirun=line.multirun, command=TrainSettings
-    )
+trained = partial(jobs_of, "train")
 
 
 @pytest.mark.parametrize(
@@ -44,19 +36,19 @@ def jobs_of(*words: str) -> list:
 def test_a_sweep_without_jobs_or_end_is_refused(word, said):
     """N17: range(5,1) ended in a traceback, and other ranges without end or values with it."""
     with pytest.raises(UserError, match=re.escape(said)):
-        jobs_of("-m", word)
+        trained("-m", word)
 
 
 def test_several_long_lists_are_multiplied_before_they_are_listed():
     with pytest.raises(UserError, match=r"jobs: seed of 2,000 values times data\.size of 2,000 va"):
-        jobs_of("-m", "seed=range(0,2000)", "data.size=range(1,2001)")
+        trained("-m", "seed=range(0,2000)", "data.size=range(1,2001)")
 
 
 def test_glob_sweeps_over_the_choices_of_a_group():
     """N18: model=glob(...) ended in a traceback."""
 
     def chosen(word):
-        return [words[0].partition("=")[2] for _, words in jobs_of("-m", word)]
+        return [words[0].partition("=")[2] for _, words in trained("-m", word)]
 
     assert chosen("model=glob(tiny_cl*)") == ["tiny_classifier", "tiny_clip", "tiny_clips"]
     assert chosen("model=glob([tiny_cl*,tiny_f*],exclude=[*er,*s])") == ["tiny_clip", "tiny_flava"]
@@ -75,27 +67,27 @@ def test_glob_sweeps_over_the_choices_of_a_group():
 def test_glob_without_choices_is_refused(word, said):
     """N18."""
     with pytest.raises(UserError, match=said):
-        jobs_of("-m", word)
+        trained("-m", word)
 
 
 @pytest.mark.parametrize("word", ["model=glob(tiny_cl*)", "model=tiny_clip,tiny_flava"])
 def test_several_choices_without_multirun_name_the_flag(word):
     """N18: the answer was the list of the choices, in which tiny_clip stood."""
     with pytest.raises(UserError, match=r"several choices: add --multirun"):
-        jobs_of(word)
+        trained(word)
 
 
 def test_equal_jobs_are_one_job_with_a_note(capsys):
     """N28: one run was planned four times, and refused for an arm=... that was not typed."""
-    jobs = jobs_of("-m", "data.cf_ratio=0.5,0.50", "seed=1,1")
+    jobs = trained("-m", "data.cf_ratio=0.5,0.50", "seed=1,1")
     assert [words for _, words in jobs] == [["data.cf_ratio=0.5", "seed=1"]]
     said = capsys.readouterr().err
     assert "data.cf_ratio=0.5,0.50, seed=1,1" in said
     assert "each job is run once" in said
-    jobs = jobs_of("-m", "data.cf_ratio=1,1.0,0.5", "tuning=null,lora")
+    jobs = trained("-m", "data.cf_ratio=1,1.0,0.5", "tuning=null,lora")
     assert len(jobs) == 4
     assert "data.cf_ratio=1.0 is data.cf_ratio=1" in capsys.readouterr().err
-    jobs_of("-m", "data.cf_ratio=0,0.5", "seed=1,2")
+    trained("-m", "data.cf_ratio=0,0.5", "seed=1,2")
     assert capsys.readouterr().err == ""
 
 
@@ -106,24 +98,20 @@ def test_true_is_not_one():
 
 
 @pytest.mark.slow
-def test_equal_jobs_are_run_once(place, capsys):
+def test_equal_jobs_are_run_once(place):
     """N28."""
     words = ["-m", "data.cf_ratio=0,0.0", "seed=1,1", "trainer.max_steps=0"]
-    assert place.train(*words) == 0
-    assert capsys.readouterr().out.count("done: ") == 1
-    assert place.train(*words, "dry_run=true") == 0
-    assert "1 run: 1 done" in capsys.readouterr().err
+    assert stdout_of(place.train, *words).count("done: ") == 1
+    assert "1 run: 1 done" in stderr_of(place.train, *words, "dry_run=true")
 
 
 @pytest.mark.slow
-def test_different_jobs_of_one_folder_name_what_differs(place, capsys):
+def test_different_jobs_of_one_folder_name_what_differs(place):
     """N28: only an arm=... that was typed is to be left out."""
-    assert place.train("-m", "arm=typed", "data.cf_ratio=0,0.5") == 2
-    said = capsys.readouterr().err
+    said = refusal(place.train, "-m", "arm=typed", "data.cf_ratio=0,0.5")
     assert "differ in data.cf_ratio: leave out arm=..., or give each its own" in said
     words = ["data.cf_ratio=0", "threads=1,2", "trainer.max_steps=0"]
-    assert place.script("train")(["-m", *place.paths, *words]) == 2
-    said = capsys.readouterr().err
+    said = refusal(place.script("train"), ["-m", *place.paths, *words])
     assert "differ in threads, which does not change the result" in said
     assert "arm=" not in said
 
@@ -138,22 +126,20 @@ def test_different_jobs_of_one_folder_name_what_differs(place, capsys):
         (["-m", "seed=1,2", "seed=3"], "seed=1,2 and seed=3"),
     ],
 )  # fmt: skip
-def test_a_setting_that_is_typed_twice_is_refused(tmp_path, monkeypatch, capsys, main, words, both):
+def test_a_setting_that_is_typed_twice_is_refused(tmp_path, monkeypatch, main, words, both):
     """N30: the last one won silently."""
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    assert capsys.readouterr().err.startswith(f"error: duplicated setting: {both}: type seed once")
+    assert refusal(main, words).startswith(f"error: duplicated setting: {both}: type seed once")
 
 
 def test_the_same_word_may_stand_twice():
     """As in an agent's command and among its parameters."""
-    assert len(jobs_of("-m", "seed=1,2", "+threads=1", "threads=1", "seed=1,2")) == 2
+    assert len(trained("-m", "seed=1,2", "+threads=1", "threads=1", "seed=1,2")) == 2
 
 
-def test_a_choice_that_is_typed_twice_is_refused(capsys):
+def test_a_choice_that_is_typed_twice_is_refused():
     """N30."""
-    assert train(["data=folder", "data=shapescapes"]) == 2
-    assert "data=folder and data=shapescapes" in capsys.readouterr().err
+    assert "data=folder and data=shapescapes" in refusal(train, ["data=folder", "data=shapescapes"])
 
 
 def test_a_word_replaces_that_of_a_sweep_file(tmp_path):
@@ -162,7 +148,7 @@ def test_a_word_replaces_that_of_a_sweep_file(tmp_path):
     content = {"seed": {"values": [1, 2]}, "data.cf_ratio": {"value": 0.5}}
     file.write_text(yaml.safe_dump({"method": "grid", "parameters": content}))
     for typed in ("seed=3", "++seed=3"):
-        jobs = jobs_of("-m", f"sweep={file}", typed)
+        jobs = trained("-m", f"sweep={file}", typed)
         assert [(config["seed"], config["data"]["cf_ratio"]) for config, _ in jobs] == [(3, 0.5)]
 
 
@@ -179,15 +165,14 @@ def test_a_word_replaces_that_of_a_sweep_file(tmp_path):
 )  # fmt: skip
 def test_jobs_that_share_their_files_are_as_if_composed_alone(seeds, more):
     """N29: the files of jobs that differ in their seed are merged once."""
-    together = jobs_of("-m", *more, f"seed={','.join(map(str, seeds))}", "data.cf_ratio=0,0.5")
-    alone = [jobs_of(*words)[0] for _, words in together]
+    together = trained("-m", *more, f"seed={','.join(map(str, seeds))}", "data.cf_ratio=0,0.5")
+    alone = [trained(*words)[0] for _, words in together]
     assert json.dumps(together) == json.dumps(alone)
 
 
-def test_a_long_sweep_shows_its_progress(place, capsys, monkeypatch):
+def test_a_long_sweep_shows_its_progress(place, monkeypatch):
     """N29: a sweep of many jobs was composed and planned without a word."""
     monkeypatch.setattr("cfaug.core.progress.LINE_SECONDS", 0.0)
-    assert place.train("-m", "data.cf_ratio=0", "seed=range(0,3)", "dry_run=true") == 0
-    said = capsys.readouterr().err
+    said = stderr_of(place.train, "-m", "data.cf_ratio=0", "seed=range(0,3)", "dry_run=true")
     assert re.search(r"composing the sweep: 2/3 jobs, [\d.]+ jobs/s, 0:00:\d\d left", said)
     assert re.search(r"planning the sweep: 2/3 jobs, [\d.]+ jobs/s, 0:\d\d:\d\d left", said)

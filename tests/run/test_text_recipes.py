@@ -8,7 +8,7 @@ import pytest
 
 from cfaug.data.shards.shards import read_all_edits, read_sets
 from cfaug.report.document import read_document
-from tests.run.conftest import SCENES, files
+from tests.run.conftest import SCENES, files, stdout_of
 
 
 def make(script, folder, worlds, recipe, *words):
@@ -116,7 +116,7 @@ def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, s
 
 
 @pytest.mark.parametrize("recipe", ["negclip_swaps", "paraphrase"])
-def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards, tmp_path, capsys):
+def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards, tmp_path):
     """Text negatives, or hard positives: only captions that have one, each beside its own photo."""
     words = (
         ["recipe.editor.kinds=[noun_phrase,adjective,noun]"] if recipe == "negclip_swaps" else []
@@ -129,14 +129,24 @@ def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards,
         assert list(one.images) == ["0"]
         assert (before.edit, before.text == after.text) == (None, False)
         assert after.extra["changes"][0]["operation"]
-    capsys.readouterr()
     negatives = "text" if recipe == "negclip_swaps" else "null"
-    assert script("train")([
-        "data.real=null", f"data.counterfactual={tmp_path / recipe}", "data.cf_ratio=1",
-        "data.world=null", f"data.negatives={negatives}", "loss=hard_negatives", "dry_run=json",
-        "data.batch_size=8", f"paths.runs={tmp_path / 'runs'}", f"paths.shards={shards}",
-    ]) == 0  # fmt: skip
-    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    said = json.loads(
+        stdout_of(
+            script("train"),
+            [
+                "data.real=null",
+                f"data.counterfactual={tmp_path / recipe}",
+                "data.cf_ratio=1",
+                "data.world=null",
+                f"data.negatives={negatives}",
+                "loss=hard_negatives",
+                "dry_run=json",
+                "data.batch_size=8",
+                f"paths.runs={tmp_path / 'runs'}",
+                f"paths.shards={shards}",
+            ],
+        ).splitlines()[-1]
+    )
     counts = said["counts"]
     if recipe == "negclip_swaps":
         assert counts["text_negatives"] == counts["train"] > 0

@@ -11,7 +11,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
-from cfaug.run.annotation_source import AnnotationSource
+from cfaug.run.annotate import AnnotationSource
 from cfaug.run.arguments import flatten
 from tests.run.evaluated_sources import Sources
 from tests.run.test_unread_evaluate import compose, is_unread

@@ -21,8 +21,8 @@ from cfaug.run.arguments import flatten
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.evaluation_data import refuse_contradictions
+from cfaug.run.reading_rules import CheckpointFacts
 from cfaug.run.unread import find_unread_words, refuse_unread_by_runs
-from cfaug.run.unread_branches import CheckpointFacts
 from tests.run.evaluated_sources import CASES, Case, Sources
 from tests.test_conf import CONF
 
@@ -213,21 +213,10 @@ def test_the_settings_of_auto_are_read_in_the_suite_that_is_run(place):
 # What was accepted without a word: the findings of the second round of hostile use.
 
 FOUND = {
-    "N9 settings of runs beside weights": (
-        "weights=zoo:clip-0 name=none benchmark=retrieval benchmark.data=/x", "name is read by"),
-    "N9 an arm": ("weights=zoo:clip-0 arm=none", "arm is read by"),
-    "N9 runs": ("weights=zoo:clip-0 runs=[nowhere]", "runs is read by"),
-    "N9 the share of counterfactuals": ("weights=zoo:clip-0 data.cf_ratio=0.3", "data.cf_ratio is"),
-    "N9 the size": ("weights=zoo:clip-0 data.size=3", "data.size is read"),
     "N9 the holdout": (
         "weights=zoo:clip-0 data.holdout=0.9 benchmark=retrieval benchmark.data=/x",
         "data.holdout is read by benchmarks that ask about a run's own data"),
-    "N9 initial weights": ("weights=zoo:clip-0 evaluate_initial=true", "evaluate_initial is"),
-    "N9 forgetting": ("weights=zoo:clip-0 forgetting_threshold=0.1", "forgetting_threshold is"),
     "N9 columns": ("weights=zoo:clip-0 compare_columns.item=a", "by compare=..."),
-    "N11 the model of a run": ("name=x model=tiny_flava benchmark=heldout", "model is read by"),
-    "N11 the seed of a run": ("name=x seed=99 benchmark=heldout", "seed is read by"),
-    "N11 the data of a run": ("name=x data.holdout=0.9 benchmark=heldout", "data.holdout is"),
     "N12 weights beside compare": ("compare=[a.csv,d.csv] weights=x", "not by compare=..."),
     "N12 a benchmark beside compare": ("compare=[a.csv,d.csv] benchmark=pairs", "not by compare="),
     "N12 weights beside annotate": ("annotate=export weights=/x", "not by annotate=..."),

@@ -17,10 +17,11 @@ from cfaug.core.binding import bind, locate
 from cfaug.core.errors import UserError
 from cfaug.core.validation import alternatives_of, annotation_of, choices_of
 from cfaug.run.arguments import flatten
-from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers, compose_jobs
+from cfaug.run.compose import _container, _keep_taken, _merge, _register_resolvers
 from cfaug.run.generate import WHERE_IT_RUNS, GenerateSettings, describe_settings
 from cfaug.run.unread import find_unread_words
 from cfaug.run.usage import options_in
+from tests.run.conftest import compose, jobs_of
 from tests.test_conf import CONF, RECIPES
 
 SPEED_AND_PLACE = {
@@ -42,10 +43,6 @@ ELSEWHERE = ("data.", "export.", "limit", "recipe.example_per", "recipe.source_i
 
 NO_OTHER = {"stage"}
 """Settings in the files for which ``others`` finds no value; the tests of stages change it."""
-
-
-def compose(*words: str, multirun: bool = False) -> list[Any]:
-    return compose_jobs(CONF, "generate", words, multirun=multirun, command=GenerateSettings)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +84,7 @@ def compose(*words: str, multirun: bool = False) -> list[Any]:
 def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(words, would_read):
     """N33: such words were accepted without a word, and had no effect."""
     with pytest.raises(UserError, match="would have no effect") as caught:
-        compose(*words)
+        compose("generate", *words)
     assert would_read in str(caught.value)
 
 
@@ -109,12 +106,12 @@ def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(w
     ],
 )  # fmt: skip
 def test_a_setting_is_accepted_where_it_is_read(words):
-    compose(*words)
+    compose("generate", *words)
 
 
 def test_a_sweep_over_the_stages_takes_the_words_of_both(capfd):
     words = ["stage=captions,images", "recipe.draws.candidates=3", "recipe.editor.top_k=4"]
-    assert len(compose(*words, multirun=True)) == 2
+    assert len(jobs_of("generate", "-m", *words)) == 2
     said = capfd.readouterr().err
     assert "note: in 1 of 2 jobs recipe.draws.candidates=3 would have no effect" in said
     assert "note: in 1 of 2 jobs recipe.editor.top_k=4 would have no effect" in said

@@ -1,0 +1,522 @@
+"""Which settings each command reads: the branches of ``evaluate.py``, and rules about others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from cfaug.core.binding import (
+    LEARNT,
+    MODEL,
+    TRAINED,
+    WORLD,
+    describe_conditions,
+    find_unread,
+    holds,
+    locate,
+)
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import DualEncoder, NoModel
+from cfaug.core.weights import is_questions, is_world, world_family
+from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS
+from cfaug.run.arguments import flatten, key_of
+
+Config = Mapping[str, Any]
+
+
+def declared_unread(config: Config, about: CheckpointFacts | None) -> Iterator[tuple[str, str]]:
+    """Yield (setting, with what it is read) for all that their classes leave out."""
+    for place, node in _nodes_of(config, ""):
+        target = locate(node["_target_"])
+        tested = _knowing(about, target) if place.startswith("benchmark.") else {}
+        for name, conditions in find_unread(target, node, tested).items():
+            yield place + name, f"with {describe_conditions(conditions, place)}"
+        for name, reason in getattr(target, "find_left_out", lambda _: {})(node).items():
+            yield place + name, f"with {place}{reason}"
+
+
+def _nodes_of(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place with its dot, node) of every node with a target."""
+    if isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            yield from _nodes_of(one, f"{path[:-1]}[{number}].")
+    elif isinstance(value, Mapping):
+        if "_target_" in value and not value.get("_partial_"):
+            yield path, value
+        for key, one in value.items():
+            yield from _nodes_of(one, f"{path}{key}.")
+
+
+def place_of(word: str) -> str:
+    """Return the setting of a word of the command line; for ``world@data.world`` its place.
+
+    >>> place_of("+data.size=3"), place_of("world@data.world=cfmm"), place_of("recipe@_global_.x=y")
+    ('data.size', 'data.world', 'x')
+    """
+    key = key_of(word)
+    place = key.partition("@")[2] or key
+    return place.removeprefix("_global_").removeprefix(".")
+
+
+def is_under(key: str, nodes: Iterable[str]) -> bool:
+    """Say whether a setting is among some nodes."""
+    return any(key == node or key.startswith(node + ".") for node in nodes)
+
+
+def touches(key: str, nodes: Iterable[str]) -> bool:
+    """Say whether a setting is among some nodes, or holds one of them."""
+    return any(is_under(key, [node]) or node.startswith(key + ".") for node in nodes)
+
+
+# What is known of a model before it is evaluated, on which the settings that are read depend.
+
+
+class CheckpointFacts(NamedTuple):
+    """A checkpoint or a finished run.
+
+    Attributes:
+        provides: the protocols by which its model can be loaded; empty if they are not known.
+        trained: whether it is a finished run, whose training data are known.
+        world: whether its data are in the embedded world; ``None`` if that is not known.
+        learnt: ``captions``, ``hypotheses`` or ``questions``, from which it learnt.
+    """
+
+    provides: Sequence[type]
+    trained: bool
+    world: bool | None
+    learnt: str
+
+
+def describe_learning(data: Any) -> tuple[bool, str]:
+    """Return whether a run's data are in the embedded world, and what it learnt from.
+
+    Args:
+        data: the run's ``DataSettings``, or its settings of questions or hypotheses.
+    """
+    from cfaug.data.mixture.settings import EntailmentData, QuestionData
+
+    if isinstance(data, QuestionData):
+        return any(is_questions(name) for name in data.question_sets if name), "questions"
+    learnt = "hypotheses" if isinstance(data, EntailmentData) else "captions"
+    names = (getattr(data, name, None) for name in ("real", "counterfactual"))
+    return any(is_world(name) for name in names if name), learnt
+
+
+def _knowing(about: CheckpointFacts | None, target: Any) -> dict[str, Any]:
+    """Return what is known of a model as the conditions of ``cfaug.core.binding`` name it."""
+    if about is None:
+        return {}
+    asked = (getattr(target, "needs", None), *getattr(target, "also_asks", ()), DualEncoder)
+    loaded = next((one for one in asked if one in about.provides), None)
+    known = {MODEL: None if loaded is None else loaded.__name__, WORLD: about.world}
+    found = {name: value for name, value in known.items() if value is not None}
+    return {**found, TRAINED: about.trained, LEARNT: about.learnt}
+
+
+class Branch(NamedTuple):
+    """A way in which a command works; ``name`` is the words of the command line that choose it."""
+
+    name: str
+    chosen: Callable[[Config, Sequence[str]], Any]
+    reads: tuple[str, ...]
+
+
+class Rule(NamedTuple):
+    """Settings that are read only beside others.
+
+    Attributes:
+        read_by: the place where they are read, for messages and ``--help``.
+        reads: a function of a job's settings that says whether they are read.
+        but: a function that returns settings of these nodes that are read all the same.
+    """
+
+    settings: tuple[str, ...]
+    read_by: str
+    reads: Callable[[Config], Any]
+    but: Callable[[Config], Iterable[str]] = lambda _: ()
+
+
+def _names_runs(config: Config) -> bool:
+    return any(config.get(name) is not None for name in ("name", "arm", "runs"))
+
+
+def _tests_checkpoint(config: Config, words: Sequence[str]) -> bool:
+    names_model = any(place_of(word) == "model" for word in words)
+    return config.get("weights") is not None or (names_model and not _names_runs(config))
+
+
+def _tests_texts(config: Config, words: Sequence[str]) -> bool:
+    target = (config.get("benchmark") or {}).get("_target_")
+    needs = None if target is None else getattr(locate(target), "needs", None)
+    return not _names_runs(config) and needs is NoModel
+
+
+def about_model(config: Config, words: Sequence[str]) -> CheckpointFacts | None:
+    """Return what is known of the model to evaluate; ``None`` of finished runs and of training."""
+    from cfaug.planning.build import build
+
+    if "benchmark" not in config or _checks_data(config, words):
+        return None
+    provides: Sequence[type] = (NoModel,)
+    if not _tests_texts(config, words):
+        if not _tests_checkpoint(config, words):
+            return None
+        provides = getattr(locate(config["model"]["_target_"]), "provides", ())
+    try:
+        world, learnt = describe_learning(build(config["data"]))
+    except UserError:  # refused with its own message before the evaluation
+        return CheckpointFacts(provides, False, None, "captions")
+    return CheckpointFacts(provides, False, world, learnt)
+
+
+def _checks_data(config: Config, words: Sequence[str]) -> bool:
+    return bool(config.get("dry_run")) and not (
+        _names_runs(config) or _tests_checkpoint(config, words)
+    )
+
+
+ANY_EVALUATION = ("benchmark", "items", "paths", "threads", "dry_run")
+
+EVALUATE = (
+    Branch("table=...", lambda c, _: c.get("table") is not None, ("table", "paths", "threads")),
+    Branch(
+        "compare=...", lambda c, _: c.get("compare") is not None,
+        ("compare", "compare_columns", "paths", "threads"),
+    ),
+    Branch(
+        "annotate=...", lambda c, _: c.get("annotate") is not None,
+        ("annotate", "data.counterfactual", "data.world", "data.seed", "seed", "paths", "threads"),
+    ),
+    Branch(
+        "a check of questions (dry_run=true)", _checks_data,
+        ("dry_run", "benchmark", "data", "seed", "paths", "threads"),
+    ),
+    Branch(
+        "wise_ft=...", lambda c, _: c.get("wise_ft") is not None,
+        (*ANY_EVALUATION, "name", "arm", "runs", "wise_ft", "device", "feature_cache",
+         "max_indistinct"),
+    ),
+    Branch(
+        "an evaluation of a checkpoint (weights=..., or model=... alone)", _tests_checkpoint,
+        (*ANY_EVALUATION, "weights", "model", "seed", "baseline", "device", "feature_cache",
+         "max_indistinct", "data"),
+    ),
+    Branch(
+        "a benchmark of texts alone", _tests_texts,
+        (*ANY_EVALUATION, "seed", "baseline", "data"),
+    ),
+    Branch(
+        "an evaluation of finished runs (name=..., arm=..., runs=...)", lambda *_: True,
+        (*ANY_EVALUATION, "name", "arm", "runs", "baseline", "comparison", "device",
+         "feature_cache", "max_indistinct", "label_frequency", "evaluate_initial",
+         "forgetting_threshold", "tabulate"),
+    ),
+)  # fmt: skip
+"""The ways of ``evaluate.py``; the first that is chosen counts."""
+
+
+def _unread_of_benchmark(config: Config) -> dict[str, str]:
+    """Return what no class of a job's benchmark reads, as ``declared_unread`` yields it."""
+    about = about_model(config, config.get("words", ()))
+    return dict(declared_unread({"benchmark": config.get("benchmark")}, about))
+
+
+def _read_of_data(config: Config) -> set[str]:
+    """Return the settings of ``data`` that the classes of a benchmark say that they read.
+
+    Their ``reads_data`` has the form of ``read_with``, with settings of ``data`` as keys. A class
+    of somebody else's that declares nothing may read them all.
+    """
+    found = set()
+    unread = _unread_of_benchmark(config)
+    for place, node in _nodes_of(config.get("benchmark"), "benchmark."):
+        if is_under(place[:-1], unread):
+            continue
+        ours = node["_target_"].startswith("cfaug.")
+        declared = getattr(locate(node["_target_"]), "reads_data", {} if ours else {"data": {}})
+        found |= {name for name, condition in declared.items() if holds(condition, node)}
+    return found
+
+
+def _tested_sources(config: Config) -> list[str]:
+    """Return the texts in the settings of a benchmark, or of questions to people.
+
+    Among them are the names of sources. Parts of a benchmark that are not read, such as the other
+    members of a suite, do not count.
+    """
+    if config.get("annotate") is not None:
+        asked = flatten({"data": config["data"].get("counterfactual"), "": config["annotate"]})
+    else:
+        unread = _unread_of_benchmark(config)
+        asked = flatten({"benchmark": config.get("benchmark")})
+        asked = {key: one for key, one in asked.items() if not is_under(key, unread)}
+    texts = [one for name in asked.values() for one in (name if isinstance(name, list) else [name])]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def _drawing(sources: Iterable[str]) -> set[str]:
+    """Return the settings of a world that draw the parts that sources name."""
+    from cfaug.shapescapes.settings import READ_BY
+
+    families = {world_family(name) for name in sources} - {None}
+    return {f"data.world.{name}" for family in families for name in READ_BY[str(family)]}
+
+
+def _drawn_for_mixture(config: Config) -> set[str]:
+    data = _data_settings(config)
+    if data is None:
+        return set()
+    named = getattr(data, "question_sets", (data.real, data.counterfactual))
+    read = [name for name, needed in zip(named, data.needed, strict=True) if needed]
+    return _drawing(name for name in (*read, data.human_labels, data.control_source) if name)
+
+
+def _data_settings(config: Config) -> Any:
+    """Return the settings of a mixture; ``None`` for other data, or if they are invalid."""
+    from cfaug.data.mixture.settings import DataSettings
+    from cfaug.planning.build import build
+
+    try:
+        data = build(config["data"])
+    except UserError:  # refused with its own message when the run is planned
+        return None
+    return data if isinstance(data, DataSettings) else None
+
+
+def _on_mixture(test: Callable[[Any], bool]) -> Callable[[Config], Any]:
+    """Return a rule about the settings of a mixture, which holds for all other data."""
+
+    def reads(config: Config) -> bool:
+        data = _data_settings(config)
+        return data is None or test(data)
+
+    return reads
+
+
+def _uses_negatives(config: Config) -> bool:
+    negatives = config["data"].get("negatives")
+    loss = config.get("loss") or {}
+    return negatives in {"text", "image"} or loss.get("negative_captions") == "used"
+
+
+TRAIN = (
+    Rule(
+        ("parallel", "on_error"), "in sweeps (--multirun)",
+        lambda config: config.get("multirun"),
+    ),
+    Rule(("image_cache_mib",), "with share_image_cache=true", lambda c: c.get("share_image_cache")),
+    Rule(("preset",), "by settings that are ${preset....} and are not typed or chosen themselves",
+         lambda _: False),
+    Rule(("by_seed",), "from settings that name ${seed}, such as model=tiny_clips",
+         lambda _: False),
+    Rule(("paths",), "by chosen files that name it as ${paths....}",
+         lambda _: False,
+         lambda _: ("paths.runs", "paths.shards", "paths.cache", "paths.image_roots")),
+    Rule(
+        ("data.pairs_in_batch", "data.counterfactual_members", "data.counterfactual_captions",
+         "data.negatives", "data.human_labels"),
+        "with counterfactual examples (data.cf_ratio above 0)",
+        _on_mixture(lambda data: data.drawn[1]),
+    ),
+    Rule(
+        ("data.real_captions",), "with real examples (data.cf_ratio below 1)",
+        _on_mixture(lambda data: data.drawn[0]),
+    ),
+    Rule(
+        ("data.stratify",), "in mixtures of both sources (data.cf_ratio between 0 and 1)",
+        _on_mixture(lambda data: all(data.drawn)),
+    ),
+    Rule(
+        ("data.world",), "with sources in the embedded world whose parts it draws",
+        lambda config: _data_settings(config) is None,
+        _drawn_for_mixture,
+    ),
+    Rule(
+        ("trainer.val_every_steps", "trainer.early_stopping"),
+        "with validation (data.validation above 0)",
+        lambda config: config["data"].get("validation", 1) != 0,
+    ),
+    Rule(
+        ("optim", "tuning", "loss", "trainer.gradient_clip", "trainer.val_every_steps",
+         "trainer.early_stopping", "trainer.ema_decay", "trainer.accumulate_grad_batches",
+         "trainer.micro_batch_size", "trainer.precision"),
+        "in training steps (trainer.max_steps above 0)",
+        lambda config: config["trainer"].get("max_steps") != 0,
+    ),
+    Rule(
+        ("loss.negative_weight",),
+        "with wrong answers of an example (data.negatives=text or image, "
+        "loss.negative_captions=used)",
+        _uses_negatives,
+    ),
+    Rule(
+        ("tuning.lora.merge",), "with language models (data=edits)",
+        lambda config: "edits" in config["data"],
+    ),
+    Rule(
+        ("loss.hard_negative_weight",), "with counterfactual examples (data.cf_ratio above 0)",
+        _on_mixture(lambda data: data.drawn[1]),
+    ),
+)  # fmt: skip
+
+STEPS = {
+    "cfaug.run.annotate.Export": "export",
+    "cfaug.run.annotate.Taxonomy": "taxonomy",
+    "cfaug.run.annotate.ReadAnswers": "read",
+    "cfaug.run.annotate.Simulate": "simulate",
+}
+"""{class of a step: its name in ``conf/annotate``}."""
+
+
+def _step(config: Config) -> str:
+    """Return the name of a job's step of ``annotate``; "" for one of somebody's own."""
+    return STEPS.get(str((config.get("annotate") or {}).get("_target_")), "")
+
+
+def _of_question(names: Sequence[str], steps: Sequence[str]) -> Rule:
+    """Return the rule of settings of a question to people that only these steps read."""
+    return Rule(
+        tuple(f"annotate.question.{name}" for name in names),
+        "by " + ", or ".join(f"annotate={step}" for step in steps),
+        lambda config: _step(config) in ("", *steps),
+    )
+
+
+def _asks_none_of(config: Config, *kinds: str) -> bool:
+    """Say whether people are asked by none of some classes of ``cfaug.annotation``."""
+    question = (config.get("annotate") or {}).get("question") or {}
+    kind = locate(question["_target_"]) if "_target_" in question else object
+    return not any(issubclass(kind, locate(f"cfaug.annotation.{one}")) for one in kinds)
+
+
+WITH_WORLD = "with a part of the embedded world (shapescapes:PART) that it draws"
+
+EVALUATED = (
+    Rule(
+        ("data",), "by benchmarks that ask about a run's own data, such as benchmark=heldout",
+        lambda _: False, lambda config: {"data.world", "data.seed", *_read_of_data(config)},
+    ),
+    Rule(
+        ("data.world",), WITH_WORLD,
+        lambda config: config.get("annotate") is None and _read_of_data(config),
+        lambda config: _drawing(_tested_sources(config)),
+    ),
+    Rule(
+        ("data.seed", "seed"), WITH_WORLD,
+        lambda config: _drawing(_tested_sources(config))
+        or (config.get("annotate") is None and _read_of_data(config)),
+    ),
+    Rule(("name", "arm"), "without runs=[...]", lambda config: config.get("runs") is None),
+    Rule(
+        ("comparison.baselines",), "with baseline=null",
+        lambda config: config.get("baseline") is None,
+    ),
+    Rule(
+        ("model.logit_scale_min", "model.logit_scale_max"), "in training, by train.py",
+        lambda _: False,
+    ),
+    Rule(
+        ("annotate.category_question", "annotate.categories", "annotate.screening",
+         "annotate.screening_minimum", "annotate.analyses"),
+        "with a question (annotate/question=which_caption, ...), not with a form",
+        lambda config: _asks_none_of(config, "forms.Form"),
+    ),
+    Rule(
+        ("annotate.category_question", "annotate.sorted_errors", "annotate.causes"),
+        "with a question about images, not with one about captions",
+        lambda config: _step(config) != "simulate"
+        or _asks_none_of(config, "caption_form.CaptionForm", "caption_form.Preference"),
+    ),
+    _of_question(["text"], ["export", "read"]),
+    _of_question(["strata.each", "examples", "balanced"], ["export"]),
+    _of_question(["per_kind"], ["export", "simulate"]),
+    _of_question(
+        ["image_sets", "accepted_as", "groups", "reference", "illustrated"], ["read"]
+    ),
+    _of_question(["reported"], ["read", "taxonomy"]),
+    _of_question(["accepted"], ["read", "taxonomy", "simulate"]),
+)  # fmt: skip
+
+
+def _read_with_source(config: Config) -> set[str]:
+    """Return the settings of ``data`` that the examples are read with, beside their source."""
+    from cfaug.planning.examples import READ_BY, ExampleSettings, settings_read
+
+    data, recipe = config["data"], config["recipe"]
+    asked = ExampleSettings(
+        source=data["source"], grid=data["grid"], world=data["world"], extra=data["extra"],
+        per=recipe.get("example_per", "text"), images=recipe.get("source_images", False),
+        limit=None, seed=config["seed"], paths=config["paths"],
+    )  # fmt: skip
+    try:
+        return set(settings_read(asked))
+    except UserError:  # refused with its own message when it is read
+        return {name for names in READ_BY.values() for name in names}
+
+
+def _draws_seed(config: Config) -> bool:
+    """Say whether images, or the scenes of the source, are drawn with the run's seed."""
+    world = config["data"]["world"]
+    return (config["stage"] != "captions" and _draws_images(config)) or (
+        world is not None and world.get("seed") is None and "world" in _read_with_source(config)
+    )
+
+
+def _draws_images(config: Config) -> bool:
+    """Say whether a recipe makes images; other recipes keep the files of their source."""
+    target = (config["recipe"].get("image_editor") or {}).get("_target_")
+    return target is None or not getattr(locate(target), "keeps_files", False)
+
+
+def _weighs_images(config: Config) -> bool:
+    """Say whether an editor that weighs the distance from images gives it any weight."""
+    weights = (config["recipe"].get("editor") or {}).get("weights")
+    return weights is None or len(weights) != 3 or weights[2] != 0
+
+
+_EDITS, _IMAGES = "with stage=captions or stage=all", "with stage=images or stage=all"
+
+GENERATE = (
+    Rule(("parallel",), "in sweeps of parts (--multirun part=0,1 parts=2)",
+         lambda config: config.get("multirun")),
+    Rule(("zoo",), "by parts of the recipe that are used and name it as ${zoo....}",
+         lambda _: False, lambda _: ("zoo.name",)),
+    Rule(("paths",), "by chosen files that name it as ${paths....}",
+         lambda _: False,
+         lambda _: ("paths.shards", "paths.worlds", "paths.cache", "paths.image_roots")),
+    Rule((*(f"recipe.{part}" for part in IMAGE_PARTS), "shards.image_format", "shards.batch",
+          "pipeline_scoring"),
+         _IMAGES, lambda config: config["stage"] != "captions"),
+    Rule(("shards.image_format",), "by recipes that make images of their own",
+         _draws_images),
+    Rule((*(f"recipe.{part}" for part in TEXT_PARTS), "shards.sets_per_shard", "data.grid",
+          "data.keep_duplicates", "data.leave_out", "data.extra"),
+         _EDITS, lambda config: config["stage"] != "images"),
+    Rule(("data", "limit", "recipe.example_per"),
+         f"{_EDITS}, or by recipes with the source's images (recipe.source_images=true)",
+         lambda config: config["stage"] != "images" or config["recipe"].get("source_images")),
+    Rule(("seed",), f"{_IMAGES}, by editors that draw, or by a world without data.world.seed",
+         _draws_seed),
+    Rule(("data.keep_duplicates",), "with data.grid=...",
+         lambda config: "keep_duplicates" in _read_with_source(config)),
+    Rule(("data.extra",), "with a list of captions (data.source=FILE)",
+         lambda config: "extra" in _read_with_source(config)),
+    Rule(("data.leave_out",), "with sources in the embedded world (shapescapes:PART)",
+         lambda config: "leave_out" in _read_with_source(config)),
+    Rule(("data.world",), "with sources in the embedded world (shapescapes:PART)",
+         lambda config: "world" in _read_with_source(config),
+         # A grid is recorded as one of the world if there is any world.
+         lambda config: ("data.world._target_",) if config["data"]["grid"] is not None else ()),
+    Rule(("recipe.editor.image_text",), "with a lambda_3 other than 0 (recipe.editor.weights)",
+         _weighs_images),
+    Rule(("export.layout", "export.about"), "with export.hub=FOLDER",
+         lambda config: config["export"]["hub"] is not None),
+    Rule(("export.verified",), "with export.questions=FOLDER",
+         lambda config: config["export"]["questions"] is not None),
+)  # fmt: skip
+
+BRANCHES: Mapping[str, Sequence[Branch]] = {"evaluate": EVALUATE}
+"""The branches of each command, of which the first that is chosen counts."""
+
+RULES: Mapping[str, Sequence[Rule]] = {"train": TRAIN, "generate": GENERATE, "evaluate": EVALUATED}
+"""The rules of each command."""

@@ -1,0 +1,401 @@
+"""What is typed reaches the settings as it was meant, or is refused with what to type instead."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.core.binding import bind, nearest
+from cfaug.core.errors import UserError
+from cfaug.run.arguments import flatten, read, sweep_overrides
+from cfaug.run.arms import names_itself, read_arms
+from cfaug.run.usage import name_both, options_in, usage
+from tests.properties import examples
+from tests.run.conftest import compose, jobs_of, refusal, stdout_of
+from tests.test_conf import COMMANDS, CONF
+
+PARSER = OverridesParser.create()
+TEXTS = st.text("ab1 ()[]{}#&;!~`<>^=\"'/.,:+-_%*@?|äß日", max_size=12).map(
+    lambda text: f"x{text.rstrip()}."
+)
+
+
+def composed(*words: str, key: str = "arm") -> list[Any]:
+    """Return one setting of every job of a command line."""
+    return [config[key] for config, _ in jobs_of("train", *words)]
+
+
+@given(TEXTS)
+def test_a_text_is_read_whole_whatever_its_signs(text):
+    text = text.replace(",", ", ")  # without a space it may part the values of a sweep
+    (override,) = read([f"arm={text}"]).overrides
+    assert PARSER.parse_override(override).value() == text
+
+
+@given(texts=st.lists(TEXTS, min_size=2, max_size=3))
+def test_the_texts_of_a_sweep_file_are_read_whole(tmp_path_factory, texts):
+    file = tmp_path_factory.mktemp("sweep") / "grid.yaml"
+    file.write_text(yaml.safe_dump({"method": "grid", "parameters": {"arm": {"values": texts}}}))
+    (override,) = read([f"sweep={file}", "-m"]).overrides
+    found = PARSER.parse_override(override).value().list
+    assert [getattr(one, "text", one) for one in found] == texts
+
+
+@given(st.lists(TEXTS.filter(lambda text: not set(text) & set("[](){}'\"$,")), min_size=1))
+def test_the_texts_of_a_list_are_read_whole(texts):
+    (override,) = read([f"runs=[{','.join(texts)}]"]).overrides
+    assert PARSER.parse_override(override).value() == texts
+
+
+def test_a_call_in_brackets_needs_no_quotes():
+    assert composed("data.shuffle=window(8)", key="data")[0]["shuffle"] == "window(8)"
+    assert composed("-m", "arm=tree(2)", "seed=range(0,2)") == ["tree(2)"] * 2
+    assert composed("-m", "arm=choice(a,b)") == ["a", "b"]
+    assert composed("arm=/data/Büro (1)") == ["/data/Büro (1)"]
+    assert composed("arm=(x\\") == ["(x\\"]
+    assert composed(r"arm=window\(8\)", 'name="a"') == ["window(8)"]  # Hydra's own ways
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["-m", "arm=tree(2),it's,c"], ["tree(2)", "it's", "c"]),
+        (["-m", "arm=rnage(0,3)"], ["rnage(0,3)"]),
+        (["arm=a,b(c)"], ["a,b(c)"]),
+        (["arm=[a"], ["[a"]),
+        (['arm="a'], ['"a']),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_what_to_type(typed, meant):
+    with pytest.raises(UserError, match=r"cannot read arm=.* in double quotes") as refused:
+        composed(*typed)
+    (fix,) = shlex.split(str(refused.value).rsplit("single ones: ", 1)[1])
+    assert composed(*typed[:-1], fix) == meant
+
+
+@pytest.mark.parametrize("typed", ["arm", "=3", "a b=3"])
+def test_what_is_no_setting_is_refused(typed):
+    with pytest.raises(UserError, match="is not a setting: write key=value"):
+        composed(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("modl=tiny_clip", "did you mean model?"),
+        ("data.cf_rato=1", "did you mean data.cf_ratio?"),
+        ("zzzzzz=1", "--help lists them all"),
+        ("~zzzzzz", "--help lists them all"),
+        ("scale=foo", "shapescapes"),
+        ("data=foo", "coco_real"),
+    ],
+)
+def test_a_mistyped_key_or_choice_names_what_there_is(typed, said):
+    with pytest.raises(UserError) as refused:
+        composed(typed)
+    assert said in str(refused.value)
+    assert "search path" not in str(refused.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("model=open_clip model.architecture=RN50 optim.lrr=1",
+         "no setting is called 'optim.lrr': did you mean optim.lr?"),
+        ("model.architecture=RN50 model=open_clip trainer.max_step=1", "'trainer.max_step'"),
+        ("tuning=lora tuning.lora.r=4 tuning.lora.alhpa=1", "did you mean tuning.lora.alpha?"),
+        ("tuning=lora tuning.lora.r=4 sede=1", "no setting is called 'sede': did you mean seed?"),
+        ("tuning.lora.r=4", "as long as tuning is null: choose tuning="),
+        ("optim.learning_rate=1", "did you mean optim.lr?"),
+        ("trainer.epochs=3", "did you mean trainer.max_epochs?"),
+        ("data.num_workers=3", "did you mean data.workers?"),
+        ("accumulate_grad_batches=4", "did you mean trainer.accumulate_grad_batches?"),
+        ("lr=4", "did you mean optim.lr?"),
+        ("limit=4", "'limit': generate.py takes it; --help lists them all"),
+        ("recipe=cfmm", "'recipe': generate.py takes it; --help lists them all"),
+        ("benchmark.data=x", "evaluate.py takes it; --help lists them all"),
+        ("weights=zoo:clip-0", "'weights': evaluate.py takes it"),
+        ("xyzzy=4", "'xyzzy': --help lists them all"),
+        ("model.max_length=4", "+model.max_length=4 adds it"),
+        ("paths=5 paths.runs=x", "paths=5: paths has settings of its own"),
+        ("model=tiny_clip model=nope", "model=nope: "),
+        ("data=5", "data=5: choose from coco_all"),
+        ("data=[1,2]", "data=[1,2]: choose from coco_all"),
+        ("model=null", "model=null: choose from asked_entailer"),
+        ("model=[]", "model=[]: choose from asked_entailer"),
+        ("trainer={}", "trainer={}: choose from default"),
+        ("trainer=true", "trainer=true: choose from default"),
+        ("tuning=5", "lora, lora_qkv, null"),
+        ("~model", "~model: choose from asked_entailer"),
+        ("~data.real", "data.real is missing"),
+    ],
+)  # fmt: skip
+def test_the_word_at_fault_is_named_beside_the_groups_that_were_chosen(typed, said):
+    with pytest.raises(UserError) as refused:
+        composed(*typed.split())
+    assert said in str(refused.value)
+    assert "did you mean _" not in str(refused.value)
+    assert "._" not in str(refused.value)
+
+
+def test_null_leaves_a_group_as_it_is_where_nothing_is_chosen():
+    assert composed("tuning=null", key="optim") == composed(key="optim")
+    assert len(composed("-m", "tuning=null,lora", key="seed")) == 2
+
+
+KEYS = [
+    "name", "arm", "seed", "data", "model", "optim", "tuning", "loss", "trainer", "logger", "scale",
+    "experiment", "paths", "data.world", "data.world.edits", "data.cf_ratio", "data.real",
+    "model.name_or_path", "optim.lr", "optim.betas", "tuning.lora", "tuning.lora.r", "overwrite",
+    "trainer.max_steps", "paths.runs", "hydra", "hydra.run", "preset", "preset.optim.lr", "nothing",
+    "data.nothing", "world@data.world", "data._target_", "a.b.c",
+]  # fmt: skip
+VALUES = [
+    "5", "1.5", "1e400", "-0", "null", "true", "no", "''", "[]", "{}", "[1,2]", "[a,[b]]", "{a:1}",
+    "{_target_:os.system}", "lora", "paper", "folder", "???", "${seed}", "${nope}",
+    "${oc.env:NOPE}", "${", "a b", "007", "日本", "tiny_clip", "range(0,2)", "choice()",
+    "os.system",
+]  # fmt: skip
+WORDS = st.builds(
+    lambda sign, key, value: f"{sign}{key}={value}",
+    st.sampled_from(["", "", "", "+", "++", "~"]), st.sampled_from(KEYS), st.sampled_from(VALUES),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(WORDS, min_size=1, max_size=3))
+def test_whatever_is_typed_composes_or_is_a_sentence(words):
+    try:
+        found = composed(*words, key="seed")
+    except UserError as refused:
+        found = [len(str(refused))]
+    assert [type(one) for one in found] == [int] * len(found)
+
+
+def test_a_file_that_other_choices_bring_along_is_no_choice():
+    with pytest.raises(UserError) as refused:
+        compose("generate", "recipe=coco_cf/paper")
+    assert "a part of recipe=coco_cf zoo=paper: type these" in str(refused.value)
+
+
+def test_agents_spellings_are_tolerated():
+    line = read(["--data.cf_ratio=0.6", "seed=107", "_wandb={'x': 1}", "--_wandb=2"])
+    assert line.overrides == ("data.cf_ratio=0.6", "seed=107")
+    assert not line.multirun
+    assert line.hydra_flags == ()
+
+
+def test_hydra_flags_keep_their_argument():
+    line = read(["--cfg", "job", "seed=1", "--resolve"])
+    assert line.hydra_flags == ("--cfg", "job", "--resolve")
+    assert line.overrides == ("seed=1",)
+
+
+def test_unknown_flag_names_the_nearest():
+    with pytest.raises(UserError, match=r"--multirum.*did you mean --multirun"):
+        read(["--multirum"])
+
+
+def test_a_setting_typed_as_a_flag_is_shown_as_a_setting():
+    with pytest.raises(UserError) as caught:
+        read(["--dry-run"])
+    assert "written key=value, as in dry_run=VALUE" in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+
+
+def test_sweep_file_becomes_hydra_overrides(tmp_path):
+    file = tmp_path / "grid.yaml"
+    file.write_text(
+        "method: grid\nparameters:\n  data.cf_ratio: {values: [0, 0.6]}\n  name: {value: curve}\n"
+    )
+    assert sweep_overrides(file) == ["data.cf_ratio=0,0.6", "name=curve"]
+    assert read([f"sweep={file}", "-m"]).overrides == ("data.cf_ratio=0,0.6", "name=curve")
+
+
+def test_sweep_that_is_no_grid_is_refused(tmp_path):
+    file = tmp_path / "bayes.yaml"
+    file.write_text("method: bayes\nparameters: {}\n")
+    with pytest.raises(UserError, match=r"bayes\.yaml is not a grid"):
+        sweep_overrides(file)
+    with pytest.raises(UserError, match="no sweep file"):
+        sweep_overrides(tmp_path / "absent.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: [", "cannot be read"),
+        ("method: grid", "has no `parameters`"),
+        ("method: grid\nparameters: {seed: 107}", "'seed' needs `value` or a list"),
+        ("method: grid\nparameters: {seed: {values: 107}}", "'seed' needs `value` or a list"),
+        ("method: grid\nprogram: evaluate.py\nparameters: {seed: {value: 1}}",
+         r"a sweep of evaluate.py: python evaluate.py --multirun sweep=\S+sweep.yaml"),
+    ],
+)  # fmt: skip
+def test_a_sweep_that_cannot_run_says_why(tmp_path, content, message):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(content)
+    with pytest.raises(UserError, match=message):
+        read([f"sweep={file}", "-m"], "train")
+
+
+def test_a_sweep_of_another_script_is_refused_before_it_is_composed(script):
+    said = refusal(script("train"), ["-m", "sweep=sweeps/coco_cf_2.yaml"])
+    assert "python evaluate.py --multirun sweep=sweeps/coco_cf_2.yaml" in said
+
+
+def _target(*, cf_ratio: float, size: int) -> None: ...
+
+
+def test_bind_names_the_culprit_and_the_choices():
+    with pytest.raises(UserError, match=r"nothing takes cf_rato: did you mean cf_ratio\?.*size"):
+        bind({"cf_ratio": 0.5, "size": 1, "cf_rato": 1}, _target)
+
+
+def test_bind_looks_into_targets():
+    node = {"data": {"_target_": "cfaug.core.types.Edit", "kind": "a", "before": "b", "aftr": "c"}}
+    with pytest.raises(UserError, match=r"nothing takes data\.aftr: did you mean data\.after"):
+        bind(node, lambda data: None)
+
+
+def test_bind_names_a_target_that_is_not_there():
+    with pytest.raises(UserError, match=r"cfaug\.core\.types\.Absent"):
+        bind({"data": {"_target_": "cfaug.core.types.Absent"}}, lambda data: None)
+
+
+def test_nearest_and_flatten():
+    known = list(flatten({"data": {"cf_ratio": 1, "seed": 2}, "seed": 3, "optim": {"lr": 1}}))
+    assert nearest("data.cfratio", known) == "data.cf_ratio"
+    assert nearest("lr", known) == "optim.lr"
+    assert nearest("zzzzzz", known) is None
+
+
+@pytest.mark.parametrize("form", ["--config-dir {}", "--config-dir={}", "-cd {}"])
+def test_settings_of_ones_own_lie_in_a_folder_that_is_named(tmp_path, form, script):
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe/mine.yaml").write_text(
+        "_target_: cfaug.generate.recipe.Recipe\nname: mine_alone\n"
+    )
+    words = form.format(tmp_path).split(" ")
+    line = read([*words, "recipe=mine"])
+    assert line.overrides == (f"hydra.searchpath=[file://{tmp_path}]", "recipe=mine")
+    assert line.hydra_flags == ()
+    said = stdout_of(script("generate"), [*words, "recipe=mine", "--cfg", "job"])
+    assert "name: mine_alone" in said
+
+
+@pytest.mark.parametrize("words", [["--config-dir", "/no/where"], ["--config-dir"]])
+def test_a_missing_folder_of_settings_is_named(words):
+    with pytest.raises(UserError, match=r"--config-dir .*: there is no such folder"):
+        read(words)
+
+
+def test_keys_of_a_dictionary_may_be_quoted():
+    """Hydra's grammar has no such keys; the name of an arm is one."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    word = """a={"lr=1,b (c): [2]{x}": loose clip, 'k' : "x: y", plain: "c, 'e': f"}"""
+    (found,) = OverridesParser.create().parse_overrides(list(read([word]).overrides))
+    assert found.value() == {
+        "lr=1,b (c): [2]{x}": "loose clip", "k": "x: y", "plain": "c, 'e': f",
+    }  # fmt: skip
+
+
+# The arms of an experiment in one file.
+
+
+def test_an_arm_has_the_shared_settings_and_its_own():
+    arms = read_arms(CONF / "experiment/coco_cf_3.yaml")
+    assert arms["all"]["arm"] == "all"
+    assert arms["all"]["name"] == "coco_cf_3"
+    assert arms["all"]["defaults"] == [
+        {"override /scale": "shapescapes"}, {"override /plan@data.plan": "coco_all"},
+    ]  # fmt: skip
+    assert arms["human_validated"]["name"] == "coco_cf_11"
+    assert names_itself(CONF / "experiment/coco_cf_3.yaml")
+    assert not names_itself(CONF / "experiment/demo.yaml")
+
+
+def test_nested_settings_are_joined(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "data: {size: 3, world: {seed: 1}}\narms:\n  a: {data: {world: {bias: 2}}}\n  b:\n"
+    )
+    arms = read_arms(file)
+    assert arms["a"] == {"arm": "a", "data": {"size": 3, "world": {"seed": 1, "bias": 2}}}
+    assert arms["b"] == {"arm": "b", "data": {"size": 3, "world": {"seed": 1}}}
+
+
+@pytest.mark.parametrize("arms", ["[a, b]", "3", "{a: 3}"])
+def test_arms_that_are_none_are_refused(arms, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: x\narms: {arms}\n")
+    with pytest.raises(UserError, match="arms should hold the settings of each arm by its name"):
+        read_arms(file)
+
+
+def test_arms_of_ones_own_folder_are_chosen_as_ours(place, tmp_path):
+    own = tmp_path / "own/experiment"
+    own.mkdir(parents=True)
+    (own / "mine.yaml").write_text(
+        "# @package _global_\nname: mine\narms:\n  small: {data: {cf_ratio: 0, size: 40}}\n"
+    )
+    words = ["--config-dir", str(own.parent), "experiment=mine/small", "dry_run=json"]
+    assert '"run": "runs/mine/small/seed=0"' in stdout_of(place.script("train"), words)
+
+
+def test_an_experiment_of_several_arms_names_them(place):
+    said = refusal(place.train, "experiment=demo", "dry_run=true")
+    assert "experiment=demo has several arms: choose experiment=demo/before, " in (said)
+    said = refusal(place.train, "experiment=demo/rael", "dry_run=true")
+    assert "did you mean experiment=demo/real?" in said
+
+
+# ``--help`` of every script, and what it lists.
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_printed(name):
+    assert "Choices (group=option" in usage(name, "", CONF)
+
+
+def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
+    found = usage("generate", "", CONF)
+    (recipes,) = (line for line in found.splitlines() if line.startswith("  recipe: "))
+    assert {"coco_cf*", "lance"} <= set(recipes.removeprefix("  recipe: ").split(", "))
+    assert "recipe/coco_cf" not in found
+    assert "coco_cf/shapescapes (added to recipe):" in found
+    assert {"coco_cf", "lance"} <= set(options_in(CONF, "generate")("recipe"))
+    assert "coco_cf_3/base" in options_in(CONF, "train")("experiment")
+
+
+def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark/mine.yaml").write_text("defaults: [retrieval]\nname: mine\n")
+    for words in (["--help"], ["--config-dir", str(tmp_path), "--help"]):
+        assert script("evaluate")(words) == 0
+    listed = [one for one in capsys.readouterr().out.splitlines() if one.startswith("  benchmark:")]
+    ours, both = (set(one.removeprefix("  benchmark: ").split(", ")) for one in listed)
+    assert both - ours == {"mine"}
+    assert ours < both
+
+
+def test_a_choice_beside_help_shows_its_settings(script):
+    said = stdout_of(script("evaluate"), ["benchmark=skew", "--help"])
+    assert "permutations: " in said
+    assert "auto*" in said  # the default is still the default
+
+
+def test_what_follows_from_other_choices_names_them():
+    assert name_both(CONF, "generate", "recipe", "coco_cf/paper") == "recipe=coco_cf zoo=paper"
+    assert name_both(CONF, "generate", "recipe", "coco_cf/none") is None
+    assert name_both(CONF, "generate", "recipe", "coco_cf") is None
+    assert name_both(CONF, "train", "experiment", "coco_cf_3/base") is None

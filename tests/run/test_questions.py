@@ -1,0 +1,330 @@
+"""Questions about images: their sources, training on them, and ``benchmark=vqa``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import KeptRecords
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.evaluation import cached_model
+from cfaug.models.task_specs import VisionLanguage
+from cfaug.planning.sources import open_questions
+from cfaug.report.document import read_document
+from cfaug.report.items import read_items
+from cfaug.report.results import read_results
+from cfaug.run.arms import read_arms
+from cfaug.run.evaluation_data import DataOpener
+from cfaug.shapescapes.question_parts import make_questions
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.zoo.questions import main
+from tests import children
+from tests.data.question_files import own_record, write_own
+from tests.models import tiny_vlm
+from tests.run.conftest import refusal, stdout_of
+from tests.test_conf import CONF
+
+
+def asking(file, model, *more):
+    return [
+        "benchmark=vqa", f"benchmark.data={file}", "model=vlm", f"model.name_or_path={model}",
+        "device=cpu", "benchmark.batch_size=5", *more,
+    ]  # fmt: skip
+
+
+def test_a_dry_run_says_what_is_wrong_and_asks_no_model(place, tmp_path, capsys):
+    file = write_own(tmp_path / "asked", [own_record(n) for n in range(3)])
+    dry = ["benchmark=vqa", f"benchmark.data={file}", "dry_run=true"]
+    assert place.evaluate(*dry) == 0
+    said = capsys.readouterr().out
+    assert "3 images, 15 questions (3 basic, 12 counterfactual)" in said
+    assert "error" not in said
+    bad = own_record(0)
+    bad["basic"]["options"] = ["2", "2"]
+    file = write_own(tmp_path / "bad", [bad])
+    assert place.evaluate(*dry[:1], f"benchmark.data={file}", "dry_run=true") == 2
+    assert "error: equal options: 1 of 5" in capsys.readouterr().out
+    assert place.evaluate("benchmark=retrieval", "dry_run=true") == 2
+    assert "no such check" in capsys.readouterr().err
+    assert not (place.root / "weights").exists()
+
+
+@pytest.mark.slow
+def test_questions_are_answered_with_the_same_bytes_again_and_two_models_are_compared(
+    place, tmp_path
+):
+    file = write_own(tmp_path / "asked", [own_record(n, category="ab"[n % 2]) for n in range(6)])
+    for seed in (0, 1):
+        tiny_vlm.save_llava(tmp_path / f"vlm{seed}", seed)
+    first = asking(file, tmp_path / "vlm0")
+    said = stdout_of(place.evaluate, *first)
+    assert "without the image: acc_b" in said
+    assert "options alone: acc_b" in said
+    (results,) = place.root.rglob("results.jsonl")
+    assert len(read_items(results.parent, "questions_vqa")) == 30
+    kept = results.parent / "items" / "questions_vqa.parquet"
+    before = {one: one.read_bytes() for one in (results, kept)}
+    kept.unlink()
+    assert place.evaluate(*first) == 0  # from answers that were kept
+    assert {one: one.read_bytes() for one in before} == before
+    again = asking(file, tmp_path / "vlm1")
+    assert place.evaluate(*again) == 0
+    named = [f"weights={tmp_path / 'vlm1'}", f"baseline={tmp_path / 'vlm0'}"]
+    asked = [word for word in again if not word.startswith("model.name_or_path")]
+    said = " ".join(stdout_of(place.evaluate, *named, *asked).split())
+    assert "Comparisons of one seed are tested over items (bootstrap of clusters of items" in said
+    assert "acc_plus" in next(place.root.rglob("table.csv")).read_text()
+
+
+def evaluate_and_die(place, given, answers) -> None:
+    """Evaluate until so many pieces of the answers are written, then die of SIGKILL."""
+    torch.set_num_threads(1)
+    cached_model.KEPT_SECONDS = -1.0
+    add, written = KeptRecords.add, []
+
+    def add_and_die(records, found) -> None:
+        add(records, found)
+        written.append(len(found))
+        if len(written) == answers:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    KeptRecords.add = add_and_die
+    sys.exit(place.evaluate(*given))
+
+
+@pytest.mark.slow
+def test_an_evaluation_killed_at_any_moments_goes_on_to_the_same_bytes(place, tmp_path):
+    file = write_own(tmp_path / "asked", [own_record(n) for n in range(8)])
+    model = tiny_vlm.save_llava(tmp_path / "vlm")
+    torch.set_num_threads(1)
+    whole = asking(file, model, f"paths.cache={tmp_path / 'other'}", f"paths.runs={tmp_path / 'o'}")
+    assert place.evaluate(*whole) == 0
+    cut = asking(file, model, f"paths.cache={tmp_path / 'cache'}")
+    kept: list = []
+    for answers in (1, 3):
+        before = len(kept)
+        child = children.start(evaluate_and_die, place, cut, answers)
+        child.join()
+        assert child.exitcode == -signal.SIGKILL
+        kept = list((tmp_path / "cache").rglob("features/*/*.jsonl"))
+        assert len(kept) > before
+        assert not list(place.root.rglob("questions_vqa.parquet"))
+    written = {one: one.stat().st_mtime_ns for one in kept}
+    assert place.evaluate(*cut) == 0
+    assert {one: one.stat().st_mtime_ns for one in kept} == written  # nothing is asked twice
+    for kind in ("parquet", "html"):
+        (ours,) = place.root.rglob(f"questions_vqa.{kind}")
+        (expected,) = (tmp_path / "o").rglob(f"questions_vqa.{kind}")
+        assert ours.read_bytes() == expected.read_bytes()
+    (ours,), (expected,) = (one.rglob("results.jsonl") for one in (place.root, tmp_path / "o"))
+    assert ours.read_bytes() == expected.read_bytes()
+
+
+# The questions of ``shapescapes_vqa:test`` reach a model, and say nothing to a blind one.
+
+
+SMALL_WORLD = (
+    "benchmark=vqa", "benchmark.data=shapescapes_vqa:test", "data.world.vqa_test_pairs=12",
+    "data.world.image_size=16",
+)  # fmt: skip
+
+
+def test_nothing_is_wrong_with_the_world_s_questions(place):
+    said = stdout_of(place.evaluate, *SMALL_WORLD, "dry_run=true")
+    assert "24 images, 120 questions (24 basic, 96 counterfactual)" in said
+    assert "nothing is wrong" in said
+
+
+@pytest.mark.slow
+def test_a_model_without_the_image_is_right_in_exactly_half(place, tmp_path):
+    tiny_vlm.save_llava(tmp_path / "vlm")
+    asked = ("model=vlm", f"model.name_or_path={tmp_path / 'vlm'}", "device=cpu")
+    assert place.evaluate(*SMALL_WORLD, *asked) == 0
+    (results,) = place.root.rglob("results.jsonl")
+    items = read_items(results.parent, "shapescapes_vqa_test_vqa")
+    assert len(items) == 120
+    for name in ("blind_acc_b", "blind_acc_c", "prior_acc_b", "prior_acc_c"):
+        assert np.nanmean(items.metric(name)) == 0.5, name
+    assert len(set(items.columns["cluster"])) == 12
+
+
+# What benchmark.data names as questions: parts of the world, in its style and seed, and files.
+
+
+WORLD = WorldSettings(image_size=16, style="drawing", vqa_test_pairs=6)
+SEEDED = WorldSettings(seed=7, image_size=16, style="drawing", vqa_test_pairs=6)
+
+
+def test_a_part_takes_the_seed_of_the_data_and_the_style_of_its_name():
+    found = open_questions("shapescapes_vqa:test", WORLD, 7)
+    assert found == list(make_questions(SEEDED, "test"))
+    foggy = open_questions("shapescapes_vqa:test@fog", WORLD, 7)
+    assert [one.questions for one in foggy] == [one.questions for one in found]
+    assert foggy[0].image.read() != found[0].image.read()
+
+
+def test_runs_of_one_world_share_its_questions_and_a_file_needs_no_world(tmp_path):
+    main([f"out={tmp_path / 'set'}", "pairs=1", "image_size=16"])
+    opener = DataOpener(tmp_path, tmp_path)
+    seven, eight = (DataSettings(None, None, seed=seed, world=WORLD) for seed in (7, 8))
+    name, file = "shapescapes_vqa:test", str(tmp_path / "set" / "questions.jsonl")
+    assert opener.questions(name, seven) is opener.questions(name, seven)
+    assert opener.questions(name, seven) != opener.questions(name, eight)
+    assert opener.questions(file, seven) is opener.questions(file, DataSettings(None, None))
+    assert len(opener.questions(file, seven)) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "match"),
+    [
+        ("shapescapes_vqa:test", None, "data=shapescapes"),
+        ("shapescapes_vqa:ve", WORLD, "choose from train, test"),
+        ("shapescapes_vqa:test@oil", WORLD, "style=oil: choose from drawing, photo, negative,"),
+    ],
+)
+def test_what_cannot_be_opened_is_said(name, world, match):
+    with pytest.raises(UserError, match=match):
+        open_questions(name, world, 0)
+
+
+# ``train.py task=vqa``, then ``evaluate.py``: the whole commands, and what they refuse.
+
+
+ARMS = sorted(read_arms(CONF / "experiment/cfmm_training.yaml"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_vlm.save_llava(tmp_path_factory.mktemp("answerer") / "llava")
+
+
+def words(file, model, root, *more):
+    return [
+        "task=vqa", "data=questions", f"data.real={file}", "model=vlm",
+        f"model.name_or_path={model}", f"paths.runs={root / 'runs'}", f"paths.shards={root}",
+        "trainer.accelerator=cpu", "trainer.max_steps=3", "trainer.max_epochs=null",
+        "optim=adamw", "data.batch_size=8", "data.validation=0.25", "trainer.progress=false",
+        *more,
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def asked(tmp_path):
+    return write_own(tmp_path / "asked", [own_record(n) for n in range(8)])
+
+
+def test_a_dry_run_shows_the_first_question_as_it_is_learnt(asked, model, tmp_path, script, capsys):
+    given = words(asked, model, tmp_path, "data.size=20", "data.cf_ratio=0.8", "dry_run=json")
+    assert script("train")(given) == 0
+    out, err = capsys.readouterr()
+    assert "train: 3 basic, 12 counterfactual questions" in err
+    found = json.loads(out.splitlines()[0])
+    assert found["questions"]["train"] == {"basic": 3, "counterfactual": 12}
+    first = found["first"]
+    assert first["prompt"].count("<image>") == 1
+    assert first["prompt"].endswith("<|im_start|>assistant\n")
+    assert "".join(first["learnt"]) == first["answer"]
+    assert first["question"].endswith("/basic")
+    assert "left_out" not in found
+
+
+def test_what_teaches_no_answer_is_refused_before_anything_is_trained(
+    asked, model, tmp_path, script
+):
+    alike = own_record(1, counterfactuals=[])
+    alike["basic"]["options"] = ["2", "2"]
+    none = write_own(tmp_path / "none", [alike])
+    for more, said in (
+        (["loss=pair_aware"], "leave it out with task=vqa"),
+        (["trainer.micro_batch_size=2"], "exact with task=vqa"),
+        (["model.dtype=bfloat16"], "trained in float32"),
+        (["data.cf_ratio=0", "data.real=null"], "needs data.real=FILE"),
+        ([f"data.counterfactual={none}"], "no counterfactual question to learn from"),
+        (
+            ["data.cf_ratio=0", f"data.real={none}"],
+            "no basic question to learn from (1 equal_options)",
+        ),
+        (["data.holdout=0.1"], "leave it at 0 with task=vqa"),
+    ):
+        assert said in refusal(
+            script("train"), [*words(asked, model, tmp_path), *more, "dry_run=json"]
+        ), more
+    given = [word for word in words(asked, model, tmp_path) if not word.startswith("model")]
+    said = refusal(script("train"), [*given, "model=tiny_clip", "dry_run=json"])
+    assert "not as Answerer" in said
+    (asked.parent / "3.png").write_bytes(b"no image")
+    said = refusal(script("train"), [*words(asked, model, tmp_path), "dry_run=json"])
+    assert "3.png is not an image" in said
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_runs_are_recorded_described_and_asked(asked, model, tmp_path, script):
+    torch.set_num_threads(1)
+    arms = {"basic": ["data.cf_ratio=0"], "both": ["data.cf_ratio=0.5", "loss.contrast=0.5"]}
+    for root in (tmp_path, tmp_path / "again"):
+        for arm, more in arms.items():
+            given = words(asked, model, root, f"arm={arm}", "data.size=8", *more)
+            assert script("train")(given) == 0
+    for arm in arms:
+        runs = [root / "runs/vqa" / arm / "seed=0" for root in (tmp_path, tmp_path / "again")]
+        first, second = ((run / "checkpoint/model.safetensors").read_bytes() for run in runs)
+        assert first == second
+    run = tmp_path / "runs/vqa/both/seed=0"
+    found = json.loads((run / "run.json").read_text())
+    assert found["questions"]["train"] == {"basic": 3, "counterfactual": 3}
+    assert found["evaluation"]["all"]["questions"] == found["counts"]["validation"] == 2
+    card = (run / "checkpoint/README.md").read_text()
+    assert "visual-question-answering" in card
+    assert "fine-tuned on 6 questions about images, of which 50.0 % are counterfactual" in card
+    assert "from cfaug.models.task_specs import VisionLanguage" in card
+    assert VisionLanguage(str(run / "checkpoint")).load().processor.chat_template
+    paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path}", "device=cpu"]
+    said = refusal(script("evaluate"), ["name=vqa", *paths])
+    assert "benchmark=vqa needs benchmark.data=FILE" in said
+    other = write_own(tmp_path / "test", [own_record(n + 20) for n in range(4)])
+    ask = ["name=vqa", "benchmark=vqa", f"benchmark.data={other}", *paths]
+    assert script("evaluate")(ask) == 0
+    items = read_items(run, "questions_vqa")
+    assert len(items) == 20
+
+
+@pytest.mark.slow
+def test_every_arm_of_the_experiment_is_asked_the_worlds_test_and_compared(
+    tmp_path, script, capsys
+):
+    torch.set_num_threads(1)
+    paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path}"]
+    small = ["data.world.vqa_pairs=12", "data.world.vqa_test_pairs=6", "data.size=20",
+             "data.batch_size=10", "trainer.progress=false"]  # fmt: skip
+    for arm in ARMS:
+        for seed in (1, 2):
+            steps = [] if arm == "before" else ["trainer.max_steps=2"]
+            words = [
+                f"experiment=cfmm_training/{arm}",
+                f"arm={arm}",
+                f"seed={seed}",
+                *small,
+                *steps,
+                *paths,
+            ]
+            assert script("train")(words) == 0
+    assert script("evaluate")(["name=cfmm_training", "comparison=cfmm_training", *paths]) == 0
+    for arm in ARMS:
+        run = tmp_path / "runs/cfmm_training" / arm / "seed=1"
+        rows = read_results(run / "results.jsonl")
+        assert {row.benchmark for row in rows} == {"shapescapes_vqa_test_vqa"}
+        assert {"acc_b", "acc_c", "acc_plus", "phi"} <= {row.metric for row in rows}
+    capsys.readouterr()
+    assert script("evaluate")(["table=cfmm_training", *paths]) == 0
+    document = read_document(tmp_path / "runs/tables/cfmm_training.json")
+    titles = [part.title for part in document.parts]
+    assert "Declared before looking" in titles
+    assert len(document.parts[0].rows) == len(ARMS)
