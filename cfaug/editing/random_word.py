@@ -17,173 +17,12 @@ from cfaug.editing.edit_prompts import CAPTION, EditPrompt
 from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.protocols import Blank, EditGuard, Fill, MaskFiller, VariationRequest, Variations
 from cfaug.editing.sentence import Sentence, Slot, copy_case, replace_slot, split
-
-KIND = "random"
+from cfaug.editing.word_lists import list_words
 
 NO_WORD, NO_GUESS = "no word to replace", "no other word"
-
 SPARE = 2
 """Number of spare words to replace, as the guesses for a word may contain no usable one."""
-
-STOP_WORDS = frozenset(
-    [
-        "a",
-        "about",
-        "above",
-        "across",
-        "after",
-        "again",
-        "against",
-        "all",
-        "along",
-        "am",
-        "among",
-        "an",
-        "and",
-        "another",
-        "any",
-        "are",
-        "around",
-        "as",
-        "at",
-        "atop",
-        "be",
-        "because",
-        "been",
-        "before",
-        "behind",
-        "being",
-        "below",
-        "beneath",
-        "beside",
-        "between",
-        "beyond",
-        "both",
-        "but",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "doing",
-        "down",
-        "during",
-        "each",
-        "either",
-        "every",
-        "few",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "having",
-        "he",
-        "her",
-        "here",
-        "hers",
-        "herself",
-        "him",
-        "himself",
-        "his",
-        "how",
-        "i",
-        "if",
-        "in",
-        "inside",
-        "into",
-        "is",
-        "it",
-        "its",
-        "itself",
-        "just",
-        "many",
-        "may",
-        "me",
-        "might",
-        "mine",
-        "more",
-        "most",
-        "much",
-        "must",
-        "my",
-        "near",
-        "neither",
-        "next",
-        "no",
-        "nor",
-        "not",
-        "of",
-        "off",
-        "on",
-        "once",
-        "one",
-        "only",
-        "onto",
-        "or",
-        "other",
-        "our",
-        "ours",
-        "out",
-        "outside",
-        "over",
-        "own",
-        "per",
-        "same",
-        "shall",
-        "she",
-        "should",
-        "so",
-        "some",
-        "such",
-        "than",
-        "that",
-        "the",
-        "their",
-        "theirs",
-        "them",
-        "themselves",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "those",
-        "through",
-        "to",
-        "too",
-        "toward",
-        "towards",
-        "two",
-        "under",
-        "until",
-        "up",
-        "upon",
-        "us",
-        "very",
-        "was",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "who",
-        "whom",
-        "whose",
-        "why",
-        "will",
-        "with",
-        "within",
-        "without",
-        "would",
-        "you",
-        "your",
-        "yours",
-    ]
-)
+STOP_WORDS = list_words("function_words")
 """Function words, which carry no content."""
 
 
@@ -218,7 +57,7 @@ class RandomWordEdit:
     def _editor(self) -> InstructedEdit:
         return InstructedEdit(
             RandomWords(self.filler, self.top_k),
-            prompts=(EditPrompt(KIND, CAPTION),),
+            prompts=(EditPrompt("random", CAPTION),),
             per_kind=self.edits,
             # If a guard rejects an edit, another word of the caption is edited.
             ask_for=self.edits + (SPARE if any(self.guards.values()) else 0),
@@ -234,57 +73,44 @@ class RandomWordEdit:
 
 @dataclass(frozen=True)
 class RandomWords:
-    """Writes variations of captions by replacing a word: a ``VariationModel``.
-
-    Args:
-        filler: the model that guesses words for a blank.
-        top_k: the number of guesses to consider.
-    """
+    """Writes variations of captions by replacing a word: a ``VariationModel``."""
 
     filler: MaskFiller
     top_k: int = 10
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return up to the requested variations of each caption, each with one new word."""
-        sentences = [split(request.caption) for request in requests]
-        slots = [
-            _draw(sentence, one.seed)[: one.count + SPARE]
-            for sentence, one in zip(sentences, requests, strict=True)
-        ]
-        blanks = [
-            Blank(sentence.text, *slot.span(sentence))
-            for sentence, some in zip(sentences, slots, strict=True)
-            for slot in some
-        ]
+        drawn = []
+        for request in requests:
+            sentence = split(request.caption)
+            fit = [
+                i
+                for i, word in enumerate(sentence.words)
+                if word.replace("-", "").isalpha()
+                and len(word) > 1
+                and word.lower() not in STOP_WORDS
+            ]
+            order = generator(request.seed, "word").permutation(len(fit))
+            drawn.append((sentence, [fit[i] for i in order[: request.count + SPARE]]))
+        blanks = [Blank(s.text, *s.spans[place]) for s, places in drawn for place in places]
         fills = iter(self.filler.fill(blanks, self.top_k) if blanks else [])
-        found = []
-        for sentence, some, one in zip(sentences, slots, requests, strict=True):
-            texts = [_replace(sentence, slot, next(fills)) for slot in some]
-            good = tuple(text for text in texts if text is not None)[: one.count]
-            problem = "" if good else NO_GUESS if some else NO_WORD
-            found.append(Variations(good, problem))
-        return found
+        answers = []
+        for request, (sentence, places) in zip(requests, drawn, strict=True):
+            texts = [_replace(sentence, place, next(fills)) for place in places]
+            good = tuple(text for text in texts if text is not None)[: request.count]
+            answers.append(Variations(good, "" if good else NO_GUESS if places else NO_WORD))
+        return answers
 
     def describe(self) -> dict[str, str]:
         """Return the description of the filler."""
         return {f"perturber {name}": said for name, said in self.filler.describe().items()}
 
 
-def _draw(sentence: Sentence, seed: int) -> list[Slot]:
-    """Return the words that may be replaced, in a random order."""
-    fit = [
-        i
-        for i, word in enumerate(sentence.words)
-        if word.replace("-", "").isalpha() and len(word) > 1 and word.lower() not in STOP_WORDS
-    ]
-    order = generator(seed, "word").permutation(len(fit)).tolist()
-    return [Slot(fit[i], fit[i]) for i in order]
-
-
-def _replace(sentence: Sentence, slot: Slot, fills: Sequence[Fill]) -> str | None:
+def _replace(sentence: Sentence, place: int, fills: Sequence[Fill]) -> str | None:
     """Return the caption with the best guess that is another word and not a function word."""
-    before = sentence.words[slot.first]
+    before = sentence.words[place]
     for fill in fills:
         if fill.word is not None and fill.word.lower() not in {before.lower(), *STOP_WORDS}:
-            return replace_slot(sentence, slot, copy_case(fill.word, before), article=True).text
+            word = copy_case(fill.word, before)
+            return replace_slot(sentence, Slot(place, place), word, article=True).text
     return None
