@@ -63,10 +63,16 @@ def test_a_text_of_too_many_words_is_rejected_with_its_reason():
 
 
 def test_long_texts_go_through_the_models_few_at_a_time():
-    editor = Substitution(TAGGER, ListedWords("cat"), KeyedChoice(), chunk=4)
+    chunks = []
+
+    class Recorder(TextBlobTagger):
+        def tag(self, sentences):
+            chunks.append([len(words) for words in sentences])
+            return super().tag(sentences)
+
+    editor = Substitution(Recorder(), ListedWords("cat"), KeyedChoice(), chunk=4)
     words = [5, 5, 5, 5, 5, 100, 100, 5, 119, 5]
-    texts = [caption(" ".join(["dog"] * count)) for count in words]
-    chunks = [[len(one.text.split()) for one in chunk] for chunk in editor._chunks(texts)]
+    editor.edit([caption(" ".join(["dog"] * count)) for count in words])
     # Room for the candidates of four texts of 60 words: 4 x 3,600.
     assert chunks == [[5, 5, 5, 5], [5, 100], [100, 5], [119, 5]]
 
