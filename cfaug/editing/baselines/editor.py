@@ -429,9 +429,9 @@ def delete_words(words: Words, share: float, rng: np.random.Generator) -> Rewrit
 # NegCLIP's negative captions: two elements of one kind exchange places.
 #
 # The method is that of Yuksekgonul et al., 2023, section 4.1, and of the authors' script (linked
-# from issue 13 of ``mertyg/vision-language-models-are-bows``). The elements are noun phrases of more
-# than two words, verb phrases, nouns, plural nouns, adverbs and adjectives. The script finds them
-# with spaCy, this module by the words' tags.
+# from issue 13 of ``mertyg/vision-language-models-are-bows``). The elements are noun phrases of
+# more than two words, verb phrases, nouns, plural nouns, adverbs and adjectives. The script finds
+# them with spaCy, this module by the words' tags.
 
 Kind = Literal["noun_phrase", "verb_phrase", "noun", "plural_noun", "adverb", "adjective"]
 """The kinds of elements that exchange places, in the order of the authors' script."""
