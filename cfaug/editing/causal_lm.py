@@ -1,4 +1,4 @@
-"""A causal language model: scores of texts, with shared prefixes computed once, and continuations."""
+"""A causal language model: scores of texts, with shared prefixes computed once; continuations."""
 
 from __future__ import annotations
 

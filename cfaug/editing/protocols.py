@@ -186,13 +186,14 @@ def propose_change(
     same = original == changed
     if same and not keep_unchanged:
         return Edited((), {reason: 0})
-    if same:
-        edit, about = None, {CHANGES: [], REASON: reason}
-    else:
+    edit: Edit | None = None
+    about: dict[str, Any] = {CHANGES: [], REASON: reason}
+    if not same:
         before, after = replaced_run(original, changed)
         if not before and not after:  # the difference ignores case and the space between words
             before, after = original, changed
-        edit, about = Edit(kind, before, after), {CHANGES: [dict(change) for change in changes]}
+        edit = Edit(kind, before, after)
+        about = {CHANGES: [dict(change) for change in changes]}
     proposal = Proposal(
         example,
         texts=(original, changed),
