@@ -18,13 +18,12 @@ from __future__ import annotations
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.resources import files
+from itertools import product
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 from unicodedata import normalize
 
@@ -41,7 +40,15 @@ MOST_MEMBERS = 1_000
 """Largest number of captions of one set, each a row of an image model's batch; the largest set of
 the paper has 84."""
 MOST_SETS = 1_000_000
+MOST_BYTES = 16 * 2**20
+"""Largest size of a grid's file or of a list in bytes; a million subjects need less."""
+MOST_CHARACTERS = 200
+"""Largest number of characters of a text, which becomes part of keys and of captions; models
+truncate captions at about 70 words."""
 FOLDER = Path(str(files("cfaug"))) / "editing" / "caption_grids"
+KEYS = ("name", "subject_type", "subjects", "prefixes", "template", "neutral", "attributes")
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,6 @@ class CaptionGrid:
             braces.
         neutral: the template of neutral prompts, without attributes.
         attributes: {attribute: {value: its words in captions}}, in order.
-        subjects: the subjects in order.
         left_out: the duplicates of subjects that were left out, as the list spells them.
     """
 
@@ -91,34 +97,93 @@ class CaptionGrid:
         """
         seen: Counter[str] = Counter()
         attributes = {name: dict(values) for name, values in self.attributes.items()}
-        for subject in self.subjects:
-            for prefix in self.prefixes:
-                known = {"prefix": prefix, "subject": subject}
-                neutral = fill(self.neutral, known)
-                yield Example(
-                    _unused(grid_key(prefix, self.name, subject), seen),
-                    subject.lower(),
-                    (fill(self.template, known),),
-                    label=subject,
-                    extra={
-                        "subject": subject, "subject_type": self.subject_type, "grid": self.name,
-                        "prefix": prefix, "neutral": neutral, ATTRIBUTES: attributes,
-                    },
-                )  # fmt: skip
+        for subject, prefix in product(self.subjects, self.prefixes):
+            key = unused = grid_key(prefix, self.name, subject)
+            while unused in seen:  # numbered from the second subject of that key on
+                seen[key] += 1
+                unused = f"{key}_{seen[key]}"
+            seen[unused] += 1
+            known = {"prefix": prefix, "subject": subject}
+            neutral = fill(self.neutral, known)
+            yield Example(
+                unused,
+                subject.lower(),
+                (fill(self.template, known),),
+                label=subject,
+                extra={
+                    "subject": subject, "subject_type": self.subject_type, "grid": self.name,
+                    "prefix": prefix, "neutral": neutral, ATTRIBUTES: attributes,
+                },
+            )  # fmt: skip
 
     def line(self) -> str:
         """Return one line that describes the grid and names the left-out duplicates."""
-        said = (
+        first = fill(self.template, {"prefix": self.prefixes[0], "subject": self.subjects[0]})
+        line = (
             f"grid {self.name}: {self.captions:,} captions in {self.sets:,} sets of "
             f"{self.members}, {len(self.subjects):,} subjects ({self.subject_type}); first: "
-            f"{fill(self.template, {'prefix': self.prefixes[0], 'subject': self.subjects[0]})!r}"
+            f"{first!r}"
         )
         if not self.left_out:
-            return said
+            return line
         return (
-            f"{said}; {len(self.left_out)} duplicated subjects are left out "
+            f"{line}; {len(self.left_out)} duplicated subjects are left out "
             f"(data.keep_duplicates=true keeps them): {', '.join(self.left_out)}"
         )
+
+
+class AttributeGrid:
+    """An editor that turns each example into the texts of every combination of its attributes.
+
+    The examples are those of a ``CaptionGrid``: a text with attributes in braces, such as "A photo
+    of a {race} {gender} doctor", and in ``extra["attributes"]`` the values of each attribute with
+    their words in captions. The first combination is the base.
+
+    Attributes:
+        takes_grids: whether the editor takes such examples; other editors take captions.
+    """
+
+    takes_grids: ClassVar[bool] = True
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal for each example; the first attribute is the outer loop."""
+        edited = []
+        for example in examples:
+            attributes = example.extra.get(ATTRIBUTES)
+            named = placeholders(example.text, f"example {example.key!r}")
+            valid = isinstance(attributes, Mapping) and all(
+                isinstance(values, Mapping) for values in attributes.values()
+            )
+            if not attributes or not valid or sorted(named) != sorted(attributes):
+                raise UserError(
+                    f"example {example.key!r}: {example.text!r} is not a grid of attributes: name "
+                    "one with data.grid=NAME or data.grid=FILE.yaml in place of data.source"
+                )
+            texts = _combine(example.text, attributes)
+            members = [member for member, _ in texts]
+            proposal = Proposal(
+                example,
+                texts=tuple(text for _, text in texts),
+                edits=tuple(grid_edit(members[0], member) for member in members),
+                details=tuple({ATTRIBUTES: member} for member in members),
+            )
+            edited.append(Edited((proposal,)))
+        return edited
+
+    def describe(self) -> dict[str, str]:
+        """Return an empty mapping: a plain rule."""
+        return {}
+
+
+def _combine(
+    template: str, attributes: Mapping[str, Mapping[str, str]]
+) -> list[tuple[dict[str, str], str]]:
+    """Return every combination of values, with the template filled with its words."""
+    members = attribute_combinations({name: list(words) for name, words in attributes.items()})
+    return [
+        (member, fill(template, {name: attributes[name][value] for name, value in member.items()}))
+        for member in members
+    ]
 
 
 def shipped_grids() -> list[str]:
@@ -141,32 +206,52 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
             "file, FILE.yaml"
         )
     path = FOLDER / f"{grid}.yaml" if named else Path(grid).expanduser()
-    read = read_grid_file(path)
-    subjects, left_out = _leave_out_duplicates(read.corrected())
-    if keep_duplicates:
-        subjects, left_out = read.subjects, ()
-    found = CaptionGrid(
-        read.name, read.subject_type, read.prefixes, read.template, _neutral(read),
-        read.attributes, subjects, left_out,
-    )  # fmt: skip
-    _check_template(found, path)
-    _check_size(found, path)
-    _check_captions(found, path)
-    return found
+    content = _require_mapping(_load(path), str(path))
+    required = ("subject_type", "subjects", "template", "attributes")
+    unknown = [key for key in content if key not in KEYS]
+    missing = [key for key in required if content.get(key) is None]
+    if unknown or missing:
+        wrong = f"the key {unknown[0]!r} is unknown" if unknown else f"{missing[0]!r} is missing"
+        raise UserError(f"{path}: {wrong}; a grid has {', '.join(KEYS)}")
+    printed, subjects = _words(content["subjects"], path, "subjects")
+    _require_some(printed, f"{path}: subjects")
+    attributes = _require_mapping(content["attributes"], f"{path}: attributes")
+    _require_some(attributes, f"{path}: attributes")
+    name = _text(content.get("name", path.stem.lower()), f"{path}: name")
+    if not NAME.fullmatch(name):
+        raise UserError(
+            f"{path}: the name {name!r} is invalid: use lower-case letters, digits and '_', and "
+            "say another as `name: NAME` in the file"
+        )
+    template = _text(content["template"], f"{path}: template", braces=True)
+    if content.get("neutral") is not None:
+        neutral = _text(content["neutral"], f"{path}: neutral", braces=True)
+    else:
+        neutral = template
+        for attribute in attributes:
+            neutral = neutral.replace(f"{{{attribute}}}", "")
+    kept: dict[str, str] = {}
+    left_out = []
+    for subject in subjects:
+        if subject.lower() in kept:
+            left_out.append(subject)
+        else:
+            kept[subject.lower()] = subject
+    read = CaptionGrid(
+        name,
+        _text(content["subject_type"], f"{path}: subject_type"),
+        _prefixes(content.get("prefixes", [""]), f"{path}: prefixes"),
+        template,
+        neutral,
+        {key: _values(key, values, path) for key, values in attributes.items()},
+        tuple(printed if keep_duplicates else kept.values()),
+        () if keep_duplicates else tuple(left_out),
+    )
+    _check(read, path)
+    return read
 
 
-def _neutral(read: GridFile) -> str:
-    """Return the neutral template of the file, or else its template without attributes."""
-    if read.neutral is not None:
-        return read.neutral
-    kept = read.template
-    for name in read.attributes:
-        kept = kept.replace(f"{{{name}}}", "")
-    return kept
-
-
-def _check_template(grid: CaptionGrid, path: Path) -> None:
-    """Refuse templates that lack or repeat a required name, or have another one."""
+def _check(grid: CaptionGrid, path: Path) -> None:
     for what, template, wanted in (
         ("template", grid.template, ["subject", *grid.attributes]),
         ("neutral", grid.neutral, ["subject"]),
@@ -178,9 +263,6 @@ def _check_template(grid: CaptionGrid, path: Path) -> None:
                 f"{path}: {what} {template!r} has {', '.join(found) or 'nothing'} in braces; it "
                 f"must have each of {', '.join(required)} once"
             )
-
-
-def _check_size(grid: CaptionGrid, path: Path) -> None:
     if grid.members < 2:
         raise UserError(f"{path}: a grid of one text has no counterfactual: give more values")
     if grid.members > MOST_MEMBERS:
@@ -194,18 +276,11 @@ def _check_size(grid: CaptionGrid, path: Path) -> None:
             f"{path}: {len(grid.prefixes):,} prefixes x {len(grid.subjects):,} subjects are more "
             f"than {MOST_SETS:,} sets: divide the list"
         )
-
-
-def _check_captions(grid: CaptionGrid, path: Path) -> None:
-    """Refuse a template that gives two combinations the same caption."""
-    known = {"prefix": grid.prefixes[0], "subject": grid.subjects[0]}
-    neutral = fill(grid.neutral, known)
+    example = next(grid.examples())
+    neutral = example.extra["neutral"]
     seen: dict[str, str] = {}
-    for combination in attribute_combinations(
-        {name: list(said) for name, said in grid.attributes.items()}
-    ):
-        words = {name: grid.attributes[name][value] for name, value in combination.items()}
-        text, values = fill(grid.template, known | words), " ".join(combination.values())
+    for member, text in _combine(example.text, grid.attributes):
+        values = " ".join(member.values())
         if text.lower() == neutral.lower():
             raise UserError(
                 f"{path}: the neutral prompt {neutral!r} is the caption of {values!r}: a neutral "
@@ -217,81 +292,6 @@ def _check_captions(grid: CaptionGrid, path: Path) -> None:
                 f"{path}: the captions of {other!r} and {values!r} are both {text!r}: change the "
                 "template or the values"
             )
-
-
-def _leave_out_duplicates(subjects: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the distinct subjects, ignoring case, and the duplicates."""
-    kept: dict[str, str] = {}
-    left_out = []
-    for subject in subjects:
-        if subject.lower() in kept:
-            left_out.append(subject)
-        else:
-            kept[subject.lower()] = subject
-    return tuple(kept.values()), tuple(left_out)
-
-
-def _unused(key: str, seen: Counter[str]) -> str:
-    """Return an unused key, numbered from the second subject on."""
-    found = key
-    while found in seen:
-        seen[key] += 1
-        found = f"{key}_{seen[key]}"
-    seen[found] += 1
-    return found
-
-
-_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-
-
-class AttributeGrid:
-    """An editor that turns each example into the texts of every combination of its attributes.
-
-    The examples are those of ``caption_grids``: a text with attributes in braces, such
-    as "A photo of a {race} {gender} doctor", and in ``extra["attributes"]`` the values of each
-    attribute with their words in captions. The first combination is the base.
-
-    Attributes:
-        takes_grids: whether the editor takes such examples; other editors take captions.
-    """
-
-    takes_grids: ClassVar[bool] = True
-
-    def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return one proposal for each example; the first attribute is the outer loop."""
-        return [Edited((_propose(example),)) for example in examples]
-
-    def describe(self) -> dict[str, str]:
-        """Return an empty mapping: a plain rule."""
-        return {}
-
-
-def _propose(example: Example) -> Proposal:
-    said = _attributes(example)
-    grid = attribute_combinations({name: list(values) for name, values in said.items()})
-    texts = []
-    for one in grid:
-        words = {name: said[name][value] for name, value in one.items()}
-        texts.append(fill(example.text, words))
-    return Proposal(
-        example,
-        texts=tuple(texts),
-        edits=tuple(grid_edit(grid[0], one) for one in grid),
-        details=tuple({ATTRIBUTES: one} for one in grid),
-    )
-
-
-def _attributes(example: Example) -> dict[str, dict[str, str]]:
-    """Return the values of each attribute of an example, and their words in captions."""
-    found = example.extra.get(ATTRIBUTES)
-    named = placeholders(example.text, f"example {example.key!r}")
-    valid = isinstance(found, Mapping) and all(isinstance(one, Mapping) for one in found.values())
-    if not found or not valid or sorted(named) != sorted(found):
-        raise UserError(
-            f"example {example.key!r}: {example.text!r} is not a grid of attributes: name one with "
-            "data.grid=NAME or data.grid=FILE.yaml in place of data.source"
-        )
-    return {name: dict(values) for name, values in found.items()}
 
 
 def placeholders(template: str, where: str) -> list[str]:
@@ -323,84 +323,6 @@ def fill(template: str, words: Mapping[str, str]) -> str:
     return right_articles(normalise(filled))
 
 
-# Reading of a caption grid's YAML file and its word lists, which are checked, never executed.
-
-KEYS = ("name", "subject_type", "subjects", "prefixes", "template", "neutral", "attributes")
-REQUIRED = ("subject_type", "subjects", "template", "attributes")
-RESERVED = ("prefix", "subject")
-"""The placeholders that are not attributes."""
-NAME = re.compile(r"[a-z][a-z0-9_]*")
-MOST_BYTES = 16 * 2**20
-"""Largest size of a grid's file or of a list in bytes; a million subjects need less."""
-MOST_CHARACTERS = 200
-"""Largest number of characters of a text, which becomes part of keys and of captions; models
-truncate captions at about 70 words."""
-ARROW = "->"
-"""Separator, in a list, of a printed value from its corrected values."""
-
-
-@dataclass(frozen=True)
-class GridFile:
-    """The content of a grid's file.
-
-    Attributes:
-        subject_type: the type of its subjects, such as "occupation".
-        subjects: the subjects as printed, before corrections.
-        corrections: {printed subject: corrected subjects} for misprints.
-        neutral: the template without attributes; ``None`` if the file has none.
-    """
-
-    name: str
-    subject_type: str
-    subjects: tuple[str, ...]
-    corrections: Mapping[str, tuple[str, ...]]
-    prefixes: tuple[str, ...]
-    template: str
-    neutral: str | None
-    attributes: Mapping[str, Mapping[str, str]]
-
-    def corrected(self) -> tuple[str, ...]:
-        """Return the subjects, with misprints corrected."""
-        return tuple(
-            s for subject in self.subjects for s in self.corrections.get(subject, (subject,))
-        )
-
-
-def read_grid_file(path: Path) -> GridFile:
-    """Read the file of a grid."""
-    found = _mapping(_load(path), str(path))
-    unknown = [key for key in found if key not in KEYS]
-    missing = [key for key in REQUIRED if found.get(key) is None]
-    if unknown or missing:
-        wrong = f"the key {unknown[0]!r} is unknown" if unknown else f"{missing[0]!r} is missing"
-        raise UserError(f"{path}: {wrong}; a grid has {', '.join(KEYS)}")
-    subjects, corrections = _words(found["subjects"], path, "subjects")
-    _require_some(subjects, f"{path}: subjects")
-    for correction in corrections.values():
-        _require_some(correction, f"{path}: subjects")
-    attributes = _mapping(found["attributes"], f"{path}: attributes")
-    _require_some(list(attributes), f"{path}: attributes")
-    name = _text(found.get("name", path.stem.lower()), f"{path}: name")
-    if not NAME.fullmatch(name):
-        raise UserError(
-            f"{path}: the name {name!r} is invalid: use lower-case letters, digits and '_', and "
-            "say another as `name: NAME` in the file"
-        )
-    neutral = found.get("neutral")
-    return GridFile(
-        name=name,
-        subject_type=_text(found["subject_type"], f"{path}: subject_type"),
-        subjects=subjects,
-        corrections=corrections,
-        prefixes=_prefixes(found.get("prefixes", [""]), path),
-        template=_text(found["template"], f"{path}: template", braces=True),
-        neutral=None if neutral is None else _text(neutral, f"{path}: neutral", braces=True),
-        attributes=MappingProxyType(
-            {_attribute(key, path): _values(value, path, key) for key, value in attributes.items()}
-        ),
-    )
-
-
 def _load(path: Path) -> Any:
     """Return the content of a YAML file, which may have only plain values and distinct keys."""
     import yaml
@@ -409,7 +331,7 @@ def _load(path: Path) -> Any:
         """The safe loader, without any tag that constructs an object."""
 
     def construct(loader: Loader, node: yaml.MappingNode) -> dict[Any, Any]:
-        keys = Counter(one.value for one, _ in node.value if isinstance(one.value, str))
+        keys = Counter(key.value for key, _ in node.value if isinstance(key.value, str))
         twice = next((key for key, count in keys.items() if count > 1), None)
         if twice is not None:
             raise UserError(f"{path}: the key {twice!r} is duplicated")
@@ -424,7 +346,6 @@ def _load(path: Path) -> Any:
 
 
 def _read(path: Path) -> str:
-    """Return the text of a file."""
     try:
         with require_regular(path).open("rb") as handle:
             content = handle.read(MOST_BYTES + 1)
@@ -438,10 +359,22 @@ def _read(path: Path) -> str:
         raise UserError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from error
 
 
-def _mapping(found: Any, where: str) -> dict[Any, Any]:
+def _require_mapping(found: Any, where: str) -> dict[Any, Any]:
     if not isinstance(found, dict):
         raise UserError(f"{where} should map names to values, not be {reprlib.repr(found)}")
     return found
+
+
+def _require_some(found: Any, where: str) -> None:
+    if not found:
+        raise UserError(f"{where} is empty: give at least one")
+
+
+def _require_distinct(found: Collection[str], where: str) -> None:
+    counts = Counter(map(str.lower, found))
+    twice = next((text for text in found if counts[text.lower()] > 1), None)
+    if twice is not None:
+        raise UserError(f"{where}: {twice!r} is duplicated; capitals make no difference")
 
 
 def _text(found: Any, where: str, *, braces: bool = False) -> str:
@@ -464,62 +397,45 @@ def _text(found: Any, where: str, *, braces: bool = False) -> str:
     return text
 
 
-def _require_some(found: Any, where: str) -> None:
-    if not found:
-        raise UserError(f"{where} is empty: give at least one")
-
-
-def _unique(found: tuple[str, ...], where: str) -> tuple[str, ...]:
-    lowered = Counter(one.lower() for one in found)
-    twice = next((one for one in found if lowered[one.lower()] > 1), None)
-    if twice is not None:
-        raise UserError(f"{where}: {twice!r} is duplicated; capitals make no difference")
-    return found
-
-
-def _prefixes(found: Any, path: Path) -> tuple[str, ...]:
-    where = f"{path}: prefixes"
+def _prefixes(found: Any, where: str) -> tuple[str, ...]:
     if not isinstance(found, list):
         raise UserError(f'{where} should be a list such as ["", A photo of]')
     _require_some(found, where)
-    blank = [one for one in found if isinstance(one, str) and not one.strip()]
-    return _unique(tuple("" if one in blank else _text(one, where) for one in found), where)
+    prefixes = tuple(
+        "" if isinstance(text, str) and not text.strip() else _text(text, where) for text in found
+    )
+    _require_distinct(prefixes, where)
+    return prefixes
 
 
-def _attribute(name: Any, path: Path) -> str:
+def _values(name: Any, found: Any, path: Path) -> dict[str, str]:
+    """Return the values of an attribute, and their words in captions."""
     where = f"{path}: attributes: the name {reprlib.repr(name)}"
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise UserError(f"{where} is invalid: use lower-case letters, digits and '_'")
-    if name in RESERVED:
+    if name in ("prefix", "subject"):
         raise UserError(f"{where} is taken: choose another")
-    return name
-
-
-def _values(found: Any, path: Path, name: str) -> Mapping[str, str]:
-    """Return the values of an attribute, and their words in captions."""
     where = f"{path}: attributes: {name}"
     if isinstance(found, dict):
-        said = {
+        values = {
             _text(value, where): _text(words, f"{where}: {value}") for value, words in found.items()
         }
     else:
-        words, corrections = _words(found, path, f"attributes: {name}")
-        words = tuple(one for word in words for one in corrections.get(word, (word,)))
-        said = dict(zip(_unique(words, where), words, strict=True))
-    _require_some(said, where)
-    _unique(tuple(said), where)
-    _unique(tuple(said.values()), where)
-    return MappingProxyType(said)
+        _, listed = _words(found, path, f"attributes: {name}")
+        _require_distinct(listed, where)
+        values = dict(zip(listed, listed, strict=True))
+    _require_some(values, where)
+    _require_distinct(values, where)
+    _require_distinct(values.values(), where)
+    return values
 
 
-def _words(
-    found: Any, path: Path, name: str
-) -> tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]:
-    """Return the words of a list, and the corrections of misprinted ones."""
+def _words(found: Any, path: Path, name: str) -> tuple[list[str], list[str]]:
+    """Return the words of a list as printed, and with its misprints corrected."""
     where = f"{path}: {name}"
-    check = partial(_text, where=where)
     if isinstance(found, list):
-        return tuple(check(one) for one in found), MappingProxyType({})
+        words = [_text(word, where) for word in found]
+        return words, words
     named = _text(found, where)
     file = SHIPPED / f"{named}.txt"
     if named.lower().endswith(".txt"):
@@ -532,8 +448,8 @@ def _words(
         )
     words, corrections = [], {}
     for line in list_lines(_read(file)):
-        printed, arrow, right = line.partition(ARROW)
+        printed, arrow, right = line.partition("->")
         words.append(_text(printed, where))
         if arrow:
-            corrections[words[-1]] = tuple(_text(one, where) for one in right.split(","))
-    return tuple(words), MappingProxyType(corrections)
+            corrections[words[-1]] = [_text(word, where) for word in right.split(",")]
+    return words, [right for word in words for right in corrections.get(word, [word])]

@@ -1,7 +1,4 @@
-"""A causal language model: scores of texts, with shared prefixes computed once, and continuations.
-
-Configurations name it ``cfaug.editing.causal_lm.CausalLM``.
-"""
+"""A causal language model: scores of texts, with shared prefixes computed once; continuations."""
 
 from __future__ import annotations
 
@@ -88,26 +85,21 @@ class CausalLM(Pretrained):
         most = min(max_new_tokens, self._longest - 1)
         every = [row[: self._longest - most] for row in self._rows(prompts)]
         texts = ["" for _ in prompts]
+        end, fill = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
         for rows in by_length([len(row) for row in every], self._tokens_at_once):
             for length in sorted({len(every[row]) for row in rows}):
                 alike = [row for row in rows if len(every[row]) == length]
                 ids = torch.tensor([every[row] for row in alike], device=self._place)
-                found = self._continue(ids, most)
-                for row, text in zip(alike, found, strict=True):
+                with torch.inference_mode():
+                    longer = self.model.generate(
+                        input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False,
+                        num_beams=1, max_new_tokens=most,
+                        pad_token_id=end if fill is None else fill,
+                    )  # fmt: skip
+                new = self.tokenizer.batch_decode(longer[:, length:], skip_special_tokens=True)
+                for row, text in zip(alike, new, strict=True):
                     texts[row] = text
         return texts
-
-    def _continue(self, ids: Tensor, most: int) -> list[str]:
-        import torch
-
-        end, fill = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
-        with torch.inference_mode():
-            found = self.model.generate(
-                input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, num_beams=1,
-                max_new_tokens=most, pad_token_id=end if fill is None else fill,
-            )  # fmt: skip
-        new = found[:, ids.shape[1] :]
-        return list(self.tokenizer.batch_decode(new, skip_special_tokens=True))
 
     def _rows(self, texts: Sequence[str], *, cut: bool = True) -> list[list[int]]:
         """Return each text's tokens, after the beginning-of-text token if it is configured."""
@@ -128,94 +120,76 @@ class CausalLM(Pretrained):
                 )
         return [[*first, *ids] for ids in found]
 
-    def _sums(self, every: Sequence[Sequence[int]], starts: Sequence[int]) -> NDArray[np.float64]:
-        """Return each text's negative log-likelihood from its start token on, in nats."""
-        if self.share_prefixes:
-            self._check_sharing()
-        return self._surprise(every, starts, self.share_prefixes)
-
-    def _surprise(
-        self, every: Sequence[Sequence[int]], starts: Sequence[int], share: bool
+    def _sums(
+        self, every: Sequence[Sequence[int]], starts: Sequence[int], *, share: bool | None = None
     ) -> NDArray[np.float64]:
-        """Return each text's negative log-likelihood from its start token on."""
+        """Return each text's negative log-likelihood from its start token on, in nats."""
+        share = self._shares if share is None else share
         planned = list(trees(every, min(NODES, self._tokens_at_once) if share else 0))
         sums = np.zeros(len(every))
         from_token = np.asarray(starts)
         for rows in by_length([len(tree) for tree in planned], self._tokens_at_once):
             batch = [planned[row] for row in rows]
-            for tree, costs in zip(batch, self._surprises(batch, share), strict=True):
+            stacked = stack(batch, self.tokenizer.pad_token_id or 0)
+            for tree, costs in zip(batch, self._costs(stacked, share), strict=True):
                 sums[tree.texts] = tree.sums(costs, from_token[tree.texts])
         return sums
 
-    def _surprises(self, batch: Sequence[PrefixTree], share: bool) -> NDArray[np.float64]:
+    def _costs(self, stacked: Stacked, share: bool) -> NDArray[np.float64]:
         """Return (trees, nodes): the negative log-likelihood of each node after its ancestors."""
         import torch
 
-        stacked = stack(batch, self.tokenizer.pad_token_id or 0)
-        costs = np.zeros(stacked.tokens.shape)
+        shown: dict[str, Tensor] = {"attention_mask": torch.from_numpy(stacked.shown).long()}
+        if share:
+            unseen = torch.from_numpy(~stacked.seen())[:, None].to(self._place)
+            dtype = self.model.dtype
+            shown = {
+                "attention_mask": unseen.to(dtype) * torch.finfo(dtype).min,
+                "position_ids": torch.from_numpy(stacked.depths),
+            }
         child = tuple(stacked.children)
-        with torch.inference_mode():
-            states = self._states(stacked, share)[stacked.rows, stacked.followed]
-            tokens = torch.from_numpy(stacked.tokens[child]).to(self._place)
-            # Only nodes with children need the head, the most expensive product.
-            costs[child] = self._costs(states, stacked.slots, tokens)
-        return costs
-
-    def _states(self, stacked: Stacked, share: bool) -> Tensor:
-        """Return the last layer's states, (trees, nodes, width)."""
-        import torch
-
-        ids = torch.from_numpy(stacked.tokens).to(self._place)
-        if not share:
-            shown = torch.from_numpy(stacked.shown).long().to(self._place)
-            return self.model.base_model(input_ids=ids, attention_mask=shown).last_hidden_state
-        unseen = torch.from_numpy(~stacked.seen())[:, None].to(self._place)
-        return self.model.base_model(
-            input_ids=ids,
-            attention_mask=unseen.to(self.model.dtype) * torch.finfo(self.model.dtype).min,
-            position_ids=torch.from_numpy(stacked.depths).to(self._place),
-        ).last_hidden_state
-
-    def _costs(
-        self, states: Tensor, slots: NDArray[np.int64], tokens: Tensor
-    ) -> NDArray[np.float64]:
-        """Return the negative log-likelihood of each token after the state in its slot."""
-        import torch
-
+        given = {"input_ids": torch.from_numpy(stacked.tokens), **shown}
+        tokens = torch.from_numpy(stacked.tokens[child]).to(self._place)
         head = self.model.get_output_embeddings()
         size = max(1, LOGITS // self.model.config.vocab_size)
-        found = []
-        for start in range(0, len(states), size):
-            logits = head(states[start : start + size])
-            # Half precision is too coarse to average over tokens.
-            logits = logits if logits.element_size() > 2 else logits.float()
-            first, last = np.searchsorted(slots, (start, start + size))
-            rows = torch.from_numpy(slots[first:last] - start).to(logits.device)
-            chosen = logits[rows, tokens[first:last]]
-            # In place: copying the logits costs more than the sum.
-            top = logits.amax(-1, keepdim=True)
-            totals = logits.sub_(top).exp_().sum(-1).log_() + top.squeeze(-1)
-            found.append(totals[rows] - chosen)
-        return torch.cat(found).double().cpu().numpy() if found else np.empty(0)
+        parts = [torch.empty(0, device=self._place)]
+        with torch.inference_mode():
+            placed = {name: tensor.to(self._place) for name, tensor in given.items()}
+            states = self.model.base_model(**placed).last_hidden_state
+            # Only nodes with children need the head, the most expensive product.
+            states = states[stacked.rows, stacked.followed]
+            for start in range(0, len(states), size):
+                logits = head(states[start : start + size])
+                # Half precision is too coarse to average over tokens.
+                logits = logits if logits.element_size() > 2 else logits.float()
+                first, last = np.searchsorted(stacked.slots, (start, start + size))
+                rows = torch.from_numpy(stacked.slots[first:last] - start).to(logits.device)
+                chosen = logits[rows, tokens[first:last]]
+                # In place: copying the logits costs more than the sum.
+                top = logits.amax(-1, keepdim=True)
+                totals = logits.sub_(top).exp_().sum(-1).log_() + top.squeeze(-1)
+                parts.append(totals[rows] - chosen)
+        costs = np.zeros(stacked.tokens.shape)
+        costs[child] = torch.cat(parts).double().cpu().numpy()
+        return costs
 
-    def _check_sharing(self) -> None:
-        """Refuse a model that mixes the branches of a tree; the check runs once."""
+    @cached_property
+    def _shares(self) -> bool:
+        """Whether prefixes are computed once; refuses a model that mixes the branches of a tree."""
+        if not self.share_prefixes:
+            return False
+        words = [int(i) for i in np.linspace(0, self.model.config.vocab_size - 1, 9)]
+        probe = [[*words[:4], last, *words[6:8]] for last in words[4:6]]
         wrong = "its perplexities change when texts share what they begin with"
         try:
-            apart = self._keeps_branches_apart
+            together, alone = (self._sums(probe, [1, 1], share=share) for share in (True, False))
+            exact = self.dtype in ("float32", "float64")
+            apart = np.allclose(together, alone, rtol=1e-3 if exact else 0.1)
         except (TypeError, ValueError, RuntimeError, IndexError) as error:
             apart, wrong = False, f"texts cannot share what they begin with ({error})"
         if not apart:
             raise UserError(f"{self.name_or_path}: {wrong}; set share_prefixes=false for it")
-
-    @cached_property
-    def _keeps_branches_apart(self) -> bool:
-        words = [int(i) for i in np.linspace(0, self.model.config.vocab_size - 1, 9)]
-        begin = words[0]
-        probe = [[begin, *words[1:4], last, *words[6:8]] for last in words[4:6]]
-        together, alone = (self._surprise(probe, [1, 1], share) for share in (True, False))
-        exact = self.dtype in ("float32", "float64")
-        return bool(np.allclose(together, alone, rtol=1e-3 if exact else 0.1))
+        return True
 
 
 # Shared computation for texts with common prefixes: rows of a causal model as trees.
@@ -328,48 +302,34 @@ def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Prefix
     >>> [tree.tokens.tolist() for tree in trees([[5, 1, 2], [5, 3], [5, 1, 4]])]
     [[5, 1, 2, 4, 3]]
     """
-    order = sorted(range(len(texts)), key=lambda i: tuple(texts[i]))
-    chosen: list[int] = []
+    groups: list[list[int]] = []
     count = 0
-    for i in order:
-        shared = _shared(texts[chosen[-1]], texts[i]) if chosen else 0
-        if chosen and count + len(texts[i]) - shared > nodes:
-            yield _tree(chosen, texts)
-            chosen, count, shared = [], 0, 0
-        chosen.append(i)
-        count += len(texts[i]) - shared
-    if chosen:
-        yield _tree(chosen, texts)
+    for i in sorted(range(len(texts)), key=lambda i: tuple(texts[i])):
+        new = len(texts[i]) - (_shared(texts[groups[-1][-1]], texts[i]) if groups else 0)
+        if not groups or count + new > nodes:
+            groups.append([])
+            count, new = 0, len(texts[i])
+        groups[-1].append(i)
+        count += new
+    for chosen in groups:
+        tokens: list[int] = []
+        depths: list[int] = []
+        parents: list[int] = []
+        paths = np.full((len(chosen), max(len(texts[i]) for i in chosen)), -1, dtype=np.int64)
+        path: list[int] = []
+        for row, i in enumerate(chosen):
+            path = path[: _shared(texts[chosen[row - 1]], texts[i]) if row else 0]
+            for token in texts[i][len(path) :]:
+                parents.append(path[-1] if path else -1)
+                depths.append(len(path))
+                path.append(len(tokens))
+                tokens.append(token)
+            paths[row, : len(path)] = path
+        columns = (np.array(column, dtype=np.int64) for column in (chosen, tokens, depths, parents))
+        yield PrefixTree(*columns, paths)
 
 
-def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+def _shared(text: Sequence[int], other: Sequence[int]) -> int:
     """Return the length of the common prefix of two texts, in tokens."""
-    for place, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return place
-    return min(len(one), len(other))
-
-
-def _tree(chosen: Sequence[int], texts: Sequence[Sequence[int]]) -> PrefixTree:
-    """Return the tree of sorted texts."""
-    tokens: list[int] = []
-    depths: list[int] = []
-    parents: list[int] = []
-    paths = np.full((len(chosen), max(len(texts[i]) for i in chosen)), -1, dtype=np.int64)
-    path: list[int] = []
-    for row, i in enumerate(chosen):
-        kept = _shared(texts[chosen[row - 1]], texts[i]) if row else 0
-        path = path[:kept]
-        for token in texts[i][kept:]:
-            parents.append(path[-1] if path else -1)
-            depths.append(len(path))
-            path.append(len(tokens))
-            tokens.append(token)
-        paths[row, : len(path)] = path
-    return PrefixTree(
-        np.array(chosen, dtype=np.int64),
-        np.array(tokens, dtype=np.int64),
-        np.array(depths, dtype=np.int64),
-        np.array(parents, dtype=np.int64),
-        paths,
-    )
+    differ = (i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b)
+    return next(differ, min(len(text), len(other)))

@@ -8,8 +8,9 @@ words and their places. Captions of ShapeScapes are judged exactly
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import product
 from typing import Any
 
 from cfaug.core.types import Edited
@@ -23,9 +24,6 @@ from cfaug.editing.sentence import Slot, split
 KIND_CORRECT, LABEL_KEPT = "kind_correct", "label_kept"
 """Names of the notes of checks: whether an edit is of its kind, and whether it keeps the label."""
 OTHER_KIND = "another kind"
-_OF = re.compile(r"^\W*(?:an?|the)\s+(?:[\w-]+\s+){1,5}?of\s+", re.IGNORECASE)
-_DESCRIBES = ("JJ", "VBN", "VBG", "RB", "CC", "NN", "CD")
-"""Tags of words that stand before a noun and describe it."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +50,16 @@ class StructureCheck:
         """Return a verdict on whether each edit is of its kind."""
         texts = [split(text) for edit in edits for text in (edit.caption, edit.text)]
         tags = self.tagger.tag([sentence.words for sentence in texts])
-        found = iter([find_phrases(*pair) for pair in zip(texts, tags, strict=True)])
-        return [self._verdict(edit.kind, next(found), next(found)) for edit in edits]
-
-    def _verdict(self, kind: str, before: Phrases, after: Phrases) -> Verdict:
-        rule = _RULES.get(kind)
-        if rule is None:
-            return Verdict()
-        correct = rule(before, after)
-        reason = OTHER_KIND if self.reject and not correct else ""
-        return Verdict(reason, {KIND_CORRECT: correct})
+        phrases = map(find_phrases, texts, tags)
+        verdicts = []
+        for edit, before, after in zip(edits, phrases, phrases, strict=True):
+            if edit.kind not in _RULES:
+                verdicts.append(Verdict())
+                continue
+            correct = _RULES[edit.kind](before, after)
+            reason = OTHER_KIND if self.reject and not correct else ""
+            verdicts.append(Verdict(reason, {KIND_CORRECT: correct}))
+        return verdicts
 
     def describe(self) -> dict[str, str]:
         """Return the description of the tagger."""
@@ -69,29 +67,30 @@ class StructureCheck:
 
 
 def _subject(before: Phrases, after: Phrases) -> bool:
-    one, other = before.subject, after.subject
-    return one is not None and other is not None and _swapped(before, one, after, other)
+    noun, other = before.subject, after.subject
+    return noun is not None and other is not None and _swapped(before, noun, after, other)
 
 
 def _object(before: Phrases, after: Phrases) -> bool:
-    pairs = ((noun, other) for noun in before.nouns[1:] for other in after.nouns[1:])
-    return any(_swapped(before, one, after, other) for one, other in pairs)
+    pairs = product(before.nouns[1:], after.nouns[1:])
+    return any(_swapped(before, noun, after, other) for noun, other in pairs)
 
 
-def _swapped(before: Phrases, one: Slot, after: Phrases, other: Slot) -> bool:
+def _swapped(before: Phrases, noun: Slot, after: Phrases, other: Slot) -> bool:
     """Return whether only a noun, with the words that describe it, has changed."""
-    parts = [_cut(before, one), _cut(after, other)]
-    heads = [p.sentence.words[slot.last].lower() for p, slot in ((before, one), (after, other))]
-    return parts[0] == parts[1] and heads[0] != heads[1]
+    heads, rests = [], []
+    for phrases, slot in ((before, noun), (after, other)):
+        words = _lower(phrases)
+        heads.append(words[slot.last])
+        rests.append([_plain(words[: phrases.begin(slot)]), _plain(words[slot.last + 1 :])])
+    return rests[0] == rests[1] and heads[0] != heads[1]
 
 
-def _cut(phrases: Phrases, noun: Slot) -> tuple[list[str], list[str]]:
-    """Return the words before a noun and its describing words, and the words after it."""
-    words = [word.lower() for word in phrases.sentence.words]
-    return _plain(words[: phrases.begin(noun)]), _plain(words[noun.last + 1 :])
+def _lower(phrases: Phrases) -> list[str]:
+    return [word.lower() for word in phrases.sentence.words]
 
 
-def _plain(words: Sequence[str]) -> list[str]:
+def _plain(words: Iterable[str]) -> list[str]:
     """Return words without indefinite articles and full stops, which depend on other words."""
     return [word for word in words if word not in ("a", "an", ".")]
 
@@ -101,17 +100,19 @@ def _adjective(before: Phrases, after: Phrases) -> bool:
     if change is None or not change[1] or len(change[1]) > 4:
         return False
     went, came = change
-    described = all(
-        after.tags[i].startswith(_DESCRIBES) for i in came if not _is(after, i, ("a", "an"))
-    )
+    articles, words = ("a", "an"), _lower(after)
+    # The tags of words that stand before a noun and describe it.
+    describes = ("JJ", "VBN", "VBG", "RB", "CC", "NN", "CD")
+    described = all(after.tags[i].startswith(describes) or words[i] in articles for i in came)
     removed = all(
-        before.tags[i].startswith(("JJ", "VBN", "NN", "CD")) or _is(before, i, ("a", "an"))
+        before.tags[i].startswith(("JJ", "VBN", "NN", "CD"))
+        or before.sentence.words[i].lower() in articles
         for i in went
     )
-    follows = came[-1] + 1 < len(after.tags) and after.tags[came[-1] + 1].startswith(
-        ("NN", "JJ", "VBN")
-    )
-    return described and removed and follows and _heads(before) == _heads(after)
+    behind = after.tags[came[-1] + 1 : came[-1] + 2]
+    follows = any(tag.startswith(("NN", "JJ", "VBN")) for tag in behind)
+    heads = [[_lower(p)[noun.last] for noun in p.nouns] for p in (before, after)]
+    return described and removed and follows and heads[0] == heads[1]
 
 
 def _background(before: Phrases, after: Phrases) -> bool:
@@ -120,35 +121,33 @@ def _background(before: Phrases, after: Phrases) -> bool:
     if change is None or not change[1] or subject is None:
         return False
     went, came = change
-    words = [word.lower() for word in after.sentence.words]
+    words = _lower(after)
     if not went and came[0] <= after.start:
         return words[came[0]] in PREPOSITIONS
-    behind = min([*went, *came]) > subject.last
-    verb = any(before.tags[i].startswith("VB") for i in went)
-    return behind and not verb and _after_preposition(after, came[0])
-
-
-def _after_preposition(phrases: Phrases, word: int) -> bool:
-    """Return whether a word is a preposition, or part of a prepositional phrase."""
-    words = [one.lower() for one in phrases.sentence.words]
-    while word > 0 and words[word] not in PREPOSITIONS:
-        if phrases.tags[word].startswith("VB") or words[word] in (",", "and"):
+    if min([*went, *came]) <= subject.last or any(before.tags[i].startswith("VB") for i in went):
+        return False
+    for word in range(came[0], -1, -1):  # back to the preposition of the phrase
+        if words[word] in PREPOSITIONS:
+            return True
+        if after.tags[word].startswith("VB") or words[word] in (",", "and"):
             return False
-        word -= 1
-    return words[word] in PREPOSITIONS
+    return False
 
 
 def _domain(before: Phrases, after: Phrases) -> bool:
     text, edited = before.sentence.text, after.sentence.text
-    medium, other = MEDIUM.match(text), _OF.match(edited)
+    medium = MEDIUM.match(text)
+    other = re.match(r"^\W*(?:an?|the)\s+(?:[\w-]+\s+){1,5}?of\s+", edited, re.IGNORECASE)
     if other is None:
         return False
-    shown = text if medium is None else text[medium.end() :]
-    named = "" if medium is None else _said(text[: medium.end()])
-    return _said(shown) == _said(edited[other.end() :]) and named != _said(other.group())
+    end = 0 if medium is None else medium.end()
+    named = _content(text[:end])
+    return _content(text[end:]) == _content(edited[other.end() :]) and named != _content(
+        other.group()
+    )
 
 
-def _said(text: str) -> list[str]:
+def _content(text: str) -> list[str]:
     """Return the words of a text without articles and a beginning such as "there is"."""
     words = [match.group().lower() for match in WORD.finditer(text)]
     words = [word for word in words if word not in ARTICLES and re.match(r"\w", word)]
@@ -159,35 +158,25 @@ def _one_change(before: Phrases, after: Phrases) -> tuple[list[int], list[int]] 
     """Return the old and the new words of the only change; ``None`` if there are several."""
     text, edited = before.sentence.text, after.sentence.text
     changes = [
-        change
+        (change.before, change.after)
         for change in caption_changes(text, edited)
-        if _plain(_words(text, change.before)) or _plain(_words(edited, change.after))
+        if any(
+            _plain(match.group().lower() for match in WORD.finditer(side[slice(*span)]))
+            for side, span in ((text, change.before), (edited, change.after))
+        )
     ]
     if len(changes) != 1:
         return None
-    [one] = changes
-    return _inside(before, one.before), _inside(after, one.after)
-
-
-def _words(text: str, span: tuple[int, int]) -> list[str]:
-    return [match.group().lower() for match in WORD.finditer(text[slice(*span)])]
+    return _inside(before, changes[0][0]), _inside(after, changes[0][1])
 
 
 def _inside(phrases: Phrases, span: tuple[int, int]) -> list[int]:
     """Return the words in a span of characters, without full stops at its end."""
     spans = phrases.sentence.spans
-    found = [i for i, (start, end) in enumerate(spans) if start < span[1] and end > span[0]]
-    while found and phrases.sentence.words[found[-1]] in ".,":
-        found.pop()
-    return found
-
-
-def _is(phrases: Phrases, word: int, words: Sequence[str]) -> bool:
-    return phrases.sentence.words[word].lower() in words
-
-
-def _heads(phrases: Phrases) -> list[str]:
-    return [phrases.sentence.words[noun.last].lower() for noun in phrases.nouns]
+    inside = [i for i, (start, end) in enumerate(spans) if start < span[1] and end > span[0]]
+    while inside and phrases.sentence.words[inside[-1]] in ".,":
+        inside.pop()
+    return inside
 
 
 _RULES: Mapping[str, Callable[[Phrases, Phrases], bool]] = {
@@ -203,8 +192,6 @@ _RULES: Mapping[str, Callable[[Phrases, Phrases], bool]] = {
 #
 # They count the notes that checks leave on every edit, proposed or rejected.
 
-FAILED = (UNCHANGED, TOO_LONG)
-"""Reasons of rejected edits that are unsuccessful without any check."""
 OVERALL = "overall"
 
 
@@ -258,16 +245,40 @@ def measure_edits(edited: Sequence[Edited]) -> list[EditMeasures]:
         edited: the results of an ``InstructedEdit`` with checks. Edits without a check's note are
             not counted; if no edit has a note, the result is empty.
     """
-    kinds: dict[str, list[_Judged]] = {}
-    for one in edited:
-        for judged in _judged(one):
-            kinds.setdefault(judged.kind, []).append(judged)
-    if not any(one.checked for some in kinds.values() for one in some):
+    kinds: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for result in edited:
+        for proposal in result.proposals:
+            edit = proposal.edits[-1]
+            if edit is not None and proposal.details:
+                kinds.setdefault(edit.kind, []).append(("", proposal.details[-1]))
+        for lost in result.rejected:
+            if lost.text:
+                kinds.setdefault(lost.edit.kind, []).append((lost.reason, lost.extra))
+    every = [notes for edits in kinds.values() for _, notes in edits]
+    if not any(KIND_CORRECT in notes or LABEL_KEPT in notes for notes in every):
         return []
-    found = [_count(kind, some) for kind, some in sorted(kinds.items())]
-    counts = (field.name for field in fields(EditMeasures) if field.name != "kind")
-    sums = {name: sum(getattr(one, name) for one in found) for name in counts}
-    return [*found, EditMeasures(OVERALL, **sums)]
+    measures = [_count(kind, edits) for kind, edits in sorted(kinds.items())]
+    counts = [field.name for field in fields(EditMeasures) if field.name != "kind"]
+    sums = {name: sum(getattr(measure, name) for measure in measures) for name in counts}
+    return [*measures, EditMeasures(OVERALL, **sums)]
+
+
+def _count(kind: str, edits: Sequence[tuple[str, Mapping[str, Any]]]) -> EditMeasures:
+    """Count the edits of a kind, each with the reason of its rejection and the notes of checks."""
+    # Unsuccessful without any check; not representative for a kind that no check judges.
+    failed = (UNCHANGED, TOO_LONG)
+    judged = any(KIND_CORRECT in notes for _, notes in edits)
+    labelled = [(reason, notes[LABEL_KEPT]) for reason, notes in edits if LABEL_KEPT in notes]
+    rejected = [kept for reason, kept in labelled if reason == CHANGES_LABEL]
+    return EditMeasures(
+        kind,
+        edits=sum(judged and (KIND_CORRECT in notes or r in failed) for r, notes in edits),
+        correct=sum(notes.get(KIND_CORRECT) is True for _, notes in edits),
+        labelled=len(labelled),
+        kept=sum(kept is True for _, kept in labelled),
+        caught=sum(kept is False for kept in rejected),
+        rejected=len(rejected),
+    )
 
 
 def table_lines(measures: Sequence[EditMeasures]) -> list[str]:
@@ -281,49 +292,6 @@ def table_lines(measures: Sequence[EditMeasures]) -> list[str]:
         shown = " | ".join("-" if share is None else f"{100 * share:.1f}" for share in shares)
         lines.append(f"| {measure.kind} | {measure.edits:,} | {shown} |")
     return lines
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """An edit with its judgements."""
-
-    kind: str
-    reason: str
-    notes: Mapping[str, Any]
-
-    @property
-    def checked(self) -> bool:
-        return KIND_CORRECT in self.notes or LABEL_KEPT in self.notes
-
-    @property
-    def counts(self) -> bool:
-        return KIND_CORRECT in self.notes or self.reason in FAILED
-
-
-def _judged(edited: Edited) -> Iterator[_Judged]:
-    for proposal in edited.proposals:
-        edit, details = proposal.edits[-1], proposal.details
-        if edit is not None and details:
-            yield _Judged(edit.kind, "", details[-1])
-    for lost in edited.rejected:
-        if lost.text:
-            yield _Judged(lost.edit.kind, lost.reason, lost.extra)
-
-
-def _count(kind: str, edits: Sequence[_Judged]) -> EditMeasures:
-    labelled = [edit for edit in edits if LABEL_KEPT in edit.notes]
-    # For a kind that no check judges, failed edits are not representative.
-    judged = any(KIND_CORRECT in edit.notes for edit in edits)
-    rejected = [one for one in labelled if one.reason == CHANGES_LABEL]
-    return EditMeasures(
-        kind,
-        edits=sum(edit.counts for edit in edits) if judged else 0,
-        correct=sum(edit.notes.get(KIND_CORRECT) is True for edit in edits),
-        labelled=len(labelled),
-        kept=sum(one.notes[LABEL_KEPT] is True for one in labelled),
-        caught=sum(one.notes[LABEL_KEPT] is False for one in rejected),
-        rejected=len(rejected),
-    )
 
 
 def _share(part: int, whole: int) -> float | None:

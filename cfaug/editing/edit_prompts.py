@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ PROMPT_SETS = ("examples", "plain")
 CAPTION = "<caption>"
 PHOTO = re.compile(r"^\s*an?\s+(?:photo|photograph)\s+of\s+", re.IGNORECASE)
 """Beginnings of captions that are removed after the same words of a prompt."""
-_NAME = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_-]+)?")
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class EditPrompt:
     text: str
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not re.fullmatch(r"[a-z][a-z0-9_]*(-[a-z0-9_-]+)?", self.name):
             raise UserError(
                 f"the name of a prompt, {self.name!r}, is invalid: KIND or KIND-VARIANT in "
                 "lower-case letters, digits and '_'"
@@ -60,7 +59,7 @@ class EditPrompt:
     @property
     def instruction(self) -> str:
         """The part before the line of the caption."""
-        return self.text[: self._line].strip()
+        return self._cut()[0].strip()
 
     def say(self, caption: str) -> str:
         """Return the whole prompt with a caption in its place.
@@ -68,23 +67,21 @@ class EditPrompt:
         >>> EditPrompt("domain", "Change the domain. A photo of <caption>").say("A photo of a cat")
         'Change the domain. A photo of a cat'
         """
-        before, _, after = self.text.partition(CAPTION)
-        return f"{before}{self._fit(before, caption)}{after}"
+        instruction, before, after = self._cut()
+        # Without the words that the prompt already has.
+        if PHOTO.search(before.rpartition(". ")[2]):
+            caption = PHOTO.sub("", caption)
+        return f"{instruction}{before}{caption}{after}"
 
     def input(self, caption: str) -> str:
         """Return only the line of the caption, for models with a separate field for it."""
-        before, _, after = self.text[self._line :].partition(CAPTION)
-        return f"{before}{self._fit(before, caption)}{after}".strip()
+        return self.say(caption).removeprefix(self._cut()[0]).strip()
 
-    @property
-    def _line(self) -> int:
-        """The place where the line of the caption begins."""
-        return self.text.rfind("\n", 0, self.text.index(CAPTION)) + 1
-
-    def _fit(self, before: str, caption: str) -> str:
-        """Return the caption without the words that the prompt already has."""
-        said = PHOTO.search(before[before.rfind("\n") + 1 :].rpartition(". ")[2])
-        return PHOTO.sub("", caption) if said else caption
+    def _cut(self) -> tuple[str, str, str]:
+        """Return the lines before the caption's, and the text before and after the caption."""
+        before, _, after = self.text.partition(CAPTION)
+        line = before.rfind("\n") + 1
+        return before[:line], before[line:], after
 
 
 def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple[EditPrompt, ...]:
@@ -94,7 +91,23 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
         where: ``examples``, ``plain``, or the path of a folder.
         kinds: the requested kinds, in the order of the result; ``None`` for all.
     """
-    prompts = [_read(file) for file in _list_files(where)]
+    folder = Path(where).expanduser()
+    if str(where) in PROMPT_SETS:
+        folder = Path(str(files("cfaug"))) / "editing" / "prompt_files" / str(where)
+    if not folder.is_dir():
+        raise UserError(
+            f"prompts={where} is not a folder: choose {', '.join(PROMPT_SETS)}, or a folder"
+        )
+    prompts = []
+    for file in sorted(folder.glob("*.txt")):
+        try:
+            text = require_regular(file).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise UserError(f"{file} cannot be read: {error}") from error
+        try:
+            prompts.append(EditPrompt(file.stem, text))
+        except UserError as error:
+            raise UserError(f"{file}: {error}") from error
     if not prompts:
         raise UserError(
             f"prompts={where} has no prompt: choose {', '.join(PROMPT_SETS)}, or a folder with a "
@@ -112,30 +125,7 @@ def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple
     return tuple(prompt for kind in kinds for prompt in prompts if prompt.kind == kind)
 
 
-def _list_files(where: str | Path) -> list[Path]:
-    if str(where) in PROMPT_SETS:
-        folder = Path(str(files("cfaug"))) / "editing" / "prompt_files" / str(where)
-    else:
-        folder = Path(where).expanduser()
-    if not folder.is_dir():
-        raise UserError(
-            f"prompts={where} is not a folder: choose {', '.join(PROMPT_SETS)}, or a folder"
-        )
-    return sorted(folder.glob("*.txt"))
-
-
-def _read(file: Path) -> EditPrompt:
-    try:
-        text = require_regular(file).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
-    try:
-        return EditPrompt(file.stem, text)
-    except UserError as error:
-        raise UserError(f"{file}: {error}") from error
-
-
-QUESTION, OPTIONS = "{question}", "{options}"
+OPTIONS = "{options}"
 SHIPPED_WORDINGS = ("plain", "short", "listed")
 _PLACES = re.compile(r"\{(\w*)\}")
 
@@ -164,10 +154,6 @@ def fill(template: str, question: str, options: Sequence[str]) -> str:
 
     >>> fill("{question} ({options})", "Is {options} red?", ["yes", "no"])
     'Is {options} red? (yes, no)'
-
-    Args:
-        template: a template of a ``Wording``.
-        options: the texts of the options, in the order in which they are shown.
     """
     given = {"question": question, "options": ", ".join(options)}
     return _PLACES.sub(lambda place: given[place[1]], template)
@@ -185,25 +171,26 @@ def read_wording(name: str) -> Wording:
     file = find_prompt_file(
         name, SHIPPED_WORDINGS, "editing/question_wordings", "benchmark.wording", "the same keys"
     )
-    wanted = [field.name for field in fields(Wording)]
-    found = read_keys(file, wanted)
-    for key in wanted:
-        _check(found[key], key, file)
-    return Wording(**found)
-
-
-def _check(template: Any, key: str, file: Path) -> None:
-    if not isinstance(template, str) or not template.strip():
-        raise UserError(f"{file}: {key} should be a text, not {template!r}")
-    places = _PLACES.findall(template)
-    asks = key in ("question", "written", "rationale")
-    permitted = {"question", "options"} if asks else {"options"} if key == "prior" else set()
-    if strange := [place for place in places if place not in permitted]:
-        raise UserError(f"{file}: {key} may not have the placeholder {{{strange[0]}}}")
-    if asks and places.count("question") != 1:
-        raise UserError(f"{file}: {key} needs {QUESTION} exactly once")
-    if key == "written" and OPTIONS not in template:
-        raise UserError(f"{file}: {key} needs {OPTIONS}: the model has to see the answers")
+    permitted: dict[str, tuple[str, ...]] = {
+        "question": ("question", "options"),
+        "written": ("question", "options"),
+        "rationale": ("question", "options"),
+        "marker": (),
+        "prior": ("options",),
+    }
+    templates = read_keys(file, list(permitted))
+    for key, places in permitted.items():
+        template = templates[key]
+        if not isinstance(template, str) or not template.strip():
+            raise UserError(f"{file}: {key} should be a text, not {template!r}")
+        used = _PLACES.findall(template)
+        if strange := [place for place in used if place not in places]:
+            raise UserError(f"{file}: {key} may not have the placeholder {{{strange[0]}}}")
+        if "question" in places and used.count("question") != 1:
+            raise UserError(f"{file}: {key} needs {{question}} exactly once")
+        if key == "written" and OPTIONS not in template:
+            raise UserError(f"{file}: {key} needs {OPTIONS}: the model has to see the answers")
+    return Wording(**templates)
 
 
 # The prompt format of a tuned language model for edited captions, and the parser of its answers.
@@ -223,8 +210,6 @@ ALPACA = (
 """Template for models with a context of 1,000 tokens and more."""
 SHORT = f"{INSTRUCTION}: {INPUT}\n### Variations:\n"
 """Template for tiny models, whose instructions are the names of the prompts."""
-_NUMBER = re.compile(r"^\s*(?:\(?\d{1,3}[.):]\s*|[-*•–]\s+)")
-_QUOTES = "\"'“”‘’"
 
 
 @dataclass(frozen=True)
@@ -264,22 +249,23 @@ class EditFormat:
             name: the name of a prompt, or a kind, which selects the first prompt of that kind.
         """
         prompt = self.find(name)
-        said = prompt.name if self.named else prompt.instruction
+        instruction = prompt.name if self.named else prompt.instruction
         # Not format(): a caption may contain braces.
         before, _, rest = self.template.partition(INSTRUCTION)
         between, _, after = rest.partition(INPUT)
-        return f"{before}{said}{between}{prompt.input(caption)}{after}"
+        return f"{before}{instruction}{between}{prompt.input(caption)}{after}"
 
     def find(self, name: str) -> EditPrompt:
         """Return the prompt of a name, or the first of a kind."""
-        kinds = [prompt for prompt in self.prompts.values() if prompt.kind == name]
-        found = self.prompts.get(name) or next(iter(kinds), None)
-        if found is None:
-            raise UserError(
-                f"a model was not tuned for edits of the kind {name!r}: choose from "
-                f"{', '.join(self.prompts)}"
-            )
-        return found
+        if name in self.prompts:
+            return self.prompts[name]
+        for prompt in self.prompts.values():
+            if prompt.kind == name:
+                return prompt
+        raise UserError(
+            f"a model was not tuned for edits of the kind {name!r}: choose from "
+            f"{', '.join(self.prompts)}"
+        )
 
     def response(self, variations: Sequence[str]) -> str:
         r"""Return the target answer: a numbered variation in each line.
@@ -325,8 +311,14 @@ def parse_variations(answer: str) -> tuple[str, ...]:
     Args:
         answer: the raw answer of a model; a line that looks like another header ends it.
     """
-    body = answer.split("\n###")[0]
-    return unique(_strip(line) for line in body.splitlines())
+    quotes = "\"'“”‘’"
+    lines = []
+    for line in answer.split("\n###")[0].splitlines():
+        text = re.sub(r"^\s*(?:\(?\d{1,3}[.):]\s*|[-*•–]\s+)", "", line).strip()
+        if len(text) > 1 and text[0] in quotes and text[-1] in quotes:
+            text = text[1:-1]
+        lines.append(text)
+    return unique(lines)
 
 
 def unique(texts: Iterable[str]) -> tuple[str, ...]:
@@ -335,23 +327,15 @@ def unique(texts: Iterable[str]) -> tuple[str, ...]:
     >>> unique(["a  cat", "A cat", "", "a dog"])
     ('a cat', 'a dog')
     """
-    found: dict[str, str] = {}
-    for text in texts:
-        one = " ".join(text.split())
-        if one:
-            found.setdefault(one.lower(), one)
-    return tuple(found.values())
-
-
-def _strip(line: str) -> str:
-    """Remove the number before a line and the quotes around it."""
-    text = _NUMBER.sub("", line).strip()
-    if len(text) > 1 and text[0] in _QUOTES and text[-1] in _QUOTES:
-        return text[1:-1].strip()
-    return text
+    distinct: dict[str, str] = {}
+    for text in (" ".join(text.split()) for text in texts):
+        if text:
+            distinct.setdefault(text.lower(), text)
+    return tuple(distinct.values())
 
 
 COLUMNS = ("caption", "kind", "edit")
+_ROW = 'a row is {"caption": "a red ball", "kind": "adjective", "edit": "a blue ball"}'
 
 
 @dataclass(frozen=True)
@@ -378,8 +362,7 @@ def group_rows(
         asked: the format with the prompts that ``kind`` names.
     """
     lines: dict[tuple[str, str, str], str] = {}
-    found: dict[tuple[str, str], list[str]] = {}
-    captions: dict[tuple[str, str], str] = {}
+    groups: dict[tuple[str, str], tuple[str, list[str]]] = {}
     for where, row in rows:
         caption, kind, edit = (_text(row, name, where) for name in COLUMNS)
         try:
@@ -392,25 +375,23 @@ def group_rows(
         earlier = lines.setdefault((key, prompt, _key(edit)), where)
         if earlier != where:
             raise UserError(f"{where} is duplicated: {earlier} has the same caption, kind and edit")
-        captions.setdefault((key, prompt), caption)
-        found.setdefault((key, prompt), []).append(edit)
-    if not found:
-        raise UserError(f"{owner} has no row: {_form()}")
+        groups.setdefault((key, prompt), (caption, []))[1].append(edit)
+    if not groups:
+        raise UserError(f"{owner} has no row: {_ROW}")
     return [
-        EditAnswer(captions[key, prompt], prompt, tuple(edits))
-        for (key, prompt), edits in found.items()
+        EditAnswer(caption, prompt, tuple(edits))
+        for (_, prompt), (caption, edits) in groups.items()
     ]
 
 
 def write_rows(file: Path, answers: Iterable[EditAnswer]) -> None:
     """Write answers in the form that ``group_rows`` reads, one edit in each line."""
-    rows = (
+    rows = [
         dict(zip(COLUMNS, (answer.caption, answer.prompt, edit), strict=True))
         for answer in answers
         for edit in answer.edits
-    )
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    write_file(file, text.encode())
+    ]
+    write_file(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
 
 
 def split_by_caption(
@@ -421,11 +402,7 @@ def split_by_caption(
     No caption is in both parts, whatever its spelling: "A photo of a cat" and "a cat" are the same.
 
     Args:
-        answers: the answers that ``group_rows`` returns.
         share: the share of captions to hold out, in [0, 1); at least one caption unless it is 0.
-
-    Returns:
-        The answers for training, and the held-out ones.
     """
     keys = sorted({caption_key(answer.caption) for answer in answers})
     aside = 0 if not share else max(1, round(share * len(keys)))
@@ -456,13 +433,9 @@ def _key(text: str) -> str:
 def _text(row: Mapping[str, Any], name: str, where: str) -> str:
     """Return the text of a column, with normalised white space."""
     if name not in row:
-        raise UserError(f"{where}: {name!r} is missing: {_form()}")
+        raise UserError(f"{where}: {name!r} is missing: {_ROW}")
     value = row[name]
     text = " ".join(value.split()) if isinstance(value, str) else ""
     if not text:
         raise UserError(f"{where}: {name!r} is {json.dumps(value)[:60]}, which is invalid: a text")
     return text
-
-
-def _form() -> str:
-    return 'a row is {"caption": "a red ball", "kind": "adjective", "edit": "a blue ball"}'

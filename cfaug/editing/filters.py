@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -20,12 +20,6 @@ from cfaug.editing.rule_edits import is_control
 from cfaug.editing.sentence import normalise
 
 
-def _new_tags(tagger: Tagger, candidates: Sequence[Candidate]) -> list[str]:
-    """Return the tag of each new word, for which the whole edited caption is tagged again."""
-    tags = tagger.tag([candidate.edited.words for candidate in candidates])
-    return [its[c.slot.first] for c, its in zip(candidates, tags, strict=True)]
-
-
 @dataclass(frozen=True)
 class PartOfSpeech:
     """Keeps candidates whose new word has the replaced word's part of speech (section 3.1)."""
@@ -35,11 +29,11 @@ class PartOfSpeech:
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return the candidates whose new word has a tag of that part of speech."""
-        tags = _new_tags(self.tagger, candidates)
+        tags = self.tagger.tag([c.edited.words for c in candidates])
         return [
-            candidate
-            for candidate, tag in zip(candidates, tags, strict=True)
-            if tag.startswith(TAGS[candidate.part_of_speech])
+            c
+            for c, its in zip(candidates, tags, strict=True)
+            if its[c.slot.first].startswith(TAGS[c.part_of_speech])
         ]
 
     def describe(self) -> dict[str, str]:
@@ -79,10 +73,9 @@ class SimilarityBand:
         originals = vectors[[rows[c.original.text] for c in candidates]]
         edited = vectors[[rows[c.edited.text] for c in candidates]]
         cosines = np.einsum("nd,nd->n", originals, edited, dtype=np.float64)
-        noted = zip(candidates, (round_digits(float(cosine)) for cosine in cosines), strict=True)
         return [
             replace(candidate, notes={**candidate.notes, "similarity": cosine})
-            for candidate, cosine in noted
+            for candidate, cosine in zip(candidates, map(round_digits, cosines), strict=True)
             if self.low < cosine < self.high
         ]
 
@@ -130,23 +123,14 @@ class LowestPerplexity:
         values = self.model.perplexity(list(texts)) if texts else np.empty(0)
         known = {text: round_digits(float(v)) for text, v in zip(texts, values, strict=True)}
 
-        def surprise(candidate: Candidate) -> tuple[float, int, int]:
-            return known[candidate.edited.text], candidate.rank, candidate.position
-
-        return [
-            [
-                replace(
-                    c,
-                    notes={
-                        **c.notes,
-                        "perplexity_0": known[c.original.text],
-                        "perplexity_1": known[c.edited.text],
-                    },
-                )
-                for c in sorted(group, key=surprise)
-            ]
-            for group in groups
-        ]
+        ranked: list[list[Candidate]] = []
+        for group in groups:
+            ranked.append([])
+            for c in sorted(group, key=lambda c: (known[c.edited.text], c.rank, c.position)):
+                before, after = known[c.original.text], known[c.edited.text]
+                notes = {**c.notes, "perplexity_0": before, "perplexity_1": after}
+                ranked[-1].append(replace(c, notes=notes))
+        return ranked
 
     def describe(self) -> dict[str, str]:
         """Return the model's description."""
@@ -155,29 +139,21 @@ class LowestPerplexity:
 
 @dataclass(frozen=True)
 class KeyedChoice:
-    """Ranks candidates at random: for worlds in which no caption is surprising.
-
-    Args:
-        seed: the seed of the draw, together with the caption's key.
-    """
+    """Ranks candidates at random: for worlds in which no caption is surprising."""
 
     seed: Seed = 0
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Return each group in an order that depends only on the seed and the caption's key."""
+        draws = [generator(self.seed, "edit", group[0].example.key) for group in groups]
         return [
-            [group[i] for i in self._order(group[0].example.key, len(group))] for group in groups
+            [group[i] for i in draw.permutation(len(group))]
+            for group, draw in zip(groups, draws, strict=True)
         ]
-
-    def _order(self, key: str, count: int) -> list[int]:
-        return generator(self.seed, "edit", key).permutation(count).tolist()
 
     def describe(self) -> dict[str, str]:
         """Return an empty mapping: a plain rule."""
         return {}
-
-
-# A readable report of the caption stage: captions left after each filter, and random edits.
 
 
 def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int = 0) -> str:
@@ -187,87 +163,60 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
         examples: the largest number of edits to show, drawn without replacement.
         seed: the seed of the draw, which depends only on it and on the number of edits.
     """
-    found = [proposal for one in edited for proposal in _edits(one)]
-    with_one = sum(bool(_edits(one)) for one in edited)
-    share = f" ({with_one / len(edited):.1%})" if edited else ""
+    chosen = [[p for p in result.proposals if not is_control(p)] for result in edited]
+    proposals = [proposal for some in chosen for proposal in some]
+    with_edit = sum(map(bool, chosen))
+    share = f" ({with_edit / len(edited):.1%})" if edited else ""
     lines = [
         "# Caption edits",
         "",
-        f"{with_one:,} of {len(edited):,} captions have an edit{share}.",
+        f"{with_edit:,} of {len(edited):,} captions have an edit{share}.",
         "",
-        *_stages(edited),
-        "",
-        *_rejected(edited),
-        *_measures(edited),
-        *_examples(found, examples, seed),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _edits(edited: Edited) -> list[Proposal]:
-    """Return the proposals with a changed text."""
-    return [proposal for proposal in edited.proposals if not is_control(proposal)]
-
-
-def _rejected(edited: Sequence[Edited]) -> list[str]:
-    """Return a table of the rejected edits by reason and kind, if the editor keeps them."""
-    counts = Counter((lost.reason, lost.edit.kind) for one in edited for lost in one.rejected)
-    if not counts:
-        return []
-    kinds = sorted({kind for _, kind in counts})
-    lines = [
-        "## Rejected edits",
-        "",
-        f"| reason | {' | '.join(map(_escape, kinds))} |",
-        f"|---|{'---:|' * len(kinds)}",
-    ]
-    for reason in dict.fromkeys(reason for reason, _ in counts):
-        row = " | ".join(f"{counts[reason, kind]:,}" for kind in kinds)
-        lines.append(f"| {_escape(reason)} | {row} |")
-    return [*lines, ""]
-
-
-def _measures(edited: Sequence[Edited]) -> list[str]:
-    """Return the measures of edits and guards, if checks judged the edits."""
-    found = measure_edits(edited)
-    if not found:
-        return []
-    said = "Every variation that changes something, before the guards; the filter is the label's."
-    return ["## How good the edits are", "", said, "", *table_lines(found), ""]
-
-
-def _stages(edited: Sequence[Edited]) -> list[str]:
-    names = dict.fromkeys(name for one in edited for name in one.survivors)
-    captions: Counter[str] = Counter()
-    candidates: Counter[str] = Counter()
-    for one in edited:
-        for name, left in one.survivors.items():
-            captions[name] += left > 0
-            candidates[name] += left
-    ended = Counter(one.rejected_by for one in edited)
-    lines = [
         "| after | captions with a candidate | candidates | captions that ended here |",
         "|---|---:|---:|---:|",
     ]
-    for name in names:
-        lines.append(f"| {name} | {captions[name]:,} | {candidates[name]:,} | {ended[name]:,} |")
-    chosen = [len(_edits(one)) for one in edited if _edits(one)]
+    captions: Counter[str] = Counter()
+    candidates: Counter[str] = Counter()
+    for result in edited:
+        for stage, left in result.survivors.items():
+            captions[stage] += left > 0
+            candidates[stage] += left
+    ended = Counter(result.rejected_by for result in edited)
+    for stage in candidates:
+        lines.append(
+            f"| {stage} | {captions[stage]:,} | {candidates[stage]:,} | {ended[stage]:,} |"
+        )
     unchosen = ended["nothing chosen"]
-    return [*lines, f"| choice | {len(chosen):,} | {sum(chosen):,} | {unchosen:,} |"]
-
-
-def _examples(proposals: Sequence[Proposal], count: int, seed: int) -> list[str]:
-    rows = generator(seed, "caption report").permutation(len(proposals))[:count]
-    lines = [f"## {len(rows)} random edits", ""]
+    lines += [f"| choice | {with_edit:,} | {len(proposals):,} | {unchosen:,} |", ""]
+    rejected = Counter(
+        (lost.reason, lost.edit.kind) for result in edited for lost in result.rejected
+    )
+    if rejected:
+        kinds = sorted({kind for _, kind in rejected})
+        named = " | ".join(map(_escape, kinds))
+        lines += ["## Rejected edits", "", f"| reason | {named} |", f"|---|{'---:|' * len(kinds)}"]
+        for reason in dict.fromkeys(reason for reason, _ in rejected):
+            counts = " | ".join(f"{rejected[reason, kind]:,}" for kind in kinds)
+            lines.append(f"| {_escape(reason)} | {counts} |")
+        lines.append("")
+    if measures := measure_edits(edited):
+        said = (
+            "Every variation that changes something, before the guards; the filter is the label's."
+        )
+        lines += ["## How good the edits are", "", said, "", *table_lines(measures), ""]
+    rows = generator(seed, "caption report").permutation(len(proposals))[:examples]
+    lines += [f"## {len(rows)} random edits", ""]
     for row in sorted(rows.tolist()):
-        lines.extend(_show_proposal(proposals[row]))
-    return lines
+        lines += _show_proposal(proposals[row])
+    return "\n".join(lines) + "\n"
 
 
-def _show_proposal(proposal: Proposal) -> list[str]:
+def _show_proposal(proposal: Proposal) -> Iterator[str]:
     details = proposal.extra.get("edits", ())
-    lines = [f"- `{proposal.key}` {_mark_source(proposal, 0)}"]
+    source = _mark(proposal.texts[0], details[0]["span_0"] if details else (0, 0))
+    yield f"- `{proposal.key}` {source}"
     for i, (edit, text) in enumerate(zip(proposal.edits[1:], proposal.texts[1:], strict=True)):
+        scores = ""
         if i < len(details):
             detail = details[i]
             text = _mark(text, detail["span_1"])
@@ -277,17 +226,9 @@ def _show_proposal(proposal: Proposal) -> list[str]:
                 if name in detail
             )
         else:
-            text, scores = _escape(text), ""
+            text = _escape(text)
         what = f"{edit.before} → {edit.after}" if edit is not None else ""
-        lines.append(f"  - {text} ({_escape(what)}{'; ' + scores if scores else ''})")
-    return lines
-
-
-def _mark_source(proposal: Proposal, detail: int) -> str:
-    details = proposal.extra.get("edits", ())
-    if detail >= len(details):
-        return _escape(proposal.texts[0])
-    return _mark(proposal.texts[0], details[detail]["span_0"])
+        yield f"  - {text} ({_escape(what)}{'; ' + scores if scores else ''})"
 
 
 def _mark(text: str, span: Sequence[int]) -> str:

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+import numpy as np
 
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
@@ -21,16 +23,27 @@ from cfaug.core.safety.safe_loading import read_json, render_chat
 from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected
 from cfaug.core.validation import Count, Positive, Seed, check_fields
 from cfaug.core.weights import sha256_text
-from cfaug.editing.edit_prompts import FILE, EditFormat, EditPrompt, parse_variations, read_prompts
+from cfaug.editing.edit_prompts import (
+    CAPTION,
+    FILE,
+    EditFormat,
+    EditPrompt,
+    parse_variations,
+    read_prompts,
+)
 from cfaug.editing.language_models import SampledLM
 from cfaug.editing.protocols import (
+    Blank,
     CaptionEdit,
     EditGuard,
+    Fill,
+    MaskFiller,
     VariationModel,
     VariationRequest,
     Variations,
 )
-from cfaug.editing.sentence import normalise
+from cfaug.editing.sentence import Sentence, Slot, copy_case, normalise, replace_slot, split
+from cfaug.editing.word_lists import list_words
 
 NO_WORDS = "words"
 """The stage at which a caption without words is rejected: its captioner returned nothing."""
@@ -92,61 +105,68 @@ class InstructedEdit:
             )
         if not self._prompts:
             raise UserError(f"per_kind={self.per_kind}: no edit of any kind is wanted")
-        if any(getattr(check, "reject", False) for check in _present(self.checks)):
+        if any(getattr(check, "reject", False) for check in self._parts("checks")):
             raise UserError(
                 "a check with reject=true rejects nothing, as checks only measure: give it as a "
                 "guard, under recipe.editor.editor.guards"
             )
-        names = [guard.name for guard in self._guards]
+        names = [guard.name for guard in self._parts("guards")]
         if len(set(names)) < len(names):
             raise UserError(f"two guards have one name: {', '.join(names)}")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the edits of the first text of each example, by kind, in order."""
-        said = [normalise(example.text) for example in examples]
-        captions = [text if len(text.split()) <= LONGEST else "" for text in said]
-        asked = [
-            (row, prompt) for row, text in enumerate(captions) if text for prompt in self._prompts
-        ]
+        given = [normalise(example.text) for example in examples]
+        captions = [text if len(text.split()) <= LONGEST else "" for text in given]
         sheets = [_Sheet() for _ in examples]
-        edits = self._ask(examples, captions, asked, sheets)
-        edits = _count("changed", _drop_repeated(edits, self.max_words, sheets), sheets)
-        for check in _present(self.checks):
+        variations = ((edit, "") for edit in self._ask(examples, captions, sheets))
+        edits = _keep("variations", variations, sheets)
+        edits = _keep("changed", self._changed(edits), sheets)
+        for check in self._parts("checks"):
             edits = [edit for edit, _ in _judge(check, edits)]
-        for guard in self._guards:
-            edits = _count(guard.name, _pass(guard, edits, sheets), sheets)
-        drawn = self._draw(examples, edits, sheets)
-        return [
-            sheets[row].edited(drawn[row])
-            if captions[row]
-            else Edited((), {TOO_MANY_WORDS if said[row] else NO_WORDS: 0})
-            for row in range(len(examples))
-        ]
+        for guard in self._parts("guards"):
+            edits = _keep(guard.name, _judge(guard, edits), sheets)
+        groups: dict[tuple[int, str], list[CaptionEdit]] = {}
+        for edit in edits:
+            groups.setdefault((edit.row, edit.kind), []).append(edit)
+        results = []
+        for row, (example, sheet) in enumerate(zip(examples, sheets, strict=True)):
+            if not captions[row]:
+                results.append(Edited((), {TOO_MANY_WORDS if given[row] else NO_WORDS: 0}))
+                continue
+            proposals = []
+            for kind in dict.fromkeys(prompt.kind for prompt in self._prompts):
+                some = groups.get((row, kind), [])
+                order = generator(self.seed, "drawn", example.key, kind).permutation(len(some))
+                drawn, left = np.split(order, [self._most(kind)])
+                proposals += [_propose(some[i]) for i in drawn]
+                for i in sorted(left):
+                    sheet.reject(some[i], NOT_DRAWN)
+            results.append(Edited(tuple(proposals), sheet.survivors, tuple(sheet.rejected)))
+        return results
 
     def describe(self) -> dict[str, str]:
         """Return the descriptions of model, guards and checks, and the hash of the prompts."""
         described = dict(self.model.describe())
         words = [[prompt.name, prompt.text] for prompt in self._prompts]
         described["prompts"] = f"{len(words)} prompts sha256:{sha256_text(str(words))[:16]}"
-        for part in (*self._guards, *_present(self.checks)):
+        for part in (*self._parts("guards"), *self._parts("checks")):
             described |= part.describe()
         return described
 
-    @property
-    def _guards(self) -> list[EditGuard]:
-        return _present(self.guards)
+    def _parts(self, name: Literal["guards", "checks"]) -> list[EditGuard]:
+        return [part for part in getattr(self, name).values() if part is not None]
 
     def _most(self, kind: str) -> int:
         return self.per_kind.get(kind, 0) if isinstance(self.per_kind, Mapping) else self.per_kind
 
     def _ask(
-        self,
-        examples: Sequence[Example],
-        captions: Sequence[str],
-        asked: Sequence[tuple[int, EditPrompt]],
-        sheets: Sequence[_Sheet],
-    ) -> list[CaptionEdit]:
-        """Return every variation; problems of a request are noted on the caption's sheet."""
+        self, examples: Sequence[Example], captions: Sequence[str], sheets: Sequence[_Sheet]
+    ) -> Iterator[CaptionEdit]:
+        """Yield every variation; problems of a request are noted on the caption's sheet."""
+        asked = [
+            (row, prompt) for row, text in enumerate(captions) if text for prompt in self._prompts
+        ]
         requests = [
             VariationRequest(
                 captions[row],
@@ -156,125 +176,79 @@ class InstructedEdit:
             )
             for row, prompt in asked
         ]
-        found = []
-        for (row, prompt), said in zip(asked, self.model.vary(requests), strict=True):
-            if not said.texts:
-                extra = {"prompt": prompt.name, **said.extra}
-                reason = said.problem or NO_VARIATIONS
-                sheets[row].reject("", Edit(prompt.kind, "", ""), reason, extra)
-            found += [
-                CaptionEdit(row, examples[row], captions[row], text, prompt.name, prompt.kind)
-                for text in map(normalise, said.texts)
-                if text
-            ]
-        return _count("variations", found, sheets)
+        for (row, prompt), answer in zip(asked, self.model.vary(requests), strict=True):
+            if not answer.texts:
+                reason = answer.problem or NO_VARIATIONS
+                extra = {"prompt": prompt.name, **answer.extra}
+                nothing = Edit(prompt.kind, "", "")
+                sheets[row].rejected.append(Rejected("", nothing, reason, extra))
+            for text in filter(None, map(normalise, answer.texts)):
+                yield CaptionEdit(row, examples[row], captions[row], text, prompt.name, prompt.kind)
 
-    def _draw(
-        self, examples: Sequence[Example], edits: Sequence[CaptionEdit], sheets: Sequence[_Sheet]
-    ) -> list[list[CaptionEdit]]:
-        """Return the proposed edits of each caption, by kind, drawn at random."""
-        of: dict[tuple[int, str], list[CaptionEdit]] = {}
+    def _changed(self, edits: Iterable[CaptionEdit]) -> Iterator[tuple[CaptionEdit, str]]:
+        """Yield each edit with the reason why it is no variation of its caption, or none."""
+        seen = set()
         for edit in edits:
-            of.setdefault((edit.row, edit.kind), []).append(edit)
-        drawn: list[list[CaptionEdit]] = [[] for _ in examples]
-        for row, example in enumerate(examples):
-            for kind in dict.fromkeys(prompt.kind for prompt in self._prompts):
-                some = of.get((row, kind), [])
-                order = generator(self.seed, "drawn", example.key, kind).permutation(len(some))
-                chosen = order[: self._most(kind)].tolist()
-                drawn[row] += [some[i] for i in chosen]
-                for i in sorted(set(range(len(some))) - set(chosen)):
-                    sheets[row].reject_edit(some[i], NOT_DRAWN)
-        return drawn
+            key = (edit.row, edit.text.lower().rstrip("."))
+            if edit.span == ("", ""):
+                yield edit, UNCHANGED
+            elif len(edit.text.split()) > self.max_words:
+                yield edit, TOO_LONG
+            elif key in seen:
+                yield edit, DUPLICATED
+            else:
+                seen.add(key)
+                yield edit, ""
 
 
+@dataclass(frozen=True)
 class _Sheet:
     """The counts and the rejected edits of one caption."""
 
-    def __init__(self) -> None:
-        self.survivors: dict[str, int] = {}
-        self._rejected: list[Rejected] = []
+    survivors: dict[str, int] = field(default_factory=lambda: {NO_WORDS: 1})
+    rejected: list[Rejected] = field(default_factory=list)
 
-    def reject(self, text: str, edit: Edit, reason: str, extra: Mapping[str, Any]) -> None:
-        self._rejected.append(Rejected(text, edit, reason, extra))
-
-    def reject_edit(self, edit: CaptionEdit, reason: str) -> None:
-        self.reject(edit.text, edit.edit, reason, {"prompt": edit.prompt, **edit.notes})
-
-    def edited(self, drawn: Sequence[CaptionEdit]) -> Edited:
-        survivors = {NO_WORDS: 1, **self.survivors}
-        return Edited(tuple(map(propose, drawn)), survivors, tuple(self._rejected))
+    def reject(self, edit: CaptionEdit, reason: str) -> None:
+        extra = {"prompt": edit.prompt, **edit.notes}
+        self.rejected.append(Rejected(edit.text, edit.edit, reason, extra))
 
 
-def propose(edit: CaptionEdit) -> Proposal:
-    """Return the proposal of an edit: its caption, the edited one, and its details."""
-    example = edit.example
-    before, after = edit.places()
-    known = {"prompt": edit.prompt, **edit.notes}
-    extra: dict[str, Any] = {"edits": [{"span_0": before, "span_1": after, **known}]}
-    if example.text != edit.caption:
-        extra["raw"] = example.text
-    return Proposal(
-        example, (edit.caption, edit.text), (None, edit.edit), extra, details=({}, known)
-    )
-
-
-def _present(parts: Mapping[str, EditGuard | None]) -> list[EditGuard]:
-    return [part for part in parts.values() if part is not None]
-
-
-def _count(stage: str, edits: Iterable[CaptionEdit], sheets: Sequence[_Sheet]) -> list[CaptionEdit]:
-    """Write the number of a caption's remaining edits on its sheet, and return the edits."""
-    left = list(edits)
+def _keep(
+    stage: str, judged: Iterable[tuple[CaptionEdit, str]], sheets: Sequence[_Sheet]
+) -> list[CaptionEdit]:
+    """Return the edits without a reason against them; sheets get their number, and the others."""
     for sheet in sheets:
         sheet.survivors[stage] = 0
-    for edit in left:
-        sheets[edit.row].survivors[stage] += 1
-    return left
-
-
-def _drop_repeated(
-    edits: Sequence[CaptionEdit], max_words: int, sheets: Sequence[_Sheet]
-) -> Iterator[CaptionEdit]:
-    """Yield edits that change the caption, are not too long, and are not repeated."""
-    seen: dict[tuple[int, str], None] = {}
-    for edit in edits:
-        key = (edit.row, edit.text.lower().rstrip("."))
-        if edit.span == ("", ""):
-            sheets[edit.row].reject_edit(edit, UNCHANGED)
-        elif len(edit.text.split()) > max_words:
-            sheets[edit.row].reject_edit(edit, TOO_LONG)
-        elif key in seen:
-            sheets[edit.row].reject_edit(edit, DUPLICATED)
+    kept = []
+    for edit, reason in judged:
+        if reason:
+            sheets[edit.row].reject(edit, reason)
         else:
-            seen[key] = None
-            yield edit
+            sheets[edit.row].survivors[stage] += 1
+            kept.append(edit)
+    return kept
 
 
 def _judge(guard: EditGuard, edits: Sequence[CaptionEdit]) -> list[tuple[CaptionEdit, str]]:
     """Return each edit with a guard's notes, and its reason."""
-    verdicts = guard.judge(edits)
     return [
         (replace(edit, notes={**edit.notes, **verdict.notes}), verdict.reason)
-        for edit, verdict in zip(edits, verdicts, strict=True)
+        for edit, verdict in zip(edits, guard.judge(edits), strict=True)
     ]
 
 
-def _pass(
-    guard: EditGuard, edits: Sequence[CaptionEdit], sheets: Sequence[_Sheet]
-) -> Iterator[CaptionEdit]:
-    """Yield the edits that pass a guard."""
-    for edit, reason in _judge(guard, edits):
-        if reason:
-            sheets[edit.row].reject_edit(edit, reason)
-        else:
-            yield edit
+def _propose(edit: CaptionEdit) -> Proposal:
+    before, after = edit.places()
+    known = {"prompt": edit.prompt, **edit.notes}
+    extra: dict[str, Any] = {"edits": [{"span_0": before, "span_1": after, **known}]}
+    if edit.example.text != edit.caption:
+        extra["raw"] = edit.example.text
+    texts = (edit.caption, edit.text)
+    return Proposal(edit.example, texts, (None, edit.edit), extra, details=({}, known))
 
 
 # Variations of captions by local language models: instruct models, and tuned ones.
 
-NO_ROOM = "prompt too long"
-EMPTY = "empty answer"
 EXCERPT = 200
 """Length in characters of the excerpt that is kept of an answer without variations."""
 ANSWER = "Answer with at most {count} variations, one a line, and nothing else."
@@ -288,8 +262,17 @@ class _LanguageEdits(SampledLM):
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return the model's answer to each request, drawn by its seed."""
         prompts = [self._say(request) for request in requests]
-        found = self.sample(prompts, [request.seed for request in requests])
-        return [_read(text, one) for text, one in zip(found, requests, strict=True)]
+        texts = self.sample(prompts, [request.seed for request in requests])
+        answers = []
+        for text, request in zip(texts, requests, strict=True):
+            if text is None:
+                answers.append(Variations(problem="prompt too long"))
+            elif variations := parse_variations(text)[: request.count]:
+                answers.append(Variations(variations))
+            else:
+                extra = {"answer": text[:EXCERPT]}
+                answers.append(Variations(problem="empty answer", extra=extra))
+        return answers
 
     def _say(self, request: VariationRequest) -> str:
         raise NotImplementedError
@@ -306,22 +289,18 @@ class InstructModel(_LanguageEdits):
     read_with: ClassVar[ReadWith] = {"add_start_token": []}
 
     def _say(self, request: VariationRequest) -> str:
-        said = f"{request.prompt.say(self._plain(request.caption))}\n\n"
-        said += ANSWER.format(count=request.count)
-        messages = [{"role": "user", "content": said}]
+        caption = request.caption
+        for token in self.tokenizer.all_special_tokens:  # one might end the message
+            caption = caption.replace(token, " ")
+        asked = request.prompt.say(normalise(caption))
+        content = f"{asked}\n\n{ANSWER.format(count=request.count)}"
         try:
-            return render_chat(self.tokenizer, messages)
+            return render_chat(self.tokenizer, [{"role": "user", "content": content}])
         except Exception as error:  # a template may raise anything
             raise UserError(
                 f"{self.name_or_path} has no chat template that works ({error}): name an instruct "
                 "model, or ask a model that was tuned by cfaug.editing.instructed_edit.TunedModel"
             ) from error
-
-    def _plain(self, caption: str) -> str:
-        """Return a caption without text that the model would read as the end of a message."""
-        for token in self.tokenizer.all_special_tokens:
-            caption = caption.replace(token, " ")
-        return " ".join(caption.split())
 
     def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return each prompt's tokens; the template has already added the special ones."""
@@ -350,16 +329,108 @@ class TunedModel(_LanguageEdits):
 
     def describe(self) -> dict[str, str]:
         """Return the name, the hash of the weights, and the wording of the prompts."""
-        _ = self.format
+        _ = self.format  # refuses a broken file
         words = sha256_text(str(read_json(self._own_folder / FILE)))
         return {**super().describe(), "perturber format": f"sha256:{words[:16]}"}
 
 
-def _read(text: str | None, request: VariationRequest) -> Variations:
-    """Return the variations of an answer, or the reason why there are none."""
-    if text is None:
-        return Variations(problem=NO_ROOM)
-    found = parse_variations(text)[: request.count]
-    if not found:
-        return Variations(problem=EMPTY, extra={"answer": text[:EXCERPT]})
-    return Variations(found)
+# LANCE-R, the baseline: a masked language model's guess replaces one random word of a caption.
+#
+# All words except function words are equally likely (Prabhu et al., 2023, section 4.1). There is no
+# prompt, no kind, and by default no guard of the label, because the paper mentions none.
+
+NO_WORD, NO_GUESS = "no word to replace", "no other word"
+SPARE = 2
+"""Number of spare words to replace, as the guesses for a word may contain no usable one."""
+STOP_WORDS = list_words("function_words")
+"""Function words, which carry no content."""
+
+
+@dataclass(frozen=True)
+class RandomWordEdit:
+    """Replaces a random word of a caption; the edits are of the kind ``random``.
+
+    Args:
+        filler: the model that guesses words for a blank (DistilBERT in the paper).
+        edits: the number of edits of a caption, each of a different word.
+        top_k: the number of guesses; the best one that is another word is used.
+        guards: the guards by name, which reject edits; the paper has none.
+        checks: the checks by name, which judge edits before the guards; see ``InstructedEdit``.
+        seed: the seed of the choice of words, together with the example's key.
+    """
+
+    filler: MaskFiller
+    edits: Positive = 1
+    top_k: Positive = 10
+    guards: Mapping[str, EditGuard | None] = field(default_factory=dict)
+    checks: Mapping[str, EditGuard | None] = field(default_factory=dict)
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the edits of the first text of each example, in order."""
+        return self._editor.edit(examples)
+
+    @cached_property
+    def _editor(self) -> InstructedEdit:
+        return InstructedEdit(
+            RandomWords(self.filler, self.top_k),
+            prompts=(EditPrompt("random", CAPTION),),
+            per_kind=self.edits,
+            # If a guard rejects an edit, another word of the caption is edited.
+            ask_for=self.edits + (SPARE if any(self.guards.values()) else 0),
+            guards=self.guards,
+            checks=self.checks,
+            seed=self.seed,
+        )
+
+    def describe(self) -> dict[str, str]:
+        """Return the descriptions of the filler, the guards and the checks."""
+        return {k: v for k, v in self._editor.describe().items() if k != "prompts"}
+
+
+@dataclass(frozen=True)
+class RandomWords:
+    """Writes variations of captions by replacing a word: a ``VariationModel``."""
+
+    filler: MaskFiller
+    top_k: int = 10
+
+    def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
+        """Return up to the requested variations of each caption, each with one new word."""
+        drawn = []
+        for request in requests:
+            sentence = split(request.caption)
+            fit = [
+                i
+                for i, word in enumerate(sentence.words)
+                if word.replace("-", "").isalpha()
+                and len(word) > 1
+                and word.lower() not in STOP_WORDS
+            ]
+            order = generator(request.seed, "word").permutation(len(fit))
+            drawn.append((sentence, [fit[i] for i in order[: request.count + SPARE]]))
+        blanks = [Blank(s.text, *s.spans[place]) for s, places in drawn for place in places]
+        fills = iter(self.filler.fill(blanks, self.top_k) if blanks else [])
+        answers = []
+        for request, (sentence, places) in zip(requests, drawn, strict=True):
+            texts = [_replace(sentence, place, next(fills)) for place in places]
+            good = tuple(text for text in texts if text is not None)[: request.count]
+            answers.append(Variations(good, "" if good else NO_GUESS if places else NO_WORD))
+        return answers
+
+    def describe(self) -> dict[str, str]:
+        """Return the description of the filler."""
+        return {f"perturber {name}": said for name, said in self.filler.describe().items()}
+
+
+def _replace(sentence: Sentence, place: int, fills: Sequence[Fill]) -> str | None:
+    """Return the caption with the best guess that is another word and not a function word."""
+    before = sentence.words[place]
+    for fill in fills:
+        if fill.word is not None and fill.word.lower() not in {before.lower(), *STOP_WORDS}:
+            word = copy_case(fill.word, before)
+            return replace_slot(sentence, Slot(place, place), word, article=True).text
+    return None

@@ -25,8 +25,6 @@ from cfaug.editing.protocols import CaptionEdit, SentenceEmbedder, Verdict, roun
 from cfaug.editing.sentence import split
 from cfaug.editing.wordnet import Synset, WordNet
 
-# Names of classes: their own words, synonyms, and more general and more specific words.
-
 WNID = re.compile(r"n(\d{8})")
 """ImageNet's name of a class: the offset of its sense in WordNet 3.0."""
 SENSES = 2
@@ -57,11 +55,9 @@ class ClassWords:
         >>> ClassWords().names("dog_sled, dogsled")
         ('dog sled', 'dogsled')
         """
-        given = self._file.get(label)
         own = [] if WNID.fullmatch(label) and self.wordnet is not None else label.split(",")
-        names = [*own, *(given or ())]
-        if self.wordnet is not None:
-            names += [word for sense in self._senses(label) for word in sense.words]
+        names = [*own, *self._file.get(label, ())]
+        names += [word for sense in self._senses(label) for word in sense.words]
         clean = (" ".join(name.replace("_", " ").lower().split()) for name in names)
         return tuple(dict.fromkeys(name for name in clean if name)) or (label.lower(),)
 
@@ -78,52 +74,44 @@ class ClassWords:
         >>> ClassWords().overlap("two dogs", "dog sled")
         0.5
         """
-        said = set(self.lemmas(words))
-        shares = [
-            len(said & set(lemmas)) / len(set(lemmas))
-            for lemmas in map(self.lemmas, self.names(label))
-            if lemmas
-        ]
-        best = max(shares, default=0.0)
+        lemmas = set(self.lemmas(words))
+        names = [set(name) for name in map(self.lemmas, self.names(label)) if name]
+        best = max((len(lemmas & name) / len(name) for name in names), default=0.0)
         if best < 1 and self.kinds and self.wordnet is not None:
-            best = 1.0 if self._of_a_kind(said, label) else best
+            of_label = self._senses(label)
+            above = self.wordnet.above(of_label)
+            own = {sense.offset for sense in of_label}
+            for lemma in lemmas:
+                senses = self.wordnet.senses(lemma, SENSES)
+                general = above & {sense.offset for sense in senses}
+                if general or own & self.wordnet.above(senses[:1]):
+                    return 1.0
         return best
 
     def mentioned(self, caption: str, label: str) -> bool:
         """Return whether a caption has one of the class's names, in singular or plural."""
-        said = self.lemmas(caption)
-        return any(_contains(said, lemmas) for lemmas in map(self.lemmas, self.names(label)))
+        lemmas = self.lemmas(caption)
+        names = [name for name in map(self.lemmas, self.names(label)) if name]
+        return any(lemmas[i : i + len(n)] == n for n in names for i in range(len(lemmas)))
 
     def lemmas(self, text: str) -> tuple[str, ...]:
         """Return the words of a text in their dictionary form."""
-        return tuple(self._lemma(word) for word in _words(text))
-
-    def _lemma(self, word: str) -> str:
         if self.wordnet is not None:
-            return self.wordnet.base(word)
-        return word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word
+            return tuple(map(self.wordnet.base, _words(text)))
+        return tuple(
+            word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word
+            for word in _words(text)
+        )
 
     def _senses(self, label: str) -> list[Synset]:
-        """Return the senses of a label: the most frequent one of each of its names."""
-        found = WNID.fullmatch(label)
+        """Return the senses of a label in WordNet: the most frequent one of each of its names."""
         if self.wordnet is None:
             return []
-        if found is not None:
-            return self.wordnet.at(int(found[1]))
+        if (wnid := WNID.fullmatch(label)) is not None:
+            return self.wordnet.at(int(wnid[1]))
         names = [*label.split(","), *self._file.get(label, ())]
         words = [name.strip().lower().replace(" ", "_") for name in names]
         return [sense for word in words if word for sense in self.wordnet.senses(word, 1)]
-
-    def _of_a_kind(self, words: set[str], label: str) -> bool:
-        assert self.wordnet is not None
-        of_label = self._senses(label)
-        above = self.wordnet.above(of_label)
-        own = {sense.offset for sense in of_label}
-        for word in words:
-            senses = self.wordnet.senses(word, SENSES)
-            if above & {sense.offset for sense in senses} or own & self.wordnet.above(senses[:1]):
-                return True
-        return False
 
     @cached_property
     def _file(self) -> Mapping[str, Sequence[str]]:
@@ -158,15 +146,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in split(text).words if word[:1].isalnum())
 
 
-def _contains(words: Sequence[str], run: Sequence[str]) -> bool:
-    return bool(run) and any(
-        tuple(words[i : i + len(run)]) == tuple(run) for i in range(len(words) - len(run) + 1)
-    )
-
-
-Rule = Literal["fixed", "paper", "algorithm_1", "released"]
 CHANGES_LABEL = "changes the label"
-NO_OP = "means the same"
 
 
 @dataclass(frozen=True)
@@ -182,7 +162,6 @@ class LabelGuard:
         encoder: the encoder of texts, whose cosine is the similarity: a sentence encoder for the
             paper's rules, ``cfaug.editing.pretrained.TextTower`` for the released one; ``None``
             compares only words, which ``fixed`` can do.
-        words: the names of classes.
         threshold: the least similarity that is rejected (0.5, Table 6). Cosines of CLIP's text
             tower are higher than those of a sentence encoder.
 
@@ -190,7 +169,7 @@ class LabelGuard:
         UserError: if the rule is invalid, or needs an encoder that is missing.
     """
 
-    rule: Rule = "fixed"
+    rule: Literal["fixed", "paper", "algorithm_1", "released"] = "fixed"
     encoder: SentenceEmbedder | None = None
     words: ClassWords = field(default_factory=ClassWords)
     threshold: float = 0.5
@@ -211,54 +190,45 @@ class LabelGuard:
         The notes are ``label_similarity``, by the rule's measure, and ``label_gone`` if the caption
         no longer names the class.
         """
+        pairs = []
         for edit in edits:
-            self._check(edit)
-        asked = [self._compared(edit) for edit in edits]
-        similar = similarities(self.encoder, [(text, self._class(e)) for text, e in asked])
-        return [self._verdict(edit, cosine) for edit, cosine in zip(edits, similar, strict=True)]
+            label = edit.example.label
+            if label is None or not label.strip():
+                raise UserError(
+                    f"example {edit.example.key!r} has no label, which the label guard compares: "
+                    "name a source with classes, or leave the guard out "
+                    "(recipe.editor.editor.guards.label=null)"
+                )
+            if label not in self._seen and not self.words.known(label):
+                say(
+                    f"the label {label!r} is in no vocabulary: edits are checked against these "
+                    "words alone; give its names in a file (words.file)"
+                )
+            self._seen.add(label)
+            before, after = edit.span
+            compared = {"paper": after, "algorithm_1": edit.text}.get(self.rule, before)
+            pairs.append((compared, self.words.names(label)[0]))
+        cosines = similarities(self.encoder, pairs)
+        return [self._verdict(edit, cosine) for edit, cosine in zip(edits, cosines, strict=True)]
 
-    def _compared(self, edit: CaptionEdit) -> tuple[str, CaptionEdit]:
-        """Return the words to compare with the class name, and the edit."""
-        before, after = edit.span
-        text = {"paper": after, "algorithm_1": edit.text}.get(self.rule, before)
-        return text, edit
-
-    def _class(self, edit: CaptionEdit) -> str:
-        return self.words.names(str(edit.example.label))[0]
-
-    def _verdict(self, edit: CaptionEdit, cosine: float | None) -> Verdict:
-        if self.rule != "fixed":
-            # A pure insertion (released) or a pure deletion (paper) has nothing to compare, and
-            # passes.
-            notes = {} if cosine is None else {"label_similarity": cosine}
-            rejected = cosine is not None and cosine >= self.threshold
-            return Verdict(CHANGES_LABEL if rejected else "", notes)
-        label = str(edit.example.label)
-        overlap = self.words.overlap(edit.span[0], label) if edit.span[0] else 0.0
-        found = round_digits(max(overlap, cosine or 0.0))
-        gone = self.words.mentioned(edit.caption, label) and not self.words.mentioned(
-            edit.text, label
-        )
-        notes = {"label_similarity": found, **({"label_gone": True} if gone else {})}
-        return Verdict(CHANGES_LABEL if gone or found >= self.threshold else "", notes)
-
-    def _check(self, edit: CaptionEdit) -> None:
-        label = edit.example.label
-        if label is None or not label.strip():
-            raise UserError(
-                f"example {edit.example.key!r} has no label, which the label guard compares: name "
-                "a source with classes, or leave the guard out "
-                "(recipe.editor.editor.guards.label=null)"
-            )
-        if label not in self._told and not self.words.known(label):
-            say(
-                f"the label {label!r} is in no vocabulary: edits are checked against these words "
-                "alone; give its names in a file (words.file)"
-            )
-        self._told.add(label)
+    def _verdict(self, edit: CaptionEdit, similarity: float | None) -> Verdict:
+        gone = {}
+        if self.rule == "fixed":
+            label, before = str(edit.example.label), edit.span[0]
+            overlap = self.words.overlap(before, label) if before else 0.0
+            similarity = round_digits(max(overlap, similarity or 0.0))
+            mentioned = self.words.mentioned
+            if mentioned(edit.caption, label) and not mentioned(edit.text, label):
+                gone = {"label_gone": True}
+        # By the other rules, a pure insertion (released) or a pure deletion (paper) has nothing to
+        # compare, and passes.
+        similar = similarity is not None and similarity >= self.threshold
+        notes = {} if similarity is None else {"label_similarity": similarity, **gone}
+        return Verdict(CHANGES_LABEL if gone or similar else "", notes)
 
     @cached_property
-    def _told(self) -> set[str]:
+    def _seen(self) -> set[str]:
+        """The labels that were looked up in the vocabulary."""
         return set()
 
     def describe(self) -> dict[str, str]:
@@ -278,7 +248,6 @@ class NoOpGuard:
     Args:
         encoder: the encoder of texts; ``None`` recognises only singular and plural ("dogs" for
             "dog").
-        words: the source of dictionary forms of words.
         threshold: the cosine above which an edit is rejected; the paper does not publish its own.
     """
 
@@ -299,19 +268,17 @@ class NoOpGuard:
         The note is ``edit_similarity``, for edits that replace words.
         """
         spans = [edit.span for edit in edits]
-        cosines = similarities(self.encoder, spans)
-        return [
-            self._verdict(before, after, cosine)
-            for (before, after), cosine in zip(spans, cosines, strict=True)
-        ]
-
-    def _verdict(self, before: str, after: str, cosine: float | None) -> Verdict:
-        if not before or not after:
-            return Verdict()
-        same = self.words.lemmas(before) == self.words.lemmas(after)
-        found = 1.0 if same else cosine
-        notes = {} if found is None else {"edit_similarity": found}
-        return Verdict(NO_OP if found is not None and found > self.threshold else "", notes)
+        verdicts = []
+        for span, similarity in zip(spans, similarities(self.encoder, spans), strict=True):
+            before, after = map(self.words.lemmas, span)
+            if all(span) and before == after:
+                similarity = 1.0
+            if similarity is None:
+                verdicts.append(Verdict())
+            else:
+                reason = "means the same" if similarity > self.threshold else ""
+                verdicts.append(Verdict(reason, {"edit_similarity": similarity}))
+        return verdicts
 
     def describe(self) -> dict[str, str]:
         """Return the encoder and the threshold."""
@@ -330,7 +297,7 @@ def similarities(
     rows = {text: i for i, text in enumerate(texts)}
     vectors = encoder.encode(texts)
 
-    def cosine(a: str, b: str) -> float:
-        return round_digits(float(np.dot(vectors[rows[a]], vectors[rows[b]])))
-
-    return [cosine(a, b) if a and b else None for a, b in pairs]
+    return [
+        round_digits(float(np.dot(vectors[rows[a]], vectors[rows[b]]))) if a and b else None
+        for a, b in pairs
+    ]

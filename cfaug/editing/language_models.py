@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
@@ -26,7 +25,6 @@ from cfaug.editing.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
 from cfaug.editing.sentence import Pieces
 
 if TYPE_CHECKING:
-    import torch
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -53,61 +51,34 @@ class MaskedLM(Pretrained):
         # be new to it. Other tokenizers see no difference.
         texts = [f"{b.text[: b.start].rstrip(' ')}{mask}{b.text[b.end :]}" for b in blanks]
         every = self._ids(texts, max_length=self._longest)
-        places = [_only(ids, self.tokenizer.mask_token_id) for ids in every]
-        found = self.predict(every, places, top_k)
-        return [
-            [Fill(self.word(token, _before(blank)), p) for token, p in entries]
-            for blank, entries in zip(blanks, found, strict=True)
-        ]
-
-    def predict(
-        self, ids: Sequence[Sequence[int]], places: Sequence[int | None], top_k: int
-    ) -> list[list[tuple[int, float]]]:
-        """Return the most probable vocabulary entries at one place of each row of tokens.
-
-        Args:
-            ids: the token ids of each row, special ones included.
-            places: the place in each row; a row with ``None`` gets no entries, nor does a row
-                beyond the model's length limit.
-            top_k: the largest number of entries for each row.
-
-        Returns:
-            For each row, up to ``top_k`` entries with their probabilities over the whole
-            vocabulary, the most probable first.
-        """
-        fits = [place is not None and len(row) <= self._longest
-                for row, place in zip(ids, places, strict=True)]  # fmt: skip
-        asked = [i for i, fit in enumerate(fits) if fit]
+        wanted = self.tokenizer.mask_token_id
+        # Without captions whose mask was cut off, or that have another.
+        asked = [i for i, ids in enumerate(every) if ids.count(wanted) == 1]
         width = min(top_k, self.model.config.vocab_size)
 
         def best(ids: Tensor, shown: Tensor, rows: list[int]) -> Tensor:
             import torch
 
-            at = torch.tensor([places[asked[row]] for row in rows], device=ids.device)
-            logits = self._logits(ids, shown, at)
+            at = torch.tensor([every[asked[i]].index(wanted) for i in rows], device=ids.device)
+            row = torch.arange(len(ids), device=ids.device)
+            # The head runs only where it is asked.
+            head = getattr(self.model, "lm_head", None) or getattr(self.model, "cls", None)
+            if head is None:
+                logits = self.model(input_ids=ids, attention_mask=shown).logits[row, at]
+            else:
+                output = self.model.base_model(input_ids=ids, attention_mask=shown)
+                logits = head(output.last_hidden_state[row, at])
             top = logits.topk(width)
             totals = logits.double().logsumexp(-1, keepdim=True)
             return torch.stack([top.indices.double(), (top.values - totals).exp()], -1)
 
-        found: list[list[tuple[int, float]]] = [[] for _ in ids]
-        for i, entries in zip(asked, self._forward([ids[i] for i in asked], best), strict=True):
-            found[i] = [(int(token), float(p)) for token, p in _steady(entries)]
-        return found
-
-    def word(self, token: int, before: str) -> str | None:
-        """Return the whole word of a token after the character ``before``; see ``Pieces.word``."""
-        return self._pieces.word(token, before)
-
-    def _logits(self, ids: Tensor, shown: Tensor, at: Tensor) -> Tensor:
-        """Return the logits (rows, vocabulary) at one place of each row, where the head runs."""
-        import torch
-
-        rows = torch.arange(len(ids), device=ids.device)
-        head = getattr(self.model, "lm_head", None) or getattr(self.model, "cls", None)
-        if head is None:
-            return self.model(input_ids=ids, attention_mask=shown).logits[rows, at]
-        states = self.model.base_model(input_ids=ids, attention_mask=shown).last_hidden_state
-        return head(states[rows, at])
+        fills: list[list[Fill]] = [[] for _ in blanks]
+        for i, entries in zip(asked, self._forward([every[i] for i in asked], best), strict=True):
+            before = blanks[i].text[: blanks[i].start][-1:]
+            # Entries that are equal up to rounding are sorted by token.
+            pairs = sorted((-float(f"{p:.9g}"), int(token)) for token, p in entries)
+            fills[i] = [Fill(self._pieces.word(token, before), -p) for p, token in pairs]
+        return fills
 
     @cached_property
     def _pieces(self) -> Pieces:
@@ -127,7 +98,21 @@ class SentenceEncoder(Pretrained):
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return unit embeddings (texts, dim)."""
-        _check_pooling(self._folder)
+        pooling = self._folder / "1_Pooling" / "config.json"
+        if pooling.is_file():
+            settings = json.loads(pooling.read_text(encoding="utf-8"))
+            modes = [name for name, on in settings.items() if on is True and "pooling" in name]
+            if modes != ["pooling_mode_mean_tokens"]:
+                raise UserError(
+                    f"{pooling} asks for {modes}: only the mean of the tokens is implemented"
+                )
+        limits = self._folder / "sentence_bert_config.json"
+        limit = (
+            json.loads(limits.read_text(encoding="utf-8")).get("max_seq_length")
+            if limits.is_file()
+            else None
+        )
+        longest = min(self._longest, int(limit or self._longest))
 
         def mean(ids: Tensor, shown: Tensor, rows: list[int]) -> Tensor:
             from torch.nn import functional
@@ -137,47 +122,7 @@ class SentenceEncoder(Pretrained):
             pooled = (weights @ states).squeeze(1) / weights.sum(2)
             return functional.normalize(pooled, dim=-1)
 
-        longest = min(self._longest, _sentence_limit(self._folder))
         return np.array(self._forward(self._ids(texts, max_length=longest), mean))
-
-
-def _only(ids: Sequence[int], wanted: int) -> int | None:
-    """Return the place of the mask; ``None`` if it was cut off, or the caption has another."""
-    return ids.index(wanted) if ids.count(wanted) == 1 else None
-
-
-def _before(blank: Blank) -> str:
-    return blank.text[blank.start - 1 : blank.start] if blank.start else ""
-
-
-def _steady(entries: NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Sort (token, probability) by falling probability; ties up to rounding are sorted by token."""
-    pairs = [(float(f"{p:.9g}"), int(token)) for token, p in entries]
-    return [(token, p) for p, token in sorted(pairs, key=lambda pair: (-pair[0], pair[1]))]
-
-
-def _check_pooling(folder: Path) -> None:
-    file = folder / "1_Pooling" / "config.json"
-    if not file.is_file():
-        return
-    modes = [
-        k
-        for k, v in json.loads(file.read_text(encoding="utf-8")).items()
-        if v is True and "pooling" in k
-    ]
-    if modes != ["pooling_mode_mean_tokens"]:
-        raise UserError(f"{file} asks for {modes}: only the mean of the tokens is implemented")
-
-
-def _sentence_limit(folder: Path) -> int:
-    """Return the limit of a text's tokens by sentence-transformers' file, if the folder has it."""
-    file = folder / "sentence_bert_config.json"
-    limit = (
-        json.loads(file.read_text(encoding="utf-8")).get("max_seq_length")
-        if file.is_file()
-        else None
-    )
-    return int(limit or 10**9)
 
 
 # Continuations sampled from a causal language model, each with its own seed.
@@ -217,12 +162,10 @@ class SampledLM(CausalLM):
         A continuation depends on the prompt and its seed; it depends on other prompts only through
         rounding, if two tokens are equally probable to the last digits.
 
+        A prompt that leaves no room for an answer has ``None``.
+
         Args:
             prompts: the prompts as the model sees them; special tokens may be spelt out.
-            seeds: the seed of each prompt's draws.
-
-        Returns:
-            The continuations; ``None`` for a prompt that leaves no room for an answer.
         """
         every = self._prompt_ids(prompts)
         texts: list[str | None] = [None] * len(prompts)
@@ -249,54 +192,50 @@ class SampledLM(CausalLM):
 
     def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
         """Return each prompt's tokens, after the beginning-of-text token if there is one."""
-        first = [self.tokenizer.bos_token_id] if self.add_start_token else []
-        first = [token for token in first if token is not None]
-        found = self._ids(prompts, max_length=self._longest + 1, add_special_tokens=False)
-        return [[*first, *ids] for ids in found]
+        start = self.tokenizer.bos_token_id if self.add_start_token else None
+        first = [] if start is None else [start]
+        every = self._ids(prompts, max_length=self._longest + 1, add_special_tokens=False)
+        return [[*first, *ids] for ids in every]
 
     def _draw(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[str]:
         import torch
-        from transformers import GenerationConfig, LogitsProcessorList
+        from transformers import (
+            GenerationConfig,
+            LogitsProcessorList,
+            TemperatureLogitsWarper,
+            TopPLogitsWarper,
+        )
 
-        longest = max(map(len, prompts))
-        end = self._ends()
+        # The tokens that end an answer, by the generation settings and the tokenizer.
+        end = getattr(self.model.generation_config, "eos_token_id", None)
+        ends = [*(end if isinstance(end, list | tuple) else [end]), self.tokenizer.eos_token_id]
+        ends = list(dict.fromkeys(int(token) for token in ends if token is not None))
         fill = self.tokenizer.pad_token_id
-        fill = (end[0] if end else 0) if fill is None else fill
+        fill = (ends[0] if ends else 0) if fill is None else fill
+        longest = max(map(len, prompts))
         ids = torch.full((len(prompts), longest), fill, dtype=torch.long)
         shown = torch.zeros_like(ids)
         for row, tokens in enumerate(prompts):  # all answers begin at the same place
             ids[row, longest - len(tokens) :] = torch.tensor(tokens)
             shown[row, longest - len(tokens) :] = 1
+        processors: list[object] = []
+        if self.temperature > 0:
+            processors.append(TemperatureLogitsWarper(float(self.temperature)))
+            processors += [TopPLogitsWarper(float(self.top_p))] if self.top_p < 1 else []
+            processors.append(KeyedNoise(seeds))
         settings = GenerationConfig(
-            do_sample=False, num_beams=1, pad_token_id=fill, eos_token_id=end or None,
+            do_sample=False, num_beams=1, pad_token_id=fill, eos_token_id=ends or None,
             max_new_tokens=min(self.max_new_tokens, self._longest - longest),
         )  # fmt: skip
         with torch.inference_mode():
-            found = self.model.generate(
+            texts = self.model.generate(
                 input_ids=ids.to(self._place),
                 attention_mask=shown.to(self._place),
                 generation_config=settings,
-                logits_processor=LogitsProcessorList(self._processors(seeds)),
+                logits_processor=LogitsProcessorList(processors),
             )
-        new = found[:, longest:].cpu()
+        new = texts[:, longest:].cpu()
         return list(self.tokenizer.batch_decode(new, skip_special_tokens=True))
-
-    def _processors(self, seeds: Sequence[int]) -> list[object]:
-        """Return the processors of a step's logits; the largest logit after them is drawn."""
-        from transformers import TemperatureLogitsWarper, TopPLogitsWarper
-
-        if self.temperature == 0:
-            return []
-        parts: list[object] = [TemperatureLogitsWarper(float(self.temperature))]
-        parts += [TopPLogitsWarper(float(self.top_p))] if self.top_p < 1 else []
-        return [*parts, KeyedNoise(seeds)]
-
-    def _ends(self) -> list[int]:
-        """Return the tokens that end an answer, by the generation settings and the tokenizer."""
-        said = getattr(self.model.generation_config, "eos_token_id", None)
-        listed = list(said) if isinstance(said, list | tuple) else [said]
-        listed.append(self.tokenizer.eos_token_id)
-        return list(dict.fromkeys(int(token) for token in listed if token is not None))
 
 
 class KeyedNoise:
@@ -312,11 +251,8 @@ class KeyedNoise:
         """Return the logits (rows, vocabulary) with noise, in float64."""
         import torch
 
-        noise = torch.stack([self._gumbel(stream, scores.shape[1]) for stream in self._streams])
-        return scores.double() + noise.to(scores.device)
-
-    @staticmethod
-    def _gumbel(stream: torch.Generator, count: int) -> Tensor:
-        import torch
-
-        return -torch.empty(count, dtype=torch.float64).exponential_(generator=stream).log()
+        noise = [
+            -torch.empty(scores.shape[1], dtype=torch.float64).exponential_(generator=stream).log()
+            for stream in self._streams
+        ]
+        return scores.double() + torch.stack(noise).to(scores.device)

@@ -10,22 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, pairwise
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from annotated_types import MinLen
 
 from cfaug.core.binding import ReadWith
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Seed, check_fields
 from cfaug.core.words import right_articles
-from cfaug.editing.baselines.editor import MOST_WORDS, NO_CANDIDATE, TOO_LONG, draw_for, pick
-from cfaug.editing.protocols import Tagger, propose_change
-from cfaug.editing.sentence import Sentence, Slot, normalise, split
+from cfaug.editing.baselines.editor import edit_by_kind
+from cfaug.editing.protocols import Tagger
+from cfaug.editing.sentence import Sentence, Slot
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from cfaug.editing.wordnet import Synonyms
 
-METHOD = "paraphrase"
 Kind = Literal["frame", "order", "synonym"]
 """The kinds of paraphrase."""
 FRAMES = ("a photo of {}", "a picture of {}", "this is {}", "an image of {}", "here is {}")
@@ -77,57 +76,35 @@ class Paraphrase:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the proposals for the first text of each example, in order."""
-        sentences = [split(normalise(example.text)) for example in examples]
-        tags = self.tagger.tag([sentence.words for sentence in sentences])
-        draws = draw_for(self.seed, METHOD, examples)
-        return [self._edit(*one) for one in zip(examples, sentences, tags, draws, strict=True)]
+        return edit_by_kind(
+            examples, self.tagger, "paraphrase", self.seed, self.kinds, self._say,
+            one=self.per == "caption",
+        )  # fmt: skip
 
     def describe(self) -> dict[str, str]:
         """Return the description of the tagger, and the source of synonyms."""
         more = {"synonyms": "WordNet"} if "synonym" in self.kinds else {}
         return {**self.tagger.describe(), **more}
 
-    def _edit(
-        self, example: Example, sentence: Sentence, tags: Sequence[str], rng: np.random.Generator
-    ) -> Edited:
-        if len(sentence.words) > MOST_WORDS:
-            return Edited((), {TOO_LONG: 0})
-        found = {}
-        for kind in self.kinds:
-            choices = list(self._say(kind, sentence, tags))
-            if choices:
-                found[kind] = choices[pick(rng, len(choices))]
-        counts: dict[str, int] = {kind: int(kind in found) for kind in self.kinds}
-        chosen = list(found.items())
-        if chosen and self.per == "caption":
-            chosen = [chosen[pick(rng, len(chosen))]]
-        proposals = [
-            proposal
-            for kind, text in chosen
-            for proposal in propose_change(
-                example, text, kind, changes=[{"operation": kind}], reason=NO_CANDIDATE
-            ).proposals
-        ]
-        return Edited(tuple(proposals), counts)
-
-    def _say(self, kind: Kind, sentence: Sentence, tags: Sequence[str]) -> Iterator[str]:
+    def _say(
+        self, kind: Kind, sentence: Sentence, tags: Sequence[str]
+    ) -> Iterator[tuple[str, dict[str, str]]]:
         if kind == "frame":
-            yield from frames_of(sentence.text, tags)
+            texts = frames_of(sentence.text, tags)
         elif kind == "order":
-            yield from orders_of(sentence, tags)
+            texts = orders_of(sentence, tags)
         else:
-            yield from self._synonyms_in(sentence, tags)
+            texts = self._synonyms_in(sentence, tags)
+        return ((text, {"operation": kind}) for text in texts)
 
     def _synonyms_in(self, sentence: Sentence, tags: Sequence[str]) -> Iterator[str]:
         known = self.synonyms or Synonyms()
-        for slot, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):
+        for word, tag, (start, end) in zip(sentence.words, tags, sentence.spans, strict=True):
             if tag != "NN" or word.lower() in NLTK_STOP_WORDS | PARTITIVES or not word.islower():
                 continue
             senses = known.senses(word)
-            names = {name for sense in senses for name in sense if name.isalpha()}
             if len(senses) == 1:  # a word with several senses may mean something else here
-                for name in sorted(names - {word}):
-                    start, end = Slot(slot, slot).span(sentence)
+                for name in sorted(name for name in set(senses[0]) - {word} if name.isalpha()):
                     yield right_articles(f"{sentence.text[:start]}{name}{sentence.text[end:]}")
 
 
@@ -139,21 +116,17 @@ def frames_of(text: str, tags: Sequence[str]) -> Iterator[str]:
     """
     capital = text[:1].isupper()
     bare = PHOTOS.sub("", text) if PHOTOS.match(text) else STATED.sub("", text)
-    framed = bare != text
-    if not re.match(r"an? \w", bare, re.I) or (not framed and _states(text, tags)):
+    if not re.match(r"an? \w", bare, re.I):
         return
-    if not framed and MEDIUM.match(text):
-        return  # a sketch must not be called a photo
+    if bare == text:
+        sentence = any(tag in ("VBZ", "VBP", "VBD", "MD") for tag in tags)
+        if sentence or MEDIUM.match(text):  # a sketch must not be called a photo
+            return
     bare = bare[:1].lower() + bare[1:]
     for frame in FRAMES:
         said = frame.format(bare)
         if said.lower() != text.lower():
             yield said[:1].upper() + said[1:] if capital else said
-
-
-def _states(text: str, tags: Sequence[str]) -> bool:
-    """Return whether a caption is a sentence: it has a verb in the present or past tense."""
-    return any(tag in ("VBZ", "VBP", "VBD", "MD") for tag in tags)
 
 
 def orders_of(sentence: Sentence, tags: Sequence[str]) -> Iterator[str]:
@@ -174,16 +147,14 @@ def orders_of(sentence: Sentence, tags: Sequence[str]) -> Iterator[str]:
     places = [i for i in inner if words[i] in LOCATIVE and tags[i].startswith(("IN", "TO", "RP"))]
     joints = [i for i in inner if words[i] == "and"]
     others = [i for i in inner if tags[i].startswith(("IN", "VB", "TO", "MD", "W", "CC"))]
-    if len(places) == 1 and others == places and _is_phrase(tags[places[0] + 1 : end]):
-        yield _turn(sentence, places[0], end, ", ", stop)
+    if len(places) == 1 and others == places:
+        phrase = tags[places[0] + 1 : end]
+        # A noun with its modifiers; "its tow" may refer to something before it.
+        inside = ("DT", "JJ", "NN", "CD", "VBG", "VBN")
+        if phrase and phrase[-1].startswith("NN") and all(t.startswith(inside) for t in phrase):
+            yield _turn(sentence, places[0], end, ", ", stop)
     if len(joints) == 1 and others == joints and words[joints[0] + 1] in ("a", "an"):
         yield _turn(sentence, joints[0] + 1, end, " and ", stop, without=1)
-
-
-def _is_phrase(tags: Sequence[str]) -> bool:
-    """Return whether words are a noun with its modifiers."""
-    inside = ("DT", "JJ", "NN", "CD", "VBG", "VBN")  # "its tow" may refer to something before it
-    return bool(tags) and tags[-1].startswith("NN") and all(t.startswith(inside) for t in tags)
 
 
 def _turn(sentence: Sentence, at: int, end: int, joint: str, stop: str, *, without: int = 0) -> str:
@@ -276,21 +247,24 @@ class Phrases:
     def object(self) -> Slot | None:
         """The noun after the first verb that has one; otherwise the second noun."""
         for slot in self.nouns[1:]:
-            verbs = self._verbs_before(slot)
-            if verbs and not self._words_between(verbs[-1], slot) & (PREPOSITIONS | {"to", "of"}):
-                return slot
+            between = range(self.nouns[0].last + 1, slot.first)
+            verbs = [i for i in between if self.tags[i].startswith("VB")]
+            if verbs:
+                behind = {word.lower() for word in self.sentence.words[verbs[-1] + 1 : slot.first]}
+                if not behind & (PREPOSITIONS | {"to", "of"}):
+                    return slot
         return self.nouns[1] if len(self.nouns) > 1 else None
 
     def begin(self, noun: Slot) -> int:
         """Return the index of the first word of a noun's phrase after articles and numbers."""
         first = noun.first
-        while first > self.start and self._adjective(first - 1):
+        while (
+            first > self.start
+            and self.tags[first - 1].startswith(("JJ", "VBN"))
+            and self.sentence.words[first - 1].lower() not in QUANTIFIERS
+        ):
             first -= 1
         return first
-
-    def _adjective(self, word: int) -> bool:
-        fits = self.tags[word].startswith(("JJ", "VBN"))
-        return fits and self.sentence.words[word].lower() not in QUANTIFIERS
 
     def place(self, heads: frozenset[str]) -> Slot | None:
         """Return the last preposition with its noun, if the noun is a place.
@@ -313,51 +287,26 @@ class Phrases:
         found = WEATHER.search(self.sentence.text)
         return None if found is None else found.span()
 
-    def _verbs_before(self, slot: Slot) -> list[int]:
-        first = self.nouns[0].last
-        return [i for i in range(first + 1, slot.first) if self.tags[i].startswith("VB")]
-
-    def _words_between(self, first: int, slot: Slot) -> set[str]:
-        return {word.lower() for word in self.sentence.words[first + 1 : slot.first]}
-
 
 def find_phrases(sentence: Sentence, tags: Sequence[str]) -> Phrases:
-    """Find the parts of a caption.
-
-    Args:
-        sentence: the words of the caption.
-        tags: the tag of each word, from a ``Tagger``.
-    """
+    """Find the parts of a caption, given the tag of each word from a ``Tagger``."""
     medium = MEDIUM.match(sentence.text)
     end = 0 if medium is None else medium.end()
     start = sum(span[1] <= end for span in sentence.spans)
+    words = [word.lower() for word in sentence.words]
     fit = [
         i >= start and tag.startswith("NN") and word[:1].isalpha() and len(word) > 1
         for i, (word, tag) in enumerate(zip(sentence.words, tags, strict=True))
     ]
-    for i, word in enumerate(sentence.words[:-1]):
-        head = sentence.words[i + 1].lower()
-        fit[i] = fit[i] or (fit[i + 1] and word.lower() in COMPOUNDS and head in ROOMS)
-    return Phrases(sentence, tuple(tags), start, tuple(_runs(sentence, fit)))
-
-
-def _runs(sentence: Sentence, fit: Sequence[bool]) -> Iterator[Slot]:
-    """Yield the runs of nouns, without possessives and nouns that count or locate another."""
-    words = [*(word.lower() for word in sentence.words), ""]
-    first = None
-    for i, is_noun in enumerate([*fit, False]):
-        if is_noun and first is None:
-            first = i
-        if first is None or is_noun:
-            continue
-        possessive = words[i] in ("'s", "\u2019s")
-        counts = words[i] == "of" and _stem(words[i - 1]) in PARTITIVES
-        if not (possessive or counts):
-            yield Slot(first, i - 1)
-        first = None
-
-
-def _stem(word: str) -> str:
-    """Return a word without its plural ending, if that gives a partitive."""
-    forms = (word, word.removesuffix("s"), word.removesuffix("es"))
-    return next((form for form in forms if form in PARTITIVES), word)
+    for i, (word, head) in enumerate(pairwise(words)):
+        fit[i] = fit[i] or (fit[i + 1] and word in COMPOUNDS and head in ROOMS)
+    nouns = []
+    for is_noun, run in groupby(range(len(words)), key=fit.__getitem__):
+        places = list(run)
+        first, last = places[0], places[-1]
+        behind = words[last + 1] if last + 1 < len(words) else ""
+        forms = {words[last], words[last].removesuffix("s"), words[last].removesuffix("es")}
+        counts = behind == "of" and forms & PARTITIVES
+        if is_noun and not counts and behind not in ("'s", "\u2019s"):
+            nouns.append(Slot(first, last))
+    return Phrases(sentence, tuple(tags), start, tuple(nouns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -151,8 +152,8 @@ class Pretrained(Checkpoint):
         # Without offsets, which are unused, it returns the same tokens in a third of the time.
         backend.no_padding()
         backend.enable_truncation(max_length, direction=self.tokenizer.truncation_side)
-        found = backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
-        return [one.ids for one in found]
+        encoded = backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+        return [text.ids for text in encoded]
 
     def _forward(
         self, ids: Sequence[Sequence[int]], read: Callable[[Tensor, Tensor, list[int]], Tensor]
@@ -171,8 +172,8 @@ class Pretrained(Checkpoint):
                 mask[i, : len(ids[row])] = 1
             given, shown = (torch.from_numpy(array).to(self._place) for array in (padded, mask))
             with torch.inference_mode():
-                found = read(given, shown, rows).double().cpu().numpy()
-            for row, value in zip(rows, found, strict=True):
+                values = read(given, shown, rows).double().cpu().numpy()
+            for row, value in zip(rows, values, strict=True):
                 results[row] = value
         return results
 
@@ -294,51 +295,47 @@ class WordVectors:
         """Return the row of each word, and the vectors (words, dim)."""
         rows: dict[str, int] = {}
         vectors: list[NDArray[np.float32]] = []
-        for number, line in self._lines():
-            word, vector = self._read(line, number)
+        for where, line in self._lines():
+            # Only spaces, because some words contain a no-break space.
+            word, *numbers = line.rstrip().split(" ")
+            try:
+                vector = [float(number) for number in numbers]
+            except ValueError as error:
+                raise UserError(
+                    f"{where}: the values after {word[:80]!r} are not numbers: {error}"
+                ) from error
+            if not vector or not all(map(math.isfinite, vector)):
+                raise UserError(f"{where}: {word[:80]!r} is not followed by finite numbers")
             if vectors and len(vector) != len(vectors[0]):
                 raise UserError(
-                    f"{self._path}:{number}: {len(vector)} numbers follow {word[:80]!r}; the lines "
-                    f"before have {len(vectors[0])}"
+                    f"{where}: {len(vector)} numbers follow {word[:80]!r}; the lines before have "
+                    f"{len(vectors[0])}"
                 )
             if word not in rows:
                 rows[word] = len(vectors)
-                vectors.append(vector)
+                vectors.append(np.array(vector, dtype=np.float32))
             if len(rows) == self.words:
                 break
         if not vectors:
             raise UserError(f"{self._path} has no word vectors")
         return rows, np.stack(vectors)
 
-    def _lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the lines with vectors, and their numbers from 1."""
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """Yield the lines with vectors, each after its ``FILE:NUMBER``."""
         try:
             with require_regular(self._path).open(encoding="utf-8", newline="\n") as file:
-                number = 0
-                while line := file.readline(LONGEST_LINE):
-                    number += 1
+                for number in itertools.count(1):
+                    line = file.readline(LONGEST_LINE)
+                    if not line:
+                        return
+                    where = f"{self._path}:{number}"
                     if not line.endswith("\n") and len(line) == LONGEST_LINE:
                         raise UserError(
-                            f"{self._path}:{number}: the line is longer than {LONGEST_LINE:,} "
-                            "characters: is it a file of word vectors in text form?"
+                            f"{where}: the line is longer than {LONGEST_LINE:,} characters: is it "
+                            "a file of word vectors in text form?"
                         )
                     counts = number == 1 and len(line.split()) == 2
                     if line.strip() and not counts:
-                        yield number, line.rstrip("\n")
+                        yield where, line.rstrip("\n")
         except (OSError, ValueError) as error:
             raise UserError(f"the word vectors {self._path} cannot be read: {error}") from error
-
-    def _read(self, line: str, number: int) -> tuple[str, NDArray[np.float32]]:
-        # Only spaces, because some words contain a no-break space.
-        word, *numbers = line.rstrip().split(" ")
-        try:
-            vector = [float(one) for one in numbers]
-        except ValueError as error:
-            raise UserError(
-                f"{self._path}:{number}: the values after {word[:80]!r} are not numbers: {error}"
-            ) from error
-        if not vector or not all(map(math.isfinite, vector)):
-            raise UserError(
-                f"{self._path}:{number}: {word[:80]!r} is not followed by finite numbers"
-            )
-        return word, np.array(vector, dtype=np.float32)

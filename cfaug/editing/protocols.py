@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from cfaug.editing.sentence import Sentence, Slot
 
 
-# Protocols of the parts of a caption editor.
-#
 # All methods take and return lists, so that masks, similarities and perplexities run in large
 # batches across captions; the result for one item never depends on the others. No torch at import.
 
@@ -60,14 +58,12 @@ class Candidate:
 
     Attributes:
         row: the index of the caption in the call.
-        original: the words of the caption.
         part_of_speech: the part of speech of the replaced words: noun, adjective or verb.
         position: the number of the slot among the caption's slots, from 0.
         slot: the place of the replaced words in the original.
         tag: the tag of the last of these words in the original.
         edited: the words of the edited caption; ``slot.first`` is the index of the new word.
         rank: the rank of the word among the filler's guesses, from 0.
-        probability: the filler's probability of the word.
         notes: the measurements of filters and rankers, such as similarity and perplexity.
     """
 
@@ -154,8 +150,6 @@ class Ranker(Described, Protocol):
         ...
 
 
-# A caption and one changed text: the proposal of editors that do not change the image.
-
 CHANGES, REASON = "changes", "reason"
 """Keys of a changed text's details on disk: its changes, or the reason why there are none."""
 EMPTY = "empty_text"
@@ -177,7 +171,6 @@ def propose_change(
     such as the exchange of two equal words.
 
     Args:
-        example: the example whose first text was changed.
         kind: the kind of the edit, such as ``deletion``.
         changes: the changes in order, each a JSON object.
         reason: the reason, in one word, why the text is unchanged; ignored if it is changed.
@@ -193,28 +186,22 @@ def propose_change(
     same = original == changed
     if same and not keep_unchanged:
         return Edited((), {reason: 0})
-    about = (
-        {CHANGES: [], REASON: reason} if same else {CHANGES: [dict(change) for change in changes]}
-    )
-    extra = {"raw": example.text} if example.text != original else {}
+    edit: Edit | None = None
+    about: dict[str, Any] = {CHANGES: [], REASON: reason}
+    if not same:
+        before, after = replaced_run(original, changed)
+        if not before and not after:  # the difference ignores case and the space between words
+            before, after = original, changed
+        edit = Edit(kind, before, after)
+        about = {CHANGES: [dict(change) for change in changes]}
     proposal = Proposal(
         example,
         texts=(original, changed),
-        edits=(None, None if same else _edit(kind, original, changed)),
-        extra=extra,
+        edits=(None, edit),
+        extra={"raw": example.text} if example.text != original else {},
         details=({}, about),
     )
     return Edited((proposal,), {"changed": int(not same)})
-
-
-def _edit(kind: str, original: str, changed: str) -> Edit:
-    """Return the edit: the run of words by which the texts differ, or else the whole texts."""
-    before, after = replaced_run(original, changed)
-    # The difference ignores case and the space between words.
-    return Edit(kind, before, after) if before or after else Edit(kind, original, changed)
-
-
-# The data passed between the parts of an instructed editor: requests, answers, edits, verdicts.
 
 
 @dataclass(frozen=True)
@@ -223,7 +210,6 @@ class VariationRequest:
 
     Attributes:
         caption: the caption with normalised white space; never empty.
-        prompt: the prompt that names the kind of edit.
         seed: the seed of everything random about the answer, only for this request.
     """
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-# A caption as words with their places, so that an edit replaces characters in place.
-#
 # NLTK's ``span_tokenize`` takes a second to import and is 11 times as slow (78 us for a caption).
 # It keeps a full stop within a caption with its word, and splits "cannot" and "gonna": other words,
 # and thus other edits, than in the generated data.
@@ -88,26 +86,24 @@ def replace_slot(sentence: Sentence, slot: Slot, word: str, *, article: bool = F
     'an orange ball'
     """
     start, end = slot.span(sentence)
-    words, spans = list(sentence.words), list(sentence.spans)
-    words[slot.first : slot.last + 1] = [word]
-    spans[slot.first : slot.last + 1] = [(start, start + len(word))]
-    _shift(spans, slot.first + 1, len(word) - (end - start))
-    text = sentence.text[:start] + word + sentence.text[end:]
-    before = slot.first - 1
-    if article and before >= 0 and words[before].lower() in ("a", "an"):
+    first, behind = slot.first, slot.last + 1
+    words, spans = sentence.words, sentence.spans
+    by = len(word) - (end - start)
+    replaced = Sentence(
+        sentence.text[:start] + word + sentence.text[end:],
+        (*words[:first], word, *words[behind:]),
+        (
+            *spans[:first],
+            (start, start + len(word)),
+            *((start + by, end + by) for start, end in spans[behind:]),
+        ),
+    )
+    if article and first and words[first - 1].lower() in ("a", "an"):
         right = indefinite_article(word)
-        if words[before].lower() != right:
-            right = copy_article_case(right, words[before])
-            start, end = spans[before]
-            text = text[:start] + right + text[end:]
-            words[before], spans[before] = right, (start, start + len(right))
-            _shift(spans, slot.first, len(right) - (end - start))
-    return Sentence(text, tuple(words), tuple(spans))
-
-
-def _shift(spans: list[tuple[int, int]], first: int, by: int) -> None:
-    if by:
-        spans[first:] = [(start + by, end + by) for start, end in spans[first:]]
+        if words[first - 1].lower() != right:
+            right = copy_article_case(right, words[first - 1])
+            return replace_slot(replaced, Slot(first - 1, first - 1), right)
+    return replaced
 
 
 def copy_case(word: str, like: str) -> str:
@@ -126,11 +122,6 @@ def copy_case(word: str, like: str) -> str:
 
 
 # Part-of-speech taggers: one that needs no download, and NLTK's.
-
-NLTK_DATA_HELP = (
-    "Where there is a network: python -m nltk.downloader {name}. Elsewhere put the files into a "
-    "folder and set NLTK_DATA to it"
-)
 
 
 @dataclass(frozen=True)
@@ -179,11 +170,11 @@ class NltkTagger:
         try:
             return PerceptronTagger(lang="eng")
         except LookupError as error:
-            name = "averaged_perceptron_tagger_eng"
             raise UserError(
-                f"NLTK's tagger has no data (taggers/{name}, JSON files) on this machine. "
-                f"{NLTK_DATA_HELP.format(name=name)}; or choose "
-                "cfaug.editing.sentence.TextBlobTagger, which needs none"
+                "NLTK's tagger has no data (taggers/averaged_perceptron_tagger_eng, JSON files) on "
+                "this machine. Where there is a network: python -m nltk.downloader "
+                "averaged_perceptron_tagger_eng. Elsewhere put the files into a folder and set "
+                "NLTK_DATA to it; or choose cfaug.editing.sentence.TextBlobTagger, which needs none"
             ) from error
 
     def describe(self) -> dict[str, str]:
@@ -211,14 +202,12 @@ class Pieces:
         self._tokenizer = tokenizer
         self._special = frozenset(tokenizer.all_special_ids)
         entries = tokenizer.get_vocab()
-        self._mark = next(
-            (
-                mark
-                for mark in (BYTE_LEVEL, SENTENCE_PIECE, WORD_PIECE)
-                if any(len(entry) > len(mark) and entry.startswith(mark) for entry in entries)
-            ),
-            None,
+        marks = (
+            mark
+            for mark in (BYTE_LEVEL, SENTENCE_PIECE, WORD_PIECE)
+            if any(len(entry) > len(mark) and entry.startswith(mark) for entry in entries)
         )
+        self._mark = next(marks, None)
         self._known: dict[int, tuple[str | None, bool]] = {}
 
     def word(self, token: int, before: str) -> str | None:
@@ -239,11 +228,9 @@ class Pieces:
 
     def _read(self, token: int) -> tuple[str | None, bool]:
         """Return the entry's text if it consists of letters, and whether it has the mark."""
-        if token in self._special:
-            return None, False
         entry = self._tokenizer.convert_ids_to_tokens(token)
         # A vocabulary may be padded beyond its tokenizer's entries.
-        if entry is None:
+        if token in self._special or entry is None:
             return None, False
         marked = self._mark is not None and entry.startswith(self._mark)
         if self._mark == BYTE_LEVEL:

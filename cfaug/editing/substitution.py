@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
@@ -28,23 +28,18 @@ from cfaug.editing.protocols import (
 )
 from cfaug.editing.sentence import Sentence, Slot, copy_case, normalise, replace_slot, split
 
-_BE = ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m")
-_HAVE = ("have", "has", "had", "having", "'ve")
-_DO = ("do", "does", "did", "doing")
-AUXILIARIES = frozenset((*_BE, *_HAVE, *_DO))
+AUXILIARIES = frozenset(
+    ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m",
+     "have", "has", "had", "having", "'ve", "do", "does", "did", "doing")
+)  # fmt: skip
 """Auxiliary verbs, whose replacement does not change the content."""
-
-
 FRAME_WORDS = frozenset(
     ("photo", "photograph", "picture", "pic", "image", "view", "shot", "snapshot", "closeup",
      "close-up")
 )  # fmt: skip
 """Nouns that name the picture itself where "of" follows, as in "a photo of an ostrich"."""
-
-
 TOO_LONG = "max_words"
 """The stage at which a text of too many words is rejected."""
-
 USUAL_WORDS = 60
 """Length in words that few captions exceed: ``chunk`` captions of this length go through the models
 together."""
@@ -66,8 +61,6 @@ class Substitution:
     """Replaces one word of a caption: the paper's ``Editor``.
 
     Args:
-        tagger: the part-of-speech tagger that finds the words to replace.
-        filler: the model that guesses words for a blank.
         ranker: the part that orders the candidates that pass the filters, the best first.
         filters: the filters, applied in turn; with a mapping, a configuration can override a filter
             by name, or leave it out (``None``).
@@ -116,29 +109,22 @@ class Substitution:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal, or none, for the first text of each example, in order."""
-        fits = [len(example.text.split()) <= self.max_words for example in examples]
-        edited = iter(
-            [
-                one
-                for chunk in self._chunks([e for e, fit in zip(examples, fits, strict=True) if fit])
-                for one in self._edit(chunk)
-            ]
-        )
-        return [next(edited) if fit else Edited((), {TOO_LONG: 0}) for fit in fits]
-
-    def _chunks(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
-        """Yield examples in order, in chunks that bound the memory for their candidates."""
-        chunk: list[Example] = []
-        left = room = self.chunk * USUAL_WORDS**2
-        for example in examples:
-            needs = len(example.text.split()) ** 2
-            if chunk and (len(chunk) == self.chunk or needs > left):
-                yield chunk
-                chunk, left = [], room
-            chunk.append(example)
-            left -= needs
-        if chunk:
-            yield chunk
+        lengths = [len(example.text.split()) for example in examples]
+        results = [Edited((), {TOO_LONG: 0}) for _ in examples]
+        chunks: list[list[int]] = []
+        left = 0
+        for row, length in enumerate(lengths):
+            if length > self.max_words:
+                continue
+            if not chunks or len(chunks[-1]) == self.chunk or length**2 > left:
+                chunks.append([])
+                left = self.chunk * USUAL_WORDS**2
+            chunks[-1].append(row)
+            left -= length**2
+        for rows in chunks:
+            for row, result in zip(rows, self._edit([examples[i] for i in rows]), strict=True):
+                results[row] = result
+        return results
 
     def describe(self) -> dict[str, str]:
         """Return the descriptions of the parts, for the card."""
@@ -148,11 +134,26 @@ class Substitution:
         return described
 
     def _edit(self, examples: Sequence[Example]) -> list[Edited]:
-        prepared = self._prepare(examples)
+        sentences = [split(normalise(example.text)) for example in examples]
+        tags = self.tagger.tag([sentence.words for sentence in sentences])
+        prepared = [
+            _Prepared(row, example, sentence, its, self._slots(sentence, its))
+            for row, (example, sentence, its) in enumerate(
+                zip(examples, sentences, tags, strict=True)
+            )
+        ]
         survivors: list[dict[str, int]] = [{"positions": len(p.slots)} for p in prepared]
-        candidates, guesses = self._candidates(prepared)
-        for row, count in enumerate(guesses):
-            survivors[row]["masks"] = count
+        blanks = [
+            Blank(p.sentence.text, *slot.span(p.sentence)) for p in prepared for slot in p.slots
+        ]
+        reach = 5 * self.top_k if self.refill_to_k else self.top_k
+        fills = iter(self.filler.fill(blanks, reach))
+        candidates: list[Candidate] = []
+        for p, counts in zip(prepared, survivors, strict=True):
+            guesses = [next(fills) for _ in p.slots]
+            counts["masks"] = sum(min(len(some), self.top_k) for some in guesses)
+            for position, some in enumerate(guesses):
+                candidates.extend(self._words(p, position, some))
         _count("words", candidates, survivors)
         for part in self._parts:
             candidates = part.keep(candidates)
@@ -163,21 +164,8 @@ class Substitution:
         groups = {row: group for row, group in groups.items() if len(group) >= self.edits}
         ranked = dict(zip(groups, self.ranker.rank(list(groups.values())), strict=True))
         return [
-            Edited(
-                (self._propose(p.example, ranked[p.row][: self.edits]),) if p.row in ranked else (),
-                survivors[p.row],
-            )
-            for p in prepared
-        ]
-
-    def _prepare(self, examples: Sequence[Example]) -> list[_Prepared]:
-        sentences = [split(normalise(example.text)) for example in examples]
-        tags = self.tagger.tag([sentence.words for sentence in sentences])
-        return [
-            _Prepared(row, example, sentence, its, self._slots(sentence, its))
-            for row, (example, sentence, its) in enumerate(
-                zip(examples, sentences, tags, strict=True)
-            )
+            Edited((self._propose(ranked[row][: self.edits]),) if row in ranked else (), counts)
+            for row, counts in enumerate(survivors)
         ]
 
     def _slots(self, sentence: Sentence, tags: Sequence[str]) -> list[Slot]:
@@ -203,24 +191,6 @@ class Substitution:
             return [Slot(i, i) for i in ends]
         starts = [i for i in every if not (i > 0 and fit[i - 1])]
         return [Slot(first, last) for first, last in zip(starts, ends, strict=True)]
-
-    def _candidates(self, prepared: Sequence[_Prepared]) -> tuple[list[Candidate], list[int]]:
-        """Return the candidates that are words, and the number of guesses for each caption."""
-        blanks = [
-            Blank(p.sentence.text, *slot.span(p.sentence)) for p in prepared for slot in p.slots
-        ]
-        reach = 5 * self.top_k if self.refill_to_k else self.top_k
-        fills = iter(self.filler.fill(blanks, reach))
-        candidates: list[Candidate] = []
-        guesses = []
-        for p in prepared:
-            count = 0
-            for position in range(len(p.slots)):
-                found = next(fills)
-                count += min(len(found), self.top_k)
-                candidates.extend(self._words(p, position, found))
-            guesses.append(count)
-        return candidates, guesses
 
     def _words(self, p: _Prepared, position: int, fills: Sequence[Fill]) -> Iterator[Candidate]:
         """Yield a slot's candidates: distinct words other than the original."""
@@ -249,16 +219,27 @@ class Substitution:
                 probability=fill.probability,
             )
 
-    def _propose(self, example: Example, chosen: Sequence[Candidate]) -> Proposal:
+    def _propose(self, chosen: Sequence[Candidate]) -> Proposal:
+        example, original = chosen[0].example, chosen[0].original.text
         kind = self.kind or self.part_of_speech
-        extra: dict[str, Any] = {"edits": [_details(candidate) for candidate in chosen]}
-        if example.text != chosen[0].original.text:
-            extra["raw"] = example.text
+        details = [
+            {
+                "span_0": list(candidate.slot.span(candidate.original)),
+                "span_1": list(candidate.edited.spans[candidate.slot.first]),
+                "word_0": candidate.before,
+                "word_1": candidate.after,
+                "tag": candidate.tag,
+                "rank": candidate.rank,
+                "probability": round_digits(candidate.probability),
+                **candidate.notes,
+            }
+            for candidate in chosen
+        ]
         return Proposal(
             example,
-            texts=(chosen[0].original.text, *(c.edited.text for c in chosen)),
+            texts=(original, *(c.edited.text for c in chosen)),
             edits=(None, *(Edit(kind, c.before, c.after) for c in chosen)),
-            extra=extra,
+            extra={"edits": details} | ({"raw": example.text} if example.text != original else {}),
         )
 
 
@@ -267,17 +248,3 @@ def _count(name: str, candidates: Sequence[Candidate], survivors: Sequence[dict[
         counts[name] = 0
     for candidate in candidates:
         survivors[candidate.row][name] += 1
-
-
-def _details(candidate: Candidate) -> dict[str, Any]:
-    """Return the details of an edit as JSON: places in characters, ranks from 0."""
-    return {
-        "span_0": list(candidate.slot.span(candidate.original)),
-        "span_1": list(candidate.edited.spans[candidate.slot.first]),
-        "word_0": candidate.before,
-        "word_1": candidate.after,
-        "tag": candidate.tag,
-        "rank": candidate.rank,
-        "probability": round_digits(candidate.probability),
-        **candidate.notes,
-    }

@@ -67,9 +67,8 @@ class WordLists:
 
     def lines(self, name: str) -> list[str]:
         """Return the lines of a list, without empty lines and comments."""
-        file = SHIPPED / f"{name}.txt"
-        if self.folder is not None and self._own(name).is_file():
-            file = self._own(name)
+        own = self.folder is not None and self._own(name).is_file()
+        file = self._own(name) if own else SHIPPED / f"{name}.txt"
         try:
             text = require_regular(file).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
@@ -86,13 +85,20 @@ class WordLists:
     @cached_property
     def nouns(self) -> tuple[NounKind, ...]:
         """The nouns by kind."""
-        return tuple(map(_noun_kind, self.lines("nouns")))
+        kinds = []
+        for line in self.lines("nouns"):
+            head, words = _halves(line, "nouns")
+            name, _, above = head.partition("(")
+            pairs = (word.partition("/") for word in words)
+            plurals = {singular: plural or f"{singular}s" for singular, _, plural in pairs}
+            kinds.append(NounKind(name.strip(), _listed(above.rstrip(") ")), plurals))
+        return tuple(kinds)
 
     @cached_property
     def adjectives(self) -> tuple[AdjectiveSet, ...]:
         """The adjectives, in the order in which rules try them."""
         parts = [_halves(line, "adjectives") for line in self.lines("adjectives")]
-        return tuple(AdjectiveSet(_listed(kinds), _listed(words)) for kinds, words in parts)
+        return tuple(AdjectiveSet(_listed(kinds), words) for kinds, words in parts)
 
     @cached_property
     def places(self) -> frozenset[str]:
@@ -115,32 +121,25 @@ def list_lines(text: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def _noun_kind(line: str) -> NounKind:
-    head, words = _halves(line, "nouns")
-    name, _, above = head.partition("(")
-    pairs = (word.partition("/") for word in _listed(words))
-    plurals = {one: many or f"{one}s" for one, _, many in pairs}
-    return NounKind(name.strip(), _listed(above.rstrip(") ")), plurals)
-
-
-def _halves(line: str, name: str) -> tuple[str, str]:
+def _halves(line: str, name: str) -> tuple[str, tuple[str, ...]]:
     head, colon, rest = line.partition(":")
-    if not colon or not _listed(rest):
+    words = _listed(rest)
+    if not colon or not words:
         raise UserError(f"{name}.txt: {line!r} is invalid: it should be KIND: WORD, WORD, ...")
-    return head, rest
+    return head, words
 
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(word for word in (part.strip() for part in text.split(",")) if word)
 
 
-# English stop words, which published edits of captions do not change.
+def list_words(name: str) -> frozenset[str]:
+    """Return the single words of a shipped list, which has several in a line."""
+    lines = list_lines((SHIPPED / f"{name}.txt").read_text(encoding="utf-8"))
+    return frozenset(word for line in lines for word in line.split())
 
-NLTK_STOP_WORDS = frozenset(
-    word
-    for line in list_lines((SHIPPED / "stop_words.txt").read_text(encoding="utf-8"))
-    for word in line.split()
-)
+
+NLTK_STOP_WORDS = list_words("stop_words")
 """NLTK's 179 English stop words of 2022, in lower case, as used by TextAttack 0.3.8 and XMAI.
 
 The "A" at the beginning of a caption is not one of them: both compare words with their case.

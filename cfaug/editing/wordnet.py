@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -30,21 +31,20 @@ IRREGULAR: Mapping[str, str] = {
 }
 """{plural: singular} for plurals that WordNet also lists as nouns ("men": a work force)."""
 
-# WordNet's own detachment rules for nouns (morphy, section "Rules of Detachment").
-_ENDINGS = (
-    ("s", ""),
-    ("ses", "s"),
-    ("xes", "x"),
-    ("zes", "z"),
-    ("ches", "ch"),
-    ("shes", "sh"),
-    ("men", "man"),
-    ("ies", "y"),
-)
+_NOUN_ENDINGS = (
+    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"),
+    ("men", "man"), ("ies", "y"),
+)  # fmt: skip
+_ENDINGS = {
+    "noun": (*_NOUN_ENDINGS, ("ves", "f")),  # the last one is NLTK's
+    "verb": (("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""),
+             ("ing", "e"), ("ing", "")),
+    "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
+    "adv": (),
+}  # fmt: skip
+"""WordNet's detachment rules by part of speech (morphy, section "Rules of Detachment")."""
 PACKED = Path(__file__).with_name("wordnet.zip")
 """The files of all parts of speech without glosses, with their licence."""
-_FILES = ("index.noun", "data.noun", "noun.exc")
-_HYPERNYM, _HYPONYM = "@", "~"
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,7 @@ class WordNet:
             return self._exceptions[word]
         if word in self._index:
             return word
-        forms = (
-            word.removesuffix(ending) + rest for ending, rest in _ENDINGS if word.endswith(ending)
-        )
+        forms = _detach(word, _NOUN_ENDINGS)
         return next((form for form in forms if form in self._index), word)
 
     def synset(self, offset: int) -> Synset:
@@ -95,7 +93,7 @@ class WordNet:
         fields = line.split(" | ")[0].split()
         words = int(fields[3], 16)
         pointers = fields[5 + 2 * words :]
-        linked: dict[str, list[int]] = {_HYPERNYM: [], _HYPONYM: []}
+        linked: dict[str, list[int]] = {"@": [], "~": []}  # hypernyms, hyponyms
         for i in range(int(fields[4 + 2 * words])):
             symbol, target, part, _ = pointers[4 * i : 4 * i + 4]
             if part == "n" and symbol in linked:
@@ -103,8 +101,8 @@ class WordNet:
         return Synset(
             offset,
             tuple(fields[4 + 2 * i] for i in range(words)),
-            tuple(linked[_HYPERNYM]),
-            tuple(linked[_HYPONYM]),
+            tuple(linked["@"]),
+            tuple(linked["~"]),
         )
 
     def at(self, offset: int) -> list[Synset]:
@@ -125,9 +123,30 @@ class WordNet:
                 waiting.extend(self.synset(offset) for offset in sense.up)
         return seen
 
+    def sisters(self, word: str, senses: int) -> list[str]:
+        """Return the distinct single words that share a hypernym with a singular noun.
+
+        Args:
+            senses: the number of senses of the noun, the most frequent first.
+        """
+        if self.base(word) != word:
+            return []
+        own = self.senses(word, senses)
+        offsets = {sense.offset for sense in own}
+        names = dict.fromkeys(
+            name
+            for sense in own
+            for parent in sense.up
+            for sister in self.synset(parent).down
+            if sister not in offsets
+            for name in self.synset(sister).words
+            if name.isalpha() and name.islower()
+        )
+        return [name for name in names if name != word]
+
     @cached_property
     def _files(self) -> dict[str, bytes]:
-        return read_files(_FILES, self.folder)
+        return read_files(("index.noun", "data.noun", "noun.exc"), self.folder)
 
     @cached_property
     def _data(self) -> bytes:
@@ -135,12 +154,25 @@ class WordNet:
 
     @cached_property
     def _index(self) -> dict[str, tuple[int, ...]]:
-        return dict(_index_lines(self._files["index.noun"].decode().splitlines()))
+        """The offsets of each word's senses.
+
+        A line is ``lemma n senses pointers [symbol ...] senses tagged offset ...`` (wndb(5WN)).
+        """
+        index = {}
+        for line in self._files["index.noun"].decode().splitlines():
+            if not line.startswith(" "):  # the licence at the top
+                word, _, count, *rest = line.split()
+                index[word] = tuple(int(offset) for offset in rest[-int(count) :])
+        return index
 
     @cached_property
     def _exceptions(self) -> dict[str, str]:
         lines = (line.split() for line in self._files["noun.exc"].decode().splitlines())
         return {plural: singular for plural, singular, *_ in lines}
+
+
+def _detach(word: str, endings: Iterable[tuple[str, str]]) -> list[str]:
+    return [word.removesuffix(end) + rest for end, rest in endings if word.endswith(end)]
 
 
 def read_files(names: Sequence[str], folder: str | None = None) -> dict[str, bytes]:
@@ -150,17 +182,6 @@ def read_files(names: Sequence[str], folder: str | None = None) -> dict[str, byt
         folder: their folder, or a zip of it; ``None`` for those of the package.
     """
     place = PACKED if folder is None else Path(folder)
-    found = _read(place, names)
-    if found is None:
-        raise UserError(
-            f"{place} has no files of WordNet: {', '.join(names)} must be in this folder, or in a "
-            "zip of it; without this setting, the package's own are read"
-        )
-    return found
-
-
-def _read(place: Path, names: Sequence[str]) -> dict[str, bytes] | None:
-    """Return the files of a folder or a zip; ``None`` if one is missing."""
     if place.is_dir() and all((place / name).is_file() for name in names):
         return {name: (place / name).read_bytes() for name in names}
     if place.suffix == ".zip" and place.is_file():
@@ -168,18 +189,10 @@ def _read(place: Path, names: Sequence[str]) -> dict[str, bytes] | None:
             members = {Path(name).name: name for name in archive.namelist()}
             if all(name in members for name in names):
                 return {name: archive.read(members[name]) for name in names}
-    return None
-
-
-def _index_lines(lines: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the offsets of each word's senses.
-
-    A line is ``lemma n senses pointers [symbol ...] senses tagged offset ...`` (wndb(5WN)).
-    """
-    for line in lines:
-        if not line.startswith(" "):  # the licence at the top
-            word, _, count, *rest = line.split()
-            yield word, tuple(int(offset) for offset in rest[-int(count) :])
+    raise UserError(
+        f"{place} has no files of WordNet: {', '.join(names)} must be in this folder, or in a "
+        "zip of it; without this setting, the package's own are read"
+    )
 
 
 @dataclass(frozen=True)
@@ -245,30 +258,11 @@ class SisterTerms:
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return up to ``top_k`` sister terms, in WordNet's order, with equal probabilities."""
-        known: dict[str, list[str]] = {}
-        for blank in blanks:
-            if blank.word.lower() not in known:
-                known[blank.word.lower()] = self.sisters(blank.word.lower())
+        nouns = [blank.word.lower() for blank in blanks]
+        sisters = {noun: self._wordnet.sisters(noun, self.senses) for noun in set(nouns)}
         return [
-            [Fill(word, 1 / len(words)) for word in words[:top_k]]
-            for words in (known[blank.word.lower()] for blank in blanks)
+            [Fill(word, 1 / len(sisters[noun])) for word in sisters[noun][:top_k]] for noun in nouns
         ]
-
-    def sisters(self, word: str) -> list[str]:
-        """Return the distinct single words that share a hypernym with a singular noun."""
-        if self._wordnet.base(word) != word:
-            return []
-        own = self._wordnet.senses(word, self.senses)
-        names = dict.fromkeys(
-            name
-            for sense in own
-            for parent in sense.up
-            for sister in self._wordnet.synset(parent).down
-            if all(sister != it.offset for it in own)
-            for name in self._wordnet.synset(sister).words
-            if name.isalpha() and name.islower()
-        )
-        return [name for name in names if name != word]
 
     @cached_property
     def _wordnet(self) -> WordNet:
@@ -287,18 +281,6 @@ Senses = tuple[tuple[str, ...], ...]
 """The words of each sense, the most frequent sense first."""
 PARTS = ("noun", "verb", "adj", "adv")
 
-# WordNet's detachment rules (morphy), with NLTK's "ves".
-_SYNONYM_ENDINGS = {
-    "noun": (("s", ""), ("ses", "s"), ("ves", "f"), ("xes", "x"), ("zes", "z"), ("ches", "ch"),
-             ("shes", "sh"), ("men", "man"), ("ies", "y")),
-    "verb": (("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""),
-             ("ing", "e"), ("ing", "")),
-    "adj": (("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
-    "adv": (),
-}  # fmt: skip
-_MARKER = re.compile(r"\([a-z]+\)$")
-"""The marker of an adjective's position, as in "galore(ip)"."""
-
 
 @dataclass(frozen=True)
 class Synonyms:
@@ -314,56 +296,38 @@ class Synonyms:
     def senses(self, word: str) -> Senses:
         """Return the words of each sense of a word as WordNet writes them, with "_" for spaces."""
         word = word.lower()
-        found = self._senses.get(word)
-        if found is None:
-            found = self._senses[word] = tuple(
-                self._words_at(part, offset)
-                for part in PARTS
-                for form in self._forms(word, part)
-                for offset in self._offsets(form, part)
-            )
-        return found
+        if word not in self._senses:
+            self._senses[word] = tuple(self._find(word))
+        return self._senses[word]
+
+    def _find(self, word: str) -> Iterator[tuple[str, ...]]:
+        for part in PARTS:
+            bases = self._exceptions[part].get(word, _detach(word, _ENDINGS[part]))
+            data = self._files[f"data.{part}"]
+            for form in dict.fromkeys([word, *bases]):
+                if form not in self._index[part]:
+                    continue
+                _, count, *rest = self._index[part][form].split()
+                for offset in map(int, rest[-int(count) :]):
+                    fields = data[offset : data.index(b" | ", offset)].decode().split()
+                    names = (fields[4 + 2 * i] for i in range(int(fields[3], 16)))
+                    # Without the marker of an adjective's position, as in "galore(ip)".
+                    yield tuple(re.sub(r"\([a-z]+\)$", "", name) for name in names)
 
     def single_words(self, word: str) -> frozenset[str]:
         """Return the synonyms that are single words, which METEOR matches.
 
         The word itself is among them if WordNet has a sense of it.
         """
-        found = self._single.get(word)
-        if found is None:
-            found = self._single[word] = frozenset(
-                name for sense in self.senses(word) for name in sense if "_" not in name
-            )
-        return found
-
-    def _forms(self, word: str, part: str) -> list[str]:
-        """Return a word and its possible base forms, if WordNet lists them."""
-        bases = self._exceptions[part].get(word)
-        if bases is None:
-            bases = [
-                word.removesuffix(end) + rest
-                for end, rest in _SYNONYM_ENDINGS[part]
-                if word.endswith(end)
-            ]
-        return [form for form in dict.fromkeys([word, *bases]) if form in self._index[part]]
-
-    def _offsets(self, form: str, part: str) -> list[int]:
-        """Return the offsets of the senses of a listed word (wndb(5WN))."""
-        _, count, *rest = self._index[part][form].split()
-        return [int(offset) for offset in rest[-int(count) :]]
-
-    def _words_at(self, part: str, offset: int) -> tuple[str, ...]:
-        data = self._files[f"data.{part}"]
-        fields = data[offset : data.index(b" | ", offset)].decode().split()
-        names = (fields[4 + 2 * i] for i in range(int(fields[3], 16)))
-        return tuple(_MARKER.sub("", name) for name in names)
+        if word not in self._single:
+            names = (name for sense in self.senses(word) for name in sense)
+            self._single[word] = frozenset(name for name in names if "_" not in name)
+        return self._single[word]
 
     @cached_property
     def _files(self) -> dict[str, bytes]:
-        names = [
-            name for part in PARTS for name in (f"index.{part}", f"data.{part}", f"{part}.exc")
-        ]
-        return read_files(names, self.folder)
+        names = [(f"index.{part}", f"data.{part}", f"{part}.exc") for part in PARTS]
+        return read_files(list(chain.from_iterable(names)), self.folder)
 
     @cached_property
     def _index(self) -> dict[str, dict[str, str]]:

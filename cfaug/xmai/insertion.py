@@ -72,16 +72,10 @@ METRICS: Mapping[str, Metric] = {
 class Insertion(WritesModelPage, TextPairBenchmark):
     """Reciprocal ranks and similarities of texts before and after, beside the texts' overlap.
 
+    The original texts and the photos are embedded once. Other arguments as for
+    ``TextPairBenchmark``; ``answers`` are to ``annotate.question=caption_true``.
+
     Args:
-        data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
-            are compared on the captions that all of them have. The original texts and the photos
-            are embedded once.
-        name: the name in tables, ending in "_insertion"; ``None`` takes the folder's name, or
-            ``insertion`` for several folders.
-        batch_size: number of images or texts embedded at once.
-        without_leaks: whether to leave out sets of photos that the run was trained on.
-        answers: people's answers about the texts (``annotate.question=caption_true``): a file, or
-            ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
         prefix: words put before every text that the model is given.
         pairs_per_batch: number of texts and photos that are ranked together in a batch, in addition
             to the ranking among all; 1,000 in the paper (section 4.1).
@@ -110,11 +104,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
     primary_metrics: ClassVar[tuple[str, ...]] = ("mrr_original", "mrr", "mrr_drop")
 
     def ask(self, *pairs: TextPairs) -> Insertion:
-        """Ask about texts, and return this benchmark.
-
-        Args:
-            pairs: the texts of each method, before and after.
-        """
+        """Ask about the texts of each method, and return this benchmark."""
         super().ask(*pairs)
         first = self._pairs[0]
         if first.index is None:
@@ -138,21 +128,45 @@ class Insertion(WritesModelPage, TextPairBenchmark):
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return the mean reciprocal ranks, drops and similarities of every method."""
+        # The original texts, then those of each method.
+        kinds = [self._pairs[0].originals, *(pair.changed for pair in self._pairs)]
+        texts = [text for kind in kinds for text in kind]
+        shape = (len(kinds), len(self._photo_of_set), -1)
+        embedded = Embedded(
+            embed_texts(encoder, [f"{self.prefix}{text}" for text in texts], self.batch_size)
+            .reshape(shape),
+            embed_images(encoder, self._photos, self.batch_size),
+            self._photo_of_set,
+        )  # fmt: skip
+        compared = embedded.texts
+        if self.sentence_encoder is not None:
+            encode = self.sentence_encoder.encode
+            compared = compute_distinct(
+                texts, lambda places: iter([np.asarray(encode([texts[at] for at in places]))])
+            ).reshape(shape)
         try:
-            asked = list(self._measure(self._embed(encoder)))
+            reciprocal, ranks = rank_in_gallery(embedded)
+            batches = rank_in_batches(embedded, self._batches)
         except ValueError as error:
             raise UserError(f"{self.name}: {error}") from error
-        pairs = zip(asked, self._pairs, strict=True)
-        columns = [{**one, **overlap_columns(own, self.synonyms)} for one, own in pairs]
+        photos = embedded.photos[self._photo_of_set]
+        columns = [
+            {
+                **drop_columns(reciprocal[0], reciprocal[at]),
+                **drop_columns(batches[0], batches[at], "_batches"),
+                "rank_original": ranks[0],
+                "rank": ranks[at],
+                "similarity_text": _cosines(compared[at], compared[0]),
+                "similarity_image_original": _cosines(embedded.texts[0], photos),
+                "similarity_image": _cosines(embedded.texts[at], photos),
+                **overlap_columns(pair, self.synonyms),
+            }
+            for at, pair in enumerate(self._pairs, 1)
+        ]
         items = self.pair_columns()
         items["image"] = [key.hex() for key in self._keys] * len(self._pairs)
         items |= {name: np.concatenate([column[name] for column in columns]) for name in columns[0]}
         return Evaluation([*self.means(items, METRICS), *self.spreads(items)], items)
-
-    @property
-    def _kinds(self) -> list[Sequence[str]]:
-        """The original texts, then those of each method."""
-        return [self._pairs[0].originals, *(pair.changed for pair in self._pairs)]
 
     def model_page(self) -> ModelPage[InsertionItems]:
         """Return how to make the page of the texts whose photo lost most ranks."""
@@ -170,54 +184,13 @@ class Insertion(WritesModelPage, TextPairBenchmark):
 
     def summarise(self, found: Evaluation) -> list[str]:
         """Say in one line per method how much worse photos are found, with the tests."""
-        from cfaug.xmai.text_pair_items import InsertionItems
-
         items = Items(str(self.name), "", "", found.items)
         return verdicts(MethodTests(InsertionItems(str(self.name), items)))
-
-    def _embed(self, encoder: DualEncoder | CachedEncoder) -> Embedded:
-        texts = [f"{self.prefix}{text}" for kind in self._kinds for text in kind]
-        given = embed_texts(encoder, texts, self.batch_size)
-        photos = embed_images(encoder, self._photos, self.batch_size)
-        shape = (len(self._kinds), len(self._photo_of_set), -1)
-        return Embedded(given.reshape(shape), photos, self._photo_of_set)
-
-    def _measure(self, embedded: Embedded) -> Iterator[dict[str, np.ndarray]]:
-        """Yield each method's columns that depend on a model, float64 (sets,)."""
-        reciprocal, ranks = rank_in_gallery(embedded)
-        batches = rank_in_batches(embedded, self._batches)
-        photos = embedded.photos[self._photo_of_set]
-        to_photo = [_cosines(texts, photos) for texts in embedded.texts]
-        to_original = self._compare_texts(embedded)
-        for at in range(1, len(embedded.texts)):
-            yield {
-                **drop_columns(reciprocal[0], reciprocal[at]),
-                **drop_columns(batches[0], batches[at], "_batches"),
-                "rank_original": ranks[0],
-                "rank": ranks[at],
-                "similarity_text": to_original[at - 1],
-                "similarity_image_original": to_photo[0],
-                "similarity_image": to_photo[at],
-            }
-
-    def _compare_texts(self, embedded: Embedded) -> list[np.ndarray]:
-        """Return the cosine of each method's texts with the original ones."""
-        if self.sentence_encoder is None:
-            return [_cosines(texts, embedded.texts[0]) for texts in embedded.texts[1:]]
-        texts = [text for kind in self._kinds for text in kind]
-        encode = self.sentence_encoder.encode
-
-        def compute(places: list[int]) -> Iterator[np.ndarray]:
-            yield np.asarray(encode([texts[at] for at in places]))
-
-        own = compute_distinct(texts, compute).reshape(len(self._kinds), len(self._keys), -1)
-        return [_cosines(kind, own[0]) for kind in own[1:]]
 
 
 def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the cosines of corresponding rows of unit vectors, float64 (rows,)."""
-    found: np.ndarray = np.einsum("nd,nd->n", first, second, dtype=np.float64)
-    return found
+    return np.asarray(np.einsum("nd,nd->n", first, second, dtype=np.float64))
 
 
 @dataclass(frozen=True)
@@ -252,11 +225,7 @@ def rank_in_gallery(found: Embedded) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_batches(name: str, sets: int, size: int, seed: int) -> list[np.ndarray]:
-    """Divide the numbers of sets into shuffled batches of nearly equal sizes.
-
-    Args:
-        size: the approximate number of sets in a batch.
-    """
+    """Divide the numbers of sets into shuffled batches of nearly equal sizes, about ``size``."""
     if sets < size:
         say(f"{name}: {sets:,} sets are fewer than a batch of {size:,}: one batch holds all")
     order = generator(seed, "insertion batches").permutation(sets)
@@ -265,9 +234,6 @@ def make_batches(name: str, sets: int, size: int, seed: int) -> list[np.ndarray]
 
 def rank_in_batches(found: Embedded, batches: Sequence[np.ndarray]) -> np.ndarray:
     """Rank every text's photo among those of its batch.
-
-    Args:
-        batches: numbers of the sets that are ranked together.
 
     Returns:
         Reciprocal ranks, averaged over ties, float64 (kinds, sets); ``nan`` for sets in no batch.
@@ -318,11 +284,7 @@ AGAINST = ("method", "against", "texts", "MRR of the first", "of the second",
 
 @dataclass(frozen=True)
 class MethodTests:
-    """One model's answers with their tests, each computed once.
-
-    Attributes:
-        answers: the model's answers to the items of ``benchmark=insertion``.
-    """
+    """One model's answers to ``benchmark=insertion`` with their tests, each computed once."""
 
     answers: InsertionItems
 
@@ -348,11 +310,7 @@ class MethodTests:
 
 
 def insertion_page(limit: int = LIMIT) -> ModelPage[InsertionItems]:
-    """Return the definition of the page.
-
-    Args:
-        limit: most texts per method to show, 1 or more.
-    """
+    """Return the definition of the page, with up to ``limit`` texts per method."""
 
     def make(answers: Sequence[InsertionItems]) -> _InsertionPageData:
         return _InsertionPageData([MethodTests(answer) for answer in answers], limit)
@@ -360,30 +318,27 @@ def insertion_page(limit: int = LIMIT) -> ModelPage[InsertionItems]:
     return ModelPage("insertion.html", InsertionItems, "texts", make, THUMBNAIL)
 
 
-def verdicts(one: MethodTests) -> list[str]:
+def verdicts(tests: MethodTests) -> list[str]:
     """Say in one sentence per method how much worse its texts retrieve their photos."""
-    kept = {test.method: test for test in one.kept_drops}
+    kept = {test.method: test for test in tests.kept_drops}
     lines = []
-    for test in one.drops:
-        found = test.test
+    for test in tests.drops:
         line = (
-            f"{one.answers.model}, {test.method}: MRR {found.before:.3f} → {found.after:.3f}, "
-            f"{_change(test)} over {test.keys:,} texts ({_holm(test)})"
+            f"{tests.answers.model}, {test.method}: MRR {test.test.before:.3f} → "
+            f"{test.test.after:.3f}, {_change(test)} over {test.keys:,} texts "
+            f"(p = {p_text(test.p_holm)}, Holm)"
         )
-        own, (true, false) = kept.get(test.method), one.answers.judged(test.method)
+        own, (true, false) = kept.get(test.method), tests.answers.judged(test.method)
         # Nothing is known about a method if the only judged texts are those it left unchanged.
         if true + false:
             line += f"; {false:,} of {true + false:,} judged texts are no longer as true as before"
             if own is not None and own.keys < test.keys:
                 line += (
-                    f"; over the {own.keys:,} that are known to be, {_change(own)} ({_holm(own)})"
+                    f"; over the {own.keys:,} that are known to be, {_change(own)} "
+                    f"(p = {p_text(own.p_holm)}, Holm)"
                 )
         lines.append(f"{line}.")
     return lines
-
-
-def _holm(test: PairedTest) -> str:
-    return f"p = {p_text(test.p_holm)}, Holm"
 
 
 def _change(test: PairedTest) -> str:
@@ -394,16 +349,8 @@ def _change(test: PairedTest) -> str:
     return f"a drop of {_interval(mean.mean, mean.low, mean.high)}"
 
 
-def _spread(test: PairedTest) -> str:
-    """Return a mean difference with its interval."""
-    mean = test.test.mean
-    return _interval(mean.mean, mean.low, mean.high)
-
-
 def _interval(mean: float, low: float, high: float) -> str:
-    if math.isnan(low):
-        return f"{_plain(mean)}"
-    return f"{_plain(mean)} [{_plain(low)}, {_plain(high)}]"
+    return _plain(mean) + ("" if math.isnan(low) else f" [{_plain(low)}, {_plain(high)}]")
 
 
 def _plain(value: float) -> str:
@@ -412,11 +359,11 @@ def _plain(value: float) -> str:
 
 def _cells(test: PairedTest) -> list[str]:
     """Return a test as the cells of a table, after the names."""
-    found = test.test
+    found, mean = test.test, test.test.mean
     return [
-        f"{test.keys:,}", _plain(found.before), _plain(found.after), _spread(test),
-        f"{found.lost:,} / {found.won:,}", p_text(found.p_sign), p_text(test.p),
-        p_text(test.p_holm),
+        f"{test.keys:,}", _plain(found.before), _plain(found.after),
+        _interval(mean.mean, mean.low, mean.high), f"{found.lost:,} / {found.won:,}",
+        p_text(found.p_sign), p_text(test.p), p_text(test.p_holm),
     ]  # fmt: skip
 
 
@@ -427,7 +374,6 @@ class _InsertionPageData:
         self.tested = tested
         self.first = tested[0].answers
         self.images: dict[str, str] = {}
-        self._places: dict[str, int] = {}
         self._rows = [row for method in self.first.methods for row in self._fallen(method, limit)]
 
     @property
@@ -465,9 +411,13 @@ class _InsertionPageData:
 
     def _tables(self, one: MethodTests) -> Iterator[dict[str, Any]]:
         """Yield tables: t title, h headers, r rows of texts."""
+        answers = one.answers
         every = {
             "Among all photos": one.drops,
-            "Among all photos, texts known to be as true as before": self._judged(one),
+            # For methods with any judged text.
+            "Among all photos, texts known to be as true as before": [
+                test for test in one.kept_drops if any(answers.judged(test.method))
+            ],
             "In batches": one.batch_drops,
         }
         for title, tests in every.items():
@@ -477,24 +427,16 @@ class _InsertionPageData:
         if len(self.first.methods) > 1:
             rows = [[test.method, test.other, *_cells(test)] for test in one.against]
             yield {"t": "Method against method, among all photos", "h": list(AGAINST), "r": rows}
-        rows = [[method, *self._measured(one, method)] for method in self.first.methods]
+        rows = []
+        for method in self.first.methods:
+            means = [
+                _plain(float(answers.items.metric(name)[answers.rows(method)].mean()))
+                if name in answers.items.columns
+                else DASH
+                for name in MEASURES
+            ]
+            rows.append([method, *means])
         yield {"t": "Similarity", "h": list(ALIKE), "r": rows}
-
-    def _judged(self, tests: MethodTests) -> list[PairedTest]:
-        """Return the drops over texts that stayed true, for methods with any judged text."""
-        return [test for test in tests.kept_drops if any(tests.answers.judged(test.method))]
-
-    def _measured(self, tests: MethodTests, method: str) -> Iterator[str]:
-        rows = tests.answers.rows(method)
-        for name in MEASURES:
-            there = name in tests.answers.items.columns
-            yield _plain(float(np.mean(tests.answers.items.metric(name)[rows]))) if there else DASH
-
-    def _picture(self, row: int) -> int:
-        """Return the number of a text's picture; equal images share one."""
-        digest = self.first.texts("image")[row]
-        self.images.setdefault(digest, digest)
-        return self._places.setdefault(digest, len(self._places))
 
     def _text(self, row: int) -> dict[str, Any]:
         """Return a text: i item, m method, l label kept, p picture, t texts in pieces, r answers.
@@ -502,16 +444,17 @@ class _InsertionPageData:
         An answer is a model's ranks before and after, and its reciprocal ranks.
         """
         one = self.first
-        method = one.texts("method")[row]
+        method, digest = one.texts("method")[row], one.texts("image")[row]
         members = (
             Member(one.texts("text_before")[row], "0", ""),
             Member(one.texts("text")[row], "0", "", Edit(method, "", "")),
         )
+        self.images.setdefault(digest, digest)
         return {
             "i": one.texts(ITEM)[row],
             "m": method,
             "l": one.label_kept[row],
-            "p": self._picture(row),
+            "p": list(self.images).index(digest),  # equal images share one picture
             "t": [mark_changes(members, 0), mark_changes(members, 1)],
             "r": [
                 [short(own.answers.items.columns[name][row])

@@ -9,10 +9,10 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit
+from cfaug.editing.instructed_edit import STOP_WORDS, RandomWordEdit, RandomWords
 from cfaug.editing.label_guard import LabelGuard
 from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import Fill, VariationModel
-from cfaug.editing.random_word import STOP_WORDS, RandomWordEdit, RandomWords
 from cfaug.shapescapes.language import VocabularyFiller
 from tests.editing import tiny
 from tests.editing.perturbing import photo_of

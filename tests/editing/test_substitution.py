@@ -63,10 +63,16 @@ def test_a_text_of_too_many_words_is_rejected_with_its_reason():
 
 
 def test_long_texts_go_through_the_models_few_at_a_time():
-    editor = Substitution(TAGGER, ListedWords("cat"), KeyedChoice(), chunk=4)
+    chunks = []
+
+    class Recorder(TextBlobTagger):
+        def tag(self, sentences):
+            chunks.append([len(words) for words in sentences])
+            return super().tag(sentences)
+
+    editor = Substitution(Recorder(), ListedWords("cat"), KeyedChoice(), chunk=4)
     words = [5, 5, 5, 5, 5, 100, 100, 5, 119, 5]
-    texts = [caption(" ".join(["dog"] * count)) for count in words]
-    chunks = [[len(one.text.split()) for one in chunk] for chunk in editor._chunks(texts)]
+    editor.edit([caption(" ".join(["dog"] * count)) for count in words])
     # Room for the candidates of four texts of 60 words: 4 x 3,600.
     assert chunks == [[5, 5, 5, 5], [5, 100], [100, 5], [119, 5]]
 
@@ -286,13 +292,20 @@ def test_words_that_name_the_picture_stay_unless_asked():
         "a photo of a bird", "A close-up view of a man", "an image of a picture on the wall",
         "a man takes a photo", "a view of the beach",
     ]  # fmt: skip
+
+    class Recorder(ListedWords):
+        def fill(self, blanks, top_k):
+            asked.extend(blank.word.lower() for blank in blanks)
+            return super().fill(blanks, top_k)
+
     places = {}
     for keep in (True, False):
-        editor = Substitution(TextBlobTagger(), None, None, keep_frame=keep)
-        prepared = editor._prepare([Example(str(i), str(i), (c,)) for i, c in enumerate(captions)])
-        places[keep] = [
-            {one.sentence.words[slot.first].lower() for slot in one.slots} for one in prepared
-        ]
+        editor = Substitution(TAGGER, Recorder(), KeyedChoice(), keep_frame=keep)
+        places[keep] = []
+        for text in captions:
+            asked = []
+            editor.edit([caption(text)])
+            places[keep].append(set(asked))
     frames = [{"photo"}, {"view", "close-up"}, {"image"}, set(), {"view"}]
     for kept, every, frame in zip(places[True], places[False], frames, strict=True):
         assert every - kept <= frame

@@ -7,8 +7,7 @@ random numbers and batches: they give texts of the same distribution, not the sa
 
 from cfaug.editing.baselines.checklist import CheckListEdits
 from cfaug.editing.baselines.clare import ClareEdits
-from cfaug.editing.baselines.editor import EasyDataAugmentation, RandomDeletion
-from cfaug.editing.baselines.negclip_swaps import NegclipSwaps
+from cfaug.editing.baselines.editor import EasyDataAugmentation, NegclipSwaps, RandomDeletion
 
 __all__ = [
     "CheckListEdits",

@@ -5,10 +5,10 @@ They alter numbers, replace places and names, and expand or make contractions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from cfaug.core.validation import Positive, Seed, Share, check_fields
 from cfaug.editing.baselines.editor import Rewriting, Words, edit_examples, pick, rewrite
 from cfaug.editing.word_lists import WordLists
 
-KIND = "checklist"
 UNALTERED = (0, 2, 4)
 """Numbers that TextAttack does not change, because they may stand for "to" and "for"."""
 LARGEST = 10**12
@@ -33,7 +32,6 @@ BEFORE_PLACES = ("in", "from", "to")
 """Words after which a lower-case word can be a place."""
 Variant = tuple[str, str, str, Words]
 """The operation, the words before and after it, and the new text."""
-Finder = Callable[[Words, np.random.Generator], Iterator[Variant]]
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,9 @@ class CheckListEdits:
         def change(words: Words, rng: np.random.Generator) -> Rewriting:
             return rewrite(words, self.share, partial(self._step, rng=rng))
 
-        return edit_examples(examples, KIND, self.seed, change, keep_unchanged=self.keep_unchanged)
+        return edit_examples(
+            examples, "checklist", self.seed, change, keep_unchanged=self.keep_unchanged
+        )
 
     def describe(self) -> dict[str, str]:
         """Return the word lists."""
@@ -80,12 +80,13 @@ class CheckListEdits:
     def _step(self, done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
         """Return the text after one more change; all different texts are equally likely."""
         found: dict[str, Variant] = {}
-        finders: tuple[Finder, ...] = (
-            self._numbers, self._places, self._names, self._extensions, self._contractions
-        )  # fmt: skip
-        for finder in finders:
-            for variant in finder(done.words, rng):
-                found.setdefault(variant[-1].text, variant)
+        for variant in chain(
+            self._numbers(done.words, rng),
+            self._places(done.words, rng),
+            self._names(done.words, rng),
+            self._contractions(done.words),
+        ):
+            found.setdefault(variant[-1].text, variant)
         if not found:
             return None
         operation, before, after, words = list(found.values())[pick(rng, len(found))]
@@ -114,11 +115,12 @@ class CheckListEdits:
         """Yield texts in which a country or city is replaced."""
         for i in words.unmodified:
             before = words.words[i]
-            said = before
-            if i > 0 and words.words[i - 1] in BEFORE_PLACES:
-                said = before.capitalize()
+            behind = i > 0 and words.words[i - 1] in BEFORE_PLACES
+            place = before.capitalize() if behind else before
+            # A capitalised neighbour makes it part of a name: "Paris Hilton", "West London".
+            beside = [words.words[k] for k in (i - 1, i + 1) if 0 < k < len(words.words)]
             for name in PLACES:
-                if said in self._known[name] and not _part_of_name(words, i):
+                if place in self._known[name] and not any(map(_is_capitalised, beside)):
                     for after in self._draw(name, rng):
                         if after != before:
                             yield "location", before, after, words.replace(i, after)
@@ -138,20 +140,17 @@ class CheckListEdits:
             for after in self._draw(name, rng):
                 yield "name", before, after, words.replace(i, after)
 
-    def _extensions(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
-        """Yield texts with a contraction expanded."""
+    def _contractions(self, words: Words) -> Iterator[Variant]:
+        """Yield texts with a contraction expanded, and texts with two words contracted."""
+        expansions, contractions = self._expansions
         for i in words.unmodified:
-            after = self._long.get(before := words.words[i])
-            if after is not None:
-                yield "extension", before, after, words.replace(i, after)
-
-    def _contractions(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
-        """Yield texts with two words contracted."""
-        free = words.unmodified
-        for i, following in pairwise(free):
+            before = words.words[i]
+            if before in expansions:
+                yield "extension", before, expansions[before], words.replace(i, expansions[before])
+        for i, following in pairwise(words.unmodified):
             before = f"{words.words[i]} {words.words[following]}"
-            after = self._short.get(before)
-            if after is not None and following == i + 1:
+            if following == i + 1 and before in contractions:
+                after = contractions[before]
                 yield "contraction", before, after, _replace_run(words, [i, following], after)
 
     def _draw(self, name: str, rng: np.random.Generator) -> list[str]:
@@ -167,14 +166,11 @@ class CheckListEdits:
         return {name: frozenset(lines) for name, lines in self._lines.items()}
 
     @cached_property
-    def _long(self) -> dict[str, str]:
-        """Expansions by contraction."""
+    def _expansions(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the whole words of each contraction, and the contraction of whole words."""
         halves = (line.partition(":") for line in self.lists.lines("contractions"))
-        return {short.strip(): whole.strip() for short, _, whole in halves}
-
-    @cached_property
-    def _short(self) -> dict[str, str]:
-        return {whole: short for short, whole in self._long.items()}
+        expansions = {short.strip(): whole.strip() for short, _, whole in halves}
+        return expansions, {whole: short for short, whole in expansions.items()}
 
 
 def _number_runs(words: Words) -> list[list[int]]:
@@ -198,12 +194,6 @@ def _replace_run(words: Words, run: Sequence[int], after: str) -> Words:
     for i in reversed(run[1:]):
         words = words.replace(i, "")
     return words.replace(run[0], after)
-
-
-def _part_of_name(words: Words, index: int) -> bool:
-    """Return whether a word has a capitalised neighbour: "Paris Hilton", "West London"."""
-    beside = [words.words[i] for i in (index - 1, index + 1) if 0 < i < len(words.words)]
-    return any(map(_is_capitalised, beside))
 
 
 def _is_capitalised(word: str) -> bool:

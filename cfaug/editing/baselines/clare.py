@@ -31,8 +31,6 @@ from cfaug.editing.protocols import (
 from cfaug.editing.sentence import normalise
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
 
-# The candidates of CLARE's edits: the texts with one word replaced, inserted or merged.
-
 Operation = Literal["replace", "insert", "merge"]
 UNIVERSAL: Mapping[str, str] = {
     "NN": "NOUN", "NNS": "NOUN", "JJ": "ADJ", "JJR": "ADJ", "JJS": "ADJ", "RB": "ADV",
@@ -84,42 +82,13 @@ class ClareCandidate(NamedTuple):
     """One changed text; a caption has about a thousand of them.
 
     Attributes:
-        operation: ``replace``, ``insert`` or ``merge``.
         place: the index of the word that was replaced, inserted before, or merged with the next.
         modified: the number of changed words in the text, this one included.
     """
 
-    text: str
     operation: Operation
     place: int
     word: str
-    modified: int
-
-    def apply(self, words: Words) -> Words:
-        """Return the changed text, given the text for which the candidate was found."""
-        if self.operation == "insert":
-            return words.insert(self.place, self.word)
-        if self.operation == "merge":
-            words = words.replace(self.place + 1, "")
-        return words.replace(self.place, self.word)
-
-    def describe(self, words: Words) -> dict[str, str]:
-        """Return the change as JSON."""
-        behind = {"insert": 0, "replace": 1, "merge": 2}[self.operation]
-        before = words.words[self.place : self.place + behind]
-        return {"operation": self.operation, "before": " ".join(before), "after": self.word}
-
-
-@dataclass(frozen=True, slots=True)
-class _Blanked:
-    """A blank of a text for the model, and the text before and after it in the result."""
-
-    row: int
-    operation: Operation
-    place: int
-    blank: Blank
-    before: str
-    after: str
     modified: int
 
 
@@ -137,50 +106,50 @@ def find_candidates(
     mask at either end loses its bracket and gets no guesses. XMAI's released captions confirm this.
     """
     tags = tagger.tag([words.words for words in texts])
-    blanked = [
-        blank
+    asked = [
+        (row, blank)
         for row, (words, its) in enumerate(zip(texts, tags, strict=True))
-        for blank in _blanks(row, words, its)
+        for blank in _blanks(words, its)
     ]
     found: list[dict[str, ClareCandidate]] = [{} for _ in texts]
-    fills_of = filler.fill([one.blank for one in blanked], likelihoods.guesses) if blanked else []
-    for one, fills in zip(blanked, fills_of, strict=True):
-        words = texts[one.row]
-        least = getattr(likelihoods, one.operation)
+    blanks = [blank for _, (blank, *_) in asked]
+    every = filler.fill(blanks, likelihoods.guesses) if blanks else []
+    for (row, (_, operation, place, before, after, modified)), fills in zip(
+        asked, every, strict=True
+    ):
+        least = getattr(likelihoods, operation)
         for fill in fills:
             if least and round_digits(fill.probability) < least:
                 break
-            word = fill.word
-            if word is None or word == words.words[one.place]:
-                continue
-            text = f"{one.before}{word}{one.after}"
-            if text not in found[one.row]:
-                found[one.row][text] = ClareCandidate(
-                    text, one.operation, one.place, word, one.modified
-                )
+            if fill.word is not None and fill.word != texts[row].words[place]:
+                candidate = ClareCandidate(operation, place, fill.word, modified)
+                found[row].setdefault(f"{before}{fill.word}{after}", candidate)
     return found
 
 
-def _blanks(row: int, words: Words, tags: Sequence[str]) -> Iterator[_Blanked]:
-    """Yield the blanks of a text; of equal texts, the first in this order counts."""
-    text, free, changed = words.text, words.unmodified, len(words.modified)
-    for i in free:
+def _blanks(
+    words: Words, tags: Sequence[str]
+) -> Iterator[tuple[Blank, Operation, int, str, str, int]]:
+    """Yield the blanks of a text; of equal texts, the first in this order counts.
+
+    Each comes with its operation, its place, the text before and after it in the result, and the
+    number of changed words.
+    """
+    text, changed = words.text, len(words.modified)
+    for i in words.unmodified:
         if words.words[i] not in NLTK_STOP_WORDS:
             start, end = words.spans[i]
-            blank = Blank(text, start, end)
-            yield _Blanked(row, "replace", i, blank, text[:start], text[end:], changed + 1)
-    for i in free:
+            yield Blank(text, start, end), "replace", i, text[:start], text[end:], changed + 1
+    for i in words.unmodified:
         if i > 0:
-            start = words.spans[i][0]
-            before, after = text[:start], f" {text[start:]}"
-            shown = _shown(words, before, after)
-            yield _Blanked(row, "insert", i, shown, before, after, changed + 2)
+            before, after = text[: words.spans[i][0]], f" {text[words.spans[i][0] :]}"
+            yield _shown(words, before, after), "insert", i, before, after, changed + 2
     for i in find_merges(words.words, tags):
         merged = words.replace(i + 1, "")
         start, end = merged.spans[i]
         before, after = merged.text[:start], merged.text[end:]
         modified = len(merged.modified | {i})
-        yield _Blanked(row, "merge", i, _shown(merged, before, after), before, after, modified)
+        yield _shown(merged, before, after), "merge", i, before, after, modified
 
 
 def _shown(words: Words, before: str, after: str) -> Blank:
@@ -202,6 +171,9 @@ def find_merges(words: Sequence[str], tags: Sequence[str]) -> list[int]:
 
 
 KIND = "clare"
+CHOSEN_UNCHANGED = "chosen_unchanged"
+"""Reason of a text that is unchanged because it was itself drawn from its candidates."""
+Changes = tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -256,7 +228,12 @@ class ClareEdits:
         return described | ({} if self.similarity is None else self.similarity.describe())
 
     def _edit(self, examples: Sequence[Example]) -> Iterator[Edited]:
-        drafts = [self._draft(example) for example in examples]
+        drafts = []
+        for example in examples:
+            words = Words.read(normalise(example.text))
+            count = len(words.spans)
+            wanted = count_changes(self.share, count) if 0 < count <= self.max_words else 0
+            drafts.append(ClareDraft(words, wanted, derive(self.seed, KIND, example.key)))
         while open_drafts := [one for one in drafts if one.is_open]:
             texts = [one.current for one in open_drafts]
             found = find_candidates(texts, self.filler, self.tagger, self.likelihoods)
@@ -273,19 +250,6 @@ class ClareEdits:
                 reason=draft.reason if fits else TOO_LONG,
                 keep_unchanged=self.keep_unchanged,
             )  # fmt: skip
-
-    def _draft(self, example: Example) -> ClareDraft:
-        words = Words.read(normalise(example.text))
-        count = len(words.spans)
-        wanted = count_changes(self.share, count) if 0 < count <= self.max_words else 0
-        return ClareDraft(words, wanted, derive(self.seed, KIND, example.key))
-
-
-# A text during CLARE's rounds: the candidates so far, and the choice among them.
-
-CHOSEN_UNCHANGED = "chosen_unchanged"
-"""Reason of a text that is unchanged because it was itself drawn from its candidates."""
-Changes = tuple[dict[str, Any], ...]
 
 
 class ClareDraft:
@@ -304,9 +268,8 @@ class ClareDraft:
 
     def __init__(self, original: Words, wanted: int, salt: int) -> None:
         self.original = self.current = original
-        self._wanted = wanted
+        self._wanted, self._salt = wanted, salt
         self._count = 0
-        self._salt = salt
         self._changes: Changes = ()
         self._pool: dict[str, tuple[ClareCandidate, int]] = {}
         self._rounds: list[tuple[Words, Changes]] = []
@@ -317,20 +280,17 @@ class ClareDraft:
         number = len(self._rounds)
         self._rounds.append((self.current, self._changes))
         going_on = {}
-        for text, one in candidates.items():
-            if text in self._pool:
-                continue
-            if one.modified >= self._wanted:
-                self._pool[text] = one, number
-            else:
-                going_on[text] = one
-        if not going_on:
-            self.is_open = False
-            return
-        chosen = going_on[self._draw(going_on)]
-        self.current, self._changes = self._finish(chosen, number)
-        self._count = max(len(self.current.modified), self._count + 1)
-        self.is_open = self._count < self._wanted
+        for text, candidate in candidates.items():
+            if text not in self._pool:
+                if candidate.modified >= self._wanted:
+                    self._pool[text] = candidate, number
+                else:
+                    going_on[text] = candidate
+        self.is_open = False
+        if going_on:
+            self.current, self._changes = self._finish(going_on[self._draw(going_on)], number)
+            self._count = max(len(self.current.modified), self._count + 1)
+            self.is_open = self._count < self._wanted
 
     def choose(self) -> tuple[Words, Changes]:
         """Return the chosen text, and the changes that led to it."""
@@ -342,7 +302,15 @@ class ClareDraft:
     def _finish(self, chosen: ClareCandidate, number: int) -> tuple[Words, Changes]:
         """Return the text of a candidate of a round, and all changes that led to it."""
         words, changes = self._rounds[number]
-        return chosen.apply(words), (*changes, chosen.describe(words))
+        operation, place, word, _ = chosen
+        replaced = {"insert": 0, "replace": 1, "merge": 2}[operation]
+        before = " ".join(words.words[place : place + replaced])
+        change = {"operation": operation, "before": before, "after": word}
+        if operation == "insert":
+            return words.insert(place, word), (*changes, change)
+        if operation == "merge":
+            words = words.replace(place + 1, "")
+        return words.replace(place, word), (*changes, change)
 
     @property
     def reason(self) -> str:
@@ -390,27 +358,30 @@ class WindowSimilarity:
         """Return the candidates of each original that are similar to it, by their texts."""
         pairs: dict[tuple[int, str], tuple[str, str]] = {}
         for row, (original, candidates) in enumerate(zip(originals, found, strict=True)):
-            for text, one in candidates.items():
+            for text, candidate in candidates.items():
                 changed = Words.read(text)
                 if len(changed.spans) >= self.window:
-                    windows = (text_window(w, one.place, self.window) for w in (original, changed))
-                    pairs[row, text] = (next(windows), next(windows))
-        near = self._near(list(pairs.values()))
-        far = {place for place, is_near in zip(pairs, near, strict=True) if not is_near}
+                    before, after = (
+                        text_window(words, candidate.place, self.window)
+                        for words in (original, changed)
+                    )
+                    pairs[row, text] = before, after
+        texts = list(dict.fromkeys(text for pair in pairs.values() for text in pair))
+        far = set()
+        if texts:
+            rows = {text: i for i, text in enumerate(texts)}
+            vectors = self.encoder.encode(texts)
+            left, right = (vectors[[rows[p[side]] for p in pairs.values()]] for side in (0, 1))
+            cosines = np.einsum("nd,nd->n", left, right)
+            far = {
+                place
+                for place, cosine in zip(pairs, cosines, strict=True)
+                if not round_digits(float(cosine)) >= self.least
+            }
         return [
             {text: one for text, one in candidates.items() if (row, text) not in far}
             for row, candidates in enumerate(found)
         ]
-
-    def _near(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
-        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        if not texts:
-            return []
-        rows = {text: i for i, text in enumerate(texts)}
-        vectors = self.encoder.encode(texts)
-        left, right = (vectors[[rows[pair[side]] for pair in pairs]] for side in (0, 1))
-        cosines = np.einsum("nd,nd->n", left, right)
-        return [round_digits(float(cosine)) >= self.least for cosine in cosines]
 
     def describe(self) -> dict[str, str]:
         """Return the description of the encoder."""

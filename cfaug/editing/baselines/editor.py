@@ -1,20 +1,23 @@
-"""The shared code of the baselines, and easy data augmentation (EDA)."""
+"""The shared code of the baselines; EDA, random deletion, and NegCLIP's swaps."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from itertools import combinations
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+from annotated_types import MinLen
 
 from cfaug.core.rng import generator
 from cfaug.core.types import Edited, Example
 from cfaug.core.validation import Seed, Share, check_fields
-from cfaug.editing.protocols import propose_change
-from cfaug.editing.sentence import normalise
+from cfaug.core.words import right_articles
+from cfaug.editing.protocols import Tagger, propose_change
+from cfaug.editing.sentence import Sentence, Slot, normalise, split
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from cfaug.editing.wordnet import Synonyms
 
@@ -82,11 +85,6 @@ def rewrite(words: Words, share: float, step: Step) -> Rewriting:
     return done
 
 
-def draw_for(seed: int, method: str, examples: Sequence[Example]) -> list[np.random.Generator]:
-    """Return a random generator for each example, keyed by its key, the method and the seed."""
-    return [generator(seed, method, example.key) for example in examples]
-
-
 def pick(rng: np.random.Generator, count: int) -> int:
     """Return a uniformly random number from 0 to ``count - 1``."""
     return int(rng.integers(count))
@@ -109,7 +107,8 @@ def edit_examples(
         keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``.
     """
     edited = []
-    for example, rng in zip(examples, draw_for(seed, kind, examples), strict=True):
+    for example in examples:
+        rng = generator(seed, kind, example.key)
         done = change(Words.read(normalise(example.text)), rng)
         edited.append(
             propose_change(
@@ -117,6 +116,50 @@ def edit_examples(
                 changes=done.changes, reason=done.reason, keep_unchanged=keep_unchanged,
             )
         )  # fmt: skip
+    return edited
+
+
+def edit_by_kind(
+    examples: Sequence[Example],
+    tagger: Tagger,
+    method: str,
+    seed: int,
+    kinds: Sequence[Any],
+    find: Callable[[Any, Sentence, Sequence[str]], Iterable[tuple[str, dict[str, str]]]],
+    *,
+    one: bool,
+) -> list[Edited]:
+    """Return the proposals for the first text of each example, in order: at most one of each kind.
+
+    Args:
+        method: the name of the method, which keys the draws together with the seed.
+        find: the function from a kind, a text and its tags to the equally likely new texts, each
+            with its change.
+        one: whether only one of the kinds that apply, all equally likely, gives a proposal.
+    """
+    sentences = [split(normalise(example.text)) for example in examples]
+    tags = tagger.tag([sentence.words for sentence in sentences])
+    edited = []
+    for example, sentence, its in zip(examples, sentences, tags, strict=True):
+        if len(sentence.words) > MOST_WORDS:
+            edited.append(Edited((), {TOO_LONG: 0}))
+            continue
+        rng = generator(seed, method, example.key)
+        found = {}
+        for kind in kinds:
+            if choices := list(find(kind, sentence, its)):
+                found[kind] = choices[pick(rng, len(choices))]
+        chosen = list(found.items())
+        if chosen and one:
+            chosen = [chosen[pick(rng, len(chosen))]]
+        proposals = [
+            proposal
+            for kind, (text, change) in chosen
+            for proposal in propose_change(
+                example, text, kind, changes=[change], reason=NO_CANDIDATE
+            ).proposals
+        ]
+        edited.append(Edited(tuple(proposals), {kind: int(kind in found) for kind in kinds}))
     return edited
 
 
@@ -217,7 +260,6 @@ def count_changes(share: float, words: int) -> int:
 
 # Easy data augmentation (Wei and Zou, 2019), as in TextAttack's ``EasyDataAugmenter``.
 
-KIND = "eda"
 TRIES = 7
 """Largest number of words drawn for one place until one has synonyms (TextAttack)."""
 
@@ -250,59 +292,37 @@ class EasyDataAugmentation:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for the first text of each example, in order."""
-        known = KnownSynonyms(self.synonyms)
+
+        @cache
+        def synonyms(word: str) -> list[str]:
+            names = {name for sense in self.synonyms.senses(word) for name in sense} - {word}
+            return sorted(n for n in names if "_" not in n and len(word_spans(n)) == 1)
 
         def change(words: Words, rng: np.random.Generator) -> Rewriting:
-            return augment(words, self.share, known, rng)
+            if not words.spans:
+                return Rewriting(words)
+            done = (
+                rewrite(words, self.share, lambda one: _replace(one, synonyms, rng)),
+                delete_words(words, self.share, rng),
+                rewrite(words, self.share, lambda one: _swap(one, rng)),
+                rewrite(words, self.share, lambda one: _insert(one, synonyms, rng)),
+            )
+            texts = {one.words.text: one for one in reversed(done)}
+            return texts[sorted(texts)[pick(rng, len(texts))]]
 
-        return edit_examples(examples, KIND, self.seed, change, keep_unchanged=self.keep_unchanged)
+        return edit_examples(examples, "eda", self.seed, change, keep_unchanged=self.keep_unchanged)
 
     def describe(self) -> dict[str, str]:
         """Return the source of the synonyms."""
         return {"synonyms": "WordNet"}
 
 
-class KnownSynonyms:
-    """The synonyms of words, looked up once each."""
-
-    def __init__(self, synonyms: Synonyms) -> None:
-        self._synonyms = synonyms
-        self._known: dict[str, tuple[str, ...]] = {}
-
-    def single(self, word: str) -> tuple[str, ...]:
-        """Return the single words among the names of all senses, except the word itself, sorted."""
-        if word not in self._known:
-            names = {name for sense in self._synonyms.senses(word) for name in sense} - {word}
-            self._known[word] = tuple(sorted(n for n in names if _is_single(n)))
-        return self._known[word]
-
-    def of_letters(self, word: str) -> tuple[str, ...]:
-        """Return the single-word synonyms that consist of letters only."""
-        return tuple(name for name in self.single(word) if name.isalpha())
-
-
-def _is_single(name: str) -> bool:
-    return "_" not in name and len(word_spans(name)) == 1
-
-
-def augment(
-    words: Words, share: float, synonyms: KnownSynonyms, rng: np.random.Generator
-) -> Rewriting:
-    """Return one of the four rewritings of a text; different texts are equally likely."""
-    if not words.spans:
-        return Rewriting(words)
-    done = (
-        rewrite(words, share, lambda one: _replace(one, synonyms, rng)),
-        delete_words(words, share, rng),
-        rewrite(words, share, lambda one: _swap(one, rng)),
-        rewrite(words, share, lambda one: _insert(one, synonyms, rng)),
-    )
-    texts = {one.words.text: one for one in reversed(done)}
-    return texts[sorted(texts)[pick(rng, len(texts))]]
+SingleSynonyms = Callable[[str], Sequence[str]]
+"""A function from a word to the single words among the names of all its senses, sorted."""
 
 
 def _replace(
-    done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator
+    done: Rewriting, synonyms: SingleSynonyms, rng: np.random.Generator
 ) -> Rewriting | None:
     """Replace a word by a synonym; all pairs of word and synonym are equally likely."""
     words = done.words
@@ -310,7 +330,7 @@ def _replace(
         (i, name)
         for i in words.unmodified
         if words.words[i] not in NLTK_STOP_WORDS
-        for name in synonyms.single(words.words[i])
+        for name in synonyms(words.words[i])
     ]
     if not pairs:
         return None
@@ -331,7 +351,9 @@ def _swap(done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
     return done.then(swapped, "swap", first, second)
 
 
-def _insert(done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator) -> Rewriting | None:
+def _insert(
+    done: Rewriting, synonyms: SingleSynonyms, rng: np.random.Generator
+) -> Rewriting | None:
     """Insert a synonym of a random word at a random place, unless a place finds no synonym.
 
     Every place draws its synonym before one of them is chosen: if one place finds none in seven
@@ -340,24 +362,17 @@ def _insert(done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator) 
     words, free = done.words, done.words.unmodified
     if not free:
         return None
-    found = []
+    drawn = []
     for _ in free:
-        name = _draw_synonym(words, synonyms, rng)
-        if name is None:
+        for _ in range(TRIES):
+            word = words.words[pick(rng, len(words.spans))]
+            if names := [name for name in synonyms(word) if name.isalpha()]:
+                drawn.append(names[pick(rng, len(names))])
+                break
+        else:
             return done
-        found.append(name)
     place = pick(rng, len(free))
-    index, name = free[place], found[place]
-    return done.then(words.insert(index, name), "insertion", "", name)
-
-
-def _draw_synonym(words: Words, synonyms: KnownSynonyms, rng: np.random.Generator) -> str | None:
-    """Return a random synonym of a random word that has any, after at most ``TRIES`` draws."""
-    for _ in range(TRIES):
-        names = synonyms.of_letters(words.words[pick(rng, len(words.spans))])
-        if names:
-            return names[pick(rng, len(names))]
-    return None
+    return done.then(words.insert(free[place], drawn[place]), "insertion", "", drawn[place])
 
 
 DELETION = "deletion"
@@ -409,3 +424,148 @@ def delete_words(words: Words, share: float, rng: np.random.Generator) -> Rewrit
         return done.then(done.words.replace(index, ""), DELETION, done.words.words[index], "")
 
     return rewrite(words, share, step)
+
+
+# NegCLIP's negative captions: two elements of one kind exchange places.
+#
+# The method is that of Yuksekgonul et al., 2023, section 4.1, and of the authors' script (linked
+# from issue 13 of ``mertyg/vision-language-models-are-bows``). The elements are noun phrases of
+# more than two words, verb phrases, nouns, plural nouns, adverbs and adjectives. The script finds
+# them with spaCy, this module by the words' tags.
+
+Kind = Literal["noun_phrase", "verb_phrase", "noun", "plural_noun", "adverb", "adjective"]
+"""The kinds of elements that exchange places, in the order of the authors' script."""
+
+LONG_PHRASE = 3
+"""Number of words of the shortest noun phrase that is exchanged (the script's ``> 2``)."""
+
+
+@dataclass(frozen=True)
+class NegclipSwaps:
+    """Exchanges two elements of a caption, so that the same words have another meaning.
+
+    All pairs of a kind that change the text are equally likely. The script draws a pair first and
+    abandons the kind if that pair changes nothing; it exchanges every occurrence, and writes
+    phrases in lower case.
+
+    Args:
+        tagger: the part-of-speech tagger that finds the elements.
+        kinds: the kinds to exchange; a caption without two elements of any kind gives no set.
+        per: ``caption`` makes one set of a caption, by an equally likely kind, as NegCLIP's
+            training draws one of its negatives; ``kind`` makes one set for every applicable kind.
+        repair_article: whether "a" becomes "an" where the new word needs it. It does not in the
+            script, which reveals the edit to models that see only texts.
+        seed: the seed of the draws, together with the example's key.
+
+    Raises:
+        UserError: if a setting is invalid; it names the setting.
+    """
+
+    tagger: Tagger
+    kinds: Annotated[Sequence[Kind], MinLen(1)] = get_args(Kind)
+    per: Literal["caption", "kind"] = "caption"
+    repair_article: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the proposals for the first text of each example, in order."""
+        return edit_by_kind(
+            examples, self.tagger, "negclip_swaps", self.seed, self.kinds, self._swap,
+            one=self.per == "caption",
+        )  # fmt: skip
+
+    def describe(self) -> dict[str, str]:
+        """Return the description of the tagger."""
+        return self.tagger.describe()
+
+    def _swap(
+        self, kind: Kind, sentence: Sentence, tags: Sequence[str]
+    ) -> Iterator[tuple[str, dict[str, str]]]:
+        """Yield the texts with two elements of a kind exchanged, and the elements."""
+        for slots in combinations(FINDERS[kind](sentence, tags), 2):
+            text = exchange(sentence, *slots)
+            text = right_articles(text) if self.repair_article else text
+            if _letters(text) != _letters(sentence.text):
+                spans = [slice(*slot.span(sentence)) for slot in slots]
+                before, after = (sentence.text[span] for span in spans)
+                yield text, {"operation": f"swap {kind}", "before": before, "after": after}
+
+
+def exchange(sentence: Sentence, first: Slot, second: Slot) -> str:
+    """Return a text in which two slots have exchanged their words.
+
+    The new first word gets the capital of the old one, if that was the only capital of its word.
+
+    Args:
+        second: the slot after ``first``, without common words.
+
+    >>> exchange(split("A dog near the cat."), Slot(0, 1), Slot(3, 4))
+    'The cat near a dog.'
+    """
+    (a, b), (c, d) = first.span(sentence), second.span(sentence)
+    text = sentence.text
+    came, went = text[c:d], text[a:b]
+    if a == 0 and went[:1].isupper() and not came[:1].isupper():
+        # A word in capitals, such as TV, keeps them; the article "A" does not.
+        word = went.split()[0]
+        proper = len(word) > 1 and not word[1:].islower()
+        came, went = came[:1].upper() + came[1:], went if proper else went[:1].lower() + went[1:]
+    return f"{text[:a]}{came}{text[b:c]}{went}{text[d:]}"
+
+
+def _letters(text: str) -> str:
+    """Return a text without case, full stops and commas: an exchange has to change the rest."""
+    return " ".join(re.sub(r"[.,]", "", text).lower().split())
+
+
+def _tagged(prefixes: tuple[str, ...]) -> Callable[[Sentence, Sequence[str]], Iterator[Slot]]:
+    """Return a finder of single words with one of some tags."""
+
+    def find(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
+        for i, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):
+            if word[0].isalpha() and tag in prefixes:
+                yield Slot(i, i)
+
+    return find
+
+
+def _noun_phrases(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
+    """Find noun phrases of more than two words: determiner, adjectives and numbers, nouns."""
+    inside = ("JJ", "CD", "NN", "POS", "VBN")
+    first, last = None, None
+    for i, tag in enumerate([*tags, ""]):
+        begins = tag in ("DT", "PRP$", "PDT")
+        if first is not None and not begins and tag.startswith(inside):
+            last = i if tag.startswith("NN") else last
+            continue
+        if first is not None and last is not None and last - first + 1 >= LONG_PHRASE:
+            yield Slot(first, last)
+        first, last = (i if begins or tag.startswith(inside) else None), None
+        if tag.startswith("NN"):
+            last = i
+
+
+def _verb_phrases(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
+    """Find verb phrases: one or more verbs with the adverbs between them."""
+    first, last = None, None
+    for i, tag in enumerate([*tags, ""]):
+        if tag.startswith("VB") and sentence.words[i][0].isalpha():
+            first, last = (i if first is None else first), i
+        elif not (tag.startswith(("RB", "MD")) and first is not None):
+            if first is not None and last is not None:
+                yield Slot(first, last)
+            first, last = None, None
+
+
+FINDERS: Mapping[str, Callable[[Sentence, Sequence[str]], Iterator[Slot]]] = {
+    "noun_phrase": _noun_phrases,
+    "verb_phrase": _verb_phrases,
+    "noun": _tagged(("NN",)),
+    "plural_noun": _tagged(("NNS",)),
+    "adverb": _tagged(("RB", "RBR", "RBS")),
+    "adjective": _tagged(("JJ", "JJR", "JJS")),
+}
+"""Finders of each kind's elements, which do not overlap and are in order."""

@@ -15,7 +15,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Example
 from cfaug.editing.baselines import NegclipSwaps
-from cfaug.editing.baselines.negclip_swaps import FINDERS, exchange
+from cfaug.editing.baselines.editor import FINDERS, exchange
 from cfaug.editing.sentence import Slot, TextBlobTagger, split
 
 REAL = Path(__file__).parents[2] / "shapescapes" / "zoo" / "held_out_captions.json"
