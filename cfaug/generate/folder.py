@@ -17,8 +17,8 @@ from cfaug.core.files import require_regular, write_json
 from cfaug.core.processes import acquire, hold_lock
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import CARD, FOLDER, list_committed, read_caption_commit, summarise
+from cfaug.generate.images import add_yields
 from cfaug.generate.recipe import RunSettings
-from cfaug.generate.sets import add_yields
 
 RECORD = "run.json"
 WORK = ".work"

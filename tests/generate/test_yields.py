@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cfaug.generate.images import COUNTS, add_yields, yield_lines
 from cfaug.generate.job import generate
 from cfaug.generate.sampling import Draws
-from cfaug.generate.sets import COUNTS, add_yields, yield_lines
 from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
 
