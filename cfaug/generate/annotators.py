@@ -80,13 +80,7 @@ class ModelAnnotator:
 
 @dataclass(frozen=True)
 class CaptionImages(ModelAnnotator):
-    """Describes images: ``extra[name]`` becomes a list of one caption.
-
-    Args:
-        model: the specification of a model that provides a Captioner.
-        name: the key of the results in ``Example.extra``.
-        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
-    """
+    """Describes images with a Captioner: ``extra[name]`` becomes a list of one caption."""
 
     name: str = "captions"
 
@@ -108,12 +102,9 @@ class CaptionImages(ModelAnnotator):
 
 @dataclass(frozen=True)
 class DetectObjects(ModelAnnotator):
-    """Finds objects in images: ``extra[name]`` becomes a list of label, score and box.
+    """Finds objects with a Detector: ``extra[name]`` becomes a list of label, score and box.
 
     Args:
-        model: the specification of a model that provides a Detector.
-        name: the key of the results in ``Example.extra``.
-        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
         attributes: the part that adds attributes to each object; ``None`` adds no attributes.
     """
 
@@ -153,10 +144,12 @@ class DetectObjects(ModelAnnotator):
 
     def describe(self) -> dict[str, str]:
         """Return the models with their settings, and the hashes of their weights, for the card."""
-        more = (
-            {} if self.attributes is None else self.attributes.describe(f"{self.name}.attributes")
-        )
-        return {**super().describe(), **more}
+        return {**super().describe(), **_describe_attributes(self)}
+
+
+def _describe_attributes(annotator: DetectObjects | DetectionsFromFile) -> dict[str, str]:
+    attributes = annotator.attributes
+    return {} if attributes is None else attributes.describe(f"{annotator.name}.attributes")
 
 
 def decode_images(examples: Sequence[Example]) -> Iterator[Image]:
@@ -231,11 +224,7 @@ class CaptionsFromFile(FileAnnotator):
     Args:
         file: a ``.jsonl``, ``.json``, ``.csv`` or ``.tsv`` file with one caption in each record; an
             image may have several records.
-        column: the column that identifies the example.
         text: the column of the caption.
-        match: the field of an example that is looked up in the column: ``key``, ``group``,
-            ``label`` or a name in its ``extra``, such as the one of its image's file.
-        name: the key of the results in ``Example.extra``.
     """
 
     column: str = "key"
@@ -252,24 +241,18 @@ class CaptionsFromFile(FileAnnotator):
         Raises:
             RejectedError: if the file has no caption for an example; it names the example.
         """
-        try:
-            return [{self.name: self._captions_of(example)} for example in examples]
-        except RejectedError as error:
-            known = any(self.wanted(one) in self._captions for one in examples)
-            if known or len(examples) == 1:
-                raise
-            raise UnavailableError(str(error)) from error
-
-    def _captions_of(self, example: Example) -> list[str]:
-        wanted = self.wanted(example)
-        captions = self._captions.get(wanted)
-        if captions is None:
-            raise RejectedError(
-                NO_TEXT,
-                f"{self.file} has no caption of example {example.key!r}: no record has "
-                f"{self.column}={wanted!r}",
-            )
-        return captions
+        wanted = [self.wanted(example) for example in examples]
+        for example, name in zip(examples, wanted, strict=True):
+            if name not in self._captions:
+                error = RejectedError(
+                    NO_TEXT,
+                    f"{self.file} has no caption of example {example.key!r}: no record has "
+                    f"{self.column}={name!r}",
+                )
+                if len(examples) == 1 or any(one in self._captions for one in wanted):
+                    raise error
+                raise UnavailableError(str(error)) from error
+        return [{self.name: self._captions[name]} for name in wanted]
 
     @cached_property
     def _captions(self) -> dict[str, list[str]]:
@@ -322,22 +305,14 @@ class AnnotationCache(KeptRecords):
             super()._write(name, content)
 
 
-# Further annotators of the objects in images, in addition to the plain detector.
-#
-# They detect the objects that a caption mentions by name, or read objects from a file.
-
-
 @dataclass(frozen=True)
 class DetectMentioned(DetectObjects):
     """Finds the objects that the texts of an example mention: their nouns are detected by name.
 
-    Nouns that follow each other, as in "fire hydrant", are one name.
+    Nouns that follow each other, as in "fire hydrant", are one name. The model provides an
+    OpenVocabularyDetector.
 
     Args:
-        model: the specification of a model that provides an OpenVocabularyDetector.
-        name: the key of the results in ``Example.extra``.
-        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
-        attributes: the part that adds attributes to each object; ``None`` adds no attributes.
         tagger: the part-of-speech tagger that finds the nouns; required.
     """
 
@@ -394,7 +369,6 @@ class DetectionsFromFile(FileAnnotator):
         column: the column of a ``.jsonl`` that names the image; "" is the first usual name present.
         match: the field of an example that names the image: ``key``, ``group`` (the photo) or a
             name in its ``extra``. The file may have it with or without folder and extension.
-        name: the key of the results in ``Example.extra``.
         attributes: the part that adds attributes to objects that have none in the file; ``None``
             adds no attributes.
     """
@@ -459,7 +433,4 @@ class DetectionsFromFile(FileAnnotator):
 
     def describe(self) -> dict[str, str]:
         """Return the file's name and hash, and the model that ranked attributes, for the card."""
-        more = (
-            {} if self.attributes is None else self.attributes.describe(f"{self.name}.attributes")
-        )
-        return {**super().describe(), **more}
+        return {**super().describe(), **_describe_attributes(self)}

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from cfaug.generate.candidate_scoring import ShardScorer
 
 
-# The images of a batch's candidates, decoded when they are needed.
-
 TOGETHER = 32
 """Number of images decoded and embedded at once, which bounds the memory for large images."""
 Place = tuple[int, int]
@@ -69,8 +67,13 @@ class LazyImages:
         self.unsafe: set[Place] = set()
         self._editor, self._latents = editor, latents
         self._pixels: dict[Place, np.ndarray] = {}
+        # The candidates of a tree share a base image: everything that it depends on is the same.
         first: dict[object, int] = {}
-        self._base = [first.setdefault(_base_key(job), j) for j, job in enumerate(jobs)]
+        self._base = []
+        for j, job in enumerate(jobs):
+            draw, source = job.draw, None if job.image is None else job.image.digest
+            key = job.texts[0], source, draw.seed, draw.cfg, tuple(sorted(draw.parameters.items()))
+            self._base.append(first.setdefault(key, j))
 
     def places(self, j: int) -> list[Place]:
         """Return the place of every text's image of job ``j``; jobs may share a base image."""
@@ -124,15 +127,6 @@ class ReadyImages:
         return self._made[j]
 
 
-def _base_key(job: ImageJob) -> object:
-    """Return everything that a base image depends on: the candidates of a tree share one."""
-    draw, source = job.draw, None if job.image is None else job.image.digest
-    return job.texts[0], source, draw.seed, draw.cfg, tuple(sorted(draw.parameters.items()))
-
-
-# The scores of one batch of candidates, each image decoded and embedded once.
-
-
 @dataclass(frozen=True)
 class ScoredCandidate:
     """A candidate with its scores.
@@ -169,9 +163,23 @@ class BatchScores:
         jobs = range(len(images.jobs))
         self._look(images.places(j)[0] for j in jobs)
         self._base_scores = [self._compare(j, base_only=True) for j in jobs]
-        self._hopeful = [j for j in jobs if self._base_passes(j)]
-        self._look(place for j in self._hopeful for place in images.places(j)[1:])
-        self._others = self._score_others()
+        find_miss = self._pipeline.select.find_miss
+        hopeful = [
+            j
+            for j in jobs
+            if images.places(j)[0] not in images.unsafe
+            and (self._is_control(j) or not find_miss(self._base_scores[j]))
+        ]
+        self._look(place for j in hopeful for place in images.places(j)[1:])
+        self._others: dict[int, dict[str, float | tuple[float, ...]]] = {j: {} for j in hopeful}
+        proposals = [images.jobs[j].proposal for j in hopeful]
+        for scorer in self._pipeline.every_scorer:
+            if hopeful and not isinstance(scorer, EmbeddingScorer):
+                made = [images.images(j) for j in hopeful]
+                found = scorer.score(proposals, made)
+                every = check_results(found, made, type(scorer).__name__)
+                for j, scores in zip(hopeful, every, strict=True):
+                    self._others[j] |= check_scores(scores, scorer)
 
     def _look(self, places: Iterable[Place]) -> None:
         seen = self._embeddings[0] if self._embeddings else {}
@@ -190,27 +198,8 @@ class BatchScores:
             scores |= check_scores(found, scorer)
         return scores
 
-    def _base_passes(self, j: int) -> bool:
-        safe = self._images.places(j)[0] not in self._images.unsafe
-        passes = self._is_control(j) or not self._pipeline.select.find_miss(self._base_scores[j])
-        return safe and passes
-
     def _is_control(self, j: int) -> bool:
         return self._pipeline.select.is_control(self._images.jobs[j].proposal.edits)
-
-    def _score_others(self) -> Mapping[int, Scores]:
-        """Return the scores of scorers without embeddings for candidates that may be accepted."""
-        found: dict[int, dict[str, float | tuple[float, ...]]] = {j: {} for j in self._hopeful}
-        proposals = [self._images.jobs[j].proposal for j in found]
-        for scorer in self._pipeline.every_scorer:
-            if found and not isinstance(scorer, EmbeddingScorer):
-                images = [self._images.images(j) for j in found]
-                every = scorer.score(proposals, images)
-                for j, scores in zip(
-                    found, check_results(every, images, type(scorer).__name__), strict=True
-                ):
-                    found[j] |= check_scores(scores, scorer)
-        return found
 
     def score(self, j: int, number: int, draw: Draw) -> ScoredCandidate:
         """Return job ``j`` with its scores as candidate ``number`` of its set."""
@@ -246,17 +235,16 @@ def check_scores(scores: Scores, scorer: Scorer) -> dict[str, float | tuple[floa
             f"{who} gives the score {unknown[0]!r}, which is not among its names: "
             f"{', '.join(scorer.names)}"
         )
-    return {name: _check_score(f"{who}: the score {name!r}", v) for name, v in scores.items()}
-
-
-def _check_score(what: str, value: Any) -> float | tuple[float, ...]:
-    single = isinstance(value, Real)
-    values = (value,) if single else value
-    if not isinstance(values, Sequence | np.ndarray) or not all(
-        isinstance(one, Real) for one in values
-    ):
-        raise UserError(f"{what} should be a number, or a tuple of numbers, not {value!r:.200}")
-    plain = tuple(map(float, values))
-    if not all(map(math.isfinite, plain)):
-        raise FloatingPointError(f"scores are not finite: {what} is {list(plain)}")
-    return plain[0] if single else plain
+    checked: dict[str, float | tuple[float, ...]] = {}
+    for name, value in scores.items():
+        what, single = f"{who}: the score {name!r}", isinstance(value, Real)
+        values: Any = (value,) if single else value
+        if not isinstance(values, Sequence | np.ndarray) or not all(
+            isinstance(number, Real) for number in values
+        ):
+            raise UserError(f"{what} should be a number, or a tuple of numbers, not {value!r:.200}")
+        plain = tuple(map(float, values))
+        if not all(map(math.isfinite, plain)):
+            raise FloatingPointError(f"scores are not finite: {what} is {list(plain)}")
+        checked[name] = plain[0] if single else plain
+    return checked

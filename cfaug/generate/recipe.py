@@ -109,7 +109,7 @@ class Recipe:
             ("editor", self.editor, Editor),
             ("image_editor", self.image_editor, ImageEditor),
         ]
-        groups = {"annotators": Annotator, "scorers": Scorer, "report": Scorer}
+        groups: dict[str, type] = {"annotators": Annotator, "scorers": Scorer, "report": Scorer}
         for group, protocol in groups.items():
             named = getattr(self, group).items()
             parts += [(f"{group}.{name}", part, protocol) for name, part in named]
@@ -177,7 +177,11 @@ class Pipeline:
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Return the description of every model, for the card."""
-        parts = {"image": self.editor, **self.scorers, **self.report}
+        parts: dict[str, ImageEditor | Scorer] = {
+            "image": self.editor,
+            **self.scorers,
+            **self.report,
+        }
         return {name: part.describe() for name, part in parts.items()}
 
     def encode(self, image: NDArray[np.uint8] | bytes, job: ImageJob) -> bytes:
