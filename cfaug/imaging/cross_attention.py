@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Matrix = NDArray[np.float64]
 Share = float | Sequence[float]
-KINDS = ("replace", "refine", "auto")
 UNEQUAL, MISSING = "words_unequal", "words_missing"
 """Reasons why a control does not apply to an edit: the texts have different numbers of words; words
 with their own share of the steps or their own weight are not in the text, or are truncated."""
@@ -156,8 +155,8 @@ class CrossAttention:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UserError(f"cross.kind={self.kind!r} is not one of: {', '.join(KINDS)}")
+        if self.kind not in ("replace", "refine", "auto"):
+            raise UserError(f"cross.kind={self.kind!r} is not one of: replace, refine, auto")
         for share in self._shares().values():
             low, high = _bounds(share)
             if not 0 <= low <= high <= 1:

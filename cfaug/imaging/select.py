@@ -77,11 +77,7 @@ class Selection:
         return tuple(dict.fromkeys([*asked, *([self.maximise] if self.maximise else [])]))
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse a score that no scorer gives.
-
-        Args:
-            names: names of all scores of the recipe's scorers.
-        """
+        """Refuse a score that is not among ``names``, those of the recipe's scorers."""
         there = list(names)
         for name in self.names:
             if name not in there:
@@ -185,14 +181,6 @@ CONSISTENCY, PAIRS = "consistency", "sim_direction_pairs"
 """Names of the scores, in shards and candidate logs too: of the base image and the first text, of
 each edited image and its text, of each edited image and the base image, and of the change of the
 image and the change of the text."""
-MEANINGS = {
-    BASE: "base image and its caption",
-    EDITED: "edited image and its caption",
-    IMAGE: "edited image and base image",
-    DIRECTION: "change of image and change of caption",
-}
-CONSISTENT = "edited image: nearer to the edited text than to the original"
-ALL_PAIRS = "change of image and change of caption, mean over all pairs"
 Unit = Literal["caption", "phrase"]
 REASONS = {BASE: "caption_0", EDITED: "caption_1", IMAGE: "image", DIRECTION: "direction"}
 """The reason for a rejection by each score, in cards and logs."""
@@ -219,14 +207,6 @@ class CosineScorer(ABC):
     consistency: Unit | None = None
     all_pairs: bool = False
 
-    def __init__(
-        self, prefix: str = "", consistency: Unit | None = None, all_pairs: bool = False
-    ) -> None:
-        self.prefix = prefix
-        self.consistency = consistency
-        self.all_pairs = all_pairs
-        self._check_consistency()
-
     def _check_consistency(self) -> None:
         if self.consistency not in (None, *get_args(Unit)):
             raise UserError(
@@ -241,9 +221,17 @@ class CosineScorer(ABC):
     @property
     def meanings(self) -> dict[str, str]:
         """{name of the score: what it compares}, for figures."""
-        every = MEANINGS if self.consistency is None else MEANINGS | {CONSISTENCY: CONSISTENT}
-        every = every | {PAIRS: ALL_PAIRS} if self.all_pairs else every
-        return {self.prefix + name: meaning for name, meaning in every.items()}
+        meanings = {
+            BASE: "base image and its caption",
+            EDITED: "edited image and its caption",
+            IMAGE: "edited image and base image",
+            DIRECTION: "change of image and change of caption",
+        }
+        if self.consistency is not None:
+            meanings[CONSISTENCY] = "edited image: nearer to the edited text than to the original"
+        if self.all_pairs:
+            meanings[PAIRS] = "change of image and change of caption, mean over all pairs"
+        return {self.prefix + name: meaning for name, meaning in meanings.items()}
 
     def further_texts(self, proposal: Proposal) -> list[str]:
         """Return further texts to compare besides a proposal's own: the words of each edit."""

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from cfaug.core.errors import UserError
 from cfaug.core.types import ImageJob
 
-# The plan of latents and steps, as plain data.
-#
 # Candidates with the same texts, seed and guidance differ only in the number of steps that share
 # attention: the base image does not depend on p, and two edits are the same until the smaller p
 # ends. Therefore they form a tree: one base, one trunk that shares longest, and a branch for every
@@ -177,8 +175,6 @@ def find_parents(old: Tree, new: Tree, kept: Sequence[int], step: int) -> Intege
     return np.where(old.birth[latents] < step, latents, old.parent[latents])
 
 
-# The plan of latents and steps for edits of photos, as plain data.
-#
 # All edits of a photo use one source. Edits by the same text that differ in the share of steps with
 # the source's self-attention are the same until the smaller share ends, so that they form a tree,
 # as in ``tree``, without approximation. The source is computed only as long as an edit uses it.

@@ -157,8 +157,6 @@ def square(size: object, owner: object) -> int:
 KEEP_CAPTIONS = 200_000
 """The largest number of cached captions of one tokenizer in a process, about 100 MB."""
 Row = dict[str, list[int]]
-UNKNOWN_SHARE = 0.5
-"""Share of unknown words in the first captions above which a warning is given."""
 PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
 """A text, not a caption, that distinguishes tokenizers: it is longer than any model reads, with
 characters that tokenizers treat differently."""
@@ -197,51 +195,44 @@ class Tokenizer:
             self.tokenizer(["a"], truncation=True, max_length=max_length)
 
     def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return int64 tensors of shape (texts, length)."""
-        rows = self._rows(texts)
+        """Return int64 tensors of shape (texts, length).
+
+        If most words of the first captions are unknown, and thus alike to the model, warn.
+        """
+        absent = [text for text in dict.fromkeys(texts) if text not in self._kept]
+        fresh: dict[str, Row] = {}
+        if absent:
+            found = self.tokenizer(absent, truncation=True, max_length=self.max_length)
+            each = ({name: found[name][n] for name in found} for n in range(len(absent)))
+            fresh = dict(zip(absent, each, strict=True))
+        if len(self._kept) + len(fresh) <= KEEP_CAPTIONS:
+            self._kept.update(fresh)
+        rows = [fresh[text] if text in fresh else self._kept[text] for text in texts]
+        if not self._checked and PROBE not in texts:
+            self._checked = True
+            unknown = self.tokenizer.unk_token_id
+            named = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
+            special = {getattr(self.tokenizer, name, None) for name in named}
+            words = [one for row in rows for one in row["input_ids"] if one not in special]
+            # CLIP's own pieces spell any word.
+            spells = unknown is None or unknown in special
+            if words and not spells and words.count(unknown) > len(words) / 2:
+                say_once(
+                    f"warning: the model does not know {words.count(unknown) / len(words):.0%} of "
+                    f"the words of the first captions, such as {texts[0]!r}, and cannot tell "
+                    "captions apart by them: choose a model that was trained on such text, as "
+                    "model=clip_vit_b32"
+                )
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         # transformers warns that calling a fast tokenizer again is faster than padding; here it is
         # slower.
         self.tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
         return dict(self.tokenizer.pad(columns, return_tensors="pt", **self.padding))
 
-    def _rows(self, texts: Sequence[str]) -> list[Row]:
-        absent = [text for text in dict.fromkeys(texts) if text not in self._kept]
-        fresh: dict[str, Row] = {}
-        if absent:
-            found = self.tokenizer(absent, truncation=True, max_length=self.max_length)
-            rows = ({name: found[name][n] for name in found} for n in range(len(absent)))
-            fresh = dict(zip(absent, rows, strict=True))
-        if len(self._kept) + len(fresh) <= KEEP_CAPTIONS:
-            self._kept.update(fresh)
-        found = [fresh[text] if text in fresh else self._kept[text] for text in texts]
-        if not self._checked and PROBE not in texts:
-            self._checked = True
-            self._warn_of_unknown(texts, found)
-        return found
-
-    def _warn_of_unknown(self, texts: Sequence[str], rows: Sequence[Row]) -> None:
-        """Warn if most words of the first captions are unknown and thus alike to the model."""
-        unknown = self.tokenizer.unk_token_id
-        named = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
-        special = {getattr(self.tokenizer, name, None) for name in named}
-        if unknown is None or unknown in special:  # CLIP's own pieces spell any word
-            return
-        words = [one for row in rows for one in row["input_ids"] if one not in special]
-        if words and words.count(unknown) > UNKNOWN_SHARE * len(words):
-            say_once(
-                f"warning: the model does not know {words.count(unknown) / len(words):.0%} of the "
-                f"words of the first captions, such as {texts[0]!r}, and cannot tell captions "
-                "apart by them: choose a model that was trained on such text, as model=clip_vit_b32"
-            )
-
 
 def on_device(tokens: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
     """Move a tokenizer's output to a model's device."""
     return {name: ids.to(device, non_blocking=True) for name, ids in tokens.items()}
-
-
-# Loading of ``save_pretrained`` folders: weights, processor, image transform.
 
 
 class FromFolder:
@@ -259,12 +250,7 @@ class FromFolder:
 
     @classmethod
     def load(cls, folder: Path, **settings: Any) -> Self:
-        """Load a folder in float32, in evaluation mode.
-
-        Args:
-            folder: a ``save_pretrained`` folder with weights and processor.
-            settings: keyword arguments of the constructor.
-        """
+        """Load a folder with weights and processor, in float32 and evaluation mode."""
         processor = load_processor(folder, cls.processor_class)
         model = load_model(cls.transformers_class, folder, required=cls.required)
         cls.check_model(model, folder)
@@ -296,11 +282,7 @@ class Wrapped(FromFolder, nn.Module):
 
 
 def label_names(model: Any, owner: object) -> list[str]:
-    """Return the names of a model's classes in ``config.json``, in the order of its logits.
-
-    Args:
-        model: a model with a ``config`` of transformers.
-    """
+    """Return the names of a model's classes in ``config.json``, in the order of its logits."""
     names = model.config.id2label
     for number in range(len(names)):
         if number not in names:
@@ -311,21 +293,12 @@ def label_names(model: Any, owner: object) -> list[str]:
     return [str(names[number]) for number in range(len(names))]
 
 
-PARTS = {
-    "AutoProcessor": ("tokenizer", "image_processor"),
-    "AutoImageProcessor": (),
-    "AutoTokenizer": (),
-}
-"""{class of a processor: the parts that it has to have}."""
-
-
 def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
     """Load the processor in a folder.
 
     Args:
-        folder: a ``save_pretrained`` folder.
-        kind: the class: ``AutoProcessor``, which has a ``tokenizer`` and an ``image_processor``,
-            ``AutoImageProcessor`` or ``AutoTokenizer``.
+        kind: the class: ``AutoProcessor``, which has to have a ``tokenizer`` and an
+            ``image_processor``, ``AutoImageProcessor`` or ``AutoTokenizer``.
     """
     import transformers
 
@@ -340,7 +313,7 @@ def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
             f"({error}): save the model's tokenizer and image processor there "
             "(processor.save_pretrained)"
         ) from error
-    for part in PARTS[kind]:
+    for part in ("tokenizer", "image_processor") if kind == "AutoProcessor" else ():
         if getattr(processor, part, None) is None:
             raise UserError(f"{folder} has no {part}: save the model's whole processor there")
     return processor
@@ -356,7 +329,6 @@ def inputs(
     """Return the image transform and the tokenizer of a model that reads images and texts.
 
     Args:
-        folder: the folder of model and processor, which errors name.
         max_length: texts are truncated to this many tokens; ``None`` is the model's limit.
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
     """
@@ -369,7 +341,6 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
     """Return the number of tokens, special ones included, to which captions are truncated.
 
     Args:
-        model: a model with a ``config`` of transformers.
         asked: the configured length; ``None`` is the model's limit.
     """
     longest = longest_text(model, tokenizer)
@@ -394,46 +365,29 @@ def image_transform(
     Args:
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
     """
-    resample = _FILTERS.get(int(processor.resample))
+    filters: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
+    resample = filters.get(int(processor.resample))
     if resample is None:
         raise UserError(f"{owner}: the filter {processor.resample!r} is not bicubic or bilinear")
     if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
         raise UserError(f"{owner}: rescale_factor {processor.rescale_factor} is not 1/255")
-    own: Geometry = "crop" if "shortest_edge" in _nonzero(processor.size) else "squash"
+    own: Geometry = "crop" if dict(processor.size).get("shortest_edge") else "squash"
     resized = _side(processor.size, owner)
-    size = _side(processor.crop_size, owner) if _crops(processor) else resized
+    crops = getattr(processor, "do_center_crop", False)
+    size = _side(processor.crop_size, owner) if crops else resized
     mean, std = (channels(getattr(processor, f"image_{n}"), n, owner) for n in ("mean", "std"))
     cut = resized if resized != size else None
     return ImageTransform(size, mean, std, resample, geometry or own, cut)
 
 
-_FILTERS: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
-
-
-def _nonzero(size: Mapping[str, int]) -> dict[str, int]:
-    return {name: side for name, side in dict(size).items() if side}
-
-
-def _crops(processor: Any) -> bool:
-    return bool(getattr(processor, "do_center_crop", False))
-
-
 def _side(size: Mapping[str, int], owner: object) -> int:
-    given = _nonzero(size)
-    if "shortest_edge" in given:
-        return given["shortest_edge"]
-    return square((given.get("height"), given.get("width")), owner)
+    given = dict(size)
+    both = given.get("height") or None, given.get("width") or None
+    return given.get("shortest_edge") or square(both, owner)
 
 
 class HFEncoder(FromFolder, Encoder):
-    """A dual encoder of transformers with its processor.
-
-    Args:
-        folder: the folder of model and processor, which errors name.
-        max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
-        log_scale_bounds: lower and upper bound of the learnt log scale; ``None`` for no bound.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-    """
+    """A dual encoder of transformers with its processor."""
 
     transformers_class = "AutoModel"
     required: ClassVar[tuple[str, ...]] = ("get_image_features", "get_text_features", "logit_scale")
