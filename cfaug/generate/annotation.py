@@ -38,7 +38,6 @@ class AnnotationStage:
         annotators: in the order in which they see an example; each sees the results of those before
             it.
         cache: the folder in which results are kept; ``None`` keeps them only in memory.
-        batch: the number of different contents in one call of an annotator.
         texts_from: the name of an annotation that is a list of texts, used as the texts of examples
             without any; ``None`` leaves the texts unchanged.
         replace_texts: whether these texts also replace the texts of examples that have some.

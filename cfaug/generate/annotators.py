@@ -87,11 +87,7 @@ class CaptionImages(ModelAnnotator):
     protocol: ClassVar[type] = Captioner
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
-        """Return ``{name: [caption]}`` for each example.
-
-        Raises:
-            RejectedError: if an image cannot be decoded; it names the example.
-        """
+        """Return ``{name: [caption]}`` for each example."""
         import torch
 
         transform = self.device_model.transform
@@ -118,9 +114,6 @@ class DetectObjects(ModelAnnotator):
 
         With ``attributes``, each object also has a list of attributes, in the form of
         ``cfaug.core.detections``.
-
-        Raises:
-            RejectedError: if an image cannot be decoded; it names the example.
         """
         images = list(decode_images(examples))
         found = self.detect(examples, images)
@@ -224,7 +217,6 @@ class CaptionsFromFile(FileAnnotator):
     Args:
         file: a ``.jsonl``, ``.json``, ``.csv`` or ``.tsv`` file with one caption in each record; an
             image may have several records.
-        text: the column of the caption.
     """
 
     column: str = "key"
@@ -236,11 +228,7 @@ class CaptionsFromFile(FileAnnotator):
     """Results are not cached: a file is as fast as a cache."""
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
-        """Return ``{name: captions}`` for each example.
-
-        Raises:
-            RejectedError: if the file has no caption for an example; it names the example.
-        """
+        """Return ``{name: captions}`` for each example."""
         wanted = [self.wanted(example) for example in examples]
         for example, name in zip(examples, wanted, strict=True):
             if name not in self._captions:
@@ -289,7 +277,6 @@ class AnnotationCache(KeptRecords):
     Args:
         folder: the folder of all annotators' results, made when a result is added; ``None`` keeps
             results only in memory.
-        identity: a hash of the annotator's weights and settings.
     """
 
     def __init__(self, folder: Path | None, identity: str) -> None:
@@ -311,9 +298,6 @@ class DetectMentioned(DetectObjects):
 
     Nouns that follow each other, as in "fire hydrant", are one name. The model provides an
     OpenVocabularyDetector.
-
-    Args:
-        tagger: the part-of-speech tagger that finds the nouns; required.
     """
 
     tagger: Tagger | None = None

@@ -56,7 +56,6 @@ class LazyImages:
     """Images of a progressive editor: latents until they are decoded.
 
     Args:
-        editor: the editor that made the latents.
         latents: the latents of each job, (texts, channels, height, width).
     """
 
@@ -132,7 +131,6 @@ class ScoredCandidate:
     """A candidate with its scores.
 
     Attributes:
-        draw: the random parameters of the candidate.
         reason: the reason why the candidate is rejected; "" if it is accepted.
         scores: the scores of all scorers, except those that an early exit made unnecessary.
     """
@@ -150,11 +148,7 @@ def compared_texts(scorer: EmbeddingScorer, proposal: Proposal) -> Sequence[str]
 
 
 class BatchScores:
-    """One batch while it is scored: each image is decoded and embedded once, base images first.
-
-    Args:
-        shard: the shard of the batch, with its embedded texts.
-    """
+    """One batch while it is scored: each image is decoded and embedded once, base images first."""
 
     def __init__(self, shard: ShardScorer, images: CandidateImages) -> None:
         self._pipeline, self._texts, self._images = shard.pipeline, shard.texts, images

@@ -45,7 +45,6 @@ class ScoredSlice:
     """The results of a slice of candidates.
 
     Attributes:
-        place: the place of the set among the shard's sets.
         images: the encoded files of the best accepted candidates, by the candidate's number.
     """
 
@@ -59,8 +58,6 @@ class ShardScorer:
     """Makes and scores the candidates of one shard; its texts are embedded once.
 
     Attributes:
-        pipeline: the parts that make and score images.
-        draws: the distribution of candidates' random parameters; ``None`` without random ones.
         texts: {text: embedding (dim,)} for each scorer that embeds, deciding scorers first.
         same: the places of sets with an edit that a progressive editor or a deciding scorer cannot
             see, because it lies after their limit of tokens. They are not drawn: the two images
@@ -162,11 +159,7 @@ class ShardScorer:
         )
 
     def score(self, slices: Sequence[CandidateSlice], made: Made) -> list[ScoredSlice]:
-        """Score a batch; edits of a base image that misses its caption are not even decoded.
-
-        Raises:
-            FloatingPointError: for a score that is not finite.
-        """
+        """Score a batch; edits of a base image that misses its caption are not even decoded."""
         every = self.jobs(slices)
         reasons = dict.fromkeys(range(len(every)), HALVING)
         reasons |= {j: one.rejected if isinstance(one, Images) else "" for j, one in made.items()}
@@ -246,7 +239,6 @@ def candidate_log(
     accepted, kept (the winners), and reason ("" if accepted).
 
     Args:
-        scored: the results of the candidates, in the order of sets and candidates.
         kept: the winners: pairs of the set's place and the candidate's number.
     """
     import pyarrow as pa

@@ -83,7 +83,6 @@ def write_captions(
 
     Args:
         found: the editor's results by place; the commit lists examples without a result.
-        models: the names, revisions and hashes of the editing models.
     """
     edited = found.done
     lines = [_line(examples[place], edited[place]) for place in sorted(edited)]
@@ -164,9 +163,6 @@ def write_report(folder: Path, shards: int) -> None:
 def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]:
     """Edit a shard's examples in one call; if it fails, one by one to find the failing examples.
 
-    Args:
-        examples: the annotated examples; those that failed are not edited.
-
     Returns:
         The editor's results by place. An example that was rejected, here or by an annotator, has no
         proposal, and its reason is among the survivors.
@@ -227,9 +223,6 @@ class SiblingAware:
     """An editor that sees the siblings of each caption in ``example.extra["siblings"]``.
 
     Siblings are the other captions of the same group. They are not written to disk.
-
-    Args:
-        examples: all examples of the plan, among them the siblings of each caption.
     """
 
     editor: Editor

@@ -61,10 +61,7 @@ class ChatSettings:
         structured: the way to request the form of the answer: ``json_schema``, which vLLM, SGLang,
             llama.cpp, Ollama and OpenAI support, ``json_object`` for older servers, or ``none``,
             only in words. The answer is checked in any case.
-        temperature: the temperature of sampling; every question is sent with a seed.
-        max_tokens: the largest number of tokens in an answer.
         timeout: the time limit for an answer, in seconds.
-        retries: the largest number of retries of a question after temporary errors.
         backoff: the time before the first retry, in seconds; every further retry waits twice as
             long, or as long as the server says.
     """
@@ -121,9 +118,6 @@ class ChatClient:
 
     After the server could not be reached, each further question is sent only once, without retries,
     until one is answered.
-
-    Args:
-        base_url: the server's address with the version of its API.
     """
 
     def __init__(self, base_url: str, settings: ChatSettings) -> None:
@@ -233,8 +227,6 @@ class ChatTask:
     Attributes:
         key: the hash of everything that the answer depends on, other than the server.
         text: the message, without the description of the answer's form.
-        form: the sentence that describes the form.
-        schema: the JSON schema of the answer.
         seed: the seed of the first attempt; later attempts add 1 each.
         read: a function that converts the answer's JSON to the JSON to keep, or raises
             ``UnusableError``.
@@ -276,12 +268,9 @@ class ChatAsker:
 
     Args:
         base_url: the server's address with the version of its API: ``http://localhost:8000/v1``.
-        model: the model's name on the server.
         cache: the folder in which answers are kept, such as ``paths.cache``; ``None`` keeps them
             only in memory.
         attempts: the largest number of times that a request is sent until its answer is valid.
-        concurrency: the number of simultaneous requests.
-        settings: the settings of requests: key, form of the answer, sampling, retries.
     """
 
     base_url: str

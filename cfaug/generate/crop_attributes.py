@@ -45,7 +45,6 @@ class CropAttributes:
     image, gets no attributes.
 
     Args:
-        model: the specification of a model that provides a DualEncoder, such as CLIP.
         vocabulary: a file of attributes, one in each line; ``None`` is the shipped list.
         most: the largest number of attributes for each object, the most certain first. XMAI's
             detector names one.
@@ -53,10 +52,6 @@ class CropAttributes:
             trained on objects in their surroundings.
         template: the text for the encoder, with ``{attribute}`` and ``{object}`` once each.
         chunk: the number of crops, or of texts, encoded at once.
-        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
-
-    Raises:
-        UserError: if a number or the template is invalid.
     """
 
     model: Checkpoint
@@ -86,9 +81,6 @@ class CropAttributes:
 
         An attribute's score is its probability among all of the vocabulary: the softmax of the
         cosines times the encoder's learnt scale.
-
-        Args:
-            found: the objects of each image, with boxes in pixels.
         """
         crops: list[Image] = []
         places: list[tuple[int, int]] = []

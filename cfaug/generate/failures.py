@@ -145,10 +145,8 @@ class ProgressReporter(Progress):
     """Counts the finished units of a stage, and the accepted ones among them.
 
     Args:
-        what: the name of the stage.
         unit: the plural noun of the units: captions or candidates.
         accepted: the word for the good units: edited or accepted.
-        total: the number of units that this process has to do.
     """
 
     def __init__(self, what: str, unit: str, accepted: str, total: int) -> None:

@@ -32,7 +32,6 @@ class FolderRecord:
     """The content of ``run.json``: the settings of each stage so far, and the size of the plan.
 
     Attributes:
-        captions: the settings that the edits depend on.
         images: the other settings that the shards depend on; ``None`` before that stage.
     """
 
@@ -81,7 +80,6 @@ def claim(folder: Path, wanted: FolderRecord, run: RunSettings) -> Iterator[Fold
 
     Args:
         wanted: the requested settings; ``images`` is ``None`` in the first stage.
-        run: the part, and whether to remove the output of other settings (``overwrite``).
     """
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)

@@ -237,7 +237,6 @@ class Provenance:
     """The provenance of a shard and its sets.
 
     Attributes:
-        about: the names of recipe, zoo and other parts of the run, as JSON.
         models: the descriptions of the models that edited, drew and scored, by their role.
         edits: the hash of the edits that the shard is made from.
     """
@@ -255,11 +254,7 @@ class Provenance:
 def make_sets(
     shard: ShardScorer, whole: Sequence[ScoredSlice], winners: Winners, provenance: Provenance
 ) -> list[CounterfactualSet]:
-    """Return the sets of a shard, in the order of its proposals.
-
-    Args:
-        whole: the candidates of each proposal, in the order of proposals.
-    """
+    """Return the sets of a shard, in the order of its proposals."""
     if shard.pipeline.set_per == "example":
         of: dict[str, list[ScoredSlice]] = {}
         for one in whole:
@@ -385,7 +380,6 @@ def count_yields(
 
     Args:
         by: the name in ``Example.extra`` by whose values the sets are counted.
-        winners: the kept candidates of each set.
     """
     yields: Yields = {}
     for one in whole:

@@ -59,9 +59,7 @@ class JobSummary:
     Attributes:
         sets: the number of sets in the part's complete shards: of images, or after
             ``stage=captions`` of texts.
-        rejected: the numbers of rejected captions and candidates, by reason.
         wall_s: the wall time of this process, in seconds.
-        unpublished: the numbers of shards that were not written because of failed items.
         yields: the counts of all parts' candidates, for example by grid, as on the card; empty if
             the recipe does not count them.
     """
@@ -111,8 +109,6 @@ class Job:
         recipe: the method that makes sets; only the parts that ``run.stage`` uses are needed.
         source: a function that returns the examples of all parts; ``stage=images`` calls it only
             for proposals whose examples have images.
-        run: the settings of this process: stage, part, seed.
-        about: the names and settings of the run; the settings identify the folder.
         cache: the folder of annotators' cached results, shared by all runs; ``None`` keeps them
             only in memory.
     """

@@ -46,7 +46,6 @@ class Recipe:
     """A method that makes counterfactual sets.
 
     Args:
-        name: the name of the method, for the card and for every set's provenance.
         editor: the editor that proposes edited texts; ``stage=images`` does not need it.
         annotators: the annotators by name, run in turn before the editor; each adds its results to
             ``Example.extra``. ``None`` in place of an annotator leaves it out.
@@ -61,7 +60,6 @@ class Recipe:
             scorer leaves it out.
         report: the scorers by name whose scores are only recorded: selection and evaluation by the
             same CLIP would be circular.
-        selection: the thresholds, and the choice among the candidates that reach them.
         postprocess: a function applied to the chosen images before they are encoded; ``None``
             leaves them unchanged.
         set_per: ``proposal`` makes a set of each proposal with a kept candidate; ``example`` joins
@@ -73,9 +71,6 @@ class Recipe:
             only from texts needs no images.
         count_by: the name of an entry of examples, such as ``grid``, by whose values accepted
             candidates are counted; ``None`` does not count them by values.
-
-    Raises:
-        UserError: if ``example_per`` or ``set_per`` is invalid.
     """
 
     name: str
@@ -226,7 +221,6 @@ class RunSettings:
         part: the number of this process's part: it makes every shard i with i % ``parts`` = part.
         publish_incomplete: whether to publish a shard without its failed items, and list them;
             otherwise the shard is not published, and the next run retries them.
-        overwrite: whether to remove the output of other settings from the folder.
         pipeline_scoring: whether a batch is scored in a second thread while the next one is made,
             which saves time if images are made on a GPU.
     """
@@ -254,9 +248,6 @@ class ShardSettings:
         image_format: ``png``, ``webp`` (lossless), or ``jpeg`` (quality 95, 4:4:4).
         batch: the largest number of candidates made and scored together. The plan fixes the content
             of a batch; a killed process loses at most one batch.
-
-    Raises:
-        UserError: for a count below 1, or an unknown format.
     """
 
     sets_per_shard: Positive = 100
@@ -331,7 +322,6 @@ class ShardPlan:
     Args:
         draws: the distribution of candidates' random parameters; ``None`` for one candidate of each
             set without random parameters.
-        size: the largest number of candidates in a batch.
         is_control: a function that returns, for a proposal's edits, whether the proposal needs only
             its first candidate.
         whole_examples: whether all sets of an example are drawn in one batch.
@@ -370,7 +360,6 @@ class ShardPlan:
         Args:
             number: the number of the round, from 0.
             trials: the earlier candidates of each set, in order, by the set's place.
-            lost: the places of sets to leave out, because they failed in an earlier round.
         """
         trials = {} if trials is None else trials
         slices = [
@@ -425,11 +414,7 @@ def digest(batch: Batch, sets: Sequence[Proposal]) -> str:
 
 
 def check_groups(groups: Mapping[int, Iterable[str]]) -> None:
-    """Refuse groups that lie in several shards, because the best of each group cannot be found.
-
-    Args:
-        groups: the groups of each shard's examples, by the shard's number.
-    """
+    """Refuse groups that lie in several shards, because the best of each group cannot be found."""
     first: dict[str, int] = {}
     for number, names in groups.items():
         for name in names:

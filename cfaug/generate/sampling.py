@@ -23,7 +23,6 @@ class Draws:
     """The distribution of a set's candidates (COCO-CFs, B.1.2: InstructPix2Pix's defaults).
 
     Args:
-        candidates: the number of candidates of each set.
         p2p_threshold: the bounds of p, the share of the steps during which attention is shared,
             which is uniform between them.
         guidance_scale: the bounds of the scale of classifier-free guidance, which is uniform
@@ -52,9 +51,6 @@ class Draws:
             later one near the p at which the set's own earlier candidates came closest to the
             thresholds (``LawLearner``). The density at the drawn p is kept with every candidate,
             except for ``uniform``.
-
-    Raises:
-        UserError: for invalid bounds, counts or names.
     """
 
     candidates: Annotated[int, Interval(ge=1, lt=2**31)] = 100
@@ -213,11 +209,6 @@ class GridDraws:
     Args:
         self_replace_steps: the values of p, the share of the steps during which attention is shared
             (LANCE, section 3.2: f).
-        guidance_scale: the scale of classifier-free guidance.
-
-    Raises:
-        UserError: if there is no value, a value is duplicated or outside [0, 1], or the scale is
-            below 0.
     """
 
     self_replace_steps: Annotated[Sequence[Share], MinLen(1)]
@@ -370,9 +361,6 @@ class LawLearner:
     one, so expected weights rise with acceptance, and by Chebyshev's sum inequality the expected
     acceptance is at least the mean over strata. Later rounds were simulated with the published
     acceptances and with adversarial shapes: ``benchmarks/p_laws.py``.
-
-    Args:
-        bounds: the lowest and highest p.
     """
 
     bounds: tuple[float, float] = field(default=(0.1, 0.9))

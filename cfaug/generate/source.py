@@ -31,7 +31,6 @@ class Captions:
     Attributes:
         captions: examples with unique keys, in the order of the file.
         duplicates: the number of captions left out because the same photo already has such a text.
-        unused: the names of columns of the file that were not read.
     """
 
     captions: tuple[Example, ...]

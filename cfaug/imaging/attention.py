@@ -41,7 +41,6 @@ class CrossRows:
     """Cross-attention control of some rows of a call; matrices are (rows, tokens, tokens).
 
     Attributes:
-        rows: the rows whose maps are changed.
         source: the row that lends the other map to each of these rows; a number after the call's
             own rows is a row of an earlier call.
         from_source: the matrices ``W_b`` for the maps of the sources.
@@ -178,13 +177,7 @@ def _heads(flat: Tensor, heads: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Folds:
-    """The matrices of cross-attention control for the texts of one tree, each made once.
-
-    Attributes:
-        tokens: the tokens of each text of the tree.
-        steps: the number of the sampler's steps.
-        dtype: the number format of the matrices, the UNet's own.
-    """
+    """The matrices of cross-attention control for the texts of one tree, each made once."""
 
     control: CrossAttention
     tokens: Sequence[Tokens]

@@ -32,13 +32,10 @@ class ClipScorer(CosineScorer):
     """A :class:`cfaug.imaging.select.CosineScorer` on a dual encoder, in float32 and unit length.
 
     Args:
-        encoder: the encoder, on its device and in evaluation mode.
         preprocessing: ``ip2p`` is InstructPix2Pix's: the decoder's floats, before any rounding, are
             resized by bicubic interpolation without antialiasing and without a crop. The paper's
             thresholds belong to it. ``standard`` is the model authors' evaluation: uint8,
             antialiased, short side, centre crop.
-        batch_size: number of images or texts in a call of the encoder.
-        about: names and hashes of the weights, for the card.
     """
 
     def __init__(
@@ -111,12 +108,8 @@ class LazyClipScorer(CosineScorer):
     """A :class:`ClipScorer` that is loaded on first use, so that a finished part never loads it.
 
     Args:
-        model: the dual encoder.
         device: a device that ``cfaug.core.processes.choose_device`` accepts; ``auto`` is CUDA if
             available.
-
-    Raises:
-        UserError: for an invalid device or consistency.
     """
 
     model: ModelSpec
@@ -192,7 +185,6 @@ class LabelScorer:
     Args:
         encoder: the encoder of texts and images; not the one for selection or a model tested later,
             because sets that a model finds easy would flatter it.
-        prefix: prefix of the names of its scores.
     """
 
     encoder: EmbeddingScorer

@@ -144,9 +144,6 @@ class CrossAttention:
             ``{words of the edited text: number or [from, to], default_: ...}``.
         edited_weight: the factor on the maps of the changed words (LANCE: 2).
         weights: {words of the edited text: factor on their maps}.
-
-    Raises:
-        UserError: for an unknown kind, or shares outside [0, 1].
     """
 
     kind: str = "replace"
@@ -208,11 +205,7 @@ class CrossAttention:
         return ""
 
     def matrices(self, base: Tokens, edited: Tokens, active: NDArray[np.bool_]) -> Matrix:
-        """Return ``from_source`` and ``from_own``, stacked (2, tokens, tokens).
-
-        Args:
-            active: the row of ``schedule`` for a step, (tokens,).
-        """
+        """Return ``from_source`` and ``from_own``, stacked (2, tokens, tokens)."""
         size = len(edited.ids)
         if self._replaces(base.text, edited.text):
             moved, taken = replace_matrix(base, edited), np.ones(size)

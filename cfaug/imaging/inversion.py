@@ -42,7 +42,6 @@ class PhotoBatch:
         empty: the embedding of the empty text, (tokens, width).
         guidance: the guidance scale of each photo's edits.
         digests: the digest of each photo's file, by which random numbers are keyed.
-        remember: whether the inversions store the source's attention.
     """
 
     latents: Tensor
@@ -121,9 +120,7 @@ class Predictor:
     """The model for inversions: rows are independent, without shared attention.
 
     Attributes:
-        unet: a UNet2DConditionModel, or its compiled form.
         dtype: the number format of the UNet's input; outputs have the one of the latents.
-        max_rows: the largest number of rows in a call; more rows are split into several calls.
     """
 
     unet: UNet2DConditionModel
@@ -136,8 +133,6 @@ class Predictor:
         """Return the model's noise prediction for latents.
 
         Args:
-            latents: the model's input, (n, channels, height, width).
-            texts: the embedding of each row's text, (n, tokens, width).
             steps: the step whose timestep the model is called with, one for all rows or one for
                 each row. The length of the schedule stands for the clean level, timestep 0.
         """
@@ -218,9 +213,6 @@ class DirectInversion:
             in DDIM's equations; or ``next``, the timestep of the level to which a step leads, as in
             the code of null-text and direct inversion. With ``own`` the model gets exactly the
             inputs of later edits, so that the source is not computed again.
-
-    Raises:
-        UserError: for an invalid choice.
     """
 
     timestep: Literal["own", "next"] = "own"
@@ -278,10 +270,6 @@ class EditFriendly:
         skipped: the share of the steps to skip, the noisiest first (the paper: 36 of 100).
         guidance: the guidance scale of the inversion (the paper: 3.5; 15 for edits); a scale of 1
             needs half the rows.
-        seed: the seed of the noise.
-
-    Raises:
-        UserError: if the share is invalid, or the guidance negative.
     """
 
     skipped: PartialShare = 0.36
@@ -358,15 +346,10 @@ class NullText:
     the embedding.
 
     Args:
-        inner_steps: the largest number of updates at each step.
-        learning_rate: Adam's learning rate at the first step.
         tolerance: the mean squared error below which the first step's updates stop.
         growth: the increase of the tolerance from step to step.
         max_rows: the largest number of photos optimised together; each needs the memory of the
             model's activations.
-
-    Raises:
-        UserError: if a number is not positive.
     """
 
     inner_steps: Positive = 10
@@ -442,15 +425,7 @@ class NullText:
 
 @dataclass(frozen=True)
 class _Step:
-    """One step of all photos.
-
-    Attributes:
-        step: the index of the step.
-        latents: the latents before the step, (n, channels, height, width).
-        target: the pivots after the step, of the same shape.
-        guidance: the guidance scale of each photo, (n, 1, 1, 1).
-        with_text: the model's noise prediction with text, of the latents' shape.
-    """
+    """One step of all photos."""
 
     model: Predictor
     step: int

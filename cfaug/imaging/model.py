@@ -41,9 +41,6 @@ class Diffusion:
 
     Attributes:
         text_encoder: the encoder whose last hidden state the UNet attends to.
-        tokenizer: the tokenizer, which pads and truncates to ``model_max_length``.
-        scheduler: the configuration of the training noise.
-        dtype: the number format of weights and activations.
     """
 
     unet: UNet2DConditionModel
@@ -103,19 +100,13 @@ class DiffusionWeights:
     Args:
         weights: a folder written by ``StableDiffusionPipeline.save_pretrained``, ``zoo:NAME``, or a
             Hub id.
-        revision: the commit of a Hub id.
         vae: the folder, ``zoo:NAME`` or Hub id of another AutoencoderKL (COCO-Counterfactuals:
             ft-MSE); ``None`` is the pipeline's own.
-        vae_revision: the commit of the autoencoder's Hub id.
         dtype: ``fp32``, ``bf16`` or ``fp16``; latents and the sampler's arithmetic stay float32.
             ``fp64`` is for comparing with a reference.
         device: ``auto`` (CUDA where there is one), or another name that
             ``cfaug.core.processes.choose_device`` knows.
-        channels_last: whether convolutions use the memory layout with channels last.
         compile: whether the UNet is compiled; the first calls then take minutes.
-
-    Raises:
-        UserError: for an invalid dtype or device.
     """
 
     weights: str

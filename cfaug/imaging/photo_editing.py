@@ -54,9 +54,6 @@ class PhotoPreparation:
         smallest: the smallest length of a photo's shorter side, as a share of the model's side;
             smaller photos have too little detail to be enlarged.
         max_pixels: the largest number of pixels by a photo's header; larger photos are not decoded.
-
-    Raises:
-        UserError: for an invalid choice or number.
     """
 
     grey: WhatToDo = "take"
@@ -128,12 +125,6 @@ class InvertAndEdit(DiffusionEditor):
             them (Stable Diffusion, 50 steps, bf16: about 2 GiB for each photo while it is edited);
             otherwise each source is an additional row.
         max_rows: the largest number of rows in one UNet call.
-        decode_rows: the number of latents decoded at once.
-        photos: the preparation of photos: cropping, resizing and rejection.
-        safety: the safety checker; ``null`` for no checker.
-
-    Raises:
-        UserError: for invalid row counts or steps.
     """
 
     model: DiffusionWeights
@@ -229,11 +220,7 @@ class InvertAndEdit(DiffusionEditor):
     def _make(
         self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
     ) -> list[Images]:
-        """Return the decoded images of jobs; each latent is decoded once.
-
-        Args:
-            photos: {digest: prepared photo, uint8 (side, side, 3)}.
-        """
+        """Return the decoded images of jobs; each latent is decoded once."""
         import torch
 
         from cfaug.imaging.inversion import PhotoBatch

@@ -106,11 +106,6 @@ class PromptToPrompt(DiffusionEditor):
         noise_on_device: whether noise is drawn with the device's generator: it is not copied, but
             the images differ.
         eta: the share of the ancestral noise: 1 is Euler-ancestral, 0 is Euler (DDIM).
-        decode_rows: the number of latents decoded at once.
-        safety: the safety checker for ``unsafe``; ``null`` for no checker.
-
-    Raises:
-        UserError: for an invalid mode or noise, or row counts that do not fit each other.
     """
 
     model: DiffusionWeights
@@ -150,20 +145,13 @@ class PromptToPrompt(DiffusionEditor):
         )
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, one for each text, all decoded.
-
-        Raises:
-            FloatingPointError: if a latent is not finite.
-        """
+        """Return the images of each job, one for each text, all decoded."""
         return edit_at_once(self, jobs)
 
     def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
         """Return each job's final latents, float32 (texts, channels, height, width).
 
         Jobs with equal texts, seed and guidance form a tree and share identical computations.
-
-        Raises:
-            FloatingPointError: if a latent is not finite.
         """
         final = self.sample_halving(jobs, 0, lambda numbers, _: numbers)
         return [final[number] for number in range(len(jobs))]
@@ -178,7 +166,6 @@ class PromptToPrompt(DiffusionEditor):
         with the same results as alone. Whether a dropped job would have become better is unknown.
 
         Args:
-            rounds: the number of calls of ``keep``.
             keep: a function that maps the numbers of the remaining jobs and their predictions
                 (texts, channels, height, width) to the numbers of those that continue, in order.
 
@@ -266,9 +253,6 @@ class SafetyChecker:
             ``safety_checker`` and a ``feature_extractor``.
         device: ``auto`` (CUDA where there is one), or another name that
             ``cfaug.core.processes.choose_device`` knows.
-
-    Raises:
-        UserError: for an invalid device.
     """
 
     weights: str

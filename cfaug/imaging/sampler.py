@@ -32,7 +32,6 @@ class Noise:
 
     Attributes:
         independent: whether every image of a set has its own noise (an ablation).
-        on_device: whether noise is drawn with the device's generator instead of the CPU's.
     """
 
     independent: bool = False
@@ -64,11 +63,9 @@ class Sampler:
     """Denoises all candidates of a tree step by step.
 
     Attributes:
-        unet: a UNet2DConditionModel, or its compiled form.
         shape: the shape of a latent, (channels, height, width).
         dtype: the number format of the UNet's input; latents and the sampler's own sums are
             float32, or float64 for a float64 UNet.
-        batching: the rules by which rows are split into calls.
         eta: the share of the ancestral noise at every step: 1 is Euler-ancestral, 0 adds no noise.
     """
 
@@ -94,7 +91,6 @@ class Sampler:
 
         Args:
             texts: the embeddings (1 + tree's texts, tokens, width), the empty text first.
-            folds: the matrices of cross-attention control; ``None`` for no control.
             latents: the latents before the first of the steps, (latents, *shape).
 
         Returns:
@@ -158,7 +154,6 @@ class PhotoSampler:
     """Denoises all edits of a tree step by step by DDIM or DDPM, with prompt-to-prompt's control.
 
     Attributes:
-        unet: a UNet2DConditionModel, or its compiled form.
         schedule: the levels of noise; a tree with fewer steps takes the last ones.
         dtype: the number format of the UNet's input; latents and the sampler's own sums are
             float32, or float64 for a float64 UNet.
@@ -179,7 +174,6 @@ class PhotoSampler:
 
         Args:
             texts: the embeddings (1 + tree's texts, tokens, width), the empty text first.
-            inversions: the inversion of each of the tree's sources.
         """
         device = texts.device
         way = torch.stack([inversion.latents for inversion in inversions])

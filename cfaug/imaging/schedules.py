@@ -32,7 +32,6 @@ class Schedule:
         timesteps: the model's timestep at each step, int64 (steps,), descending.
         kept: the share of the clean latent's variance at each level, float64 (steps + 1,). Step i
             leads from level i to level i + 1; the last level is that of the clean image.
-        prediction: the type of the model's prediction, ``epsilon`` or ``v_prediction``.
     """
 
     timesteps: NDArray[np.int64]
@@ -127,7 +126,6 @@ class NoiseLevels:
     Attributes:
         sigmas: the noise levels, float64 (steps + 1,), descending to 0.
         timesteps: the fractional timesteps of the model's calls, float64 (steps,).
-        prediction: the type of the model's prediction, ``epsilon`` or ``v_prediction``.
     """
 
     sigmas: NDArray[np.float64]
@@ -211,9 +209,7 @@ def draw(seed: int, step: int, image: int, shape: tuple[int, ...]) -> NDArray[np
     """Return standard normal float32 noise of ``shape`` for one step of one candidate.
 
     Args:
-        step: the index of the step, from 0, or ``INITIAL``.
         image: 0 for noise shared by a set; ``k`` for the own noise of image ``k`` of a set.
-        shape: the shape of a latent, (channels, height, width).
     """
     return generator(seed, "noise", image, step).standard_normal(shape, dtype=np.float32)
 

@@ -38,7 +38,6 @@ class Selection:
         aggregate: the score of several edits of a set: the worst (``min``), or the ``mean``.
         rank_aggregate: ``aggregate`` for the score that ranks; ``None`` is the same. So every edit
             can be required to reach the thresholds while sets are ranked by their mean.
-        keep: number of candidates to keep, the best first.
         per: the unit from which ``keep`` candidates are kept: a ``set`` (the candidates of one
             proposal) or a ``group`` (those of all its sets).
         reasons: {score: reason of its rejections}, where it differs from the name of the score.
@@ -47,9 +46,6 @@ class Selection:
             With ``maximise=None`` all are equally good.
         controls: kinds of edit without thresholds, such as a reconstruction: their only candidate
             is always kept, unless a safety checker flags it.
-
-    Raises:
-        UserError: if a threshold is not a finite number, or a choice or a count is invalid.
     """
 
     minimum: Mapping[str, float | None] = field(default_factory=dict)
@@ -147,9 +143,6 @@ class Selection:
 
         Equal scores go to the larger seed, as in InstructPix2Pix's code, then by number as
         ``prefer`` says: candidates of a tree share a seed.
-
-        Args:
-            accepted: (number, seed, scores) of each candidate.
         """
 
         def key(one: tuple[int, int, Scores]) -> tuple[float, int, int]:
@@ -316,11 +309,6 @@ def clip_selection(
         min_clip_image: least cosine of an edited image with the base image (B.1.2).
         min_clip_direction: least directional cosine; ``None`` is no threshold. The paper names no
             such threshold; InstructPix2Pix's code, whose defaults it used, has 0.2.
-        aggregate: the score of several edits of a set: the worst (``min``), or the ``mean``.
-        keep: number of candidates of a set to keep, the best first.
-
-    Raises:
-        UserError: for a threshold that is not a cosine, or an invalid choice or count.
     """
     given = {
         "min_clip_text": min_clip_text, "min_clip_image": min_clip_image,

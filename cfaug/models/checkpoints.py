@@ -195,13 +195,7 @@ def load_model(
     """Load a folder's weights in one number format, whatever format the file has.
 
     Args:
-        transformers_class: the name of a model class of transformers, such as ``AutoModel``.
-        dtype: the number format's name in torch.
-        required: the attributes that the model must have to be a dual encoder.
         unused: parts of the names of unused weights, which may be missing.
-
-    Returns:
-        The model of transformers, in evaluation mode.
     """
     import torch
     import transformers
@@ -286,10 +280,6 @@ def continuation(context: Sequence[int], whole: Sequence[int]) -> int:
 
     >>> continuation([1, 2, 3], [1, 2, 9, 4])
     2
-
-    Args:
-        context: the tokens of the context alone.
-        whole: the tokens of the context and the text together.
     """
     pairs = zip(context, whole, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(context), len(whole)))

@@ -32,7 +32,6 @@ class TimmClassification(Checkpoint):
         name_or_path: a folder as timm saves it (``config.json``, ``model.safetensors``); a Hub id;
             timm's own name of its weights, such as ``resnet50.a1_in1k``; or, with ``architecture``,
             a file of weights, safetensors or a ``.pth`` with only tensors.
-        revision: the commit of a Hub id.
         architecture: timm's name of the architecture, for a file of weights; images are prepared as
             for timm's weights of that name, which may have a tag. ``None`` takes it from the
             folder.

@@ -28,11 +28,7 @@ from cfaug.models.encoder import Wrapped, channels, image_transform, label_names
 
 
 class HFClassifier(Wrapped):
-    """``AutoModelForImageClassification`` as a :class:`cfaug.core.protocols.Classifier`.
-
-    Args:
-        classes: names of the classes; ``None`` takes them from the model's configuration.
-    """
+    """``AutoModelForImageClassification`` as a :class:`cfaug.core.protocols.Classifier`."""
 
     transformers_class = "AutoModelForImageClassification"
     processor_class = "AutoImageProcessor"
@@ -83,7 +79,6 @@ class TimmClassifier(_OfLibrary):
     """A timm model as a classifier, and as a ``FeatureExtractor``.
 
     Args:
-        owner: the source of the weights, which errors name.
         classes: the names of the classes; ``None`` takes the model's own, or ImageNet's WordNet ids
             if their number fits.
     """
@@ -110,12 +105,7 @@ class TimmClassifier(_OfLibrary):
         architecture: str | None = None,
         classes: Sequence[str] | None = None,
     ) -> Self:
-        """Load a model in float32, in evaluation mode.
-
-        Args:
-            place: a folder in timm's format, or a file of weights.
-            architecture: timm's name of the architecture of a file; ``None`` for a folder.
-        """
+        """Load a model in float32, in evaluation mode."""
         options: dict[str, int] = {}
         if place.is_file():
             file, name = place, str(architecture)
@@ -156,11 +146,7 @@ def default_weights(architecture: str) -> str:
 
 
 def timm_transform(config: dict[str, Any], owner: object) -> ImageTransform:
-    """Return the image transform equal to timm's ``create_transform(**config)``.
-
-    Args:
-        config: the result of ``timm.data.resolve_model_data_config``.
-    """
+    """Return the image transform equal to timm's ``create_transform(**config)``."""
     resample = config["interpolation"]
     if resample not in ("bicubic", "bilinear"):
         raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
@@ -208,7 +194,6 @@ class TorchvisionClassifier(_OfLibrary):
         Args:
             prepared_as: the tag whose image transform is used with a file; ``None`` is the
                 architecture's default tag.
-            classes: the names of the classes; ``None`` takes torchvision's names.
         """
         names = torchvision.models.list_models(module=torchvision.models)
         if architecture not in names:
@@ -282,9 +267,6 @@ class Inception(nn.Module):
 
     Images are resized to 299 pixels by Pillow with antialiasing, not by TensorFlow 1's bilinear
     filter, which skips pixels: the distances differ slightly from those of papers that used it.
-
-    Args:
-        network: torch-fidelity's network, which normalises uint8 pixels itself.
     """
 
     def __init__(self, network: nn.Module) -> None:

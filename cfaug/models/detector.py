@@ -25,9 +25,6 @@ class HFDetector(Wrapped):
 
     Images are resized by the folder's image processor and keep their aspect ratio. Images of equal
     resized size form a batch, so that none is padded and detections do not depend on other images.
-
-    Args:
-        threshold: the score above which an object is returned, in [0, 1].
     """
 
     transformers_class = "AutoModelForObjectDetection"
@@ -107,9 +104,7 @@ class HFZeroShotDetector(Wrapped):
     the image.
 
     Args:
-        vocabulary: the names of the objects that ``detect`` looks for.
         template: the text for a name, with ``{label}`` once.
-        threshold: the score above which an object is returned, in [0, 1].
         overlap: the intersection over union above which two boxes of one name are the same object.
         most: the largest number of objects in an image, the most certain first; ``None`` for no
             limit.
@@ -161,11 +156,7 @@ class HFZeroShotDetector(Wrapped):
     def detect_named(
         self, images: Sequence[Image], names: Sequence[Sequence[str]]
     ) -> list[list[dict[str, Any]]]:
-        """Return the objects in each RGB image that have one of its names; see ``detect``.
-
-        Args:
-            names: the names to detect in each image; the list may be empty.
-        """
+        """Return the objects in each RGB image that have one of its names; see ``detect``."""
         distinct = [tuple(dict.fromkeys(own)) for own in names]
         found: dict[int, list[dict[str, Any]]] = {}
         for rows, batch, wanted in _batches(self.processor.image_processor, images, distinct):

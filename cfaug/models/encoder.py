@@ -91,11 +91,7 @@ class Encoder(Tunable, ABC):
         """Map the output of ``tokenize`` to (batch, dim)."""
 
     def features(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
-        """Return the features for ``contrastive``: here those of images and texts, each (n, dim).
-
-        Args:
-            pixels: images, uint8 (n, 3, size, size).
-        """
+        """Return the features for ``contrastive``: those of images and of texts, each (n, dim)."""
         tokens = self.tokenize(texts)
         return self.encode_image(pixels), self.encode_text(tokens)
 
@@ -115,7 +111,6 @@ class Encoder(Tunable, ABC):
         Args:
             features: outputs of ``features`` from every process, with rows in the same order.
             log_weights: log weights of pairs, (n, n), see ``cfaug.models.losses``; ``None`` for 0.
-            negatives: features of texts and images that are only wrong answers, from every process.
         """
         images, texts = features
         bias = getattr(self.model, "logit_bias", None)
@@ -168,9 +163,6 @@ class Tokenizer:
     """A tokenizer with the padding that its model was trained with.
 
     A caption is tokenised once in a process; batches are padded from the cache.
-
-    Args:
-        max_length: the number of tokens to which captions are truncated.
     """
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
@@ -239,8 +231,6 @@ class FromFolder:
     """A wrapper of a transformers model that is loaded from a ``save_pretrained`` folder.
 
     Attributes:
-        transformers_class: the name of transformers' class that loads the weights.
-        processor_class: the name of transformers' class that loads the processor.
         required: the attributes that a model has to have, such as those of a dual encoder.
     """
 
@@ -326,23 +316,14 @@ def inputs(
     max_length: int | None,
     geometry: Geometry | None,
 ) -> tuple[ImageTransform, Tokenizer]:
-    """Return the image transform and the tokenizer of a model that reads images and texts.
-
-    Args:
-        max_length: texts are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-    """
+    """Return the image transform and the tokenizer of a model that reads images and texts."""
     transform = image_transform(processor.image_processor, folder, geometry)
     length = text_length(model, processor.tokenizer, max_length, folder)
     return transform, Tokenizer(processor.tokenizer, length)
 
 
 def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:
-    """Return the number of tokens, special ones included, to which captions are truncated.
-
-    Args:
-        asked: the configured length; ``None`` is the model's limit.
-    """
+    """Return the number of tokens, special ones included, to which captions are truncated."""
     longest = longest_text(model, tokenizer)
     if longest < 1:
         raise UserError(

@@ -68,7 +68,6 @@ class AskedEntailer(nn.Module):
     The probability of a label is the probability of its answer among the three answers.
 
     Args:
-        transform: the transform of images, applied before the model's own.
         question: the question, with the placeholder ``{hypothesis}``.
         options: {label: answer} for every label of ``cfaug.core.types.ENTAILMENT``.
         reduction: the log-likelihood of an answer is the ``sum`` over its tokens or their mean,

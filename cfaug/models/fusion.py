@@ -40,7 +40,6 @@ class FusionEntailer(FromFolder, Tunable, ABC):
     linear, layer norm, GELU, linear, on the encoder's pooled features.
 
     Args:
-        model: the encoder, a model that transformers has loaded.
         labels: the label of each logit, in order; ``None`` takes them from ``config.json``.
         head_seed: the seed of a random head for a folder without one; ``None`` refuses the folder.
     """

@@ -24,7 +24,6 @@ class HFCaptioner(Wrapped):
     Args:
         prompt: the text that the model continues, with the placeholder ``{image}``; without the
             placeholder, the image comes first. The prompt is not part of the caption.
-        prefix: the text put before every caption.
         generation: keyword arguments of ``generate``, such as ``num_beams``; ``None`` values are
             left out.
     """

@@ -80,11 +80,7 @@ def count_indistinct(tokenize: Tokenize, texts: Sequence[str]) -> Indistinct:
 def count_in_folder(
     folder: Path, max_length: int | None, texts: Sequence[str]
 ) -> Indistinct | None:
-    """Count indistinct captions by a folder's ``tokenizer.json``, without loading its model.
-
-    Returns:
-        The counts; ``None`` for a folder without such a file.
-    """
+    """Count indistinct captions by a folder's ``tokenizer.json``, without loading its model."""
     file = folder / "tokenizer.json"
     if not file.is_file():
         return None
@@ -123,7 +119,6 @@ def refuse_indistinct(name: str, limit: float) -> Iterator[None]:
     """Within this context, warn of indistinct captions, and refuse them above a share.
 
     Args:
-        name: the name of the benchmark, for messages.
         limit: the share of indistinct captions in [0, 1] above which they are refused.
     """
     token = _CHECK.set((name, limit))
@@ -135,9 +130,6 @@ def refuse_indistinct(name: str, limit: float) -> Iterator[None]:
 
 def check_captions(count: Callable[[], Indistinct]) -> None:
     """Warn of captions that a model cannot tell apart, or refuse them, as the context says.
-
-    Args:
-        count: counts the captions; it is called within ``refuse_indistinct`` alone.
 
     Raises:
         UserError: if the share of indistinct captions is above the limit.

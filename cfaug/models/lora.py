@@ -65,7 +65,6 @@ def inject(
 
     Args:
         targets: full names of linear layers, or of transformers' transposed ones (GPT-2's).
-        dropout: the share of an adapter's inputs that is dropped in training.
     """
     import torch
     from peft import inject_adapter_in_model
@@ -109,14 +108,7 @@ def merge(model: nn.Module) -> None:
 
 
 def save(model: nn.Module, folder: Path, base: BaseModel) -> None:
-    """Write a model's adapters in PEFT's format, without the base weights.
-
-    Args:
-        model: a model with the adapters of ``inject``.
-
-    Raises:
-        ValueError: if the model has no adapter.
-    """
+    """Write a model's adapters in PEFT's format, without the base weights."""
     from safetensors.torch import save_file
 
     layers = {n: m for n, m in model.named_modules() if hasattr(m, "lora_A")}
@@ -230,10 +222,8 @@ class Ends:
     They are interpolated as in WiSE-FT (Wortsman et al., 2022, section 3).
 
     Args:
-        initial: the checkpoint before fine-tuning, at factor 0.
         tuned: the fine-tuned checkpoint, at factor 1; its tokenizer, processor and settings are
             used.
-        owner: the name of the pair, which errors begin with.
     """
 
     initial: ModelSpec
@@ -280,7 +270,6 @@ def interpolate(first: Tensor, last: Tensor, factor: float) -> Tensor:
     checkpoint.
 
     Args:
-        last: the same tensor of the fine-tuned checkpoint, of equal shape.
         factor: the weight of ``last``, in [0, 1]; 0 and 1 return ``first`` and ``last`` unchanged.
     """
     import torch

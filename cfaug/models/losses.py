@@ -34,9 +34,6 @@ def symmetric_loss(
     (Miranda et al., 2024, section 5): an image has to find its text among all texts and negatives,
     a text its image among the images of the batch. Negative images are used in the same way, with
     the roles exchanged.
-
-    Args:
-        negatives: texts and images that are only wrong answers; ``None`` for no others.
     """
     wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
@@ -60,9 +57,6 @@ def three_way_loss(
 
     Each text has to find its image, each text the cross encoder's feature of its pair, and each
     image that feature (Xu et al., 2023; ``BridgeTowerForContrastiveLearning``).
-
-    Args:
-        crossed: features of each image with its own text.
     """
     with torch.autocast(images.device.type, enabled=False):
         scale = logit_scale.float()
@@ -84,10 +78,6 @@ def sigmoid_loss(
 
     Every image with every negative text, and every text with every negative image, is such a
     question with the answer no.
-
-    Args:
-        logit_bias: the bias added to the logits, a scalar.
-        negatives: texts and images that are only wrong answers; ``None`` for no others.
     """
     wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
@@ -121,11 +111,7 @@ def _more(scaled: Tensor, keys: Tensor | None, log_weights: Tensor | None) -> Te
 
 
 def _diagonal(logits: Tensor, log_weights: Tensor | None, more: Tensor | None = None) -> Tensor:
-    """Return the mean cross-entropy of rows whose right answer is on the diagonal.
-
-    Args:
-        more: logits of further wrong answers, (n, m).
-    """
+    """Return the mean cross-entropy of rows whose right answer is on the diagonal."""
     if log_weights is not None:
         logits = logits + log_weights
     if more is not None:
@@ -253,8 +239,6 @@ def log_negative_weights(
     Args:
         images: the number of each row's image, int64 (n,); equal numbers are the same image.
         sets: the number of each row's counterfactual set, int64 (n,).
-        mask_same_image: whether other captions of the same image are left out.
-        hard_negative_weight: the weight of another image of the same set, above 0.
     """
     same_image = images[:, None] == images[None, :]
     same_set = sets[:, None] == sets[None, :]

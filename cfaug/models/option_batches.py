@@ -72,10 +72,6 @@ def option_row(
 def stack_rows(rows: Sequence[OptionRow], fill: int) -> dict[str, Any]:
     """Return rows of equal ``shapes`` as one batch, texts padded on the right.
 
-    Args:
-        rows: at least one.
-        fill: the token with which texts are padded.
-
     Returns:
         ``inputs``, the model's keyword arguments, and ``targets``, int64 (rows, places).
     """
@@ -124,9 +120,6 @@ class Translated:
 
     Questions of any length are encoded in one batch, and an image once for all its questions if the
     model takes image features; all options of a question share the decoder's cache.
-
-    Args:
-        model: a transformers model with a Q-Former and an encoder-decoder language model.
     """
 
     translates = True
@@ -162,15 +155,7 @@ class Translated:
     def shared(
         self, images: Sequence[Sequence[EncodedQuestion]], tokens_at_once: int
     ) -> list[list[list[OptionScore]]]:
-        """Score all options of several images' questions; each question is encoded once.
-
-        Args:
-            tokens_at_once: the largest number of places decoded at once, including those of the
-                prompts.
-
-        Returns:
-            The scores by image, question and option.
-        """
+        """Score all options of several images' questions; each question is encoded once."""
         every = [one for own in images for one in own]
         output, mask = self._encode(every)
         memory = output.encoder_last_hidden_state

@@ -111,9 +111,6 @@ class Continued:
 
         Returns:
             The scores by image, question and option.
-
-        Raises:
-            ValueError: if options differ in their first token after the image.
         """
         head = images[0][0].head
         firsts = [own[0].inputs for own in images]
@@ -260,8 +257,6 @@ class Decoder:
         """Process a text after each row; the cache of ``before`` grows and is passed on.
 
         Args:
-            before: the rows processed so far.
-            texts: the tokens to process after each row, at least one for each.
             pad: the side of the padding: left for texts to be continued, where only the last token
                 matters; right for texts to be scored.
 

@@ -44,7 +44,6 @@ class Prompts:
     Args:
         prompt: the template, with ``{question}`` and ``{image}`` (BLIP-2's processor puts the image
             first by itself); ``None`` is the processor's chat template.
-        folder: the processor's folder, which errors name.
     """
 
     def __init__(self, processor: Any, prompt: str | None, folder: Path) -> None:
@@ -124,9 +123,6 @@ class Prompts:
     def last_place(self, ids: Sequence[int], images: bool) -> int:
         """Return the place of the last image's token, up to which the inputs depend on the images.
 
-        Args:
-            ids: the tokens of a prompt, in which an image is one token.
-
         Returns:
             The place; 0 without images, and -1 if the processor puts the image first.
         """
@@ -161,10 +157,6 @@ class Prompts:
 
     def option(self, prompt: str, asked: Sequence[int], option: str) -> Option:
         """Return the tokens of an option after its prompt.
-
-        Args:
-            prompt: the prompt that ``text`` returned.
-            asked: the tokens of the prompt.
 
         Raises:
             RejectedError: ``no_token`` if the option adds no token to the prompt.
@@ -216,9 +208,6 @@ def read_prompt(name: str) -> EntailmentPrompt:
 
     >>> read_prompt("yes_maybe_no").options["neutral"]
     'maybe'
-
-    Args:
-        name: ``yes_maybe_no``, ``labels``, or the path of a YAML file.
     """
     file = find_prompt_file(
         name, SHIPPED, "models/entailment_prompts", "model.asked", "question and options"

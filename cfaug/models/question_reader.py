@@ -42,7 +42,6 @@ class QuestionReader:
 
     Args:
         longest: the largest number of tokens that the model reads.
-        translates: whether the model answers by a separate decoder.
         longest_query: the largest number of a question's tokens that the Q-Former reads; ``None``
             for models without a Q-Former.
     """
@@ -74,7 +73,6 @@ class QuestionReader:
 
         Args:
             image: an RGB image of any size; ``None`` asks without an image.
-            known: earlier outputs for this image, which are extended; ``None`` for none so far.
 
         Returns:
             For each question the model's input, or the reason why it was left out: ``context`` if
@@ -96,7 +94,6 @@ class QuestionReader:
         """Tokenize a question whose answer the model writes.
 
         Args:
-            image: an RGB image of any size; ``None`` asks without an image.
             room: the number of tokens reserved for the answer.
         """
         try:
@@ -132,11 +129,7 @@ class QuestionReader:
         return Answered(left_out="context") if self.is_too_long(asked) else asked
 
     def options(self, text: str, ids: Sequence[int], options: Sequence[str]) -> list[Option]:
-        """Return the tokens of options: after the prompt, or alone for a separate decoder.
-
-        Raises:
-            RejectedError: ``no_token`` if an option has no token.
-        """
+        """Return the tokens of options: after the prompt, or alone for a separate decoder."""
         if self.translates:
             alone = [Option(self.prompts.tokens(one), 0) for one in options]
             for one, option in zip(alone, options, strict=True):

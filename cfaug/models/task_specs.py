@@ -169,7 +169,6 @@ class ImageCaptioning(ImageCheckpoint):
         prompt: the text that the model continues, with the placeholder ``{image}``; without the
             placeholder, the image comes first. The prompt is not part of the caption.
         prefix: the text put before every caption, such as LANCE's "a photo of".
-        num_beams: the number of beams; 1 is greedy decoding.
         min_new_tokens: the smallest number of tokens in a caption; ``None`` for no limit.
         repetition_penalty: the argument of transformers' ``generate``; 1.0 for no penalty.
     """
@@ -192,11 +191,7 @@ class ImageCaptioning(ImageCheckpoint):
 
 @dataclass(frozen=True)
 class ObjectDetection(Checkpoint):
-    """An object detector with its own classes: YOLOS, DETR, ...
-
-    Args:
-        threshold: the score above which an object is returned.
-    """
+    """An object detector with its own classes: YOLOS, DETR, ..."""
 
     threshold: Share = 0.5
 
@@ -215,7 +210,6 @@ class ZeroShotDetection(Checkpoint):
         vocabulary: a file of names to detect, one in each line; ``None`` is the shipped list. An
             annotator that detects the nouns of a caption does not need it.
         template: the text for a name; OWL's authors use "a photo of a {label}".
-        threshold: the score above which an object is returned.
         overlap: the intersection over union above which two boxes of one name are the same object;
             bottom-up attention, XMAI's detector, has 0.3.
         most: the largest number of objects in an image, the most certain first; bottom-up attention

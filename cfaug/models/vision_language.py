@@ -126,10 +126,6 @@ class VisionLanguageModel(Wrapped):
     ) -> list[Answered]:
         """Write an answer to each question, greedily; its options are ignored.
 
-        Args:
-            images: an RGB image for each question; ``None`` asks without an image.
-            max_new_tokens: the largest number of tokens in an answer.
-
         Returns:
             The answers, without special tokens and with normalised white space, or the reason why a
             question was left out.
