@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,34 +29,14 @@ Place = tuple[int, int]
 """The place of an image in a batch: the number of its job, and its number within the job."""
 
 
-class CandidateImages(Protocol):
-    """The images of a batch, as scorers read them.
-
-    Attributes:
-        unsafe: the images decoded so far that the safety checker flags.
-    """
-
-    jobs: Sequence[ImageJob]
-    unsafe: set[Place]
-
-    def places(self, j: int) -> list[Place]:
-        """Return the place of every text's image of job ``j``; jobs and texts may share one."""
-        ...
-
-    def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
-        """Decode images: yield places and float32 (n, 3, H, W) in [0, 1], a few at a time."""
-        ...
-
-    def images(self, j: int) -> Images:
-        """Return the images of job ``j``, all of which were decoded by ``look``."""
-        ...
-
-
 class LazyImages:
     """Images of a progressive editor: latents until they are decoded.
 
     Args:
         latents: the latents of each job, (texts, channels, height, width).
+
+    Attributes:
+        unsafe: the images decoded so far that the safety checker flags.
     """
 
     def __init__(
@@ -79,7 +59,7 @@ class LazyImages:
         return [(self._base[j], 0), *((j, i) for i in range(1, len(self.jobs[j].texts)))]
 
     def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
-        """Decode images, and record unsafe ones."""
+        """Decode images: yield places and float32 (n, 3, H, W) in [0, 1], a few at a time."""
         import torch
 
         wanted = list(places)
@@ -93,7 +73,7 @@ class LazyImages:
             self._pixels.update(zip(part, rounded, strict=True))
 
     def images(self, j: int) -> Images:
-        """Return the images of job ``j``, one for each text."""
+        """Return the images of job ``j``, all of which were decoded by ``look``."""
         return Images(tuple(self._pixels[place] for place in self.places(j)))
 
 
@@ -139,6 +119,10 @@ class ScoredCandidate:
     draw: Draw
     reason: str
     scores: Scores = field(default_factory=dict)
+
+
+CandidateImages = LazyImages | ReadyImages
+"""The images of a batch, as scorers read them."""
 
 
 def compared_texts(scorer: EmbeddingScorer, proposal: Proposal) -> Sequence[str]:

@@ -216,6 +216,9 @@ class GridDraws:
 
     per_example: ClassVar = True
     """Whether all proposals of an example have the same draws."""
+    rounds: ClassVar = 0
+    learning_rounds: ClassVar = 1
+    columns: ClassVar = ("p", "cfg")
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.draws")
@@ -234,21 +237,6 @@ class GridDraws:
     def family(self) -> int:
         """The number of candidates that share a seed and a guidance scale: all."""
         return self.candidates
-
-    @property
-    def rounds(self) -> int:
-        """The number of times that candidates are halved: 0."""
-        return 0
-
-    @property
-    def learning_rounds(self) -> int:
-        """The number of rounds of candidates: 1."""
-        return 1
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of a candidate's random parameters, without its seed."""
-        return ("p", "cfg")
 
     def draw(
         self, key: str, seed: int, number: int = 0, trials: Sequence[Trial] = ()

@@ -18,12 +18,13 @@ from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.imaging.cross_attention import CrossAttention
 from cfaug.imaging.model import DiffusionWeights
 from cfaug.imaging.prompt_to_prompt import DiffusionEditor, SafetyChecker
-from cfaug.imaging.tree import plan_edits
+from cfaug.imaging.tree import PhotoTree, plan_edits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch import Tensor
 
-    from cfaug.imaging.inversion import Inverter, Predictor
+    from cfaug.imaging.inversion import Inversion, Inverter, Predictor
     from cfaug.imaging.sampler import PhotoSampler
 
 
@@ -174,22 +175,17 @@ class InvertAndEdit(DiffusionEditor):
         Raises:
             FloatingPointError: if a latent is not finite.
         """
-        found: dict[str, NDArray[np.uint8] | str] = {}
+        found: dict[str, NDArray[np.uint8] | UnfitPhotoError] = {}
         for job in jobs:
             digest = _photo_of(job).digest
             if digest not in found:
-                loaded, name = self._diffusion, f"the photo of {job.proposal.example.key!r}"
-                side = int(loaded.unet.config.sample_size) * loaded.pixels_per_latent
-                try:
-                    found[digest] = self.photos.prepare(_photo_of(job).read(), side, name)
-                except UnfitPhotoError as error:
-                    found[digest] = error.reason
+                found[digest] = self._prepare(job)
         images: dict[int, Images] = {}
         used: dict[str, NDArray[np.uint8]] = {}
         for j, job in enumerate(jobs):
             digest = _photo_of(job).digest
             photo = found[digest]
-            reason = photo if isinstance(photo, str) else ""
+            reason = photo.reason if isinstance(photo, UnfitPhotoError) else ""
             if not reason and self.cross is not None:
                 base, *edited = job.texts
                 misfits = (
@@ -200,7 +196,7 @@ class InvertAndEdit(DiffusionEditor):
                 reason = next(filter(None, misfits), "")
             if reason:
                 images[j] = Images((), rejected=reason)
-            elif not isinstance(photo, str):
+            elif not isinstance(photo, UnfitPhotoError):
                 used[digest] = photo
         fit = [j for j in range(len(jobs)) if j not in images]
         if fit:
@@ -217,13 +213,28 @@ class InvertAndEdit(DiffusionEditor):
             described["cross_attention"] = self.cross.kind
         return described
 
-    def _make(
-        self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
-    ) -> list[Images]:
-        """Return the decoded images of jobs; each latent is decoded once."""
-        import torch
+    @property
+    def _side(self) -> int:
+        """Side of the model's images in pixels."""
+        loaded = self._diffusion
+        return int(loaded.unet.config.sample_size) * loaded.pixels_per_latent
 
-        from cfaug.imaging.inversion import PhotoBatch
+    def _prepare(self, job: ImageJob) -> NDArray[np.uint8] | UnfitPhotoError:
+        try:
+            name = f"the photo of {job.proposal.example.key!r}"
+            return self.photos.prepare(_photo_of(job).read(), self._side, name)
+        except UnfitPhotoError as error:
+            return error
+
+    def _denoise(
+        self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
+    ) -> tuple[PhotoTree, Tensor]:
+        """Return the tree of jobs and its final latents.
+
+        Args:
+            photos: {digest: prepared photo, uint8 (side, side, 3)}.
+        """
+        import torch
 
         tree = plan_edits(
             jobs,
@@ -232,27 +243,45 @@ class InvertAndEdit(DiffusionEditor):
             remembered=self.remember and self.inversion.remembers,
             controlled=self._controlled,
         )
-        predictor, sampler = self._engine
+        _, sampler = self._engine
         with self._one_at_a_time, torch.no_grad():
             texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
-            # Photos are encoded one by one, so that their latents do not depend on the others.
-            encoded = {
-                name: self._diffusion.encode_image(
-                    torch.from_numpy(np.array(photo)).permute(2, 0, 1).float() / 255
-                )
-                for name, photo in photos.items()
-            }
-            batch = PhotoBatch(
-                latents=torch.stack([encoded[source.digest] for source in tree.sources]),
-                texts=torch.stack([self._embed(source.text) for source in tree.sources]),
-                empty=self._embed(""),
-                guidance=tuple(source.guidance or 0.0 for source in tree.sources),
-                digests=tuple(source.digest for source in tree.sources),
-                remember=tree.remembered,
-            )
-            inversions = self.inversion.invert(batch, predictor)
+            inversions = self._invert(tree, photos)
             latents = sampler.denoise(tree, texts, inversions, self._folds(tree, self._taken))
         self._check_finite(latents)
+        return tree, latents
+
+    def _invert(self, tree: PhotoTree, photos: Mapping[str, NDArray[np.uint8]]) -> list[Inversion]:
+        """Return the inversion of every source of a tree."""
+        import torch
+
+        from cfaug.imaging.inversion import PhotoBatch
+
+        predictor, _ = self._engine
+        # Photos are encoded one by one, so that their latents do not depend on the others.
+        latents = {
+            name: self._diffusion.encode_image(
+                torch.from_numpy(np.array(photo)).permute(2, 0, 1).float() / 255
+            )
+            for name, photo in photos.items()
+        }
+        batch = PhotoBatch(
+            latents=torch.stack([latents[source.digest] for source in tree.sources]),
+            texts=torch.stack([self._embed(source.text) for source in tree.sources]),
+            empty=self._embed(""),
+            guidance=tuple(source.guidance or 0.0 for source in tree.sources),
+            digests=tuple(source.digest for source in tree.sources),
+            remember=tree.remembered,
+        )
+        return self.inversion.invert(batch, predictor)
+
+    def _make(
+        self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
+    ) -> list[Images]:
+        """Return the decoded images of jobs; each latent is decoded once."""
+        import torch
+
+        tree, latents = self._denoise(jobs, photos)
         wanted = sorted({latent for places in tree.jobs for latent in places[1:]})
         pixels: dict[int, NDArray[np.uint8]] = {}
         unsafe: set[int] = set()

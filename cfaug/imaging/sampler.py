@@ -271,15 +271,17 @@ class Batching:
     multiple: int = 2
     both_halves: bool = True
 
+    def pieces(self, active: Integers) -> list[Integers]:
+        """Split latents into as few calls as possible, of nearly equal size."""
+        count = -(-len(active) // (self.max_rows // 2))
+        return list(np.array_split(active, count)) if count else []
+
 
 def calls(
     tree: Branches, step: int, batching: Batching, device: torch.device, folds: Folds | None = None
 ) -> list[Call]:
     """Return the calls of one step, in the order in which they have to be made."""
-    active = tree.active(step)
-    # As few calls as possible, of nearly equal size.
-    count = -(-len(active) // (batching.max_rows // 2))
-    pieces = np.array_split(active, count) if count else []
+    pieces = batching.pieces(tree.active(step))
     made = []
     for number, piece in enumerate(pieces):
         following = pieces[number + 1][0] if number + 1 < len(pieces) else -1

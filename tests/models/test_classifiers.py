@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import timm
 import torch
 import torchvision
-from PIL import Image
 from safetensors.torch import save_file
 
 from cfaug.core.errors import UserError
@@ -22,11 +20,6 @@ from cfaug.models.task_specs import ImageClassification
 from tests.models import tiny
 
 NAMES = ["ball", "cube", "star", "ring", "cone"]
-
-
-def photo(width=190, height=170, seed=0):
-    draw = np.random.default_rng(seed)
-    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +61,7 @@ def test_a_folder_of_timm_answers_as_timm_does(timm_folder, timm_model):
     assert model.classes == tuple(NAMES)
     assert not model.training
     theirs = timm.data.create_transform(**timm.data.resolve_model_data_config(timm_model))
-    image = photo()
+    image = tiny.image(190, 170)
     with torch.no_grad():
         expected = timm_model(theirs(image)[None])
         found = model.classify(torch.from_numpy(model.transform(image)[None].copy()))
@@ -81,7 +74,7 @@ def test_a_folder_of_timm_answers_as_timm_does(timm_folder, timm_model):
 def test_images_are_prepared_as_timm_prepares_them(mode, size):
     config = {"input_size": (3, 48, 48), "interpolation": "bicubic", "mean": (0.4, 0.5, 0.6),
               "std": (0.2, 0.3, 0.4), "crop_pct": 0.9, "crop_mode": mode}  # fmt: skip
-    ours, image = timm_transform(config, "it"), photo(*size)
+    ours, image = timm_transform(config, "it"), tiny.image(*size)
     expected = timm.data.create_transform(**config)(image)
     found = ours.normalize(torch.from_numpy(ours(image)[None].copy()))[0]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
@@ -139,7 +132,7 @@ def test_torchvision_answers_as_torchvision_does(files, torchvision_model):
     assert isinstance(model, Classifier)
     assert model.classes == tuple(NAMES)
     weights = torchvision.models.get_model_weights("shufflenet_v2_x0_5").DEFAULT
-    for image in (photo(), photo(300, 400, 1)):
+    for image in (tiny.image(190, 170), tiny.image(300, 400, 1)):
         with torch.no_grad():
             expected = torchvision_model(weights.transforms()(image)[None])
             found = model.classify(torch.from_numpy(model.transform(image)[None].copy()))

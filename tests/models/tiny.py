@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 
 WORDS = ["a", "red", "blue", "green", "ball", "cube", "star", "on", "the", "beach", "grass", "sand"]
 CAPTIONS = ["a red ball on the beach", "a blue cube", "a green star on the grass", "the sand"]
@@ -133,6 +135,17 @@ def save_open_clip(folder: Path, seed=0, picture=None, **changes) -> Path:
     description = {"model_cfg": config, "preprocess_cfg": preprocess}
     (folder / "open_clip_config.json").write_text(json.dumps(description))
     return folder
+
+
+def image(width=SIZE, height=SIZE, seed=0):
+    """An image of noise."""
+    draw = np.random.default_rng(seed)
+    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def stack(owner, images):
+    """Images as a model's transform prepares them, uint8 (n, 3, size, size)."""
+    return torch.from_numpy(np.stack([owner.transform(one) for one in images]))
 
 
 def pixels(count=4, seed=0):
