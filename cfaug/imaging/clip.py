@@ -48,8 +48,7 @@ class ClipScorer(CosineScorer):
         consistency: Unit | None = None,
         all_pairs: bool = False,
     ) -> None:
-        self.prefix, self.consistency, self.all_pairs = prefix, consistency, all_pairs
-        self._check_consistency()
+        super().__init__(prefix, consistency, all_pairs)
         if preprocessing not in ("ip2p", "standard"):
             raise UserError(
                 f"recipe.scorers: preprocessing={preprocessing} is not ip2p or standard"

@@ -200,6 +200,14 @@ class CosineScorer(ABC):
     consistency: Unit | None = None
     all_pairs: bool = False
 
+    def __init__(
+        self, prefix: str = "", consistency: Unit | None = None, all_pairs: bool = False
+    ) -> None:
+        self.prefix = prefix
+        self.consistency = consistency
+        self.all_pairs = all_pairs
+        self._check_consistency()
+
     def _check_consistency(self) -> None:
         if self.consistency not in (None, *get_args(Unit)):
             raise UserError(

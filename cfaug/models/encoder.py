@@ -234,6 +234,7 @@ class FromFolder:
         required: the attributes that a model has to have, such as those of a dual encoder.
     """
 
+    model: Any
     transformers_class: ClassVar[str]
     processor_class: ClassVar[str] = "AutoProcessor"
     required: ClassVar[tuple[str, ...]] = ()
@@ -252,6 +253,11 @@ class FromFolder:
     def check_model(cls, model: Any, folder: Path) -> None:
         """Accept every model with the required attributes."""
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.model.parameters()).device
+
 
 class Wrapped(FromFolder, nn.Module):
     """A transformers model for one task that uses all its weights."""
@@ -264,11 +270,6 @@ class Wrapped(FromFolder, nn.Module):
     def check_model(cls, model: Any, folder: Path) -> None:
         """Refuse weights that are infinite or NaN."""
         check_finite(model, folder)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.model.parameters()).device
 
 
 def label_names(model: Any, owner: object) -> list[str]:

@@ -107,11 +107,6 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         """The transformers encoder."""
         return self.model.encoder
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.model.parameters()).device
-
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
     ) -> Tensor:

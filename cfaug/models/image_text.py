@@ -134,9 +134,8 @@ class PairMatcher(FromFolder, nn.Module, ABC):
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
         """Score image i, uint8 (n, 3, size, size), with text i: float32 (n,)."""
-        device = next(self.model.parameters()).device
-        normal = self.transform.normalize(pixels.to(device, non_blocking=True))
-        return self.score(normal, on_device(self.tokenize(texts), device)).float()
+        normal = self.transform.normalize(pixels.to(self.device, non_blocking=True))
+        return self.score(normal, on_device(self.tokenize(texts), self.device)).float()
 
     @abstractmethod
     def score(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:

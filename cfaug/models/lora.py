@@ -8,8 +8,7 @@ Torch and peft are imported when needed.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,7 +68,9 @@ def inject(
     import torch
     from peft import inject_adapter_in_model
 
-    with torch.random.fork_rng(devices=[]), _quiet():
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # PEFT remarks that it sets it for a transposed layer.
+        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
         torch.manual_seed(seed)
         inject_adapter_in_model(_config(targets, r, alpha, dropout), model, NAME)
     for name, parameter in model.named_parameters():
@@ -86,14 +87,6 @@ def _config(targets: Sequence[str], r: int, alpha: float, dropout: float) -> Any
         lora_dropout=dropout,
         target_modules=sorted(targets),
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence PEFT's remark that it sets ``fan_in_fan_out`` for a transposed layer."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
-        yield
 
 
 def merge(model: nn.Module) -> None:
@@ -319,16 +312,17 @@ class Interpolated:
 
     def weights_hash(self) -> str:
         """Return the sha256 of both hashes and the factor; at 0 and 1, the hash of a checkpoint."""
-        if self._end is not None:
-            return self._end.weights_hash()
-        both = self.ends.initial.weights_hash(), self.ends.tuned.weights_hash()
-        return sha256_text(f"wise_ft {' '.join(both)} {self.factor!r}")
+        return self._mixed("weights_hash")
 
     def identity(self) -> str:
         """Return the identity of the model's results; at 0 and 1, the one of a checkpoint."""
+        return self._mixed("identity")
+
+    def _mixed(self, name: str) -> str:
+        """Return what a method of the end says, or the hash of what it says of both ends."""
         if self._end is not None:
-            return self._end.identity()
-        both = self.ends.initial.identity(), self.ends.tuned.identity()
+            return str(getattr(self._end, name)())
+        both = [getattr(end, name)() for end in (self.ends.initial, self.ends.tuned)]
         return sha256_text(f"wise_ft {' '.join(both)} {self.factor!r}")
 
     def settings_hash(self) -> str:

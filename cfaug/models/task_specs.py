@@ -26,8 +26,15 @@ if TYPE_CHECKING:
     from cfaug.models.prompts import Prompts
 
 
+class Checked(Checkpoint):
+    """A checkpoint whose settings are checked by their types."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model")
+
+
 @dataclass(frozen=True)
-class ImageCheckpoint(Checkpoint):
+class ImageCheckpoint(Checked):
     """A checkpoint of transformers whose model reads images.
 
     Args:
@@ -36,12 +43,9 @@ class ImageCheckpoint(Checkpoint):
 
     geometry: Geometry | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self, "model")
-
 
 @dataclass(frozen=True)
-class Folder(Checkpoint):
+class Folder(Checked):
     """A ``save_pretrained`` folder of a model that reads images and texts.
 
     Args:
@@ -54,9 +58,6 @@ class Folder(Checkpoint):
 
     max_length: Positive | None = None
     geometry: Geometry | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self, "model")
 
     def settings_words(self) -> list[object]:
         """Return the settings in the form that ``settings_hash`` hashes.
@@ -141,7 +142,7 @@ class ImageClassification(ImageCheckpoint):
 
 
 @dataclass(frozen=True)
-class TextEntailment(Checkpoint):
+class TextEntailment(Checked):
     """A model for natural language inference on texts, such as RoBERTa trained on MNLI.
 
     Args:
@@ -156,9 +157,6 @@ class TextEntailment(Checkpoint):
 
     provides = (Entailer,)
     implementation = "cfaug.models.entailer.HFEntailer"
-
-    def __post_init__(self) -> None:
-        check_fields(self, "model")
 
 
 @dataclass(frozen=True)
@@ -190,7 +188,7 @@ class ImageCaptioning(ImageCheckpoint):
 
 
 @dataclass(frozen=True)
-class ObjectDetection(Checkpoint):
+class ObjectDetection(Checked):
     """An object detector with its own classes: YOLOS, DETR, ..."""
 
     threshold: Share = 0.5
@@ -198,12 +196,9 @@ class ObjectDetection(Checkpoint):
     provides = (Detector,)
     implementation = "cfaug.models.detector.HFDetector"
 
-    def __post_init__(self) -> None:
-        check_fields(self, "model")
-
 
 @dataclass(frozen=True)
-class ZeroShotDetection(Checkpoint):
+class ZeroShotDetection(Checked):
     """An open-vocabulary detector: Grounding DINO, OWL-ViT, OWLv2.
 
     Args:
@@ -226,7 +221,7 @@ class ZeroShotDetection(Checkpoint):
     implementation = "cfaug.models.detector.HFZeroShotDetector"
 
     def __post_init__(self) -> None:
-        check_fields(self, "model")
+        super().__post_init__()
         if self.template.count("{label}") != 1 or self.template.count("{") != 1:
             raise UserError(f"model.template={self.template!r} needs {{label}} exactly once")
 
@@ -306,7 +301,7 @@ Dtype = Literal["float32", "float16", "bfloat16"]
 
 
 @dataclass(frozen=True)
-class VisionLanguage(Checkpoint):
+class VisionLanguage(Checked):
     """A vision-language model that ranks options or writes answers: LLaVA, Qwen-VL, InternVL, ...
 
     It is a folder of ``AutoModelForImageTextToText``.
@@ -332,7 +327,7 @@ class VisionLanguage(Checkpoint):
     ineffective = frozenset({"sharing", "tokens_at_once"})
 
     def __post_init__(self) -> None:
-        check_fields(self, "model")
+        super().__post_init__()
         check_prompt(self.prompt)
 
     def load_prompts(self) -> Prompts:

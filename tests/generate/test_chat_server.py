@@ -13,8 +13,7 @@ from cfaug.editing.edit_prompts import read_prompts
 from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.protocols import VariationModel, VariationRequest
 from cfaug.generate.captions import edit_captions
-from cfaug.generate.chat_asking import ChatServer
-from cfaug.generate.chat_asking import ChatSettings
+from cfaug.generate.chat_asking import ChatServer, ChatSettings
 from cfaug.generate.failures import Attempt
 from tests.editing.perturbing import photo_of
 from tests.generate.chatting import caption_of, says, serving, variations
