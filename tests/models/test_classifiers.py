@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 import timm
@@ -14,9 +16,14 @@ from safetensors.torch import save_file
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Classifier, FeatureExtractor
 from cfaug.models.checkpoints import read_state
-from cfaug.models.classifier_specs import TimmClassification, TorchvisionClassification
+from cfaug.models.classifier_specs import (
+    InceptionFeatures,
+    TimmClassification,
+    TorchvisionClassification,
+)
 from cfaug.models.classifiers import FROM_TENSORFLOW, _build, default_weights, timm_transform
 from cfaug.models.task_specs import ImageClassification
+from tests import skips
 from tests.models import tiny
 
 NAMES = ["ball", "cube", "star", "ring", "cone"]
@@ -242,3 +249,44 @@ def test_a_config_that_does_not_name_each_logit_is_refused(tmp_path, numbers, sa
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=said):
         ImageClassification(str(folder)).load()
+
+
+HERE = find_spec("torch_fidelity") is not None
+
+
+def test_without_torch_fidelity_it_is_said_what_to_do(monkeypatch):
+    for name in ("torch_fidelity", "torch_fidelity.feature_extractor_inceptionv3"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match=r"pip install 'cfaug\[fid\]', or .* model=clip_vit_b32"):
+        InceptionFeatures("weights.pth").load()
+    with pytest.raises(UserError, match="there is no such file"):
+        InceptionFeatures("weights.pth").identity()
+    with pytest.raises(UserError, match="cannot be fine-tuned"):
+        InceptionFeatures("weights.pth").check_trainable()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HERE, reason=skips.reason("fid"))
+def test_features_are_those_of_torch_fidelity(tmp_path, monkeypatch):
+    from torch_fidelity import feature_extractor_inceptionv3 as theirs
+
+    kind = theirs.FeatureExtractorInceptionV3
+    with monkeypatch.context() as patch, torch.random.fork_rng():
+        torch.manual_seed(0)
+        patch.setattr(theirs, "load_state_dict_from_url", lambda *_, **__: {})
+        patch.setattr(kind, "load_state_dict", lambda *_: None)
+        network = kind("inception-v3-compat", ["2048"])
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    model = InceptionFeatures(str(tmp_path / "weights.pth")).load()
+    assert isinstance(model, FeatureExtractor)
+    pixels = torch.randint(0, 256, (2, 3, 299, 299), dtype=torch.uint8)
+    with torch.no_grad():
+        (expected,) = network(pixels)
+        torch.testing.assert_close(model.extract(pixels), expected)
+    assert expected.shape == (2, 2048)
+    torch.save({"fc": print}, tmp_path / "pickle.pth")
+    with pytest.raises(UserError, match="reading a pickle can run code"):
+        InceptionFeatures(str(tmp_path / "pickle.pth")).load()
+    torch.save({"fc": torch.zeros(1)}, tmp_path / "other.pth")
+    with pytest.raises(UserError, match="not hold the weights of FID's Inception"):
+        InceptionFeatures(str(tmp_path / "other.pth")).load()
