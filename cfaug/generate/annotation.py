@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +23,6 @@ from cfaug.core.weights import sha256_text
 from cfaug.generate.annotators import NO_TEXT, Annotation, AnnotationCache
 from cfaug.generate.failures import Attempt, Failure, Rejection, attempt, check_json, check_results
 
-BATCH = 16
-"""Number of different contents in one call of an annotator."""
-
 SECONDS_AT_RISK = 20.0
 """Longest time until results are written: a killed process loses no more than this."""
 
@@ -38,10 +35,9 @@ class AnnotationStage:
     whatever the cache holds, so that a resumed run gives the same bytes as an uninterrupted one.
 
     Args:
-        annotators: the annotators in the order in which they see an example; each sees the results
-            of those before it.
+        annotators: in the order in which they see an example; each sees the results of those before
+            it.
         cache: the folder in which results are kept; ``None`` keeps them only in memory.
-        batch: the number of different contents in one call of an annotator.
         texts_from: the name of an annotation that is a list of texts, used as the texts of examples
             without any; ``None`` leaves the texts unchanged.
         replace_texts: whether these texts also replace the texts of examples that have some.
@@ -49,7 +45,7 @@ class AnnotationStage:
 
     annotators: Sequence[Annotator]
     cache: Path | None = None
-    batch: int = BATCH
+    batch: int = 16
     texts_from: str | None = None
     replace_texts: bool = False
 
@@ -79,13 +75,17 @@ class AnnotationStage:
         for annotator, kept in zip(self.annotators, self._caches, strict=True):
             places = list(done)
             some = [done[place] for place in places]
-            _check_names(some, annotator.name)
+            _refuse_twice(some, annotator.name)
             if kept is None:
                 found = attempt(some, _checked(annotator), lambda one: one.key)
             else:
                 found = _ask(some, annotator, kept, self.batch)
             failed |= {places[row]: failure for row, failure in found.lost_by_place().items()}
-            done = {places[row]: _merge(some[row], one) for row, one in sorted(found.done.items())}
+            done = {}
+            for row, annotation in sorted(found.done.items()):
+                for name in sorted(annotation):
+                    _refuse_twice([some[row]], name)
+                done[places[row]] = replace(some[row], extra={**some[row].extra, **annotation})
         if self.texts_from is not None:
             name, replacing = self.texts_from, self.replace_texts
             places = list(done)
@@ -127,25 +127,14 @@ def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotat
     return annotate
 
 
-def _check_names(examples: Sequence[Example], name: str) -> None:
-    """Refuse an annotator whose name the source already uses, before any model runs."""
-    twice = next((example for example in examples if name in example.extra), None)
-    if twice is not None:
-        raise _named_twice(twice, name)
-
-
-def _named_twice(example: Example, name: str) -> UserError:
-    return UserError(
-        f"example {example.key!r} has {name!r} already, from its source: leave the annotator out "
-        f"(recipe.annotators.{name}=null), or give it another name"
-    )
-
-
-def _merge(example: Example, annotation: Annotation) -> Example:
-    twice = sorted(set(example.extra) & set(annotation))
-    if twice:
-        raise _named_twice(example, twice[0])
-    return replace(example, extra={**example.extra, **annotation})
+def _refuse_twice(examples: Sequence[Example], name: str) -> None:
+    """Refuse an annotator that gives a name which the source already uses."""
+    for example in examples:
+        if name in example.extra:
+            raise UserError(
+                f"example {example.key!r} has {name!r} already, from its source: leave the "
+                f"annotator out (recipe.annotators.{name}=null), or give it another name"
+            )
 
 
 def _texts_of(example: Example, name: str, replacing: bool) -> tuple[str, ...]:
@@ -164,25 +153,11 @@ def _texts_of(example: Example, name: str, replacing: bool) -> tuple[str, ...]:
 def _ask(
     examples: Sequence[Example], annotator: Annotator, kept: AnnotationCache, size: int
 ) -> Attempt[Annotation]:
-    """Return an annotator's result for each example, by place."""
-    keys = [content_key(one, annotator.reads) for one in examples]
-    first: dict[str, Example] = {}
-    for key, example in zip(keys, examples, strict=True):
-        first.setdefault(key, example)
-    lost = _fill(kept, first, annotator, size)
-    done = {row: kept[key] for row, key in enumerate(keys) if key in kept}
-    failed = {
-        row: replace(lost[key], key=examples[row].key)
-        for row, key in enumerate(keys)
-        if key in lost
-    }
-    return Attempt(done, failed)
-
-
-def _fill(
-    kept: AnnotationCache, contents: Mapping[str, Example], annotator: Annotator, size: int
-) -> dict[str, Failure]:
-    """Annotate every unknown content, save results on the way, and return the failures."""
+    """Annotate every unknown content, and save results on the way."""
+    of_example = [content_key(one, annotator.reads) for one in examples]
+    contents: dict[str, Example] = {}
+    for key, example in zip(of_example, examples, strict=True):
+        contents.setdefault(key, example)
     lost: dict[str, Failure] = {}
     fresh: dict[str, Annotation] = {}
     written = time.monotonic()
@@ -206,7 +181,13 @@ def _fill(
                 progress.advance(len(keys))
         finally:
             kept.add(fresh)
-    return lost
+    done = {row: kept[key] for row, key in enumerate(of_example) if key in kept}
+    failed = {
+        row: replace(lost[key], key=examples[row].key)
+        for row, key in enumerate(of_example)
+        if key in lost
+    }
+    return Attempt(done, failed)
 
 
 def content_key(example: Example, reads: Sequence[str]) -> str:

@@ -80,24 +80,14 @@ class ModelAnnotator:
 
 @dataclass(frozen=True)
 class CaptionImages(ModelAnnotator):
-    """Describes images: ``extra[name]`` becomes a list of one caption.
-
-    Args:
-        model: the specification of a model that provides a Captioner.
-        name: the key of the results in ``Example.extra``.
-        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
-    """
+    """Describes images with a Captioner: ``extra[name]`` becomes a list of one caption."""
 
     name: str = "captions"
 
     protocol: ClassVar[type] = Captioner
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
-        """Return ``{name: [caption]}`` for each example.
-
-        Raises:
-            RejectedError: if an image cannot be decoded; it names the example.
-        """
+        """Return ``{name: [caption]}`` for each example."""
         import torch
 
         transform = self.device_model.transform
@@ -108,12 +98,9 @@ class CaptionImages(ModelAnnotator):
 
 @dataclass(frozen=True)
 class DetectObjects(ModelAnnotator):
-    """Finds objects in images: ``extra[name]`` becomes a list of label, score and box.
+    """Finds objects with a Detector: ``extra[name]`` becomes a list of label, score and box.
 
     Args:
-        model: the specification of a model that provides a Detector.
-        name: the key of the results in ``Example.extra``.
-        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
         attributes: the part that adds attributes to each object; ``None`` adds no attributes.
     """
 
@@ -127,9 +114,6 @@ class DetectObjects(ModelAnnotator):
 
         With ``attributes``, each object also has a list of attributes, in the form of
         ``cfaug.core.detections``.
-
-        Raises:
-            RejectedError: if an image cannot be decoded; it names the example.
         """
         images = list(decode_images(examples))
         found = self.detect(examples, images)
@@ -153,10 +137,12 @@ class DetectObjects(ModelAnnotator):
 
     def describe(self) -> dict[str, str]:
         """Return the models with their settings, and the hashes of their weights, for the card."""
-        more = (
-            {} if self.attributes is None else self.attributes.describe(f"{self.name}.attributes")
-        )
-        return {**super().describe(), **more}
+        return {**super().describe(), **_describe_attributes(self)}
+
+
+def _describe_attributes(annotator: DetectObjects | DetectionsFromFile) -> dict[str, str]:
+    attributes = annotator.attributes
+    return {} if attributes is None else attributes.describe(f"{annotator.name}.attributes")
 
 
 def decode_images(examples: Sequence[Example]) -> Iterator[Image]:
@@ -231,11 +217,6 @@ class CaptionsFromFile(FileAnnotator):
     Args:
         file: a ``.jsonl``, ``.json``, ``.csv`` or ``.tsv`` file with one caption in each record; an
             image may have several records.
-        column: the column that identifies the example.
-        text: the column of the caption.
-        match: the field of an example that is looked up in the column: ``key``, ``group``,
-            ``label`` or a name in its ``extra``, such as the one of its image's file.
-        name: the key of the results in ``Example.extra``.
     """
 
     column: str = "key"
@@ -247,29 +228,19 @@ class CaptionsFromFile(FileAnnotator):
     """Results are not cached: a file is as fast as a cache."""
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
-        """Return ``{name: captions}`` for each example.
-
-        Raises:
-            RejectedError: if the file has no caption for an example; it names the example.
-        """
-        try:
-            return [{self.name: self._captions_of(example)} for example in examples]
-        except RejectedError as error:
-            known = any(self.wanted(one) in self._captions for one in examples)
-            if known or len(examples) == 1:
-                raise
-            raise UnavailableError(str(error)) from error
-
-    def _captions_of(self, example: Example) -> list[str]:
-        wanted = self.wanted(example)
-        captions = self._captions.get(wanted)
-        if captions is None:
-            raise RejectedError(
-                NO_TEXT,
-                f"{self.file} has no caption of example {example.key!r}: no record has "
-                f"{self.column}={wanted!r}",
-            )
-        return captions
+        """Return ``{name: captions}`` for each example."""
+        wanted = [self.wanted(example) for example in examples]
+        for example, name in zip(examples, wanted, strict=True):
+            if name not in self._captions:
+                error = RejectedError(
+                    NO_TEXT,
+                    f"{self.file} has no caption of example {example.key!r}: no record has "
+                    f"{self.column}={name!r}",
+                )
+                if len(examples) == 1 or any(one in self._captions for one in wanted):
+                    raise error
+                raise UnavailableError(str(error)) from error
+        return [{self.name: self._captions[name]} for name in wanted]
 
     @cached_property
     def _captions(self) -> dict[str, list[str]]:
@@ -306,7 +277,6 @@ class AnnotationCache(KeptRecords):
     Args:
         folder: the folder of all annotators' results, made when a result is added; ``None`` keeps
             results only in memory.
-        identity: a hash of the annotator's weights and settings.
     """
 
     def __init__(self, folder: Path | None, identity: str) -> None:
@@ -322,23 +292,12 @@ class AnnotationCache(KeptRecords):
             super()._write(name, content)
 
 
-# Further annotators of the objects in images, in addition to the plain detector.
-#
-# They detect the objects that a caption mentions by name, or read objects from a file.
-
-
 @dataclass(frozen=True)
 class DetectMentioned(DetectObjects):
     """Finds the objects that the texts of an example mention: their nouns are detected by name.
 
-    Nouns that follow each other, as in "fire hydrant", are one name.
-
-    Args:
-        model: the specification of a model that provides an OpenVocabularyDetector.
-        name: the key of the results in ``Example.extra``.
-        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
-        attributes: the part that adds attributes to each object; ``None`` adds no attributes.
-        tagger: the part-of-speech tagger that finds the nouns; required.
+    Nouns that follow each other, as in "fire hydrant", are one name. The model provides an
+    OpenVocabularyDetector.
     """
 
     tagger: Tagger | None = None
@@ -394,7 +353,6 @@ class DetectionsFromFile(FileAnnotator):
         column: the column of a ``.jsonl`` that names the image; "" is the first usual name present.
         match: the field of an example that names the image: ``key``, ``group`` (the photo) or a
             name in its ``extra``. The file may have it with or without folder and extension.
-        name: the key of the results in ``Example.extra``.
         attributes: the part that adds attributes to objects that have none in the file; ``None``
             adds no attributes.
     """
@@ -459,7 +417,4 @@ class DetectionsFromFile(FileAnnotator):
 
     def describe(self) -> dict[str, str]:
         """Return the file's name and hash, and the model that ranked attributes, for the card."""
-        more = (
-            {} if self.attributes is None else self.attributes.describe(f"{self.name}.attributes")
-        )
-        return {**super().describe(), **more}
+        return {**super().describe(), **_describe_attributes(self)}

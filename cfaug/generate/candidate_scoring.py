@@ -1,38 +1,242 @@
-"""Making and scoring candidates: a batch yields scores and its best images."""
+"""Making and scoring candidates: a batch yields scores and its best images.
+
+Each image is decoded and embedded once.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
-from cfaug.core.protocols import EmbeddingScorer, Progressive
+from cfaug.core.pixels import as_floats, round_pixels
+from cfaug.core.protocols import EmbeddingScorer, Progressive, Scorer
 from cfaug.core.types import Draw, ImageJob, Images, Proposal, Scores
 from cfaug.data.shards.shards import disk_errors
-from cfaug.generate.candidate_images import (
-    TOGETHER,
-    BatchScores,
-    CandidateImages,
-    LazyImages,
-    ReadyImages,
-    ScoredCandidate,
-    check_scores,
-    compared_texts,
-)
+from cfaug.generate.failures import check_results
 from cfaug.generate.recipe import CandidateSlice, Pipeline
 from cfaug.generate.sampling import AnyDraws
-from cfaug.imaging.select import HALVING, SAME_TEXT, Selection
+from cfaug.imaging.select import HALVING, SAME_TEXT, UNSAFE, Selection
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+TOGETHER = 32
+"""Number of images decoded and embedded at once, which bounds the memory for large images."""
+Place = tuple[int, int]
+"""The place of an image in a batch: the number of its job, and its number within the job."""
+
+
+class LazyImages:
+    """Images of a progressive editor: latents until they are decoded.
+
+    Args:
+        latents: the latents of each job, (texts, channels, height, width).
+
+    Attributes:
+        unsafe: the images decoded so far that the safety checker flags.
+    """
+
+    def __init__(
+        self, editor: Progressive, jobs: Sequence[ImageJob], latents: Sequence[Tensor]
+    ) -> None:
+        self.jobs = jobs
+        self.unsafe: set[Place] = set()
+        self._editor, self._latents = editor, latents
+        self._pixels: dict[Place, np.ndarray] = {}
+        # The candidates of a tree share a base image: everything that it depends on is the same.
+        first: dict[object, int] = {}
+        self._base = []
+        for j, job in enumerate(jobs):
+            draw, source = job.draw, None if job.image is None else job.image.digest
+            key = job.texts[0], source, draw.seed, draw.cfg, tuple(sorted(draw.parameters.items()))
+            self._base.append(first.setdefault(key, j))
+
+    def places(self, j: int) -> list[Place]:
+        """Return the place of every text's image of job ``j``; jobs may share a base image."""
+        return [(self._base[j], 0), *((j, i) for i in range(1, len(self.jobs[j].texts)))]
+
+    def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
+        """Decode images: yield places and float32 (n, 3, H, W) in [0, 1], a few at a time."""
+        import torch
+
+        wanted = list(places)
+        for start in range(0, len(wanted), TOGETHER):
+            part = wanted[start : start + TOGETHER]
+            images = self._editor.decode(torch.stack([self._latents[j][i] for j, i in part]))
+            yield part, images
+            flags = self._editor.unsafe(images)
+            self.unsafe.update(place for place, flag in zip(part, flags, strict=True) if flag)
+            rounded = round_pixels(images)
+            self._pixels.update(zip(part, rounded, strict=True))
+
+    def images(self, j: int) -> Images:
+        """Return the images of job ``j``, all of which were decoded by ``look``."""
+        return Images(tuple(self._pixels[place] for place in self.places(j)))
+
+
+class ReadyImages:
+    """Finished images: pixels or files.
+
+    Args:
+        decode: whether ``look`` decodes images, for scorers that embed them.
+    """
+
+    def __init__(
+        self, jobs: Sequence[ImageJob], made: Sequence[Images], *, decode: bool = True
+    ) -> None:
+        self.jobs = jobs
+        self.unsafe = {(j, i) for j, images in enumerate(made) for i in images.unsafe}
+        self._made, self._decode = made, decode
+
+    def places(self, j: int) -> list[Place]:
+        """Return the place of every text's image of job ``j``; texts may share one."""
+        return [(j, i) for i in self._made[j].shown]
+
+    def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
+        """Decode images one by one, because they may differ in size."""
+        for j, i in places if self._decode else ():
+            name = f"the image of {self.jobs[j].proposal.key!r}"
+            yield [(j, i)], as_floats(self._made[j].images[i], name)[None]
+
+    def images(self, j: int) -> Images:
+        """Return the images of job ``j``."""
+        return self._made[j]
+
+
+@dataclass(frozen=True)
+class ScoredCandidate:
+    """A candidate with its scores.
+
+    Attributes:
+        reason: the reason why the candidate is rejected; "" if it is accepted.
+        scores: the scores of all scorers, except those that an early exit made unnecessary.
+    """
+
+    number: int
+    draw: Draw
+    reason: str
+    scores: Scores = field(default_factory=dict)
+
+
+CandidateImages = LazyImages | ReadyImages
+"""The images of a batch, as scorers read them."""
+
+
+def compared_texts(scorer: EmbeddingScorer, proposal: Proposal) -> Sequence[str]:
+    """Return the texts that a scorer compares: the proposal's own, and any that the scorer adds."""
+    further = getattr(scorer, "further_texts", None)
+    return proposal.texts if further is None else (*proposal.texts, *further(proposal))
+
+
+class BatchScores:
+    """One batch while it is scored: each image is decoded and embedded once, base images first."""
+
+    def __init__(self, shard: ShardScorer, images: CandidateImages) -> None:
+        self._pipeline, self._texts, self._images = shard.pipeline, shard.texts, images
+        self._embedders = shard.embedders
+        self._embeddings: list[dict[Place, Tensor]] = [{} for _ in self._embedders]
+        jobs = range(len(images.jobs))
+        self._look(images.places(j)[0] for j in jobs)
+        self._base_scores = [self._compare(j, base_only=True) for j in jobs]
+        find_miss = self._pipeline.select.find_miss
+        hopeful = [
+            j
+            for j in jobs
+            if images.places(j)[0] not in images.unsafe
+            and (self._is_control(j) or not find_miss(self._base_scores[j]))
+        ]
+        self._look(place for j in hopeful for place in images.places(j)[1:])
+        self._others: dict[int, dict[str, float | tuple[float, ...]]] = {j: {} for j in hopeful}
+        proposals = [images.jobs[j].proposal for j in hopeful]
+        for scorer in self._pipeline.every_scorer:
+            if hopeful and not isinstance(scorer, EmbeddingScorer):
+                made = [images.images(j) for j in hopeful]
+                found = scorer.score(proposals, made)
+                every = check_results(found, made, type(scorer).__name__)
+                for j, scores in zip(hopeful, every, strict=True):
+                    self._others[j] |= check_scores(scores, scorer)
+
+    def _look(self, places: Iterable[Place]) -> None:
+        seen = self._embeddings[0] if self._embeddings else {}
+        new = [place for place in dict.fromkeys(places) if place not in seen]
+        for part, images in self._images.look(new):
+            for scorer, known in zip(self._embedders, self._embeddings, strict=True):
+                known.update(zip(part, scorer.images(images).cpu(), strict=True))
+
+    def _compare(self, j: int, *, base_only: bool = False) -> dict[str, float | tuple[float, ...]]:
+        """Return the scores by embeddings of a job's base image, or of all its images."""
+        places = self._images.places(j)[: 1 if base_only else None]
+        scores: dict[str, float | tuple[float, ...]] = {}
+        for scorer, texts, seen in zip(self._embedders, self._texts, self._embeddings, strict=True):
+            said = [texts[text] for text in compared_texts(scorer, self._images.jobs[j].proposal)]
+            found = scorer.compare(said, [seen[place] for place in places])
+            scores |= check_scores(found, scorer)
+        return scores
+
+    def _is_control(self, j: int) -> bool:
+        return self._pipeline.select.is_control(self._images.jobs[j].proposal.edits)
+
+    def score(self, j: int, number: int, draw: Draw) -> ScoredCandidate:
+        """Return job ``j`` with its scores as candidate ``number`` of its set."""
+        if j in self._others:
+            scores: Scores = {**self._compare(j), **self._others[j]}
+        else:
+            scores = self._base_scores[j]
+        if self._images.unsafe.intersection(self._images.places(j)):
+            reason = UNSAFE
+        else:
+            reason = "" if self._is_control(j) else self._pipeline.select.reject(scores)
+        return ScoredCandidate(number, draw, reason, scores)
+
+    def encode(self, j: int) -> Images:
+        """Return the encoded images of job ``j``."""
+        images, job = self._images.images(j), self._images.jobs[j]
+        files = tuple(self._pipeline.encode(image, job) for image in images.images)
+        return Images(files, images.shown)
+
+
+def check_scores(scores: Scores, scorer: Scorer) -> dict[str, float | tuple[float, ...]]:
+    """Return a candidate's scores as plain numbers.
+
+    Raises:
+        FloatingPointError: for a score that is not finite.
+    """
+    who = type(scorer).__name__
+    if not isinstance(scores, Mapping):
+        raise UserError(f"{who} should return a mapping of names to numbers, not {scores!r:.200}")
+    unknown = [name for name in scores if name not in scorer.names]
+    if unknown:
+        raise UserError(
+            f"{who} gives the score {unknown[0]!r}, which is not among its names: "
+            f"{', '.join(scorer.names)}"
+        )
+    checked: dict[str, float | tuple[float, ...]] = {}
+    for name, value in scores.items():
+        what, single = f"{who}: the score {name!r}", isinstance(value, Real)
+        values: Any = (value,) if single else value
+        if not isinstance(values, Sequence | np.ndarray) or not all(
+            isinstance(number, Real) for number in values
+        ):
+            raise UserError(f"{what} should be a number, or a tuple of numbers, not {value!r:.200}")
+        plain = tuple(map(float, values))
+        if not all(map(math.isfinite, plain)):
+            raise FloatingPointError(f"scores are not finite: {what} is {list(plain)}")
+        checked[name] = plain[0] if single else plain
+    return checked
 
 
 Made = Mapping[int, "Tensor | Images"]
@@ -40,20 +244,11 @@ Made = Mapping[int, "Tensor | Images"]
 progressive editor still has to decode, or images. Jobs that were dropped on the way have none."""
 
 
-def find_rejection(made: Made, job: int) -> str:
-    """Return the reason why a job cannot be scored; "" if it can."""
-    if job not in made:
-        return HALVING
-    one = made[job]
-    return one.rejected if isinstance(one, Images) else ""
-
-
 @dataclass(frozen=True)
 class ScoredSlice:
     """The results of a slice of candidates.
 
     Attributes:
-        place: the place of the set among the shard's sets.
         images: the encoded files of the best accepted candidates, by the candidate's number.
     """
 
@@ -67,8 +262,6 @@ class ShardScorer:
     """Makes and scores the candidates of one shard; its texts are embedded once.
 
     Attributes:
-        pipeline: the parts that make and score images.
-        draws: the distribution of candidates' random parameters; ``None`` without random ones.
         texts: {text: embedding (dim,)} for each scorer that embeds, deciding scorers first.
         same: the places of sets with an edit that a progressive editor or a deciding scorer cannot
             see, because it lies after their limit of tokens. They are not drawn: the two images
@@ -84,20 +277,28 @@ class ShardScorer:
     def __post_init__(self) -> None:
         if self.rounds:
             self._halving_scorer()
-        embedded = tuple(self._embed(one) for one in (self.embedders if self.proposals else ()))
-        object.__setattr__(self, "texts", embedded)
-        same = (
-            place
-            for place, one in enumerate(self.proposals)
-            if not self.pipeline.select.is_control(one.edits) and self._is_same(one.texts)
-        )
+        embedded = []
+        for scorer in self.embedders if self.proposals else ():
+            words = [text for one in self.proposals for text in compared_texts(scorer, one)]
+            once = list(dict.fromkeys(words))
+            embedded.append(dict(zip(once, scorer.texts(once).cpu(), strict=True)))
+        object.__setattr__(self, "texts", tuple(embedded))
+        same = set()
+        editor, select = self.pipeline.editor, self.pipeline.select
+        if isinstance(editor, Progressive):
+            deciding = sum(isinstance(s, EmbeddingScorer) for s in self.pipeline.scorers.values())
+            for place, one in enumerate(self.proposals):
+                first, *others = one.texts
+                if not select.is_control(one.edits) and (
+                    any(
+                        known[first].equal(known[text])
+                        for known in embedded[:deciding]
+                        for text in others
+                    )
+                    or editor.same_text(one.texts)
+                ):
+                    same.add(place)
         object.__setattr__(self, "same", frozenset(same))
-
-    def _embed(self, scorer: EmbeddingScorer) -> dict[str, Tensor]:
-        """Return the embeddings of every text that a scorer compares, each embedded once."""
-        words = [text for proposal in self.proposals for text in compared_texts(scorer, proposal)]
-        once = list(dict.fromkeys(words))
-        return dict(zip(once, scorer.texts(once).cpu(), strict=True))
 
     @property
     def rounds(self) -> int:
@@ -108,17 +309,6 @@ class ShardScorer:
     def embedders(self) -> list[EmbeddingScorer]:
         """The scorers that embed; those whose scores decide come first."""
         return [one for one in self.pipeline.every_scorer if isinstance(one, EmbeddingScorer)]
-
-    def _is_same(self, texts: Sequence[str]) -> bool:
-        editor = self.pipeline.editor
-        if not isinstance(editor, Progressive):
-            return False
-        deciding = sum(isinstance(s, EmbeddingScorer) for s in self.pipeline.scorers.values())
-        for known in self.texts[:deciding]:
-            base, *edited = (known[text] for text in texts)
-            if any(base.equal(one) for one in edited):
-                return True
-        return editor.same_text(texts)
 
     def jobs(self, slices: Sequence[CandidateSlice]) -> list[ImageJob]:
         """Return the jobs of some slices, slice by slice."""
@@ -139,12 +329,23 @@ class ShardScorer:
             return dict(zip(range(len(jobs)), editor.edit(jobs), strict=True))
         if not self.rounds:
             return dict(enumerate(editor.sample(jobs)))
-        scorer, known = self._halving_scorer()
+        scorer, number = self._halving_scorer()
+        select, known = self.pipeline.select, self.texts[number]
         of_set = [one.place for one in slices if one.place not in self.same for _ in one.draws]
 
         def keep_better_halves(left: Sequence[int], guesses: list[Tensor]) -> list[int]:
-            values = self._rank_guesses(scorer, known, [jobs[j] for j in left], guesses)
-            return better_half({j: (of_set[j], v) for j, v in zip(left, values, strict=True)})
+            import torch
+
+            assert select.maximise is not None
+            rows = torch.cat(guesses).split(TOGETHER)
+            images = [scorer.images(editor.decode(part)).cpu() for part in rows]
+            seen = torch.cat(images).split([len(jobs[j].texts) for j in left])
+            ranked = {}
+            for j, shown in zip(left, seen, strict=True):
+                texts = [known[text] for text in compared_texts(scorer, jobs[j].proposal)]
+                scores = check_scores(scorer.compare(texts, list(shown)), scorer)
+                ranked[j] = of_set[j], select.pool_rank(scores[select.maximise])
+            return better_half(ranked)
 
         return editor.sample_halving(jobs, self.rounds, keep_better_halves)
 
@@ -161,39 +362,19 @@ class ShardScorer:
             "sampling=independent"
         )
 
-    def _rank_guesses(
-        self,
-        scorer: EmbeddingScorer,
-        number: int,
-        jobs: Sequence[ImageJob],
-        latents: Sequence[Tensor],
-    ) -> list[float]:
-        """Return the score that ranks candidates, for the predicted images of each job."""
-        import torch
-
-        editor, select = self.pipeline.editor, self.pipeline.select
-        assert isinstance(editor, Progressive)
-        assert select.maximise is not None
-        rows = torch.cat(list(latents)).split(TOGETHER)
-        images = [scorer.images(editor.decode(part)).cpu() for part in rows]
-        seen = torch.cat(images).split([len(job.texts) for job in jobs])
-        values = []
-        for job, shown in zip(jobs, seen, strict=True):
-            compared = compared_texts(scorer, job.proposal)
-            texts = [self.texts[number][text] for text in compared]
-            scores = check_scores(scorer.compare(texts, list(shown)), scorer)
-            values.append(select.pool_rank(scores[select.maximise]))
-        return values
-
     def score(self, slices: Sequence[CandidateSlice], made: Made) -> list[ScoredSlice]:
-        """Score a batch; edits of a base image that misses its caption are not even decoded.
-
-        Raises:
-            FloatingPointError: for a score that is not finite.
-        """
+        """Score a batch; edits of a base image that misses its caption are not even decoded."""
         every = self.jobs(slices)
-        left = [j for j in sorted(made) if not find_rejection(made, j)]
-        batch = BatchScores(self, self._images([every[j] for j in left], [made[j] for j in left]))
+        reasons = dict.fromkeys(range(len(every)), HALVING)
+        reasons |= {j: one.rejected if isinstance(one, Images) else "" for j, one in made.items()}
+        left = [j for j in sorted(made) if not reasons[j]]
+        jobs, kept = [every[j] for j in left], [made[j] for j in left]
+        ready = [one for one in kept if isinstance(one, Images)]
+        images: CandidateImages = ReadyImages(jobs, ready, decode=bool(self.embedders))
+        editor = self.pipeline.editor
+        if isinstance(editor, Progressive):
+            images = LazyImages(editor, jobs, [one for one in kept if not isinstance(one, Images)])
+        batch = BatchScores(self, images)
         at = {j: seat for seat, j in enumerate(left)}
         scored, j = [], 0
         for one in slices:
@@ -201,28 +382,19 @@ class ShardScorer:
                 scored.append(reject_slice(one, SAME_TEXT))
                 continue
             numbered = enumerate(one.draws, one.first)
-            jobs = range(j, j + len(one.draws))
-            j = jobs.stop
+            numbers = range(j, j + len(one.draws))
+            j = numbers.stop
             candidates = [
                 batch.score(at[job], number, draw)
                 if job in at
-                else ScoredCandidate(number, draw, find_rejection(made, job))
-                for job, (number, draw) in zip(jobs, numbered, strict=True)
+                else ScoredCandidate(number, draw, reasons[job])
+                for job, (number, draw) in zip(numbers, numbered, strict=True)
             ]
             # The candidates kept of the whole set are among the best of their slice.
             best = choose(self.pipeline.select, self.proposals[one.place], candidates)
-            images = {k: batch.encode(at[jobs[k - one.first]]) for k in sorted(best)}
-            scored.append(ScoredSlice(one.place, tuple(candidates), images))
+            files = {k: batch.encode(at[numbers[k - one.first]]) for k in sorted(best)}
+            scored.append(ScoredSlice(one.place, tuple(candidates), files))
         return scored
-
-    def _images(self, jobs: list[ImageJob], made: list[Tensor | Images]) -> CandidateImages:
-        editor = self.pipeline.editor
-        if isinstance(editor, Progressive):
-            return LazyImages(
-                editor, jobs, [tensor for tensor in made if not isinstance(tensor, Images)]
-            )
-        ready = [tensor for tensor in made if isinstance(tensor, Images)]
-        return ReadyImages(jobs, ready, decode=bool(self.embedders))
 
 
 def choose(
@@ -238,9 +410,8 @@ def choose(
 def reject_slice(one: CandidateSlice, reason: str) -> ScoredSlice:
     """Return a slice whose candidates are all rejected."""
     numbered = enumerate(one.draws, one.first)
-    return ScoredSlice(
-        one.place, tuple(ScoredCandidate(number, draw, reason) for number, draw in numbered), {}
-    )
+    candidates = tuple(ScoredCandidate(number, draw, reason) for number, draw in numbered)
+    return ScoredSlice(one.place, candidates, {})
 
 
 def better_half(candidates: Mapping[int, tuple[int, float]]) -> list[int]:
@@ -255,12 +426,8 @@ def better_half(candidates: Mapping[int, tuple[int, float]]) -> list[int]:
     return sorted(number for ranked in of.values() for number in ranked[: -(-len(ranked) // 2)])
 
 
-# The candidate log: scores of all candidates, not only winners, in ``NNNNN.parquet``.
-#
-# It lies beside the shard and has one row for each candidate and edited member, so that thresholds
-# can be moved, acceptance modelled and a second encoder compared without drawing images again.
-
 SUFFIX = ".parquet"
+"""The end of the name of a candidate log."""
 
 
 def candidate_log(
@@ -268,14 +435,14 @@ def candidate_log(
 ) -> bytes:
     """Return the parquet file of a shard; the same candidates give the same bytes.
 
+    It has one row for each candidate and edited member, not only for winners, so that thresholds
+    can be moved, acceptance modelled and a second encoder compared without drawing images again.
     The columns are set, candidate, member (from 1; 0 in a set with a single text), the random
     parameters (seed, p, cfg and further ones by name, p_density if p is not uniform; absent without
     random parameters), every score by its name (null where an early exit made it unnecessary),
     accepted, kept (the winners), and reason ("" if accepted).
 
     Args:
-        shard: the shard of the candidates, which names the scores and the parameters.
-        scored: the results of the candidates, in the order of sets and candidates.
         kept: the winners: pairs of the set's place and the candidate's number.
     """
     import pyarrow as pa
@@ -292,47 +459,37 @@ def candidate_log(
             ("accepted", pa.bool_()), ("kept", pa.bool_()), ("reason", pa.string()),
         ]
     )  # fmt: skip
-    rows = [row for one in scored for row in _rows(shard.proposals[one.place], one, kept)]
+    rows = []
+    for one in scored:
+        proposal = shard.proposals[one.place]
+        for candidate in one.candidates:
+            for member in range(1, len(proposal.texts)) or (0,):
+                scores = {
+                    name: value if isinstance(value, int | float) else value[member - 1]
+                    for name, value in candidate.scores.items()
+                    if member or isinstance(value, int | float)
+                }
+                rows.append(
+                    {
+                        **scores,
+                        **draw_columns(candidate.draw),
+                        "set": proposal.key,
+                        "candidate": candidate.number,
+                        "member": member,
+                        "accepted": not candidate.reason,
+                        "kept": (one.place, candidate.number) in kept,
+                        "reason": candidate.reason,
+                    }
+                )
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema), buffer, compression="zstd")
     return buffer.getvalue()
-
-
-def _rows(
-    proposal: Proposal, scored: ScoredSlice, kept: Set[tuple[int, int]]
-) -> Iterator[dict[str, Any]]:
-    for candidate in scored.candidates:
-        for member in range(1, len(proposal.texts)) or (0,):
-            yield {
-                **_score_columns(candidate.scores, member),
-                **draw_columns(candidate.draw),
-                "set": proposal.key,
-                "candidate": candidate.number,
-                "member": member,
-                "accepted": not candidate.reason,
-                "kept": (scored.place, candidate.number) in kept,
-                "reason": candidate.reason,
-            }
 
 
 def draw_columns(draw: Draw) -> dict[str, Any]:
     """Return the random parameters of a candidate by their names on disk."""
     density = {} if draw.p_density is None else {"p_density": draw.p_density}
     return {"seed": draw.seed, "p": draw.p, "cfg": draw.cfg, **draw.parameters, **density}
-
-
-def _score_columns(scores: Scores, member: int) -> dict[str, float]:
-    found = {}
-    for name, value in scores.items():
-        if isinstance(value, int | float):
-            found[name] = value
-        elif member:
-            found[name] = value[member - 1]
-    return found
-
-
-HASH = 32
-"""Length in bytes of the sha256 at the beginning of a file."""
 
 
 class Journal:
@@ -344,8 +501,19 @@ class Journal:
     def save(self, number: int, plan: str, scored: Sequence[ScoredSlice]) -> None:
         """Save a batch; ``plan`` is the digest of its plan."""
         files = [file for one in scored for images in one.images.values() for file in images.images]
-        about = {"plan": plan, "slices": [_describe(one) for one in scored]}
-        head = json.dumps(about).encode()
+        slices = []
+        for one in scored:
+            candidates = []
+            for candidate in one.candidates:
+                draw = {**vars(candidate.draw), "parameters": dict(candidate.draw.parameters)}
+                scores = dict(candidate.scores)
+                candidates.append({**vars(candidate), "draw": draw, "scores": scores})
+            images = [
+                [number, [len(file) for file in images.images], images.shown]
+                for number, images in one.images.items()
+            ]
+            slices.append({"place": one.place, "candidates": candidates, "images": images})
+        head = json.dumps({"plan": plan, "slices": slices}).encode()
         content = b"".join([len(head).to_bytes(8, "little"), head, *map(bytes, files)])
         with disk_errors(self.folder.parent, f"batch {number}", len(content)):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -357,7 +525,7 @@ class Journal:
             data = self._file(number).read_bytes()
         except OSError:
             return None
-        digest, content = data[:HASH], memoryview(data)[HASH:]
+        digest, content = data[:32], memoryview(data)[32:]
         if hashlib.sha256(content).digest() != digest:
             return None
         start = 8 + int.from_bytes(content[:8], "little")
@@ -372,8 +540,15 @@ class Journal:
                 files = tuple(bytes(content[a:b]) for a, b in pairwise(cut))
                 images[candidate] = Images(files, tuple(shown))
                 start = cut[-1]
-            candidates = tuple(map(_read_candidate, one["candidates"]))
-            scored.append(ScoredSlice(one["place"], candidates, images))
+            candidates = []
+            for candidate in one["candidates"]:
+                scores = {
+                    name: tuple(value) if isinstance(value, list) else value
+                    for name, value in candidate["scores"].items()
+                }
+                draw = Draw(**candidate["draw"])
+                candidates.append(ScoredCandidate(**{**candidate, "draw": draw, "scores": scores}))
+            scored.append(ScoredSlice(one["place"], tuple(candidates), images))
         return scored
 
     def clear(self) -> None:
@@ -382,30 +557,3 @@ class Journal:
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:05d}.batch"
-
-
-def _describe(one: ScoredSlice) -> dict[str, Any]:
-    return {
-        "place": one.place,
-        "candidates": [
-            {
-                "number": candidate.number,
-                "draw": {**vars(candidate.draw), "parameters": dict(candidate.draw.parameters)},
-                "reason": candidate.reason,
-                "scores": dict(candidate.scores),
-            }
-            for candidate in one.candidates
-        ],
-        "images": [
-            [k, [len(file) for file in images.images], images.shown]
-            for k, images in one.images.items()
-        ],
-    }
-
-
-def _read_candidate(about: dict[str, Any]) -> ScoredCandidate:
-    scores = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in about["scores"].items()
-    }
-    return ScoredCandidate(about["number"], Draw(**about["draw"]), about["reason"], scores)

@@ -20,7 +20,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file, write_json
 from cfaug.core.protocols import Editor
-from cfaug.core.types import Edited, Example, Proposal, Rejected
+from cfaug.core.types import Edited, Example
 from cfaug.data.shards.shards import (
     FOLDER,
     committed_captions,
@@ -36,11 +36,6 @@ from cfaug.generate.failures import Attempt, attempt, check_json, check_results,
 
 KIND = "cfaug-captions"
 REPORT = f"{FOLDER}/report.md"
-
-
-def check_keys(proposals: Iterable[Proposal]) -> None:
-    """Refuse proposals with equal keys, which would become one set on disk."""
-    _refuse_duplicated((proposal.key, proposal.example.key) for proposal in proposals)
 
 
 def _refuse_duplicated(keys: Iterable[tuple[str, str]]) -> None:
@@ -61,7 +56,6 @@ def check_all_keys(folder: Path) -> None:
 
     Parts are edited at the same time. A shard that another process is writing is skipped here; that
     process checks later and compares it with the shards of this part.
-
     """
 
     def keys() -> Iterator[tuple[str, str]]:
@@ -89,14 +83,16 @@ def write_captions(
 
     Args:
         found: the editor's results by place; the commit lists examples without a result.
-        models: the names, revisions and hashes of the editing models.
     """
     edited = found.done
     lines = [_line(examples[place], edited[place]) for place in sorted(edited)]
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
     proposals = [proposal for one in edited.values() for proposal in one.proposals]
-    check_keys(proposals)
+    _refuse_duplicated((proposal.key, proposal.example.key) for proposal in proposals)
     rejected = Counter(one.rejected_by for one in edited.values() if one.rejected_by is not None)
+    kinds: dict[str, Counter[str]] = {}
+    for lost in (lost for one in edited.values() for lost in one.rejected):
+        kinds.setdefault(lost.reason, Counter())[lost.edit.kind] += 1
     commit = {
         "kind": KIND,
         "captions": len(examples),
@@ -107,7 +103,6 @@ def write_captions(
         "failed": [asdict(one) for one in found.lost.values()],
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-    kinds = count_rejected_edits(edited.values())
     if kinds:
         commit["rejected_edits"] = kinds
     stem = folder / FOLDER / f"{number:05d}"
@@ -116,15 +111,6 @@ def write_captions(
         stem.with_suffix(".json").unlink(missing_ok=True)
         write_file(stem.with_suffix(".jsonl"), content)
         write_json(stem.with_suffix(".json"), commit)
-
-
-def count_rejected_edits(edited: Iterable[Edited]) -> dict[str, dict[str, int]]:
-    """Return the numbers of rejected edits, by reason and then by kind."""
-    found: dict[str, Counter[str]] = {}
-    for one in edited:
-        for lost in one.rejected:
-            found.setdefault(lost.reason, Counter())[lost.edit.kind] += 1
-    return {reason: dict(kinds) for reason, kinds in found.items()}
 
 
 def _line(example: Example, edited: Edited) -> dict[str, Any]:
@@ -139,27 +125,31 @@ def _line(example: Example, edited: Edited) -> dict[str, Any]:
         line["extra"] = dict(example.extra)
     line["survivors"] = dict(edited.survivors)
     if edited.rejected:
-        line["rejected"] = [{**asdict(one.edit), **_rejected(one)} for one in edited.rejected]
-    proposals = [_describe(proposal) for proposal in edited.proposals]
+        line["rejected"] = [
+            {
+                **asdict(lost.edit),
+                "text": lost.text,
+                "reason": lost.reason,
+                "extra": dict(lost.extra),
+            }
+            for lost in edited.rejected
+        ]
+    proposals = []
+    for proposal in edited.proposals:
+        details = [dict(detail) for detail in proposal.details]
+        proposals.append(
+            {
+                "key": proposal.key,
+                "group": proposal.group,
+                "texts": proposal.texts,
+                "edits": [None if edit is None else asdict(edit) for edit in proposal.edits],
+                "extra": dict(proposal.extra),
+                **({"details": details} if details else {}),
+            }
+        )
     if len(proposals) > 1:
         return {**line, "sets": proposals}
     return {**line, "set": proposals[0] if proposals else None}
-
-
-def _rejected(lost: Rejected) -> dict[str, Any]:
-    return {"text": lost.text, "reason": lost.reason, "extra": dict(lost.extra)}
-
-
-def _describe(proposal: Proposal) -> dict[str, Any]:
-    details = [dict(detail) for detail in proposal.details]
-    return {
-        "key": proposal.key,
-        "group": proposal.group,
-        "texts": proposal.texts,
-        "edits": [None if edit is None else asdict(edit) for edit in proposal.edits],
-        "extra": dict(proposal.extra),
-        **({"details": details} if details else {}),
-    }
 
 
 def write_report(folder: Path, shards: int) -> None:
@@ -170,14 +160,8 @@ def write_report(folder: Path, shards: int) -> None:
     write_file(folder / REPORT, caption_report(edited).encode())
 
 
-# Editing of a shard's examples by the recipe's editor, with checks of its results.
-
-
 def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]:
     """Edit a shard's examples in one call; if it fails, one by one to find the failing examples.
-
-    Args:
-        examples: the annotated examples; those that failed are not edited.
 
     Returns:
         The editor's results by place. An example that was rejected, here or by an annotator, has no
@@ -188,8 +172,25 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
 
     def edit(asked: Sequence[Example]) -> list[Edited]:
         found = check_results(editor.edit(asked), asked, "recipe.editor")
-        for example, one in zip(asked, found, strict=True):
-            _check_edited(one, example)
+        for example, edited in zip(asked, found, strict=True):
+            what = f"recipe.editor, example {example.key!r}"
+            if not isinstance(edited, Edited):
+                raise UserError(
+                    f"{what}: should be a cfaug.core.types.Edited, not {type(edited).__name__}"
+                )
+            for name, left in edited.survivors.items():
+                if isinstance(left, bool) or not isinstance(left, int):
+                    raise UserError(
+                        f"{what}: survivors[{name!r}] should be a whole number, not {left!r}"
+                    )
+            for proposal in edited.proposals:
+                said = f"the proposal {proposal.key!r}"
+                if proposal.example.key != example.key:
+                    raise UserError(f"{what}: {said} is of example {proposal.example.key!r}")
+                for about in (proposal.extra, *proposal.details):
+                    check_json(about, f"{what}: what is known of {said}")
+            for lost in edited.rejected:
+                check_json(lost.extra, f"{what}: what is known of the rejected edit {lost.text!r}")
         return found
 
     found = attempt(some, edit, lambda example: example.key)
@@ -200,30 +201,6 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
         edited[place] = Edited((), {one.reason: 0})
     say_some([f"rejected: {one.key} ({one.reason}): {one.error}" for one in rejected.values()])
     return Attempt(edited, failed)
-
-
-def _check_edited(edited: Any, example: Example) -> None:
-    """Refuse an invalid result of an editor for an example."""
-    what = f"recipe.editor, example {example.key!r}"
-    if not isinstance(edited, Edited):
-        raise UserError(f"{what}: should be a cfaug.core.types.Edited, not {type(edited).__name__}")
-    for name, left in edited.survivors.items():
-        if isinstance(left, bool) or not isinstance(left, int):
-            raise UserError(f"{what}: survivors[{name!r}] should be a whole number, not {left!r}")
-    for proposal in edited.proposals:
-        if proposal.example.key != example.key:
-            raise UserError(
-                f"{what}: the proposal {proposal.key!r} is of example {proposal.example.key!r}"
-            )
-        for about in (proposal.extra, *proposal.details):
-            check_json(about, f"{what}: what is known of the proposal {proposal.key!r}")
-    for lost in edited.rejected:
-        check_json(lost.extra, f"{what}: what is known of the rejected edit {lost.text!r}")
-
-
-# The other captions of an image, for editors that must not repeat them.
-
-NAME = "siblings"
 
 
 def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
@@ -246,17 +223,13 @@ class SiblingAware:
     """An editor that sees the siblings of each caption in ``example.extra["siblings"]``.
 
     Siblings are the other captions of the same group. They are not written to disk.
-
-    Args:
-        editor: the editor of captions, which reads the siblings.
-        examples: all examples of the plan, among them the siblings of each caption.
     """
 
     editor: Editor
     examples: Sequence[Example]
 
     @cached_property
-    def _texts(self) -> dict[str, dict[str, str]]:
+    def _of_group(self) -> dict[str, dict[str, str]]:
         """Texts by group and key."""
         found: dict[str, dict[str, str]] = {}
         for example in self.examples:
@@ -265,20 +238,17 @@ class SiblingAware:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the editor's result for each example, in order."""
-        edited = self.editor.edit([self._show(one) for one in examples])
-        return [_hide(one, example) for one, example in zip(edited, examples, strict=True)]
+        shown = []
+        for example in examples:
+            group = self._of_group.get(example.group, {})
+            others = [text for key, text in group.items() if key != example.key]
+            shown.append(replace(example, extra={**example.extra, "siblings": others}))
+        hidden = []
+        for edited, example in zip(self.editor.edit(shown), examples, strict=True):
+            proposals = tuple(replace(one, example=example) for one in edited.proposals)
+            hidden.append(replace(edited, proposals=proposals))
+        return hidden
 
     def describe(self) -> dict[str, str]:
         """Return the editor's description."""
         return self.editor.describe()
-
-    def _show(self, example: Example) -> Example:
-        group = self._texts.get(example.group, {})
-        others = [text for key, text in group.items() if key != example.key]
-        return replace(example, extra={**example.extra, NAME: others})
-
-
-def _hide(edited: Edited, example: Example) -> Edited:
-    """Return the result with the original example in place of the one with siblings."""
-    proposals = tuple(replace(proposal, example=example) for proposal in edited.proposals)
-    return replace(edited, proposals=proposals)

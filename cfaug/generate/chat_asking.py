@@ -1,5 +1,8 @@
 """Questions to a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, ...
 
+The standard library's client sends them. Redirections are not followed, because the key would
+follow them; answers are read up to a limit; temporary errors are retried with exponential backoff.
+
 Requests ask for JSON of a given schema, and answers are checked against it. Answers are cached on
 disk by content, so that an interrupted run does not repeat a question: a server may answer it
 differently the second time.
@@ -8,26 +11,198 @@ differently the second time.
 from __future__ import annotations
 
 import json
+import os
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from cfaug.core.errors import UnavailableError, UserError
-from cfaug.core.validation import Positive, Processes, check_fields
+from cfaug.core.errors import UnavailableError, UserError, say
+from cfaug.core.safety.addresses import without_secrets
+from cfaug.core.validation import Count, Positive, PositiveNumber, Processes, Weight, check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.editing.edit_prompts import unique
 from cfaug.editing.protocols import VariationRequest, Variations
 from cfaug.generate.annotators import AnnotationCache
-from cfaug.generate.chat_protocol import (
-    ChatClient,
-    ChatRequest,
-    ChatSettings,
-    QuestionRefusedError,
-    ServerError,
-)
+
+MOST_BYTES = 4 * 2**20
+"""Largest size of an answer in bytes; a longer one is an error."""
+LONGEST_WAIT = 60.0
+"""Longest time between two attempts, in seconds."""
+PASSING = frozenset([408, 409, 425, 429, 500, 502, 503, 504])
+"""HTTP statuses of temporary errors."""
+ABOUT_THE_QUESTION = frozenset([400, 413, 422])
+"""HTTP statuses with which a server refuses a single question, such as one that is too long."""
+
+
+class ServerError(Exception):
+    """The server is unreachable or keeps failing: no question can be answered now."""
+
+
+class QuestionRefusedError(Exception):
+    """The server refuses a question; it may accept others."""
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    """The settings of requests to a server.
+
+    Args:
+        key_variable: the name of the environment variable with the key; ``None`` sends no key.
+        structured: the way to request the form of the answer: ``json_schema``, which vLLM, SGLang,
+            llama.cpp, Ollama and OpenAI support, ``json_object`` for older servers, or ``none``,
+            only in words. The answer is checked in any case.
+        timeout: the time limit for an answer, in seconds.
+        backoff: the time before the first retry, in seconds; every further retry waits twice as
+            long, or as long as the server says.
+    """
+
+    key_variable: str | None = None
+    structured: Literal["json_schema", "json_object", "none"] = "json_schema"
+    temperature: float = 0.7
+    max_tokens: Positive = 1024
+    timeout: PositiveNumber = 120.0
+    retries: Count = 5
+    backoff: Weight = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self, "settings")
+
+    @staticmethod
+    def check_url(base_url: str) -> None:
+        """Refuse a URL that is invalid or contains a password or a query."""
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            shown = without_secrets(base_url)
+            raise UserError(f"base_url={shown} should be such as http://localhost:8000/v1")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise UserError(
+                "base_url holds a name, a password or a query: put the key into an environment "
+                "variable, and name that in settings.key_variable"
+            )
+
+    def answering(self) -> str:
+        """Return the settings that change an answer."""
+        return f"{self.structured} temperature {self.temperature} max_tokens {self.max_tokens}"
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a question."""
+        found = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.key_variable is not None:
+            key = os.environ.get(self.key_variable, "").strip()
+            if not key:
+                raise UserError(
+                    f"the environment variable {self.key_variable}, which should hold the server's "
+                    "key, is missing"
+                )
+            if not (key.isascii() and key.isprintable()):
+                raise UserError(
+                    f"the environment variable {self.key_variable} holds an invalid key: letters, "
+                    "digits and signs of ASCII in one line"
+                )
+            found["Authorization"] = f"Bearer {key}"
+        return found
+
+
+class ChatClient:
+    """Sends questions to one server, from several threads at once.
+
+    After the server could not be reached, each further question is sent only once, without retries,
+    until one is answered.
+    """
+
+    def __init__(self, base_url: str, settings: ChatSettings) -> None:
+        self._url = f"{base_url.rstrip('/')}/chat/completions"
+        self._settings = settings
+        self._gone, self._told = threading.Event(), threading.Event()
+
+    def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a question; return the answer, or ``{"error": ...}`` if it is not a JSON object.
+
+        Raises:
+            ServerError: if the server cannot be reached, or fails at every retry.
+            QuestionRefusedError: if the server refuses this question.
+        """
+        content = json.dumps(body).encode()
+        request = Request(self._url, content, self._settings.headers(), method="POST")
+        wait = self._settings.backoff
+        for left in range(0 if self._gone.is_set() else self._settings.retries, -1, -1):
+            try:
+                answer = _send(request, self._settings.timeout)
+            except _TryAgainError as error:
+                if not left:
+                    self._gone.set()
+                    raise ServerError(f"the server at {self._url} fails: {error}") from error
+                if not self._told.is_set():
+                    self._told.set()
+                    say(f"the server at {self._url} does not answer now ({error}): trying again")
+                time.sleep(min(max(wait, error.wait), LONGEST_WAIT))
+                wait *= 2
+            else:
+                break
+        self._gone.clear()
+        return answer
+
+
+class _TryAgainError(Exception):
+    """A temporary error; ``wait`` is the server's ``Retry-After``, in seconds."""
+
+    def __init__(self, said: object, wait: float = 0.0) -> None:
+        super().__init__(str(said))
+        self.wait = wait
+
+
+class _NoRedirection(HTTPRedirectHandler):
+    def redirect_request(self, req: Request, fp: Any, code: int, *args: Any) -> None:
+        raise UserError(
+            f"{req.full_url} redirects ({code}), and the key is not sent elsewhere: give base_url "
+            "as the server has it in the end"
+        )
+
+
+def _send(request: Request, timeout: float) -> Mapping[str, Any]:
+    until = time.monotonic() + timeout
+    content = b""
+    try:
+        with build_opener(_NoRedirection()).open(request, timeout=timeout) as reply:
+            # Within limits of size and time: a socket's own timeout is per packet.
+            while len(content) <= MOST_BYTES and (part := reply.read1(2**16)):
+                content += part
+                if time.monotonic() > until:
+                    raise TimeoutError("the answer takes too long")
+    except HTTPError as error:
+        explanation = ""
+        with suppress(HTTPException, OSError):
+            explanation = error.read(500).decode(errors="replace").strip()
+        what = f"HTTP {error.code} {explanation}".strip()
+        if error.code in PASSING:
+            wait = 0.0
+            with suppress(ValueError):
+                wait = max(0.0, float(error.headers.get("Retry-After") or 0))
+            raise _TryAgainError(what, wait) from error
+        if error.code in ABOUT_THE_QUESTION:
+            raise QuestionRefusedError(what) from error
+        raise UserError(f"{request.full_url} refuses all questions: {what}") from error
+    except (URLError, HTTPException, OSError) as error:  # a timeout is an OSError
+        said = str(getattr(error, "reason", "") or error) or type(error).__name__
+        raise _TryAgainError(said) from error
+    if len(content) > MOST_BYTES:
+        return {"error": f"more than {MOST_BYTES} bytes"}
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return {"error": content[:200].decode(errors="replace")}
+    return found if isinstance(found, dict) else {"error": str(found)[:200]}
+
 
 NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
     "no chat answer", "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",
@@ -52,8 +227,6 @@ class ChatTask:
     Attributes:
         key: the hash of everything that the answer depends on, other than the server.
         text: the message, without the description of the answer's form.
-        form: the sentence that describes the form.
-        schema: the JSON schema of the answer.
         seed: the seed of the first attempt; later attempts add 1 each.
         read: a function that converts the answer's JSON to the JSON to keep, or raises
             ``UnusableError``.
@@ -68,18 +241,6 @@ class ChatTask:
     seed: int
     read: Callable[[Any], Mapping[str, Any]]
     image: Callable[[], str] | None = None
-
-    def opening(self) -> dict[str, Any]:
-        """Return the first message."""
-        text = f"{self.text}\n\n{self.form}"
-        if self.image is None:
-            return {"role": "user", "content": text}
-        shown = {"type": "image_url", "image_url": {"url": self.image()}}
-        return {"role": "user", "content": [shown, {"type": "text", "text": text}]}
-
-    def again(self, problem: str) -> str:
-        """Return the reply to an invalid answer."""
-        return f"That was not valid ({problem}). {self.form}"
 
 
 @dataclass(frozen=True)
@@ -107,12 +268,9 @@ class ChatAsker:
 
     Args:
         base_url: the server's address with the version of its API: ``http://localhost:8000/v1``.
-        model: the model's name on the server.
         cache: the folder in which answers are kept, such as ``paths.cache``; ``None`` keeps them
             only in memory.
         attempts: the largest number of times that a request is sent until its answer is valid.
-        concurrency: the number of simultaneous requests.
-        settings: the settings of requests: key, form of the answer, sampling, retries.
     """
 
     base_url: str
@@ -172,52 +330,58 @@ class ChatAsker:
             else:
                 invalid[key] = answer
         self._kept.add(valid)
+        if isinstance(gone, ServerError):
+            where = f" in {self.cache}" if self.cache is not None else ""
+            raise UnavailableError(
+                f"{gone}. {len(self._kept)} answers are kept{where}: start the server, and run the "
+                "same command again"
+            ) from gone
         if gone is not None:
-            raise self._unavailable(gone) from gone
+            raise UnavailableError(str(gone)) from gone
         # A few invalid answers may be all that an earlier run left to ask.
         if not valid and (len(asked) == AT_RISK or not len(self._kept)):
-            self._stop_if_useless(invalid)
+            first = str(next(iter(invalid.values())).extra["answer"])
+            problems = {answer.problem for answer in invalid.values()}
+            if problems == {REFUSED}:
+                raise UnavailableError(
+                    f"the server at {self.base_url} refuses every question: {first}. If it does "
+                    "not know json_schema, try settings.structured=json_object, or none"
+                )
+            if problems == {NO_CHAT}:
+                raise UnavailableError(
+                    f"{self.base_url} does not answer as a chat server does, but: {first}. Give "
+                    "base_url with its version, such as http://localhost:8000/v1"
+                )
         return invalid
-
-    def _unavailable(self, error: Exception) -> UnavailableError:
-        """Return the error that stops the run, because every other request would fail as well."""
-        if not isinstance(error, ServerError):
-            return UnavailableError(str(error))
-        where = f" in {self.cache}" if self.cache is not None else ""
-        return UnavailableError(
-            f"{error}. {len(self._kept)} answers are kept{where}: start the server, and run the "
-            "same command again"
-        )
-
-    def _stop_if_useless(self, invalid: Mapping[str, ChatAnswer]) -> None:
-        """Stop the run if the server refuses every request, or is not a chat server."""
-        first = str(next(iter(invalid.values())).extra["answer"])
-        problems = {answer.problem for answer in invalid.values()}
-        if problems == {REFUSED}:
-            raise UnavailableError(
-                f"the server at {self.base_url} refuses every question: {first}. If it does "
-                "not know json_schema, try settings.structured=json_object, or none"
-            )
-        if problems == {NO_CHAT}:
-            raise UnavailableError(
-                f"{self.base_url} does not answer as a chat server does, but: {first}. Give "
-                "base_url with its version, such as http://localhost:8000/v1"
-            )
 
     def _ask(self, task: ChatTask) -> ChatAnswer:
         """Send one task until its answer is valid, or its attempts are used up."""
-        messages = [task.opening()]
+        content: Any = f"{task.text}\n\n{task.form}"
+        if task.image is not None:
+            shown = {"type": "image_url", "image_url": {"url": task.image()}}
+            content = [shown, {"type": "text", "text": content}]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
+        settings = self.settings
+        form: dict[str, Any] = {"type": settings.structured}
+        if settings.structured == "json_schema":
+            form["json_schema"] = {"name": "answer", "schema": dict(task.schema), "strict": True}
         answer = ChatAnswer(problem=EMPTY)
         for attempt in range(self.attempts):
-            question = ChatRequest(messages, (task.seed + attempt) % 2**31)
-            body = question.body(self.model, self.settings, task.schema)
+            body = {
+                "model": self.model,
+                "messages": messages,
+                "temperature": settings.temperature,
+                "max_tokens": settings.max_tokens,
+                "seed": (task.seed + attempt) % 2**31,
+                **({} if settings.structured == "none" else {"response_format": form}),
+            }
             answer = _read(self._client.post(body), task)
             if answer.found is not None:
                 break
             messages = [
                 *messages[:1],
                 {"role": "assistant", "content": str(answer.extra.get("answer", ""))},
-                {"role": "user", "content": task.again(answer.problem)},
+                {"role": "user", "content": f"That was not valid ({answer.problem}). {task.form}"},
             ]
         return answer
 
@@ -249,8 +413,11 @@ def _read(reply: Mapping[str, Any], task: ChatTask) -> ChatAnswer:
         return _problem(EMPTY, "")
     if choice.get("finish_reason") == "length":
         return _problem(CUT_OFF, said)
+    text = said.rpartition(THOUGHT)[2].strip()
+    if text.startswith("```") and text.endswith("```") and len(text) > 6:
+        text = text[3:-3].removeprefix("json")  # a fenced Markdown block
     try:
-        found = json.loads(_unfence(said))
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return _problem(NO_JSON, said)
     try:
@@ -276,19 +443,6 @@ def is_text(found: Any) -> bool:
     return True
 
 
-def _unfence(text: str) -> str:
-    """Return the content of a fenced Markdown block, if the text is one.
-
-    A model's reasoning before the answer is removed.
-    """
-    text = text.rpartition(THOUGHT)[2].strip()
-    if text.startswith("```") and text.endswith("```") and len(text) > 6:
-        return text[3:-3].removeprefix("json")
-    return text
-
-
-# Variations of captions by a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, ...
-
 ASK = (
     'Answer with JSON: {{"variations": [...]}}, a list of at most {count} whole sentences, and '
     "nothing else."
@@ -312,7 +466,10 @@ class ChatServer(ChatAsker):
                 so far are kept.
         """
         return [
-            _variations(answer) for answer in self.ask([_task(request) for request in requests])
+            Variations(problem=answer.problem, extra=answer.extra)
+            if answer.found is None
+            else Variations(tuple(answer.found["texts"]))
+            for answer in self.ask([_task(request) for request in requests])
         ]
 
     def describe(self) -> dict[str, str]:
@@ -340,9 +497,3 @@ def _read_variations(count: int, found: Any) -> dict[str, Any]:
     if not good:
         raise UnusableError(EMPTY)
     return {"texts": list(good)}
-
-
-def _variations(answer: ChatAnswer) -> Variations:
-    if answer.found is None:
-        return Variations(problem=answer.problem, extra=answer.extra)
-    return Variations(tuple(answer.found["texts"]))

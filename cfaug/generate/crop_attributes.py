@@ -45,7 +45,6 @@ class CropAttributes:
     image, gets no attributes.
 
     Args:
-        model: the specification of a model that provides a DualEncoder, such as CLIP.
         vocabulary: a file of attributes, one in each line; ``None`` is the shipped list.
         most: the largest number of attributes for each object, the most certain first. XMAI's
             detector names one.
@@ -53,10 +52,6 @@ class CropAttributes:
             trained on objects in their surroundings.
         template: the text for the encoder, with ``{attribute}`` and ``{object}`` once each.
         chunk: the number of crops, or of texts, encoded at once.
-        device: a name for ``choose_device``; ``auto`` is CUDA where there is one.
-
-    Raises:
-        UserError: if a number or the template is invalid.
     """
 
     model: Checkpoint
@@ -86,9 +81,6 @@ class CropAttributes:
 
         An attribute's score is its probability among all of the vocabulary: the softmax of the
         cosines times the encoder's learnt scale.
-
-        Args:
-            found: the objects of each image, with boxes in pixels.
         """
         crops: list[Image] = []
         places: list[tuple[int, int]] = []
@@ -96,7 +88,11 @@ class CropAttributes:
             for number, one in enumerate(objects):
                 box = one.box and clip_box(one.box, *image.size, padding=self.padding)
                 if box and not one.attributes:
-                    crops.append(image.crop(_whole_pixels(box)))
+                    # The pixels that the box touches, at least one; ``crop`` rounds differently.
+                    left, top = int(box[0]), int(box[1])
+                    right, bottom = -int(-box[2] // 1), -int(-box[3] // 1)
+                    whole = left, top, max(right, left + 1), max(bottom, top + 1)
+                    crops.append(image.crop(whole))
                     places.append((row, number))
         labels = [found[row][number].label for row, number in places]
         ranked = dict(zip(places, self._rank(crops, labels), strict=True))
@@ -113,32 +109,23 @@ class CropAttributes:
 
         if not crops:
             return []
-        with torch.inference_mode():
-            scale = self._encoder.logit_scale().float()
-            images = self._embed_images(crops)
-            logits = torch.stack(
-                [
-                    image @ self._embed_texts(one).T
-                    for image, one in zip(images, labels, strict=True)
-                ]
-            )
-            shares = torch.softmax(logits * scale, 1).cpu().tolist()
-        return [self._best(row) for row in shares]
-
-    def _best(self, shares: Sequence[float]) -> tuple[Attribute, ...]:
-        rounded = [round(share, DIGITS) for share in shares]
-        order = sorted(range(len(rounded)), key=lambda i: (-rounded[i], i))[: self.most]
-        return tuple(Attribute(self._words[i], rounded[i]) for i in order)
-
-    def _embed_images(self, crops: Sequence[Image]) -> Tensor:
-        import torch
-
         encoder, parts = self._encoder, []
-        for start in range(0, len(crops), self.chunk):
-            arrays = [encoder.transform(crop) for crop in crops[start : start + self.chunk]]
-            pixels = torch.from_numpy(stack_pixels(arrays, encoder.transform.size))
-            parts.append(encoder.encode_image(pixels.to(self._device)))
-        return torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
+        with torch.inference_mode():
+            scale = encoder.logit_scale().float()
+            for start in range(0, len(crops), self.chunk):
+                arrays = [encoder.transform(crop) for crop in crops[start : start + self.chunk]]
+                pixels = torch.from_numpy(stack_pixels(arrays, encoder.transform.size))
+                parts.append(encoder.encode_image(pixels.to(self._device)))
+            images = torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
+            pairs = zip(images, labels, strict=True)
+            logits = torch.stack([image @ self._embed_texts(label).T for image, label in pairs])
+            shares = torch.softmax(logits * scale, 1).cpu().tolist()
+        ranked = []
+        for row in shares:
+            rounded = [round(share, DIGITS) for share in row]
+            order = sorted(range(len(rounded)), key=lambda i: (-rounded[i], i))[: self.most]
+            ranked.append(tuple(Attribute(self._words[i], rounded[i]) for i in order))
+        return ranked
 
     def _embed_texts(self, label: str) -> Tensor:
         """Return the embeddings of a label with every attribute; the last labels are cached."""
@@ -181,10 +168,3 @@ class CropAttributes:
         """Return the encoder with the hash of its weights, for the card."""
         words = f"{len(self._words)} attributes"
         return {name: f"{words} by {self.model} sha256:{self.model.weights_hash()}"}
-
-
-def _whole_pixels(box: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
-    """Return the pixels that a box touches, at least one; ``crop`` itself rounds differently."""
-    left, top = int(box[0]), int(box[1])
-    right, bottom = -int(-box[2] // 1), -int(-box[3] // 1)
-    return left, top, max(right, left + 1), max(bottom, top + 1)

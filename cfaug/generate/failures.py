@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeVar
 from cfaug.core.errors import RejectedError, UnavailableError, UserError, say
 from cfaug.core.progress import Progress, on_terminal
 
-# Items that fail: they are found one by one, named, and do not affect the others.
-
 NAMED = 20
 """Number of failed items of a shard that are named; the rest are only counted."""
 T = TypeVar("T")
@@ -91,23 +89,22 @@ def attempt(
             raise
         except Exception as error:
             errors[place] = error
-    general = [exception for exception in errors.values() if _is_general(exception)]
+    # Such an error may concern more than its item: a setting, a missing file.
+    general = [
+        error
+        for error in errors.values()
+        if isinstance(error, UserError) and not isinstance(error, RejectedError)
+    ]
     if len(general) == len(items) > 1:
         raise together
-    blamed = {place: _blame(key(items[place]), error) for place, error in errors.items()}
+    blamed = {
+        place: Rejection(key(items[place]), str(error), error.reason)
+        if isinstance(error, RejectedError)
+        else Failure(key(items[place]), _message(error))
+        for place, error in errors.items()
+    }
     said = f"alone it works, but not in its batch: {_message(together)}"
     return Attempt(done, blamed or {i: Failure(key(one), said) for i, one in enumerate(items)})
-
-
-def _is_general(error: Exception) -> bool:
-    """Return whether an error may concern more than its item: a setting, a missing file."""
-    return isinstance(error, UserError) and not isinstance(error, RejectedError)
-
-
-def _blame(key: str, error: Exception) -> Failure:
-    if isinstance(error, RejectedError):
-        return Rejection(key, str(error), error.reason)
-    return Failure(key, _message(error))
 
 
 def say_some(lines: Sequence[str]) -> None:
@@ -119,13 +116,7 @@ def say_some(lines: Sequence[str]) -> None:
 
 
 def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
-    """Return the output of a part of a recipe, if it is a list with one result for each item.
-
-    Args:
-        results: the output of the part.
-        items: the input of the part.
-        part: the name of the part, for the error.
-    """
+    """Return the output of a part of a recipe, if it is a list with one result for each item."""
     if not isinstance(results, list | tuple):
         raise UserError(f"{part} should return a list, not {type(results).__name__}")
     if len(results) != len(items):
@@ -137,11 +128,7 @@ def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
 
 
 def check_json(value: Any, what: str) -> None:
-    """Refuse a value that JSON cannot represent; JSON has neither ``nan`` nor infinity.
-
-    Args:
-        what: a description of the value, for the error.
-    """
+    """Refuse a value that JSON cannot represent; JSON has neither ``nan`` nor infinity."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise UserError(f"{what} should be a mapping of names to JSON values, not {value!r:.200}")
     try:
@@ -154,17 +141,12 @@ def _message(error: Exception) -> str:
     return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
 
 
-# Progress of a stage, with the share of accepted items.
-
-
 class ProgressReporter(Progress):
     """Counts the finished units of a stage, and the accepted ones among them.
 
     Args:
-        what: the name of the stage.
         unit: the plural noun of the units: captions or candidates.
         accepted: the word for the good units: edited or accepted.
-        total: the number of units that this process has to do.
     """
 
     def __init__(self, what: str, unit: str, accepted: str, total: int) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,8 +18,8 @@ from cfaug.core.files import require_regular, write_json
 from cfaug.core.processes import acquire, hold_lock
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import CARD, FOLDER, list_committed, read_caption_commit, summarise
+from cfaug.generate.images import add_yields
 from cfaug.generate.recipe import RunSettings
-from cfaug.generate.sets import add_yields
 
 RECORD = "run.json"
 WORK = ".work"
@@ -31,7 +32,6 @@ class FolderRecord:
     """The content of ``run.json``: the settings of each stage so far, and the size of the plan.
 
     Attributes:
-        captions: the settings that the edits depend on.
         images: the other settings that the shards depend on; ``None`` before that stage.
     """
 
@@ -79,9 +79,7 @@ def claim(folder: Path, wanted: FolderRecord, run: RunSettings) -> Iterator[Fold
     """Lock a part of a folder for this process, if the folder was made with the same settings.
 
     Args:
-        folder: the folder of the shards, made if it does not exist.
         wanted: the requested settings; ``images`` is ``None`` in the first stage.
-        run: the part, and whether to remove the output of other settings (``overwrite``).
     """
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
@@ -128,74 +126,66 @@ def _busy(what: str) -> str:
 
 def _reconcile(folder: Path, wanted: FolderRecord, overwrite: bool, users: IO[str]) -> FolderRecord:
     """Compare the record with the wanted settings, and add those of a later stage."""
+    merged = wanted
     there = read_record(folder)
     if there is None:
-        _refuse_strangers(folder)
-        return _write(folder, wanted)
-    other_captions = settings_hash(there.captions) != settings_hash(wanted.captions)
-    other_images = None not in (there.images, wanted.images) and settings_hash(
-        there.images or {}
-    ) != settings_hash(wanted.images or {})
-    if not other_captions and not other_images:
-        images = wanted.images if there.images is None else there.images
-        merged = FolderRecord(there.captions, images, wanted.shards)
-        return merged if merged == there else _write(folder, merged)
+        found = sorted(folder.glob("[0-9]*.tar"))[:3]
+        if found:
+            raise UserError(
+                f"{folder} holds shards that were not made here ({found[0].name}, ...): choose "
+                "another paths.shards"
+            )
+    else:
+        other_captions = settings_hash(there.captions) != settings_hash(wanted.captions)
+        other_images = (
+            there.images is not None
+            and wanted.images is not None
+            and settings_hash(there.images) != settings_hash(wanted.images)
+        )
+        if not other_captions and not other_images:
+            images = wanted.images if there.images is None else there.images
+            merged = FolderRecord(there.captions, images, wanted.shards)
+            if merged == there:
+                return there
+        else:
+            _make_room(folder, there, wanted, overwrite, users, with_captions=other_captions)
+    write_json(folder / RECORD, vars(merged))
+    return merged
+
+
+def _make_room(
+    folder: Path,
+    there: FolderRecord,
+    wanted: FolderRecord,
+    overwrite: bool,
+    users: IO[str],
+    *,
+    with_captions: bool,
+) -> None:
+    """Remove the files that generation wrote with other settings, commits first."""
     if not overwrite:
         # The record is written before the work begins: a stage that failed early left only this.
-        if _has_work(folder, with_captions=other_captions) or not acquire(users, wait=False):
-            raise UserError(_difference(folder, there, wanted))
+        drawn = [folder.glob("[0-9]*.json"), (folder / WORK).glob("[0-9]*/*")]
+        edited = [(folder / edits.FOLDER).glob("[0-9]*.json")] if with_captions else []
+        if next(chain(*drawn, *edited), None) or not acquire(users, wait=False):
+            before = {**there.captions, **(there.images or {})}
+            asked = {**wanted.captions, **(wanted.images or there.images or {})}
+            absent = "(absent)"
+            lines = [
+                f"  {key}: there {before.get(key, absent)!r}, asked {asked.get(key, absent)!r}"
+                for key in sorted({*before, *asked})
+                if before.get(key, absent) != asked.get(key, absent)
+            ]
+            out = (
+                "Two ways out: overwrite=true starts anew there (what the other settings made is "
+                "removed), or paths.shards=FOLDER puts these shards elsewhere."
+            )
+            raise UserError("\n".join([f"{folder} was made with other settings:", *lines, out]))
     elif not acquire(users, wait=False):
         raise UserError(
             f"another process is at work in {folder} with the settings that overwrite=true would "
             "clear: stop it first, or choose another paths.shards"
         )
-    _clear(folder, with_captions=other_captions)
-    return _write(folder, wanted)
-
-
-def _write(folder: Path, record: FolderRecord) -> FolderRecord:
-    about = {"captions": record.captions, "images": record.images, "shards": record.shards}
-    write_json(folder / RECORD, about)
-    return record
-
-
-def _refuse_strangers(folder: Path) -> None:
-    found = sorted(folder.glob("[0-9]*.tar"))[:3]
-    if found:
-        raise UserError(
-            f"{folder} holds shards that were not made here ({found[0].name}, ...): choose another "
-            "paths.shards"
-        )
-
-
-def _difference(folder: Path, there: FolderRecord, wanted: FolderRecord) -> str:
-    before = {**there.captions, **(there.images or {})}
-    asked = {**wanted.captions, **(wanted.images or there.images or {})}
-    absent = "(absent)"
-    lines = [
-        f"  {key}: there {before.get(key, absent)!r}, asked {asked.get(key, absent)!r}"
-        for key in sorted({*before, *asked})
-        if before.get(key, absent) != asked.get(key, absent)
-    ]
-    return "\n".join(
-        [
-            f"{folder} was made with other settings:",
-            *lines,
-            "Two ways out: overwrite=true starts anew there (what the other settings made is "
-            "removed), or paths.shards=FOLDER puts these shards elsewhere.",
-        ]
-    )
-
-
-def _has_work(folder: Path, *, with_captions: bool) -> bool:
-    """Return whether ``_clear`` would remove anything that was committed."""
-    drawn = next(folder.glob("[0-9]*.json"), None) or next((folder / WORK).glob("[0-9]*/*"), None)
-    edited = (folder / edits.FOLDER).glob("[0-9]*.json") if with_captions else iter(())
-    return drawn is not None or next(edited, None) is not None
-
-
-def _clear(folder: Path, *, with_captions: bool) -> None:
-    """Remove the files that generation wrote, commits first."""
     for pattern in ("[0-9]*.json", "[0-9]*.tar", "[0-9]*.parquet", "*.tmp", CARD):
         for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
@@ -211,16 +201,11 @@ def journal_folder(folder: Path, number: int) -> Path:
     return folder / WORK / f"{number:05d}"
 
 
-# ``card.json``: a summary of the output of all parts so far; it can be rewritten at any time.
-
-OF_ONE_SHARD = ("kind", "format", "sets", "members", "bytes", "sha256", "beside", "edits")
-ADDED = ("caption_sets", "candidates", "accepted", "without")
-
-
 def write_card(folder: Path) -> dict[str, Any]:
-    """Summarise the commits of both stages; the same commits give the same bytes.
+    """Write ``card.json``: a summary of the output of all parts so far, in both stages.
 
-    Processes take turns, so that the last one to commit is also the last one to write the card.
+    The same commits give the same bytes. Processes take turns, so that the last one to commit is
+    also the last one to write the card.
 
     Returns:
         The card: the fields of ``cfaug.data.shards.shards``; the planned number of shards
@@ -230,37 +215,40 @@ def write_card(folder: Path) -> dict[str, Any]:
         rejected edits by reason and kind if the editor keeps them.
     """
     with hold_file(folder, CARD):
-        card = _card(folder)
+        shards = list_committed(folder)
+        commits = [commit for _, commit in shards]
+        record = read_record(folder)
+        card = {**summarise(shards), "of": None if record is None else record.shards}
+        added = ("caption_sets", "candidates", "accepted", "without")
+        card |= {name: sum(commit[name] for commit in commits) for name in added}
+        card["rejected"] = add_counts(commits, "rejected")
+        card["failed"] = join_lists(commits, "failed")
+        yields = [commit["yields"] for commit in commits if "yields" in commit]
+        if yields:
+            card["yields"] = add_yields(yields)
+        of_one_shard = {"kind", "format", "sets", "members", "bytes", "sha256", "beside", "edits"}
+        known = {*of_one_shard, *added, "rejected", "failed", "yields"}
+        for name in sorted({name for commit in commits for name in commit} - known):
+            card[name] = _merge_equal([commit.get(name) for commit in commits])
+        numbers = sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
+        edited = [one for n in numbers if (one := read_caption_commit(folder, n)) is not None]
+        if edited:
+            counts = ("captions", "sets", "members")
+            card["edits"] = {
+                **{name: sum(commit[name] for commit in edited) for name in counts},
+                "shards": len(edited),
+                "rejected": add_counts(edited, "rejected"),
+                "failed": join_lists(edited, "failed"),
+                "models": _merge_equal([commit["models"] for commit in edited]),
+            }
+            kinds: dict[str, Counter[str]] = {}
+            for reason, of_kind in (
+                item for commit in edited for item in commit.get("rejected_edits", {}).items()
+            ):
+                kinds.setdefault(reason, Counter()).update(of_kind)
+            if kinds:
+                card["edits"]["rejected_edits"] = kinds
         write_json(folder / CARD, card)
-    return card
-
-
-def _card(folder: Path) -> dict[str, Any]:
-    shards = list_committed(folder)
-    commits = [commit for _, commit in shards]
-    record = read_record(folder)
-    card = {**summarise(shards), "of": None if record is None else record.shards}
-    card |= {name: sum(commit[name] for commit in commits) for name in ADDED}
-    card |= {"rejected": add_counts(commits, "rejected"), "failed": join_lists(commits, "failed")}
-    yields = [commit["yields"] for commit in commits if "yields" in commit]
-    if yields:
-        card["yields"] = add_yields(yields)
-    known = {*OF_ONE_SHARD, *ADDED, "rejected", "failed", "yields"}
-    for name in sorted({name for commit in commits for name in commit} - known):
-        card[name] = _merge_equal([commit.get(name) for commit in commits])
-    numbers = sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
-    edits = [commit for n in numbers if (commit := read_caption_commit(folder, n)) is not None]
-    if edits:
-        card["edits"] = {
-            **{name: sum(edit[name] for edit in edits) for name in ("captions", "sets", "members")},
-            "shards": len(edits),
-            "rejected": add_counts(edits, "rejected"),
-            "failed": join_lists(edits, "failed"),
-            "models": _merge_equal([edit["models"] for edit in edits]),
-        }
-        kinds = _add_kinds([edit.get("rejected_edits", {}) for edit in edits])
-        if kinds:
-            card["edits"]["rejected_edits"] = kinds
     return card
 
 
@@ -270,15 +258,6 @@ def add_counts(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int
     for commit in commits:
         total.update(commit[name])
     return dict(total)
-
-
-def _add_kinds(counts: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Return the sums over several commits of the counts by reason and kind."""
-    reasons = dict.fromkeys(reason for count in counts for reason in count)
-    return {
-        reason: add_counts([{"of": count.get(reason, {})} for count in counts], "of")
-        for reason in reasons
-    }
 
 
 def join_lists(commits: Sequence[Mapping[str, Any]], name: str) -> list[Any]:

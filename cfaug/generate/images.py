@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Member, Proposal
 from cfaug.data.shards.shards import write_shard
 from cfaug.generate.candidate_scoring import (
     SUFFIX,
@@ -17,12 +20,15 @@ from cfaug.generate.candidate_scoring import (
     ShardScorer,
     candidate_log,
     choose,
+    draw_columns,
     reject_slice,
 )
 from cfaug.generate.failures import Attempt, ProgressReporter, attempt, say_some
 from cfaug.generate.recipe import Batch, ShardPlan, digest
 from cfaug.generate.sampling import Trial
-from cfaug.generate.sets import Provenance, count_yields, make_sets
+
+Winners = Mapping[int, Sequence[ScoredCandidate]]
+"""The kept candidates, the best first, by the place of their proposal."""
 
 
 def draw_shard(
@@ -37,98 +43,26 @@ def draw_shard(
     """Draw the batches that the journal does not have yet, round by round, and return all of them.
 
     Args:
-        shard: the shard's sets, and the parts that draw and score them.
-        plan: the shard's rounds of batches.
         journal: the completed batches; a batch in which an item failed is never completed.
-        progress: the counter of finished candidates.
         overlap: whether a batch is scored in a second thread while the next one is drawn.
         stop_at_failure: whether drawing stops after a round in which an item failed.
 
     Returns:
         Every slice by its place in the plan, and the failures.
     """
-    drawn = _Drawn(shard)
-    done = 0
-    for number in range(plan.rounds):
-        batches = dict(enumerate(plan.batches(number, drawn.trials, drawn.lost), done))
-        done += len(batches)
-        found = _draw_round(shard, batches, journal, progress, drawn, overlap=overlap)
-        for at, batch in batches.items():
-            drawn.settle(batch, found[at])
-        if stop_at_failure and drawn.whole.failed:
-            break
-    return drawn.whole
+    select = shard.pipeline.select
+    whole: Attempt[ScoredSlice] = Attempt({}, {})
+    trials: dict[int, list[Trial]] = {}
+    lost: set[int] = set()
+    of_set: dict[int, list[ScoredSlice]] = {}
 
-
-def _draw_round(
-    shard: ShardScorer,
-    batches: Mapping[int, Batch],
-    journal: Journal,
-    progress: ProgressReporter,
-    drawn: _Drawn,
-    *,
-    overlap: bool,
-) -> dict[int, Attempt[ScoredSlice]]:
-    plans = {number: digest(batch, shard.proposals) for number, batch in batches.items()}
-    found: dict[int, Attempt[ScoredSlice]] = {}
-    for number, plan in plans.items():
-        scored = journal.load(number, plan)
-        if scored is not None:
-            found[number] = Attempt(dict(enumerate(scored)), {})
-            drawn.drop_overtaken(scored)
-            progress.skip(sum(len(one.candidates) for one in scored))
-    missing = [(number, batch) for number, batch in batches.items() if number not in found]
-    for number, attempted in (_overlap if overlap else _take_turns)(shard, missing):
-        found[number] = attempted
-        if not attempted.failed:
-            scored = [attempted.done[i] for i in range(len(attempted.done))]
-            journal.save(number, plans[number], scored)
-        drawn.drop_overtaken(attempted.done.values())
-        candidates = [
-            candidate for scored in attempted.done.values() for candidate in scored.candidates
-        ]
-        progress.count(len(candidates), sum(not candidate.reason for candidate in candidates))
-    return found
-
-
-class _Drawn:
-    """The slices of a shard that were drawn so far.
-
-    Attributes:
-        whole: the slices by their places in the plan, and the failures.
-        trials: the scored candidates of each set, in order, by the set's place.
-        lost: the places of sets in which an item failed.
-    """
-
-    def __init__(self, shard: ShardScorer) -> None:
-        self.whole: Attempt[ScoredSlice] = Attempt({}, {})
-        self.trials: dict[int, list[Trial]] = {}
-        self.lost: set[int] = set()
-        self._shard, self._slices = shard, 0
-        self._of: dict[int, list[ScoredSlice]] = {}
-
-    def settle(self, batch: Batch, found: Attempt[ScoredSlice]) -> None:
-        """Add the results of a batch; batches come in the order of the plan."""
-        start = self._slices
-        self._slices += len(batch)
-        self.whole.done.update({start + i: one for i, one in found.done.items()})
-        self.whole.failed.update({start + i: one for i, one in found.failed.items()})
-        self.lost.update(batch[i].place for i in found.lost_by_place())
-        select = self._shard.pipeline.select
-        for i in sorted(found.done):
-            self.trials.setdefault(batch[i].place, []).extend(
-                (candidate.draw.p, select.find_margins(candidate.scores))
-                for candidate in found.done[i].candidates
-            )
-
-    def drop_overtaken(self, scored: Iterable[ScoredSlice]) -> None:
+    def drop_overtaken(scored: Iterable[ScoredSlice]) -> None:
         """Drop images once better ones of their set are known: memory is too small for all."""
-        select = self._shard.pipeline.select
         for one in scored:
-            proposal = self._shard.proposals[one.place]
+            proposal = shard.proposals[one.place]
             if select.per != "set" or select.is_control(proposal.edits):
                 continue
-            slices = self._of.setdefault(one.place, [])
+            slices = of_set.setdefault(one.place, [])
             slices.append(one)
             every = [candidate for part in slices for candidate in part.candidates]
             best = set(choose(select, proposal, every))
@@ -136,12 +70,46 @@ class _Drawn:
                 for number in part.images.keys() - best:
                     del part.images[number]
 
-
-def _take_turns(
-    shard: ShardScorer, batches: Sequence[tuple[int, Batch]]
-) -> Iterator[tuple[int, Attempt[ScoredSlice]]]:
-    for number, batch in batches:
-        yield number, _attempt(shard, batch)
+    planned = start = 0
+    for round_number in range(plan.rounds):
+        batches = dict(enumerate(plan.batches(round_number, trials, lost), planned))
+        planned += len(batches)
+        plans = {number: digest(batch, shard.proposals) for number, batch in batches.items()}
+        found: dict[int, Attempt[ScoredSlice]] = {}
+        for number, batch_plan in plans.items():
+            scored = journal.load(number, batch_plan)
+            if scored is not None:
+                found[number] = Attempt(dict(enumerate(scored)), {})
+                drop_overtaken(scored)
+                progress.skip(sum(len(one.candidates) for one in scored))
+        missing = [(number, batch) for number, batch in batches.items() if number not in found]
+        drawn = (
+            _overlap(shard, missing)
+            if overlap
+            else ((number, _attempt(shard, batch)) for number, batch in missing)
+        )
+        for number, attempted in drawn:
+            found[number] = attempted
+            if not attempted.failed:
+                scored = [attempted.done[i] for i in range(len(attempted.done))]
+                journal.save(number, plans[number], scored)
+            drop_overtaken(attempted.done.values())
+            candidates = [c for one in attempted.done.values() for c in one.candidates]
+            progress.count(len(candidates), sum(not one.reason for one in candidates))
+        for number, batch in batches.items():
+            done, failed = found[number].done, found[number].failed
+            whole.done.update({start + i: one for i, one in done.items()})
+            whole.failed.update({start + i: one for i, one in failed.items()})
+            start += len(batch)
+            lost.update(batch[i].place for i in found[number].lost_by_place())
+            for i in sorted(done):
+                trials.setdefault(batch[i].place, []).extend(
+                    (candidate.draw.p, select.find_margins(candidate.scores))
+                    for candidate in done[i].candidates
+                )
+        if stop_at_failure and whole.failed:
+            break
+    return whole
 
 
 def _overlap(
@@ -243,11 +211,7 @@ def merge(slices: Sequence[ScoredSlice]) -> list[ScoredSlice]:
 def choose_winners(
     shard: ShardScorer, whole: Sequence[ScoredSlice]
 ) -> dict[int, list[ScoredCandidate]]:
-    """Return the kept candidates, the best first, by the place of their set.
-
-    Args:
-        whole: the candidates of each set, in the order of sets.
-    """
+    """Return the kept candidates, the best first, by the place of their set."""
     select = shard.pipeline.select
     of: dict[int | str, list[tuple[int, ScoredCandidate]]] = {}
     winners: dict[int, list[ScoredCandidate]] = {}
@@ -266,3 +230,209 @@ def choose_winners(
             place, candidate = found[i]
             winners.setdefault(place, []).append(candidate)
     return winners
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The provenance of a shard and its sets.
+
+    Attributes:
+        models: the descriptions of the models that edited, drew and scored, by their role.
+        edits: the hash of the edits that the shard is made from.
+    """
+
+    about: Mapping[str, Any]
+    models: Mapping[str, Mapping[str, str]]
+    edits: str
+
+    def describe(self, proposals: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the provenance of a set; ``proposals`` describes its edits."""
+        models = {name: dict(model) for name, model in self.models.items()}
+        return {**self.about, "caption": dict(proposals), "models": models}
+
+
+def make_sets(
+    shard: ShardScorer, whole: Sequence[ScoredSlice], winners: Winners, provenance: Provenance
+) -> list[CounterfactualSet]:
+    """Return the sets of a shard, in the order of its proposals."""
+    if shard.pipeline.set_per == "example":
+        of: dict[str, list[ScoredSlice]] = {}
+        for one in whole:
+            if one.place in winners:
+                of.setdefault(shard.proposals[one.place].example.key, []).append(one)
+        return [_join(shard, slices, winners, provenance) for slices in of.values()]
+    several = shard.pipeline.select.keep > 1 and shard.draws is not None
+    sets = []
+    for one in whole:
+        proposal = shard.proposals[one.place]
+        example = proposal.example
+        for rank, winner in enumerate(winners.get(one.place, ())):
+            images = one.images[winner.number]
+            chance = _chance(shard, winner)
+            members = []
+            for text, edit, about, i in zip(
+                proposal.texts, proposal.edits, _details(proposal), images.shown, strict=True
+            ):
+                extra = {**example.extra, **about, **chance}
+                members.append(Member(text, str(i), proposal.key, edit, example.label, extra))
+            made = CounterfactualSet(
+                key=f"{proposal.key}-{rank}" if several else proposal.key,
+                group=proposal.group,
+                members=tuple(members),
+                images={str(i): bytes(image) for i, image in enumerate(images.images)},
+                scores=shard.pipeline.select.pool_all(_written_scores(shard, winner)),
+                provenance=provenance.describe(proposal.extra),
+            )
+            sets.append(made)
+    return sets
+
+
+def _details(proposal: Proposal) -> Sequence[Mapping[str, Any]]:
+    return proposal.details or ({},) * len(proposal.texts)
+
+
+def _chance(shard: ShardScorer, winner: ScoredCandidate) -> dict[str, Any]:
+    """Return the random parameters of a candidate in the form that members store."""
+    if shard.draws is None:
+        return {}
+    # Many readers of JSON lose precision above 2 ** 53.
+    drawn = draw_columns(winner.draw) | {"seed": str(winner.draw.seed)}
+    return {**drawn, "candidate": winner.number}
+
+
+def _written_scores(
+    shard: ShardScorer, winner: ScoredCandidate
+) -> dict[str, float | tuple[float, ...]]:
+    """Return the scores that the selection can use; other scores are only in the log."""
+    names = [name for scorer in shard.pipeline.scorers.values() for name in scorer.names]
+    return {name: winner.scores[name] for name in names if name in winner.scores}
+
+
+def _join(
+    shard: ShardScorer,
+    slices: Sequence[ScoredSlice],
+    winners: Winners,
+    provenance: Provenance,
+) -> CounterfactualSet:
+    """Return one set of an example's kept candidates: its unedited member, then every edit.
+
+    Each image is stored once. The edited members have the scores and the random parameters of
+    their candidate.
+    """
+    select = shard.pipeline.select
+    example = shard.proposals[slices[0].place].example
+    names: dict[bytes, str] = {}
+    members: list[Member] = []
+    scores: dict[str, list[float]] = {}
+    for one in slices:
+        proposal = shard.proposals[one.place]
+        for winner in winners[one.place]:
+            images, written = one.images[winner.number], _written_scores(shard, winner)
+            shown = [bytes(images.images[number]) for number in images.shown]
+            of_texts = zip(proposal.texts, proposal.edits, _details(proposal), shown, strict=True)
+            found = []
+            for place, (text, edit, about, image) in enumerate(of_texts):
+                extra: dict[str, Any] = {**example.extra, **about}
+                if edit is not None:
+                    # A score of the set has one value, a score of the edits one for each.
+                    own = {
+                        name: value if isinstance(value, int | float) else value[place - 1]
+                        for name, value in written.items()
+                    }
+                    extra = {**proposal.extra, **extra, **_chance(shard, winner), "scores": own}
+                name = names.setdefault(image, str(len(names)))
+                if edit is None and name != "0":
+                    raise UserError(
+                        "recipe.set_per=example: the unedited image of example "
+                        f"{example.key!r} differs between its proposals; it needs an image editor "
+                        "whose first image is the source's"
+                    )
+                found.append(Member(text, name, proposal.key, edit, example.label, extra))
+            members += [member for member in found if member.edit or not members]
+            if not select.is_control(proposal.edits):
+                for name, pooled in select.pool_all(written).items():
+                    scores.setdefault(name, []).append(pooled)
+    return CounterfactualSet(
+        key=example.key,
+        group=example.group,
+        members=tuple(members),
+        images={name: image for image, name in names.items()},
+        scores=select.pool_all({name: tuple(values) for name, values in scores.items()}),
+        provenance=provenance.describe({}),
+    )
+
+
+# Counts of candidates that became sets, by an entry of the examples, such as their grid.
+
+COUNTS = ("sets", "candidates", "accepted", "without", "kept")
+"""The counts of a value: caption sets, their candidates, accepted candidates, caption sets without
+any accepted candidate, and kept sets of images."""
+UNKNOWN = "(none)"
+"""The value of an example without the entry."""
+Yields = dict[str, dict[str, int]]
+"""Counts by value and name, in the order in which the values occur."""
+
+
+def count_yields(
+    by: str, proposals: Sequence[Proposal], whole: Sequence[ScoredSlice], winners: Winners
+) -> Yields:
+    """Count the results of some sets.
+
+    Args:
+        by: the name in ``Example.extra`` by whose values the sets are counted.
+    """
+    yields: Yields = {}
+    for one in whole:
+        value = proposals[one.place].example.extra.get(by)
+        of = yields.setdefault(UNKNOWN if value is None else str(value), dict.fromkeys(COUNTS, 0))
+        accepted = sum(not candidate.reason for candidate in one.candidates)
+        of["sets"] += 1
+        of["candidates"] += len(one.candidates)
+        of["accepted"] += accepted
+        of["without"] += not accepted
+        of["kept"] += len(winners.get(one.place, ()))
+    return yields
+
+
+def add_yields(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sum of several shards' yields: ``{"by": NAME, "of": counts by value}``.
+
+    Args:
+        every: the yields of each shard, at least one, all with the same ``by``.
+    """
+    total: Yields = {}
+    for one in every:
+        for value, counts in one["of"].items():
+            of = total.setdefault(value, dict.fromkeys(COUNTS, 0))
+            for name in COUNTS:
+                of[name] += counts[name]
+    return {"by": every[0]["by"], "of": total}
+
+
+def yield_lines(yields: Mapping[str, Any]) -> list[str]:
+    r"""Return a table for a terminal.
+
+    >>> counts = {"sets": 4, "candidates": 400, "accepted": 30, "without": 1, "kept": 24}
+    >>> print("\n".join(yield_lines({"by": "grid", "of": {"race_gender": counts}})))
+    grid         caption sets  without any  candidates  accepted         kept
+    race_gender             4            1         400        30  7.50%    24
+    """
+    head = (yields["by"], "caption sets", "without any", "candidates", "accepted", "", "kept")
+    rows = [
+        (
+            value, f"{of['sets']:,}", f"{of['without']:,}", f"{of['candidates']:,}",
+            f"{of['accepted']:,}", f"{of['accepted'] / max(of['candidates'], 1):.2%}",
+            f"{of['kept']:,}",
+        )
+        for value, of in yields["of"].items()
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    return [
+        "  ".join(
+            [
+                row[0].ljust(widths[0]),
+                *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
+        for row in (head, *rows)
+    ]

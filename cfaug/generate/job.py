@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -57,12 +57,9 @@ class JobSummary:
     """The output of a part, including that of earlier runs.
 
     Attributes:
-        shards: the number of the part's complete shards.
-        sets: the number of sets in these shards: of images, or after ``stage=captions`` of texts.
-        members: the number of members of these sets.
-        rejected: the numbers of rejected captions and candidates, by reason.
+        sets: the number of sets in the part's complete shards: of images, or after
+            ``stage=captions`` of texts.
         wall_s: the wall time of this process, in seconds.
-        unpublished: the numbers of shards that were not written because of failed items.
         yields: the counts of all parts' candidates, for example by grid, as on the card; empty if
             the recipe does not count them.
     """
@@ -112,8 +109,6 @@ class Job:
         recipe: the method that makes sets; only the parts that ``run.stage`` uses are needed.
         source: a function that returns the examples of all parts; ``stage=images`` calls it only
             for proposals whose examples have images.
-        run: the settings of this process: stage, part, seed.
-        about: the names and settings of the run; the settings identify the folder.
         cache: the folder of annotators' cached results, shared by all runs; ``None`` keeps them
             only in memory.
     """
@@ -154,11 +149,12 @@ class Job:
     @cached_property
     def annotation(self) -> AnnotationStage:
         """The stage that runs the recipe's annotators."""
-        return self.recipe.annotation(self.cache)
-
-    def text_models(self) -> dict[str, str]:
-        """Return the names, revisions and hashes of the models that make proposals."""
-        return {**self.annotation.describe(), **self.editor.describe()}
+        recipe = self.recipe
+        annotators = [one for one in recipe.annotators.values() if one is not None]
+        return AnnotationStage(
+            annotators, self.cache,
+            texts_from=recipe.texts_from, replace_texts=recipe.replace_texts,
+        )  # fmt: skip
 
     @cached_property
     def pipeline(self) -> Pipeline:
@@ -177,24 +173,8 @@ class Job:
 
     def record(self) -> FolderRecord:
         """Return the record that the folder has to match."""
-        captions, count = self._text_identity()
-        return FolderRecord(captions, self._image_identity(captions), count)
-
-    def _image_identity(self, captions: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        if self.run.stage == "captions":
-            return None
-        settings = self.about.image_settings
-        if settings is None:
-            settings = _default_settings(self.recipe)
-        return {
-            **settings,
-            "seed": self.run.seed,
-            "edits": settings_hash(captions),
-            "shards.image_format": self.shards.image_format,
-            "shards.batch": self.shards.batch,
-        }
-
-    def _text_identity(self) -> tuple[Mapping[str, Any], int]:
+        recipe, per_shard = self.recipe, self.shards.sets_per_shard
+        text: Mapping[str, Any]
         if self.run.stage == "images":
             there = read_record(self.folder)
             if there is None:
@@ -202,33 +182,40 @@ class Job:
                     f"{self.folder} holds no edited captions: run stage=captions first, or "
                     "stage=all"
                 )
-            return there.captions, there.shards
-        per_shard = self.shards.sets_per_shard
-        settings = {
-            **self.about.text_settings,
-            **self.annotation.identities(),
-            **self.editor.describe(),
-            "data.source (number)": len(self.examples),
-            "data.source (content)": digest_of(self.examples),
-            "shards.sets_per_shard": per_shard,
+            text, count = there.captions, there.shards
+        else:
+            text = {
+                **self.about.text_settings,
+                **self.annotation.identities(),
+                **self.editor.describe(),
+                "data.source (number)": len(self.examples),
+                "data.source (content)": digest_of(self.examples),
+                "shards.sets_per_shard": per_shard,
+            }
+            count = shard_count(len(self.examples), per_shard)
+        if self.run.stage == "captions":
+            return FolderRecord(text, None, count)
+        settings = self.about.image_settings
+        if settings is None:
+            draws = {} if recipe.draws is None else asdict(recipe.draws)
+            settings = {
+                **name_settings("recipe.draws", draws),
+                **name_settings("recipe.selection", asdict(recipe.selection)),
+                "recipe.set_per": recipe.set_per,
+                "recipe.count_by": recipe.count_by,
+            }
+        image = {
+            **settings,
+            "seed": self.run.seed,
+            "edits": settings_hash(text),
+            "shards.image_format": self.shards.image_format,
+            "shards.batch": self.shards.batch,
         }
-        return settings, shard_count(len(self.examples), per_shard)
-
-
-def _default_settings(recipe: Recipe) -> dict[str, Any]:
-    """Return the image settings of a recipe that no configuration describes."""
-    draws = recipe.draws
-    return {
-        **name_settings("recipe.draws", {} if draws is None else asdict(draws)),
-        **name_settings("recipe.selection", asdict(recipe.selection)),
-        "recipe.set_per": recipe.set_per,
-        "recipe.count_by": recipe.count_by,
-    }
+        return FolderRecord(text, image, count)
 
 
 # Both stages for the shards of one part: claim it, resume, commit each shard, summarise.
 
-CommitOf = Callable[[Path, int], dict[str, Any] | None]
 Unpublished = dict[int, tuple[Failure, ...]]
 """The failures of each shard that was not written because of them."""
 
@@ -243,32 +230,51 @@ def generate(job: Job) -> JobSummary:
         KeyboardInterrupt: on SIGINT or SIGTERM; finished work is on the disk.
     """
     began = time.monotonic()
-    with (
-        claim(job.folder, job.record(), job.run) as record,
-        interruptible(),
-    ):
+    stage = job.run.stage
+    with claim(job.folder, job.record(), job.run) as record, interruptible():
         numbers = shards_of(job.run.part, job.run.parts, record.shards)
         failed = Unpublished()
-        if job.run.stage != "images":
+        if stage != "images":
             left = _find_missing(job, numbers, edits.read_caption_commit)
             failed |= _edit(job, left)
             if left or not (job.folder / captions.REPORT).exists():
                 with hold_file(job.folder, captions.REPORT):
                     captions.write_report(job.folder, record.shards)
-            if left and job.run.stage == "captions":  # otherwise ``_draw`` checks them
+            if left and stage == "captions":  # otherwise ``_draw`` checks them
                 captions.check_all_keys(job.folder)
-        if job.run.stage != "captions":
+        if stage != "captions":
             drawable = [number for number in numbers if number not in failed]
             left = _find_missing(job, drawable, read_drawn_commit)
             for number in set(drawable).difference(left):  # left by a killed process
                 Journal(journal_folder(job.folder, number)).clear()
             failed |= _draw(job, left)
         card = write_card(job.folder)
-        summary = _summary(job, numbers, failed, time.monotonic() - began)
-        return replace(summary, yields=card.get("yields", {}))
+        drawn = () if stage == "captions" else (read_drawn_commit,)
+        *_, made = of_stages = [
+            [
+                commit
+                for number in numbers
+                if number not in failed and (commit := read(job.folder, number)) is not None
+            ]
+            for read in (edits.read_caption_commit, *drawn)
+        ]
+        commits = [commit for commits in of_stages for commit in commits]
+        listed = [Failure(**item) for item in join_lists(commits, "failed")]
+        return JobSummary(
+            shards=len(made),
+            sets=sum(commit["sets"] for commit in made),
+            members=sum(commit["members"] for commit in made),
+            rejected=add_counts(commits, "rejected"),
+            failures=(*listed, *(item for items in failed.values() for item in items)),
+            wall_s=time.monotonic() - began,
+            unpublished=tuple(sorted(failed)),
+            yields=card.get("yields", {}),
+        )
 
 
-def _find_missing(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
+def _find_missing(
+    job: Job, numbers: Sequence[int], commit_of: Callable[[Path, int], dict[str, Any] | None]
+) -> list[int]:
     """Return the numbers of shards that are missing, or lack items that this job should retry."""
     retries = not job.run.publish_incomplete
     commits = {number: commit_of(job.folder, number) for number in numbers}
@@ -298,7 +304,8 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
                 found = edit_captions(annotated, job.editor)
                 if not _hold_back(job, number, found, unpublished):
                     known = [annotated.done.get(n, one) for n, one in enumerate(examples)]
-                    captions.write_captions(known, found, job.folder, number, job.text_models())
+                    models = {**job.annotation.describe(), **job.editor.describe()}
+                    captions.write_captions(known, found, job.folder, number, models)
             good = sum(bool(one.proposals) for one in found.done.values())
             watch.count(len(examples), good)
     return unpublished
@@ -350,25 +357,3 @@ def _hold_back(job: Job, number: int, found: Attempt[Any], unpublished: Unpublis
         unpublished[number] = failed
         return True
     return False
-
-
-def _summary(
-    job: Job, numbers: Sequence[int], unpublished: Unpublished, wall_s: float
-) -> JobSummary:
-    def commits(of: CommitOf) -> list[dict[str, Any]]:
-        found = (of(job.folder, number) for number in numbers if number not in unpublished)
-        return [commit for commit in found if commit is not None]
-
-    edited = commits(edits.read_caption_commit)
-    made = edited if job.run.stage == "captions" else commits(read_drawn_commit)
-    told = edited if job.run.stage == "captions" else [*edited, *made]
-    listed = [Failure(**one) for one in join_lists(told, "failed")]
-    return JobSummary(
-        shards=len(made),
-        sets=sum(commit["sets"] for commit in made),
-        members=sum(commit["members"] for commit in made),
-        rejected=add_counts(told, "rejected"),
-        failures=(*listed, *(one for failed in unpublished.values() for one in failed)),
-        wall_s=wall_s,
-        unpublished=tuple(sorted(unpublished)),
-    )

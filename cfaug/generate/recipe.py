@@ -11,7 +11,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from PIL import Image
@@ -22,7 +21,6 @@ from cfaug.core.pixels import as_image
 from cfaug.core.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
 from cfaug.core.types import Draw, Edit, ImageJob, Proposal
 from cfaug.core.validation import Positive, Seed, check_fields, check_part
-from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.sampling import AnyDraws, Trial
 from cfaug.imaging.select import Selection
 
@@ -48,7 +46,6 @@ class Recipe:
     """A method that makes counterfactual sets.
 
     Args:
-        name: the name of the method, for the card and for every set's provenance.
         editor: the editor that proposes edited texts; ``stage=images`` does not need it.
         annotators: the annotators by name, run in turn before the editor; each adds its results to
             ``Example.extra``. ``None`` in place of an annotator leaves it out.
@@ -63,7 +60,6 @@ class Recipe:
             scorer leaves it out.
         report: the scorers by name whose scores are only recorded: selection and evaluation by the
             same CLIP would be circular.
-        selection: the thresholds, and the choice among the candidates that reach them.
         postprocess: a function applied to the chosen images before they are encoded; ``None``
             leaves them unchanged.
         set_per: ``proposal`` makes a set of each proposal with a kept candidate; ``example`` joins
@@ -75,9 +71,6 @@ class Recipe:
             only from texts needs no images.
         count_by: the name of an entry of examples, such as ``grid``, by whose values accepted
             candidates are counted; ``None`` does not count them by values.
-
-    Raises:
-        UserError: if ``example_per`` or ``set_per`` is invalid.
     """
 
     name: str
@@ -107,22 +100,23 @@ class Recipe:
         for name in needed.get(stage, ("editor", "image_editor")):
             if getattr(self, name) is None:
                 raise UserError(f"stage={stage} needs recipe.{name}, which is missing")
-        _check_part("editor", self.editor, Editor)
-        _check_part("image_editor", self.image_editor, ImageEditor)
-        for group, protocol in _GROUPS.items():
-            for name, part in getattr(self, group).items():
-                _check_part(f"{group}.{name}", part, protocol)
-
-    def annotation(self, cache: Path | None) -> AnnotationStage:
-        """Return the stage that runs the annotators.
-
-        Args:
-            cache: the folder in which results are kept; ``None`` keeps them only in memory.
-        """
-        asked = [annotator for annotator in self.annotators.values() if annotator is not None]
-        return AnnotationStage(
-            asked, cache, texts_from=self.texts_from, replace_texts=self.replace_texts
-        )
+        parts: list[tuple[str, object, type]] = [
+            ("editor", self.editor, Editor),
+            ("image_editor", self.image_editor, ImageEditor),
+        ]
+        groups: dict[str, type] = {"annotators": Annotator, "scorers": Scorer, "report": Scorer}
+        for group, protocol in groups.items():
+            named = getattr(self, group).items()
+            parts += [(f"{group}.{name}", part, protocol) for name, part in named]
+        for name, part, protocol in parts:
+            if part is None or isinstance(part, protocol):
+                continue
+            methods = [method for method in dir(protocol) if not method.startswith("_")]
+            lacking = ", ".join(method for method in methods if not hasattr(part, method))
+            raise UserError(
+                f"recipe.{name} is invalid: {type(part).__name__} lacks {lacking}, which every "
+                f"cfaug.core.protocols.{protocol.__name__} has"
+            )
 
     def pipeline(self, image_format: ImageFormat) -> Pipeline:
         """Return the parts that make, score and encode images."""
@@ -139,37 +133,13 @@ class Recipe:
         )
 
 
-_GROUPS = {"annotators": Annotator, "scorers": Scorer, "report": Scorer}
-"""{group of parts by name: protocol of these parts}."""
-
-
-def _check_part(name: str, part: object, protocol: type) -> None:
-    """Refuse an object that lacks a method of its protocol."""
-    if part is None or isinstance(part, protocol):
-        return
-    needed = [one for one in dir(protocol) if not one.startswith("_")]
-    lacking = ", ".join(one for one in needed if not hasattr(part, one))
-    raise UserError(
-        f"recipe.{name} is invalid: {type(part).__name__} lacks {lacking}, which every "
-        f"cfaug.core.protocols.{protocol.__name__} has"
-    )
-
-
 @dataclass(frozen=True)
 class Pipeline:
-    """The parts that make, score and choose a shard's images.
+    """The parts of a ``Recipe`` that make, score and choose a shard's images.
 
     Attributes:
-        scorers: the scorers by their names on the card; the selection can use their scores, which
-            are written with the sets.
-        select: the rule that selects the candidates to keep.
-        report: the scorers by name whose scores are only logged: selection and evaluation by the
-            same CLIP would be circular.
-        finish: a function applied to images that may be kept, just before they are encoded;
-            ``None`` leaves them unchanged.
-        set_per: ``proposal`` for a set of each proposal, ``example`` to join those of one example.
-        count_by: the name of an entry of examples, such as ``grid``, by whose values accepted
-            candidates are counted; ``None`` does not count them by values.
+        scorers: the scorers by their names on the card; their scores are written with the sets.
+        finish: the recipe's ``postprocess``, applied only to images that may be kept.
     """
 
     editor: ImageEditor
@@ -202,9 +172,12 @@ class Pipeline:
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Return the description of every model, for the card."""
-        scorers = {**self.scorers, **self.report}
-        about = {name: scorer.describe() for name, scorer in scorers.items()}
-        return {"image": self.editor.describe(), **about}
+        parts: dict[str, ImageEditor | Scorer] = {
+            "image": self.editor,
+            **self.scorers,
+            **self.report,
+        }
+        return {name: part.describe() for name, part in parts.items()}
 
     def encode(self, image: NDArray[np.uint8] | bytes, job: ImageJob) -> bytes:
         """Finish and encode an image of a job; a file that needs no finish stays as it is."""
@@ -248,7 +221,6 @@ class RunSettings:
         part: the number of this process's part: it makes every shard i with i % ``parts`` = part.
         publish_incomplete: whether to publish a shard without its failed items, and list them;
             otherwise the shard is not published, and the next run retries them.
-        overwrite: whether to remove the output of other settings from the folder.
         pipeline_scoring: whether a batch is scored in a second thread while the next one is made,
             which saves time if images are made on a GPU.
     """
@@ -276,9 +248,6 @@ class ShardSettings:
         image_format: ``png``, ``webp`` (lossless), or ``jpeg`` (quality 95, 4:4:4).
         batch: the largest number of candidates made and scored together. The plan fixes the content
             of a batch; a killed process loses at most one batch.
-
-    Raises:
-        UserError: for a count below 1, or an unknown format.
     """
 
     sets_per_shard: Positive = 100
@@ -289,8 +258,6 @@ class ShardSettings:
         check_fields(self, "shards")
 
 
-# The plan of the work, made before the work begins: shards of captions, batches of candidates.
-#
 # A plan is independent of parts, processes and remaining work: shard i is captions [i S, (i + 1)
 # S), and a batch is fixed by its place in the shard. Therefore the bytes are independent of them,
 # too.
@@ -345,11 +312,6 @@ def count_candidates(draws: AnyDraws | None) -> int:
     return 1 if draws is None else draws.candidates
 
 
-def no_control(edits: Iterable[Edit | None]) -> bool:
-    """Return false: no proposal is a control."""
-    return False
-
-
 @dataclass(frozen=True)
 class ShardPlan:
     """The batches of a shard's candidates, round by round.
@@ -360,7 +322,6 @@ class ShardPlan:
     Args:
         draws: the distribution of candidates' random parameters; ``None`` for one candidate of each
             set without random parameters.
-        size: the largest number of candidates in a batch.
         is_control: a function that returns, for a proposal's edits, whether the proposal needs only
             its first candidate.
         whole_examples: whether all sets of an example are drawn in one batch.
@@ -370,7 +331,7 @@ class ShardPlan:
     draws: AnyDraws | None
     seed: int
     size: int
-    is_control: Callable[[Iterable[Edit | None]], bool] = no_control
+    is_control: Callable[[Iterable[Edit | None]], bool] = lambda edits: False
     whole_examples: bool = False
 
     def __post_init__(self) -> None:
@@ -399,7 +360,6 @@ class ShardPlan:
         Args:
             number: the number of the round, from 0.
             trials: the earlier candidates of each set, in order, by the set's place.
-            lost: the places of sets to leave out, because they failed in an earlier round.
         """
         trials = {} if trials is None else trials
         slices = [
@@ -407,17 +367,6 @@ class ShardPlan:
             for place, one in enumerate(self.sets)
             if place not in lost and (drawn := self._draw(one, number, trials.get(place, ())))
         ]
-        return self._cut(slices)
-
-    def _draw(self, proposal: Proposal, number: int, trials: Sequence[Trial]) -> list[Draw]:
-        control = self.is_control(proposal.edits)
-        if self.draws is None or (control and number):
-            return [] if number else [NOT_DRAWN]
-        key = proposal.example.key if self.draws.per_example else proposal.key
-        drawn = self.draws.draw(key, self.seed, number, trials)
-        return drawn[:1] if control else drawn
-
-    def _cut(self, slices: Sequence[CandidateSlice]) -> list[Batch]:
         cut: list[list[CandidateSlice]] = [[]]
         held = 0
         together = 1 if self.draws is None else self.draws.family
@@ -443,26 +392,29 @@ class ShardPlan:
                     cut[-1].append(CandidateSlice(one.place, one.first + start, family))
         return [tuple(batch) for batch in cut if batch]
 
+    def _draw(self, proposal: Proposal, number: int, trials: Sequence[Trial]) -> list[Draw]:
+        control = self.is_control(proposal.edits)
+        if self.draws is None or (control and number):
+            return [] if number else [NOT_DRAWN]
+        key = proposal.example.key if self.draws.per_example else proposal.key
+        drawn = self.draws.draw(key, self.seed, number, trials)
+        return drawn[:1] if control else drawn
+
 
 def digest(batch: Batch, sets: Sequence[Proposal]) -> str:
     """Return the sha256 of everything that a batch draws."""
-    about = [_describe(one, sets[one.place]) for one in batch]
+    about: list[list[Any]] = []
+    for one in batch:
+        proposal = sets[one.place]
+        image = proposal.example.image
+        source = [] if image is None else [image.digest]
+        draws = [[d.seed, d.p, d.cfg, *sorted(d.parameters.items())] for d in one.draws]
+        about.append([proposal.key, proposal.texts, one.first, *source, *draws])
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
-def _describe(one: CandidateSlice, proposal: Proposal) -> list[Any]:
-    image = proposal.example.image
-    source = [] if image is None else [image.digest]
-    draws = [[d.seed, d.p, d.cfg, *sorted(d.parameters.items())] for d in one.draws]
-    return [proposal.key, proposal.texts, one.first, *source, *draws]
-
-
 def check_groups(groups: Mapping[int, Iterable[str]]) -> None:
-    """Refuse groups that lie in several shards, because the best of each group cannot be found.
-
-    Args:
-        groups: the groups of each shard's examples, by the shard's number.
-    """
+    """Refuse groups that lie in several shards, because the best of each group cannot be found."""
     first: dict[str, int] = {}
     for number, names in groups.items():
         for name in names:

@@ -17,15 +17,12 @@ from cfaug.core.rng import derive, generator
 from cfaug.core.types import Draw
 from cfaug.core.validation import Share, Weight, check_fields
 
-SAMPLING = re.compile(r"(tree|halving)\((\d+)\)")
-
 
 @dataclass(frozen=True)
 class Draws:
     """The distribution of a set's candidates (COCO-CFs, B.1.2: InstructPix2Pix's defaults).
 
     Args:
-        candidates: the number of candidates of each set.
         p2p_threshold: the bounds of p, the share of the steps during which attention is shared,
             which is uniform between them.
         guidance_scale: the bounds of the scale of classifier-free guidance, which is uniform
@@ -54,9 +51,6 @@ class Draws:
             later one near the p at which the set's own earlier candidates came closest to the
             thresholds (``LawLearner``). The density at the drawn p is kept with every candidate,
             except for ``uniform``.
-
-    Raises:
-        UserError: for invalid bounds, counts or names.
     """
 
     candidates: Annotated[int, Interval(ge=1, lt=2**31)] = 100
@@ -103,14 +97,23 @@ class Draws:
     @property
     def family(self) -> int:
         """The number of candidates that share a seed and a guidance scale."""
-        name, number = self._sampling()
-        return number if name == "tree" else 1
+        return self._count("tree") or 1
 
     @property
     def rounds(self) -> int:
         """The number of times that the candidates of a set are halved during denoising."""
-        name, number = self._sampling()
-        return number if name == "halving" else 0
+        return self._count("halving")
+
+    def _count(self, name: str) -> int:
+        """Return the number in ``sampling``; 0 if it does not have this name."""
+        if self.sampling == "independent":
+            return 0
+        found = re.fullmatch(r"(tree|halving)\((\d+)\)", self.sampling)
+        if found is None or int(found[2]) < 1:
+            raise UserError(
+                f"recipe.draws.sampling={self.sampling} is not independent or tree(m) or halving(r)"
+            )
+        return int(found[2]) if found[1] == name else 0
 
     @property
     def learning_rounds(self) -> int:
@@ -123,16 +126,6 @@ class Draws:
         density = () if self.p_law == "uniform" else ("p_density",)
         return ("p", "cfg", *self.parameters, *density)
 
-    def _sampling(self) -> tuple[str, int]:
-        if self.sampling == "independent":
-            return self.sampling, 1
-        found = SAMPLING.fullmatch(self.sampling)
-        if found is None or int(found[2]) < 1:
-            raise UserError(
-                f"recipe.draws.sampling={self.sampling} is not independent or tree(m) or halving(r)"
-            )
-        return found[1], int(found[2])
-
     def draw(
         self, key: str, seed: int, number: int = 0, trials: Sequence[Trial] = ()
     ) -> list[Draw]:
@@ -144,7 +137,19 @@ class Draws:
             trials: the set's candidates of all earlier rounds, with their margins.
         """
         if self.seed_policy == "chain":
-            return self._chain(key, seed)
+            chain: dict[int, Draw] = {}
+            link, cycles = derive(seed, "draw", key) % 2**32, 0
+            while len(chain) < self.candidates:
+                if link in chain:
+                    # The reference would repeat this cycle forever; a 32-bit map has short ones.
+                    cycles += 1
+                    link = derive(seed, "draw", key, cycles) % 2**32
+                    continue
+                u_p, u_cfg, following = mersenne(link)
+                p = _between(self.p2p_threshold, u_p)
+                chain[link] = Draw(link, p, _between(self.guidance_scale, u_cfg))
+                link = following
+            return list(chain.values())
         families = range(0, self.candidates, self.family)
         bounds = [len(families) * i // self.learning_rounds for i in (number, number + 1)]
         firsts = families[slice(*bounds)]
@@ -192,21 +197,6 @@ class Draws:
             for place in places
         ]
 
-    def _chain(self, key: str, seed: int) -> list[Draw]:
-        drawn: dict[int, Draw] = {}
-        link, cycles = derive(seed, "draw", key) % 2**32, 0
-        while len(drawn) < self.candidates:
-            if link in drawn:
-                # The reference would repeat this cycle forever; a 32-bit map has short ones.
-                cycles += 1
-                link = derive(seed, "draw", key, cycles) % 2**32
-                continue
-            u_p, u_cfg, following = mersenne(link)
-            p = _between(self.p2p_threshold, u_p)
-            drawn[link] = Draw(link, p, _between(self.guidance_scale, u_cfg))
-            link = following
-        return list(drawn.values())
-
 
 @dataclass(frozen=True)
 class GridDraws:
@@ -219,11 +209,6 @@ class GridDraws:
     Args:
         self_replace_steps: the values of p, the share of the steps during which attention is shared
             (LANCE, section 3.2: f).
-        guidance_scale: the scale of classifier-free guidance.
-
-    Raises:
-        UserError: if there is no value, a value is duplicated or outside [0, 1], or the scale is
-            below 0.
     """
 
     self_replace_steps: Annotated[Sequence[Share], MinLen(1)]
@@ -231,6 +216,9 @@ class GridDraws:
 
     per_example: ClassVar = True
     """Whether all proposals of an example have the same draws."""
+    rounds: ClassVar = 0
+    learning_rounds: ClassVar = 1
+    columns: ClassVar = ("p", "cfg")
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.draws")
@@ -249,21 +237,6 @@ class GridDraws:
     def family(self) -> int:
         """The number of candidates that share a seed and a guidance scale: all."""
         return self.candidates
-
-    @property
-    def rounds(self) -> int:
-        """The number of times that candidates are halved: 0."""
-        return 0
-
-    @property
-    def learning_rounds(self) -> int:
-        """The number of rounds of candidates: 1."""
-        return 1
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The names of a candidate's random parameters, without its seed."""
-        return ("p", "cfg")
 
     def draw(
         self, key: str, seed: int, number: int = 0, trials: Sequence[Trial] = ()
@@ -301,8 +274,6 @@ def _between(bounds: tuple[float, float], share: float) -> float:
     return bounds[0] + share * (bounds[1] - bounds[0])
 
 
-# Distributions of p: uniform, stratified, or denser where candidates are accepted.
-#
 # p is the share of the denoising steps with shared self-attention. The larger a set, the fewer
 # candidates with a small p are accepted: among SocialCounterfactuals' released sets of 30 images,
 # hardly any has a p below .3, although p was drawn from U(.1, .9).
@@ -317,10 +288,6 @@ PRIOR = 2.0
 """Number of pseudo-candidates that shrink a stratum's margin towards the mean of all."""
 Trial: TypeAlias = tuple[float, Mapping[str, float]]
 """A scored candidate: its p, and for each score the margin above its threshold."""
-ROUNDS = 5
-"""Number of rounds of ``adaptive``; more rounds gain little (``benchmarks/p_laws.py``), and each
-waits for the one before."""
-_ADAPTIVE = re.compile(r"adaptive\((\d+)\)")
 
 
 def count_rounds(name: str) -> int:
@@ -332,8 +299,9 @@ def count_rounds(name: str) -> int:
     if name in ("uniform", "stratified"):
         return 1
     if name == "adaptive":
-        return ROUNDS
-    found = _ADAPTIVE.fullmatch(name)
+        # More rounds gain little (``benchmarks/p_laws.py``), and each waits for the one before.
+        return 5
+    found = re.fullmatch(r"adaptive\((\d+)\)", name)
     if found is None or int(found[1]) < 2:
         raise UserError(
             f"recipe.draws.p_law={name} is not uniform or stratified or adaptive or adaptive(r) "
@@ -381,9 +349,6 @@ class LawLearner:
     one, so expected weights rise with acceptance, and by Chebyshev's sum inequality the expected
     acceptance is at least the mean over strata. Later rounds were simulated with the published
     acceptances and with adversarial shapes: ``benchmarks/p_laws.py``.
-
-    Args:
-        bounds: the lowest and highest p.
     """
 
     bounds: tuple[float, float] = field(default=(0.1, 0.9))

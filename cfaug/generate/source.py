@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -29,9 +29,8 @@ class Captions:
     """The captions of a file.
 
     Attributes:
-        captions: the captions as examples with unique keys, in the order of the file.
+        captions: examples with unique keys, in the order of the file.
         duplicates: the number of captions left out because the same photo already has such a text.
-        unused: the names of columns of the file that were not read.
     """
 
     captions: tuple[Example, ...]
@@ -54,11 +53,8 @@ def digest_of(examples: Sequence[Example]) -> str:
     """
     digest = hashlib.sha256()
     for example in examples:
-        about: list[Any] = [
-            example.key,
-            example.group,
-            example.text if len(example.texts) == 1 else example.texts,
-        ]
+        texts = example.text if len(example.texts) == 1 else example.texts
+        about: list[Any] = [example.key, example.group, texts]
         if example.image is not None or example.label is not None or example.extra:
             image = None if example.image is None else example.image.digest
             about += [image, example.label, dict(example.extra)]
@@ -98,58 +94,58 @@ def read_captions(
     """
     path = Path(file).expanduser()
     check(limit, Positive | None, "limit")
-    reader = _Reader(extra)
+    kind = path.suffix.lower()
+    if kind not in (".txt", *LISTS):
+        raise UserError(f"data.source={path} should be one of: {FORMS}")
+    records: Iterable[tuple[str, Mapping[str, Any]]]
+    if kind == ".txt":
+        records = ((where, {"text": line}) for where, line in text_lines(path) if line.strip())
+    else:
+        records = list_records(path)
+    found: list[Example] = []
+    duplicates = 0
+    used = {*TEXT, *GROUP, "id", *extra}
+    unused = dict[str, None]()
+    texts: set[tuple[str | None, str]] = set()
+    of_photo: dict[str, Iterator[int]] = {}
+    first: dict[str, str] = {}
     errors = ErrorCollector()
-    for where, record in _records(path):
+    for where, record in records:
+        if not set(TEXT) & record.keys():
+            there = ", ".join(map(repr, record))
+            raise UserError(f"{where}: a list of captions has {COLUMNS}; this one has {there}")
         with errors.collect():
-            reader.add(record, where)
-        if limit is not None and len(reader.found) == limit:
+            unused |= dict.fromkeys(name for name in record if name not in used)
+            given = [name for name, value in record.items() if value is not None]
+            column = one_column(given, TEXT, "caption", where)
+            text = caption(None if column is None else record[column], where)
+            photo = _name(record, GROUP, where)
+            if (photo, text) in texts:
+                duplicates += 1
+                continue
+            name = _name(record, ("id",), where)
+            if name is None and photo is not None:
+                name = f"{photo}-{next(of_photo.setdefault(photo, count()))}"
+            key = clean_key(f"{len(texts):08d}" if name is None else name)
+            if key in first:
+                raise UserError(f"{where}: the id {name!r} is duplicated, first in {first[key]}")
+            texts.add((photo, text))
+            first[key] = where
+            further = {name: record[name] for name in extra if record.get(name) not in (None, "")}
+            found.append(Example(key, key if photo is None else photo, (text,), extra=further))
+        if len(found) == limit:
             break
     errors.report()
-    if not reader.found:
+    if not found:
         raise UserError(f"data.source={file} holds no caption")
-    missing = [name for name in extra if not any(name in one.extra for one in reader.found)]
+    missing = [name for name in extra if not any(name in one.extra for one in found)]
     if missing:
-        there = ", ".join(reader.unused) or "none beside those that are read"
+        there = ", ".join(unused) or "none beside those that are read"
         raise UserError(f"{file} has no column {missing[0]!r} (data.extra); there are: {there}")
-    return Captions(tuple(reader.found), reader.duplicates, tuple(reader.unused))
+    return Captions(tuple(found), duplicates, tuple(unused))
 
 
-class _Reader:
-    """Reads captions one by one, and remembers the earlier ones."""
-
-    def __init__(self, extra: Sequence[str]) -> None:
-        self.extra = extra
-        self.found: list[Example] = []
-        self.duplicates = 0
-        self.unused = dict[str, None]()
-        self._said: set[tuple[str | None, str]] = set()
-        self._of_photo: dict[str, Iterator[int]] = {}
-        self._lines: dict[str, str] = {}
-
-    def add(self, record: Mapping[str, Any], where: str) -> None:
-        used = (*TEXT, *GROUP, "id", *self.extra)
-        self.unused.update(dict.fromkeys(name for name in record if name not in used))
-        column = one_column([n for n, v in record.items() if v is not None], TEXT, "caption", where)
-        text = caption(None if column is None else record[column], where)
-        photo = _name(record, GROUP, where)
-        if (photo, text) in self._said:
-            self.duplicates += 1
-            return
-        name = _name(record, ("id",), where)
-        if name is None and photo is not None:
-            name = f"{photo}-{next(self._of_photo.setdefault(photo, count()))}"
-        key = clean_key(f"{len(self._said):08d}" if name is None else name)
-        if key in self._lines:
-            raise UserError(f"{where}: the id {name!r} is duplicated, first in {self._lines[key]}")
-        self._said.add((photo, text))
-        self._lines[key] = where
-        extra = {name: record[name] for name in self.extra if record.get(name) not in (None, "")}
-        group = key if photo is None else photo
-        self.found.append(Example(key, group, (text,), extra=extra))
-
-
-def _name(record: Mapping[str, Any], fields: tuple[str, ...], where: str) -> str | None:
+def _name(record: Mapping[str, Any], fields: Sequence[str], where: str) -> str | None:
     field = next((f for f in fields if record.get(f) not in (None, "")), None)
     if field is None:
         return None
@@ -157,18 +153,3 @@ def _name(record: Mapping[str, Any], fields: tuple[str, ...], where: str) -> str
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UserError(f"{where}: {field} should be a text or a whole number, not {value!r}")
     return str(value).strip() or None
-
-
-def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the place and the fields of every line that is not empty."""
-    kind = path.suffix.lower()
-    if kind not in (".txt", *LISTS):
-        raise UserError(f"data.source={path} should be one of: {FORMS}")
-    if kind == ".txt":
-        yield from ((where, {"text": line}) for where, line in text_lines(path) if line.strip())
-        return
-    for where, record in list_records(path):
-        if not set(TEXT) & record.keys():
-            there = ", ".join(map(repr, record))
-            raise UserError(f"{where}: a list of captions has {COLUMNS}; this one has {there}")
-        yield where, record

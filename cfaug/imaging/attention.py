@@ -11,9 +11,9 @@ linear in the columns of the map, so ``(A @ W) @ V`` is computed as ``A @ (W @ V
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +41,6 @@ class CrossRows:
     """Cross-attention control of some rows of a call; matrices are (rows, tokens, tokens).
 
     Attributes:
-        rows: the rows whose maps are changed.
         source: the row that lends the other map to each of these rows; a number after the call's
             own rows is a row of an earlier call.
         from_source: the matrices ``W_b`` for the maps of the sources.
@@ -135,21 +134,19 @@ class _Processor:
         if rows is None or attention_mask is not None:
             raise RuntimeError("set SharedAttention.rows before the call, and pass no mask")
         if encoder_hidden_states is None:
-            mixed = self._self(attn, hidden_states, rows)
+            value = _heads(attn.to_v(hidden_states), attn.heads)
+            query = _heads(attn.to_q(hidden_states), attn.heads)
+            key = _heads(attn.to_k(hidden_states), attn.heads)
+            limit = self.shared.max_tokens
+            if limit is None or hidden_states.shape[1] <= limit:
+                query, key = self.shared.pool(self.name, (query, key), rows)
+                query, key = query[rows.source], key[rows.source]
+            mixed = F.scaled_dot_product_attention(query, key, value)
         else:
             mixed = self._cross(attn, hidden_states, encoder_hidden_states, rows)
         joined = mixed.transpose(1, 2).flatten(2)
         out: Tensor = attn.to_out[1](attn.to_out[0](joined))
         return out
-
-    def _self(self, attn: Attention, hidden: Tensor, rows: CallRows) -> Tensor:
-        value = _heads(attn.to_v(hidden), attn.heads)
-        query, key = _heads(attn.to_q(hidden), attn.heads), _heads(attn.to_k(hidden), attn.heads)
-        limit = self.shared.max_tokens
-        if limit is None or hidden.shape[1] <= limit:
-            query, key = self.shared.pool(self.name, (query, key), rows)
-            query, key = query[rows.source], key[rows.source]
-        return F.scaled_dot_product_attention(query, key, value)
 
     def _cross(self, attn: Attention, hidden: Tensor, texts: Tensor, rows: CallRows) -> Tensor:
         # Distinct texts are projected once and then distributed to the rows.
@@ -178,18 +175,9 @@ def _heads(flat: Tensor, heads: int) -> Tensor:
     return flat.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-# A cache of the matrices of cross-attention control for every edit of a tree.
-
-
 @dataclass(frozen=True)
 class Folds:
-    """The matrices of cross-attention control for the texts of one tree.
-
-    Attributes:
-        tokens: the tokens of each text of the tree.
-        steps: the number of the sampler's steps.
-        dtype: the number format of the matrices, the UNet's own.
-    """
+    """The matrices of cross-attention control for the texts of one tree, each made once."""
 
     control: CrossAttention
     tokens: Sequence[Tokens]
@@ -202,13 +190,8 @@ class Folds:
         return {}
 
     @cached_property
-    def _schedules(self) -> dict[int, NDArray[np.bool_]]:
-        return {}
-
-    def _schedule(self, text: int) -> NDArray[np.bool_]:
-        if text not in self._schedules:
-            self._schedules[text] = self.control.schedule(self.tokens[text], self.steps)
-        return self._schedules[text]
+    def _schedule(self) -> Callable[[int], NDArray[np.bool_]]:
+        return cache(lambda text: self.control.schedule(self.tokens[text], self.steps))
 
     def changes(self, tree: Branches) -> set[int]:
         """Return the steps at which any edit's matrices change."""

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.grids import ATTRIBUTES, require_attributes
-from cfaug.core.pixels import as_floats
+from cfaug.core.pixels import as_floats, stack_pixels
 from cfaug.core.processes import check_device, choose_device
 from cfaug.core.protocols import DualEncoder, EmbeddingScorer
 from cfaug.core.types import Images, Proposal, Scores
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from cfaug.models.specs import ModelSpec
 
-# CLIP as a scorer of candidates: any dual encoder, with one of two preprocessings.
-#
+
 # torchmetrics' ``CLIPScore`` expects a CLIP of transformers, not any dual encoder, and returns the
 # mean over images; a filter needs the score of each.
 
@@ -32,16 +32,10 @@ class ClipScorer(CosineScorer):
     """A :class:`cfaug.imaging.select.CosineScorer` on a dual encoder, in float32 and unit length.
 
     Args:
-        encoder: the encoder, on its device and in evaluation mode.
         preprocessing: ``ip2p`` is InstructPix2Pix's: the decoder's floats, before any rounding, are
             resized by bicubic interpolation without antialiasing and without a crop. The paper's
             thresholds belong to it. ``standard`` is the model authors' evaluation: uint8,
             antialiased, short side, centre crop.
-        batch_size: number of images or texts in a call of the encoder.
-        about: names and hashes of the weights, for the card.
-        consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.
-        all_pairs: whether directions are also compared over all pairs of texts, see
-            ``CosineScorer``.
     """
 
     def __init__(
@@ -69,62 +63,43 @@ class ClipScorer(CosineScorer):
         import torch
 
         with torch.inference_mode(), _full_precision():
-            parts = [
-                _unit(self.encoder.encode_text(self.encoder.tokenize(part)))
-                for part in _pieces(list(texts), self.batch_size)
-            ]
+            parts = []
+            for start in range(0, len(texts), self.batch_size):
+                tokens = self.encoder.tokenize(list(texts[start : start + self.batch_size]))
+                parts.append(_unit(self.encoder.encode_text(tokens)))
         return torch.cat(parts)
 
     def images(self, images: Tensor) -> Tensor:
         """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
-        import torch
-
-        embed = self._embed_floats if self.preprocessing == "ip2p" else self._embed_bytes
-        with torch.inference_mode(), _full_precision():
-            return torch.cat([_unit(embed(part)) for part in images.split(self.batch_size)])
-
-    def _embed_floats(self, images: Tensor) -> Tensor:
-        from torch.nn.functional import interpolate
-
-        transform = self.encoder.transform
-        side = (transform.size, transform.size)
-        resized = interpolate(
-            images.float(), side, mode="bicubic", align_corners=False, antialias=False
-        )
-        mean, std = (
-            resized.new_tensor(values).view(3, 1, 1) for values in (transform.mean, transform.std)
-        )
-        return self.encoder.encode_pixels((resized - mean) / std)
-
-    def _embed_bytes(self, images: Tensor) -> Tensor:
         import numpy as np
         import torch
         from PIL import Image
+        from torch.nn.functional import interpolate
 
-        from cfaug.core.pixels import stack_pixels
-
-        rounded = (images * 255).round().clamp(0, 255).to(torch.uint8).cpu()
-        whole = [Image.fromarray(one.permute(1, 2, 0).numpy()) for one in rounded]
-        pixels = stack_pixels(
-            [self.encoder.transform(image) for image in whole], self.encoder.transform.size
-        )
-        return self.encoder.encode_image(torch.from_numpy(np.ascontiguousarray(pixels)))
+        encoder, transform, embedded = self.encoder, self.encoder.transform, []
+        with torch.inference_mode(), _full_precision():
+            for part in images.split(self.batch_size):
+                if self.preprocessing == "ip2p":
+                    resized = interpolate(
+                        part.float(), (transform.size, transform.size), mode="bicubic",
+                        align_corners=False, antialias=False,
+                    )  # fmt: skip
+                    mean, std = (
+                        resized.new_tensor(values).view(3, 1, 1)
+                        for values in (transform.mean, transform.std)
+                    )
+                    found = encoder.encode_pixels((resized - mean) / std)
+                else:
+                    rounded = (part * 255).round().clamp(0, 255).to(torch.uint8).cpu()
+                    whole = [Image.fromarray(one.permute(1, 2, 0).numpy()) for one in rounded]
+                    pixels = stack_pixels([transform(image) for image in whole], transform.size)
+                    found = encoder.encode_image(torch.from_numpy(np.ascontiguousarray(pixels)))
+                embedded.append(_unit(found))
+        return torch.cat(embedded)
 
     def describe(self) -> dict[str, str]:
         """Return the encoder's names and hashes, and the preprocessing."""
         return {**self.about, "preprocessing": self.preprocessing}
-
-
-class EncoderSpec(Protocol):
-    """A model that the configuration names, such as those of ``cfaug.models.specs``."""
-
-    def load(self, protocol: type | None = None) -> Any:
-        """Return the model as one of the protocols that it provides."""
-        ...
-
-    def weights_hash(self) -> str:
-        """Return a hash of the weights."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -132,20 +107,11 @@ class LazyClipScorer(CosineScorer):
     """A :class:`ClipScorer` that is loaded on first use, so that a finished part never loads it.
 
     Args:
-        model: the dual encoder.
-        preprocessing: ``ip2p`` or ``standard``, see ``ClipScorer``.
         device: a device that ``cfaug.core.processes.choose_device`` accepts; ``auto`` is CUDA if
             available.
-        prefix: prefix of the names of its scores.
-        consistency: ``caption``, ``phrase`` or ``None``, see ``CosineScorer``.
-        all_pairs: whether directions are also compared over all pairs of texts, see
-            ``CosineScorer``.
-
-    Raises:
-        UserError: for an invalid device or consistency.
     """
 
-    model: EncoderSpec
+    model: ModelSpec
     preprocessing: Literal["ip2p", "standard"] = "ip2p"
     device: str = "auto"
     prefix: str = ""
@@ -194,12 +160,6 @@ def _unit(features: Tensor) -> Tensor:
     return normalize(features.float(), dim=-1)
 
 
-def _pieces(items: list[str], size: int) -> list[list[str]]:
-    return [items[i : i + size] for i in range(0, len(items), size)]
-
-
-# Checks with a second encoder whether an image shows the attributes of its caption.
-#
 # Zero-shot classification among the captions of a set: an image should be more similar to its own
 # caption than to captions that differ in one attribute. Labels are what captions asked for, never
 # what people are.
@@ -208,10 +168,6 @@ BASE, EDITED = "label_0", "label_1"
 """Names of the scores of the base image, and of each other image."""
 TOGETHER = 32
 """Number of images in memory as floats at a time."""
-MEANINGS = {
-    BASE: "base image: its own caption less the nearest other value's",
-    EDITED: "other image: its own caption less the nearest other value's",
-}
 
 
 @dataclass(frozen=True)
@@ -228,7 +184,6 @@ class LabelScorer:
     Args:
         encoder: the encoder of texts and images; not the one for selection or a model tested later,
             because sets that a model finds easy would flatter it.
-        prefix: prefix of the names of its scores.
     """
 
     encoder: EmbeddingScorer
@@ -249,21 +204,34 @@ class LabelScorer:
     @property
     def meanings(self) -> dict[str, str]:
         """{name of the score: what it compares}, for figures."""
-        return {self.prefix + name: meaning for name, meaning in MEANINGS.items()}
+        return {
+            self.prefix + BASE: "base image: its own caption less the nearest other value's",
+            self.prefix + EDITED: "other image: its own caption less the nearest other value's",
+        }
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
         """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""
         said: dict[tuple[str, ...], Tensor] = {}
         found: list[Scores] = []
         for proposal, made in zip(proposals, images, strict=True):
-            attributes = _attributes(proposal)
+            where = f"recipe.scorers: proposal {proposal.key!r}"
+            if not proposal.details:
+                raise UserError(
+                    f"{where} has no attributes to look for: LabelScorer is for data.grid=NAME"
+                )
+            attributes = [
+                require_attributes(detail.get(ATTRIBUTES), where) for detail in proposal.details
+            ]
+            first, *rest = attributes
+            if not rest or any(one.keys() != first.keys() for one in rest):
+                raise UserError(f"{where} is not a grid: its texts have different attributes")
             texts = proposal.texts
             if texts not in said:
                 said[texts] = self.encoder.texts(texts).cpu()
             margins = label_margins(self._embed(made), said[texts], attributes)
             if math.inf in margins:
                 raise UserError(
-                    f"recipe.scorers: proposal {proposal.key!r}: no caption differs from "
+                    f"{where}: no caption differs from "
                     f"{texts[margins.index(math.inf)]!r} in one attribute alone: the grid is "
                     "incomplete"
                 )
@@ -322,13 +290,3 @@ def label_margins(
         nearest = cosines.masked_fill(~(differ[..., place] & alone), -torch.inf).amax(dim=1)
         margins = torch.minimum(margins, own - nearest)
     return [float(margin) for margin in margins]
-
-
-def _attributes(proposal: Proposal) -> list[dict[str, str]]:
-    where = f"recipe.scorers: proposal {proposal.key!r}"
-    if not proposal.details:
-        raise UserError(f"{where} has no attributes to look for: LabelScorer is for data.grid=NAME")
-    found = [require_attributes(detail.get(ATTRIBUTES), where) for detail in proposal.details]
-    if len(found) < 2 or any(one.keys() != found[0].keys() for one in found):
-        raise UserError(f"{where} is not a grid: its texts have different attributes")
-    return found

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Matrix = NDArray[np.float64]
 Share = float | Sequence[float]
-KINDS = ("replace", "refine", "auto")
 UNEQUAL, MISSING = "words_unequal", "words_missing"
 """Reasons why a control does not apply to an edit: the texts have different numbers of words; words
 with their own share of the steps or their own weight are not in the text, or are truncated."""
@@ -145,9 +144,6 @@ class CrossAttention:
             ``{words of the edited text: number or [from, to], default_: ...}``.
         edited_weight: the factor on the maps of the changed words (LANCE: 2).
         weights: {words of the edited text: factor on their maps}.
-
-    Raises:
-        UserError: for an unknown kind, or shares outside [0, 1].
     """
 
     kind: str = "replace"
@@ -156,8 +152,8 @@ class CrossAttention:
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UserError(f"cross.kind={self.kind!r} is not one of: {', '.join(KINDS)}")
+        if self.kind not in ("replace", "refine", "auto"):
+            raise UserError(f"cross.kind={self.kind!r} is not one of: replace, refine, auto")
         for share in self._shares().values():
             low, high = _bounds(share)
             if not 0 <= low <= high <= 1:
@@ -209,11 +205,7 @@ class CrossAttention:
         return ""
 
     def matrices(self, base: Tokens, edited: Tokens, active: NDArray[np.bool_]) -> Matrix:
-        """Return ``from_source`` and ``from_own``, stacked (2, tokens, tokens).
-
-        Args:
-            active: the row of ``schedule`` for a step, (tokens,).
-        """
+        """Return ``from_source`` and ``from_own``, stacked (2, tokens, tokens)."""
         size = len(edited.ids)
         if self._replaces(base.text, edited.text):
             moved, taken = replace_matrix(base, edited), np.ones(size)

@@ -11,7 +11,7 @@ timestep and text of an edit's source, its queries and keys are stored and it ne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,7 +42,6 @@ class PhotoBatch:
         empty: the embedding of the empty text, (tokens, width).
         guidance: the guidance scale of each photo's edits.
         digests: the digest of each photo's file, by which random numbers are keyed.
-        remember: whether the inversions store the source's attention.
     """
 
     latents: Tensor
@@ -54,18 +53,6 @@ class PhotoBatch:
 
     def __len__(self) -> int:
         return len(self.latents)
-
-    def part(self, start: int, end: int) -> PhotoBatch:
-        """Return the photos from number ``start`` to before ``end``."""
-        these = slice(start, end)
-        return PhotoBatch(
-            latents=self.latents[these],
-            texts=self.texts[these],
-            empty=self.empty,
-            guidance=self.guidance[these],
-            digests=self.digests[these],
-            remember=self.remember,
-        )
 
 
 @dataclass(frozen=True)
@@ -91,14 +78,7 @@ class Inversion:
 
 @runtime_checkable
 class Inverter(Protocol):
-    """Finds the inversions of photos.
-
-    Attributes:
-        name: the name of the method on the card.
-        eta: the share of DDPM's noise in the steps of the edit; 0 for no noise.
-        depends_on_guidance: whether a photo's inversion depends on the guidance of its edits.
-        remembers: whether the inversion runs the model on the inputs that edits use for the source.
-    """
+    """Finds the inversions of photos."""
 
     @property
     def name(self) -> str:
@@ -107,7 +87,7 @@ class Inverter(Protocol):
 
     @property
     def eta(self) -> float:
-        """Return the share of DDPM's noise in each step."""
+        """Return the share of DDPM's noise in each step of the edit; 0 for no noise."""
         ...
 
     @property
@@ -117,7 +97,10 @@ class Inverter(Protocol):
 
     @property
     def remembers(self) -> bool:
-        """Return whether inversions can store the source's attention."""
+        """Return whether it runs the model on the inputs that edits use for the source.
+
+        Then inversions can store the source's attention.
+        """
         ...
 
     def skip(self, steps: int) -> int:
@@ -127,8 +110,7 @@ class Inverter(Protocol):
     def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         """Return the inversion of each photo, in order.
 
-        Args:
-            photos: the photos to invert; ``remember`` is set only if the inverter ``remembers``.
+        ``photos.remember`` is set only if the inverter ``remembers``.
         """
         ...
 
@@ -138,9 +120,7 @@ class Predictor:
     """The model for inversions: rows are independent, without shared attention.
 
     Attributes:
-        unet: a UNet2DConditionModel, or its compiled form.
         dtype: the number format of the UNet's input; outputs have the one of the latents.
-        max_rows: the largest number of rows in a call; more rows are split into several calls.
     """
 
     unet: UNet2DConditionModel
@@ -153,8 +133,6 @@ class Predictor:
         """Return the model's noise prediction for latents.
 
         Args:
-            latents: the model's input, (n, channels, height, width).
-            texts: the embedding of each row's text, (n, tokens, width).
             steps: the step whose timestep the model is called with, one for all rows or one for
                 each row. The length of the schedule stands for the clean level, timestep 0.
         """
@@ -166,33 +144,30 @@ class Predictor:
         """Return the output of ``noise``, with the queries and keys of every row if requested."""
         every = [steps] * len(latents) if isinstance(steps, int) else list(steps)
         count = -(-len(latents) // self.max_rows)
-        parts = zip(latents.chunk(count), texts.chunk(count), strict=True)
         tensors: list[Tensor] = []
         attention: list[Attention] = []
         first = 0
-        for some, said in parts:
-            tensors.append(self._ask(some, said, every[first : first + len(some)], remember))
+        for some, said in zip(latents.chunk(count), texts.chunk(count), strict=True):
+            own = torch.arange(len(some), device=some.device)
+            self.shared.rows = CallRows(source=own, text=own, lend=own if remember else None)
+            part = every[first : first + len(some)]
+            (out,) = self.unet(
+                some.to(self.dtype),
+                torch.from_numpy(np.append(self.schedule.timesteps, 0)[part]).to(some.device),
+                encoder_hidden_states=said.to(self.dtype),
+                return_dict=False,
+            )
+            predicted = out.to(some.dtype)
+            if len(set(part)) == 1:
+                tensors.append(self.schedule.noise(predicted, some, part[0]))
+            else:
+                rows = zip(predicted, some, part, strict=True)
+                noise = [self.schedule.noise(p, x, step) for p, x, step in rows]
+                tensors.append(torch.stack(noise))
             attention.append(dict(self.shared.lent))
             self.shared.lent.clear()
             first += len(some)
         return torch.cat(tensors), join_attention(attention)
-
-    def _ask(self, latents: Tensor, texts: Tensor, steps: list[int], remember: bool) -> Tensor:
-        own = torch.arange(len(latents), device=latents.device)
-        self.shared.rows = CallRows(source=own, text=own, lend=own if remember else None)
-        times = np.append(self.schedule.timesteps, 0)[steps]
-        at = torch.from_numpy(times).to(latents.device)
-        (out,) = self.unet(
-            latents.to(self.dtype),
-            at,
-            encoder_hidden_states=texts.to(self.dtype),
-            return_dict=False,
-        )
-        predicted = out.to(latents.dtype)
-        if len(set(steps)) == 1:
-            return self.schedule.noise(predicted, latents, steps[0])
-        rows = zip(predicted, latents, steps, strict=True)
-        return torch.stack([self.schedule.noise(p, x, step) for p, x, step in rows])
 
 
 def join_attention(rows: Sequence[Attention]) -> Attention:
@@ -238,9 +213,6 @@ class DirectInversion:
             in DDIM's equations; or ``next``, the timestep of the level to which a step leads, as in
             the code of null-text and direct inversion. With ``own`` the model gets exactly the
             inputs of later edits, so that the source is not computed again.
-
-    Raises:
-        UserError: for an invalid choice.
     """
 
     timestep: Literal["own", "next"] = "own"
@@ -298,10 +270,6 @@ class EditFriendly:
         skipped: the share of the steps to skip, the noisiest first (the paper: 36 of 100).
         guidance: the guidance scale of the inversion (the paper: 3.5; 15 for edits); a scale of 1
             needs half the rows.
-        seed: the seed of the noise.
-
-    Raises:
-        UserError: if the share is invalid, or the guidance negative.
     """
 
     skipped: PartialShare = 0.36
@@ -328,36 +296,34 @@ class EditFriendly:
 
     def invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
         """Return the inversion of each photo, in order."""
-        return [self._invert(photos, i, model) for i in range(len(photos))]
-
-    def _invert(self, photos: PhotoBatch, photo: int, model: Predictor) -> Inversion:
-        schedule, clean = model.schedule, photos.latents[photo]
+        schedule = model.schedule
         steps = range(self.skip(len(schedule)), len(schedule))
-        levels = [self._noised(clean, photos.digests[photo], step, model) for step in steps]
-        way = torch.stack([*levels, clean])
-        texts = photos.texts[photo].expand(len(steps), -1, -1)
-        noise, seen = model.look(way[:-1], texts, steps, remember=photos.remember)
-        if self.guidance != 1:
-            without = model.noise(way[:-1], photos.empty.expand_as(texts), steps)
-            noise = without + self.guidance * (noise - without)
-        added = torch.zeros_like(noise)
-        for i, step in enumerate(steps):
-            spread = schedule.spread(step, self.eta)
-            if spread > 0:
-                mean = schedule.mean(way[i], noise[i], step, self.eta)
-                added[i] = (way[i + 1] - mean) / spread
-        every = tuple(pick_attention(seen, i) for i in range(len(steps)))
-        return Inversion(way, noise=added, attention=every if photos.remember else None)
+        inversions = []
+        for clean, digest, text in zip(photos.latents, photos.digests, photos.texts, strict=True):
+            levels = []
+            for step in steps:
+                # The photo at a level, with independent noise for that level.
+                a, s = schedule.scales(step)
+                stream = generator(self.seed, "edit_friendly", digest, step)
+                drawn = stream.standard_normal(tuple(clean.shape), dtype=np.float32)
+                levels.append(a * clean + s * torch.from_numpy(drawn).to(clean.device, clean.dtype))
+            way = torch.stack([*levels, clean])
+            texts = text.expand(len(steps), -1, -1)
+            noise, seen = model.look(way[:-1], texts, steps, remember=photos.remember)
+            if self.guidance != 1:
+                without = model.noise(way[:-1], photos.empty.expand_as(texts), steps)
+                noise = without + self.guidance * (noise - without)
+            added = torch.zeros_like(noise)
+            for i, step in enumerate(steps):
+                spread = schedule.spread(step, self.eta)
+                if spread > 0:
+                    mean = schedule.mean(way[i], noise[i], step, self.eta)
+                    added[i] = (way[i + 1] - mean) / spread
+            every = tuple(pick_attention(seen, i) for i in range(len(steps)))
+            attention = every if photos.remember else None
+            inversions.append(Inversion(way, noise=added, attention=attention))
+        return inversions
 
-    def _noised(self, clean: Tensor, digest: str, level: int, model: Predictor) -> Tensor:
-        """Return the photo at a level, with independent noise for that level."""
-        a, s = model.schedule.scales(level)
-        stream = generator(self.seed, "edit_friendly", digest, level)
-        drawn = stream.standard_normal(tuple(clean.shape), dtype=np.float32)
-        return a * clean + s * torch.from_numpy(drawn).to(clean.device, clean.dtype)
-
-
-# Null-text inversion (Mokady et al., 2023), for many photos at once.
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
@@ -368,7 +334,8 @@ EPSILON = 1e-8
 class NullText:
     """Optimises the unconditional embedding at each step until guidance reconstructs the photo.
 
-    The method is that of the authors' code, which LANCE uses. The pivots are DDIM's inversion at
+    The method is that of Mokady et al. (2023) and of the authors' code, which LANCE uses, for many
+    photos at once. The pivots are DDIM's inversion at
     guidance 1. The embedding of a step starts from that of the step before. Adam is reset at each
     step i, with a learning rate of ``learning_rate * (1 - i / 100)``, and stops after the update
     for which the loss was below ``tolerance + growth * i``, or after ``inner_steps``.
@@ -379,15 +346,10 @@ class NullText:
     the embedding.
 
     Args:
-        inner_steps: the largest number of updates at each step.
-        learning_rate: Adam's learning rate at the first step.
         tolerance: the mean squared error below which the first step's updates stop.
         growth: the increase of the tolerance from step to step.
         max_rows: the largest number of photos optimised together; each needs the memory of the
             model's activations.
-
-    Raises:
-        UserError: if a number is not positive.
     """
 
     inner_steps: Positive = 10
@@ -412,7 +374,10 @@ class NullText:
         """Return the inversion of each photo, in order."""
         inversions: list[Inversion] = []
         for start in range(0, len(photos), self.max_rows):
-            inversions += self._invert(photos.part(start, start + self.max_rows), model)
+            these = slice(start, start + self.max_rows)
+            names = ("latents", "texts", "guidance", "digests")
+            part = replace(photos, **{name: getattr(photos, name)[these] for name in names})
+            inversions += self._invert(part, model)
         return inversions
 
     def _invert(self, photos: PhotoBatch, model: Predictor) -> list[Inversion]:
@@ -432,16 +397,11 @@ class NullText:
             way.append(latents)
             found.append(empty)
         ways, embeddings = torch.stack(way, dim=1), torch.stack(found, dim=1)
-        return [
-            Inversion(
-                latents=ways[i],
-                empty=embeddings[i],
-                attention=tuple(pick_attention(rows, i) for rows in seen)
-                if photos.remember
-                else None,
-            )
-            for i in range(len(photos))
-        ]
+        inversions = []
+        for i in range(len(photos)):
+            every = tuple(pick_attention(rows, i) for rows in seen) if photos.remember else None
+            inversions.append(Inversion(ways[i], embeddings[i], attention=every))
+        return inversions
 
     def _optimise(self, task: _Step, empty: Tensor) -> Tensor:
         """Return the embeddings of a step; later updates leave out photos that have stopped."""
@@ -465,15 +425,7 @@ class NullText:
 
 @dataclass(frozen=True)
 class _Step:
-    """One step of all photos.
-
-    Attributes:
-        step: the index of the step.
-        latents: the latents before the step, (n, channels, height, width).
-        target: the pivots after the step, of the same shape.
-        guidance: the guidance scale of each photo, (n, 1, 1, 1).
-        with_text: the model's noise prediction with text, of the latents' shape.
-    """
+    """One step of all photos."""
 
     model: Predictor
     step: int

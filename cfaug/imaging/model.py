@@ -40,12 +40,7 @@ class Diffusion:
     """A loaded model, on its device, in evaluation mode.
 
     Attributes:
-        unet: the network that predicts noise or velocity.
-        vae: the autoencoder between images and latents.
         text_encoder: the encoder whose last hidden state the UNet attends to.
-        tokenizer: the tokenizer, which pads and truncates to ``model_max_length``.
-        scheduler: the configuration of the training noise.
-        dtype: the number format of weights and activations.
     """
 
     unet: UNet2DConditionModel
@@ -105,19 +100,13 @@ class DiffusionWeights:
     Args:
         weights: a folder written by ``StableDiffusionPipeline.save_pretrained``, ``zoo:NAME``, or a
             Hub id.
-        revision: the commit of a Hub id.
         vae: the folder, ``zoo:NAME`` or Hub id of another AutoencoderKL (COCO-Counterfactuals:
             ft-MSE); ``None`` is the pipeline's own.
-        vae_revision: the commit of the autoencoder's Hub id.
         dtype: ``fp32``, ``bf16`` or ``fp16``; latents and the sampler's arithmetic stay float32.
             ``fp64`` is for comparing with a reference.
         device: ``auto`` (CUDA where there is one), or another name that
             ``cfaug.core.processes.choose_device`` knows.
-        channels_last: whether convolutions use the memory layout with channels last.
         compile: whether the UNet is compiled; the first calls then take minutes.
-
-    Raises:
-        UserError: for an invalid dtype or device.
     """
 
     weights: str
@@ -135,13 +124,13 @@ class DiffusionWeights:
         check_fields(self, "recipe.image_editor.model")
         check_device(self.device, "image.model.device")
 
-    @property
-    def _needs(self) -> tuple[str, ...]:
-        return PARTS if self.vae is None else tuple(part for part in PARTS if part != "vae")
-
     @cached_property
     def _folder(self) -> Path:
         return resolve(self.weights, self.revision, self._needs)
+
+    @property
+    def _needs(self) -> tuple[str, ...]:
+        return PARTS if self.vae is None else tuple(part for part in PARTS if part != "vae")
 
     @cached_property
     def _vae_folder(self) -> Path:
@@ -158,6 +147,7 @@ class DiffusionWeights:
         device = choose_device(self.device, "image.model.device")
         dtype: torch.dtype = getattr(torch, DTYPES[self.dtype])
         folder = self._folder
+        file = folder / "scheduler" / "scheduler_config.json"
         layout = torch.channels_last if self.channels_last else torch.preserve_format
         parts: dict[str, Any] = {}
         for name, kind, where in (
@@ -167,10 +157,13 @@ class DiffusionWeights:
         ):
             part = load_part(kind, where, dtype).to(device).requires_grad_(False).eval()
             parts[name] = part if name == "text_encoder" else part.to(memory_format=layout)
+        scheduler = read_json(file)
+        if not isinstance(scheduler, dict):
+            raise UserError(f"{file} is not the configuration of a scheduler")
         return Diffusion(
             **parts,
             tokenizer=load_tools(CLIPTokenizer, folder / "tokenizer"),
-            scheduler=_scheduler(folder / "scheduler" / "scheduler_config.json"),
+            scheduler=scheduler,
             device=device,
             dtype=dtype,
         )
@@ -185,14 +178,6 @@ class DiffusionWeights:
         if self.vae is not None:
             described |= {"vae": self.vae, **identity("vae", self._vae_folder, ())}
         return described | {"dtype": self.dtype}
-
-
-def _scheduler(file: Path) -> dict[str, Any]:
-    """Return the scheduler's configuration: plain numbers and names."""
-    found = read_json(file)
-    if not isinstance(found, dict):
-        raise UserError(f"{file} is not the configuration of a scheduler")
-    return found
 
 
 def load_tools(kind: Any, folder: Path) -> Any:
@@ -214,9 +199,9 @@ def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
         options["torch_dtype"] = options.pop("dtype")
         options["low_cpu_mem_usage"] = find_spec("accelerate") is not None
     check_folder(folder)
-    if not any(list(folder.glob(f"{name}*")) for name in SAFE_WEIGHTS):
-        raise _not_there(kind, folder, "there is no such file")
     try:
+        if not any(list(folder.glob(f"{name}*")) for name in SAFE_WEIGHTS):
+            raise FileNotFoundError("there is no such file")
         skeleton(kind, folder, SAFE_WEIGHTS)
         with quiet():
             part = from_folder(kind, folder, **options)
@@ -226,31 +211,21 @@ def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
         raise
     except Exception as error:  # diffusers and transformers raise many unrelated types
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise _not_there(kind, folder, reason) from error
-
-
-def _not_there(kind: Any, folder: Path, reason: str) -> UserError:
-    return UserError(
-        f"{folder} holds no {kind.__name__} in safetensors ({reason}); convert pickled weights "
-        "with the model's own save_pretrained(folder, safe_serialization=True)"
-    )
-
-
-# Location and identity of a diffusion model's weights; no torch.
-
-WANTED = ("*.json", "*.txt", "diffusion_pytorch_model*.safetensors", "model*.safetensors")
+        raise UserError(
+            f"{folder} holds no {kind.__name__} in safetensors ({reason}); convert pickled weights "
+            "with the model's own save_pretrained(folder, safe_serialization=True)"
+        ) from error
 
 
 def resolve(name: str, revision: str | None, parts: tuple[str, ...]) -> Path:
     """Return the folder of a ``zoo:NAME``, a folder, or a Hub id (downloaded if necessary).
 
     Args:
-        revision: the commit of a Hub id.
         parts: the required subfolders; empty for a folder of one model.
     """
-    folder = weights.resolve(
-        name, revision, [f"{part}/{pattern}" for part in parts for pattern in WANTED] or WANTED
-    )
+    wanted = ("*.json", "*.txt", "diffusion_pytorch_model*.safetensors", "model*.safetensors")
+    of_parts = [f"{part}/{pattern}" for part in parts for pattern in wanted]
+    folder = weights.resolve(name, revision, of_parts or wanted)
     missing = [part for part in parts or ("config.json",) if not (folder / part).exists()]
     if missing:
         raise UserError(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
-from threading import Lock
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -16,33 +15,26 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import MAX_PIXELS, decode_image, open_image, round_pixels, to_rgb
 from cfaug.core.types import ImageJob, Images, SourceImage
 from cfaug.core.validation import Positive, Share, check_fields
-from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
-from cfaug.imaging.model import Diffusion, DiffusionWeights
+from cfaug.imaging.cross_attention import CrossAttention
+from cfaug.imaging.model import DiffusionWeights
+from cfaug.imaging.prompt_to_prompt import DiffusionEditor, SafetyChecker
 from cfaug.imaging.tree import PhotoTree, plan_edits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from cfaug.imaging.attention import Folds
     from cfaug.imaging.inversion import Inversion, Inverter, Predictor
-    from cfaug.imaging.prompt_to_prompt import SafetyChecker
     from cfaug.imaging.sampler import PhotoSampler
 
 
 GREY, TINY, ANIMATED, BROKEN = "photo_grey", "photo_tiny", "photo_animated", "photo_broken"
 """Reasons why a photo is not edited, as in cards and candidate logs."""
-GREY_MODES = ("1", "L", "LA", "I", "F", "I;16", "I;16L", "I;16B")
-"""Pillow's modes without colour."""
 WhatToDo = Literal["take", "reject"]
 
 
 class UnfitPhotoError(Exception):
-    """A photo that is not edited.
-
-    Args:
-        reason: the reason in one word, which cards and candidate logs count.
-    """
+    """A photo that is not edited, with the reason in one word, which cards and logs count."""
 
     def __init__(self, reason: str, why: str) -> None:
         super().__init__(why)
@@ -63,9 +55,6 @@ class PhotoPreparation:
         smallest: the smallest length of a photo's shorter side, as a share of the model's side;
             smaller photos have too little detail to be enlarged.
         max_pixels: the largest number of pixels by a photo's header; larger photos are not decoded.
-
-    Raises:
-        UserError: for an invalid choice or number.
     """
 
     grey: WhatToDo = "take"
@@ -79,15 +68,22 @@ class PhotoPreparation:
     def prepare(self, data: bytes, side: int, name: str) -> NDArray[np.uint8]:
         """Return the photo as uint8 (side, side, 3).
 
-        Args:
-            side: the side of the model's square in pixels.
-
         Raises:
             UnfitPhotoError: if the photo is broken, too large, too small, or of a rejected kind.
         """
         try:
             header = open_image(data, name, self.max_pixels)
-            self._check(header, side, name)
+            width, height = header.size
+            if min(width, height) < self.smallest * side:
+                raise UnfitPhotoError(
+                    TINY, f"{name}: {width} x {height} pixels are too few for a square of {side}"
+                )
+            # Pillow's modes without colour.
+            grey = header.mode in ("1", "L", "LA", "I", "F", "I;16", "I;16L", "I;16B")
+            if self.grey == "reject" and grey:
+                raise UnfitPhotoError(GREY, f"{name} is grey (mode {header.mode})")
+            if self.animated == "reject" and getattr(header, "n_frames", 1) > 1:
+                raise UnfitPhotoError(ANIMATED, f"{name} is animated")
             image = decode_image(data, name, self.max_pixels)
         except UserError as error:
             raise UnfitPhotoError(BROKEN, str(error)) from error
@@ -98,25 +94,6 @@ class PhotoPreparation:
             square = square.resize((side, side), Image.Resampling.BICUBIC)
         return np.asarray(square)
 
-    def _check(self, header: Image.Image, side: int, name: str) -> None:
-        width, height = header.size
-        if min(width, height) < self.smallest * side:
-            raise UnfitPhotoError(
-                TINY, f"{name}: {width} x {height} pixels are too few for a square of {side}"
-            )
-        if self.grey == "reject" and header.mode in GREY_MODES:
-            raise UnfitPhotoError(GREY, f"{name} is grey (mode {header.mode})")
-        if self.animated == "reject" and getattr(header, "n_frames", 1) > 1:
-            raise UnfitPhotoError(ANIMATED, f"{name} is animated")
-
-
-KEPT = 1024
-"""Number of texts whose embeddings are cached."""
-
-
-def _refine() -> CrossAttention:
-    return CrossAttention("refine", steps=0.8, edited_weight=2.0)
-
 
 def _direct() -> Inverter:
     from cfaug.imaging.inversion import DirectInversion
@@ -125,7 +102,7 @@ def _direct() -> Inverter:
 
 
 @dataclass(frozen=True)
-class InvertAndEdit:
+class InvertAndEdit(DiffusionEditor):
     """Edits photos: the image of a job's first text is the photo, those of other texts are edits.
 
     The image of a text that equals the first one is the photo's reconstruction. ``Draw.p`` is
@@ -149,18 +126,14 @@ class InvertAndEdit:
             them (Stable Diffusion, 50 steps, bf16: about 2 GiB for each photo while it is edited);
             otherwise each source is an additional row.
         max_rows: the largest number of rows in one UNet call.
-        decode_rows: the number of latents decoded at once.
-        photos: the preparation of photos: cropping, resizing and rejection.
-        safety: the safety checker; ``null`` for no checker.
-
-    Raises:
-        UserError: for invalid row counts or steps.
     """
 
     model: DiffusionWeights
     inversion: Inverter = field(default_factory=_direct)
     steps: Annotated[int, Ge(2)] = 50
-    cross: CrossAttention | None = field(default_factory=_refine)
+    cross: CrossAttention | None = field(
+        default_factory=lambda: CrossAttention("refine", steps=0.8, edited_weight=2.0)
+    )
     self_max_tokens: int | None = 1024
     remember: bool = True
     max_rows: Annotated[int, Ge(2)] = 64
@@ -176,50 +149,18 @@ class InvertAndEdit:
         self.inversion.skip(self.steps)
 
     @cached_property
-    def _one_at_a_time(self) -> Lock:
-        return Lock()
-
-    @cached_property
-    def _diffusion(self) -> Diffusion:
-        return self.model.load()
-
-    @cached_property
     def _engine(self) -> tuple[Predictor, PhotoSampler]:
-        import torch
-
-        from cfaug.imaging.attention import SharedAttention
         from cfaug.imaging.inversion import Predictor
         from cfaug.imaging.sampler import Batching, PhotoSampler
         from cfaug.imaging.schedules import ddim_schedule
 
-        loaded = self._diffusion
-        shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
-        shared.attach(loaded.unet)
-        parts: dict[str, Any] = {
-            "unet": torch.compile(loaded.unet) if self.model.compile else loaded.unet,
-            "shared": shared,
-            "schedule": ddim_schedule(loaded.scheduler, self.steps),
-            "dtype": loaded.dtype,
-        }
+        schedule = ddim_schedule(self._diffusion.scheduler, self.steps)
+        parts = {**self._sampler_parts(), "schedule": schedule}
         batching = Batching(self.max_rows, both_halves=False)
         return (
             Predictor(**parts, max_rows=self.max_rows),
             PhotoSampler(**parts, batching=batching, eta=self.inversion.eta),
         )
-
-    @cached_property
-    def _embed(self) -> Callable[[str], Tensor]:
-        return lru_cache(KEPT)(self._diffusion.encode)
-
-    @cached_property
-    def _tokens(self) -> Callable[[str], Tokens]:
-        return lru_cache(KEPT)(partial(tokenize, self._diffusion.tokenizer))
-
-    @property
-    def _side(self) -> int:
-        """Side of the model's images in pixels."""
-        loaded = self._diffusion
-        return int(loaded.unet.config.sample_size) * loaded.pixels_per_latent
 
     @property
     def _taken(self) -> int:
@@ -239,15 +180,27 @@ class InvertAndEdit:
             digest = _photo_of(job).digest
             if digest not in found:
                 found[digest] = self._prepare(job)
-        photos = {name: one for name, one in found.items() if not isinstance(one, UnfitPhotoError)}
-        unfit = {j: reason for j, job in enumerate(jobs) if (reason := self._why_not(job, found))}
-        fit = [j for j in range(len(jobs)) if j not in unfit]
-        images = {j: Images((), rejected=reason) for j, reason in unfit.items()}
+        images: dict[int, Images] = {}
+        used: dict[str, NDArray[np.uint8]] = {}
+        for j, job in enumerate(jobs):
+            digest = _photo_of(job).digest
+            photo = found[digest]
+            reason = photo.reason if isinstance(photo, UnfitPhotoError) else ""
+            if not reason and self.cross is not None:
+                base, *edited = job.texts
+                misfits = (
+                    self.cross.misfit(self._tokens(base), self._tokens(text))
+                    for text in edited
+                    if text != base
+                )
+                reason = next(filter(None, misfits), "")
+            if reason:
+                images[j] = Images((), rejected=reason)
+            elif not isinstance(photo, UnfitPhotoError):
+                used[digest] = photo
+        fit = [j for j in range(len(jobs)) if j not in images]
         if fit:
-            some = [jobs[j] for j in fit]
-            shown = {_photo_of(job).digest for job in some}
-            used = {name: photo for name, photo in photos.items() if name in shown}
-            made = self._show(some, *self._denoise(some, used), used)
+            made = self._make([jobs[j] for j in fit], used)
             images |= dict(zip(fit, made, strict=True))
         return [images[j] for j in range(len(jobs))]
 
@@ -260,26 +213,18 @@ class InvertAndEdit:
             described["cross_attention"] = self.cross.kind
         return described
 
+    @property
+    def _side(self) -> int:
+        """Side of the model's images in pixels."""
+        loaded = self._diffusion
+        return int(loaded.unet.config.sample_size) * loaded.pixels_per_latent
+
     def _prepare(self, job: ImageJob) -> NDArray[np.uint8] | UnfitPhotoError:
         try:
             name = f"the photo of {job.proposal.example.key!r}"
             return self.photos.prepare(_photo_of(job).read(), self._side, name)
         except UnfitPhotoError as error:
             return error
-
-    def _why_not(
-        self, job: ImageJob, photos: Mapping[str, NDArray[np.uint8] | UnfitPhotoError]
-    ) -> str:
-        """Return the reason, in one word, why a job is rejected; empty if it is not."""
-        photo = photos[_photo_of(job).digest]
-        if isinstance(photo, UnfitPhotoError):
-            return photo.reason
-        if self.cross is None:
-            return ""
-        base, *edited = job.texts
-        asked = (text for text in edited if text != base)
-        reasons = (self.cross.misfit(self._tokens(base), self._tokens(text)) for text in asked)
-        return next(filter(None, reasons), "")
 
     def _denoise(
         self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
@@ -302,23 +247,41 @@ class InvertAndEdit:
         with self._one_at_a_time, torch.no_grad():
             texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
             inversions = self._invert(tree, photos)
-            latents = sampler.denoise(tree, texts, inversions, self._folds(tree))
-        if not torch.isfinite(latents).all():
-            raise FloatingPointError(
-                f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
-            )
+            latents = sampler.denoise(tree, texts, inversions, self._folds(tree, self._taken))
+        self._check_finite(latents)
         return tree, latents
 
-    def _show(
-        self,
-        jobs: Sequence[ImageJob],
-        tree: PhotoTree,
-        latents: Tensor,
-        photos: Mapping[str, NDArray[np.uint8]],
+    def _invert(self, tree: PhotoTree, photos: Mapping[str, NDArray[np.uint8]]) -> list[Inversion]:
+        """Return the inversion of every source of a tree."""
+        import torch
+
+        from cfaug.imaging.inversion import PhotoBatch
+
+        predictor, _ = self._engine
+        # Photos are encoded one by one, so that their latents do not depend on the others.
+        latents = {
+            name: self._diffusion.encode_image(
+                torch.from_numpy(np.array(photo)).permute(2, 0, 1).float() / 255
+            )
+            for name, photo in photos.items()
+        }
+        batch = PhotoBatch(
+            latents=torch.stack([latents[source.digest] for source in tree.sources]),
+            texts=torch.stack([self._embed(source.text) for source in tree.sources]),
+            empty=self._embed(""),
+            guidance=tuple(source.guidance or 0.0 for source in tree.sources),
+            digests=tuple(source.digest for source in tree.sources),
+            remember=tree.remembered,
+        )
+        return self.inversion.invert(batch, predictor)
+
+    def _make(
+        self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
     ) -> list[Images]:
         """Return the decoded images of jobs; each latent is decoded once."""
         import torch
 
+        tree, latents = self._denoise(jobs, photos)
         wanted = sorted({latent for places in tree.jobs for latent in places[1:]})
         pixels: dict[int, NDArray[np.uint8]] = {}
         unsafe: set[int] = set()
@@ -337,50 +300,12 @@ class InvertAndEdit:
             made.append(Images((photos[_photo_of(job).digest], *edited), unsafe=flagged))
         return made
 
-    def _invert(self, tree: PhotoTree, photos: Mapping[str, NDArray[np.uint8]]) -> list[Inversion]:
-        """Return the inversion of every source of a tree."""
-        import numpy as np
-        import torch
-
-        from cfaug.imaging.inversion import PhotoBatch
-
-        predictor, _ = self._engine
-        loaded = self._diffusion
-        # Photos are encoded one by one, so that their latents do not depend on the others.
-        pixels = {name: torch.from_numpy(np.array(one)) for name, one in photos.items()}
-        latents = {
-            name: loaded.encode_image(one.permute(2, 0, 1).float() / 255)
-            for name, one in pixels.items()
-        }
-        return self.inversion.invert(
-            PhotoBatch(
-                latents=torch.stack([latents[source.digest] for source in tree.sources]),
-                texts=torch.stack([self._embed(source.text) for source in tree.sources]),
-                empty=self._embed(""),
-                guidance=tuple(source.guidance or 0.0 for source in tree.sources),
-                digests=tuple(source.digest for source in tree.sources),
-                remember=tree.remembered,
-            ),
-            predictor,
-        )
-
     def _controlled(self, text: str) -> int:
         """Return the number of first steps in which a text's cross-attention uses the source."""
         if self.cross is None:
             return 0
-        import numpy as np
-
         active = self.cross.schedule(self._tokens(text), self._taken).any(axis=1)
         return int(np.flatnonzero(active).max(initial=-1)) + 1
-
-    def _folds(self, tree: PhotoTree) -> Folds | None:
-        if self.cross is None:
-            return None
-        from cfaug.imaging.attention import Folds
-
-        tokens = [self._tokens(text) for text in tree.texts]
-        loaded = self._diffusion
-        return Folds(self.cross, tokens, self._taken, loaded.device, loaded.dtype)
 
 
 def _photo_of(job: ImageJob) -> SourceImage:
@@ -390,12 +315,6 @@ def _photo_of(job: ImageJob) -> SourceImage:
             "with images (data.source=FOLDER) and a recipe that asks for them (source_images: true)"
         )
     return job.image
-
-
-# An image editor that generates nothing: the source image serves every text of a proposal.
-
-WRITTEN = ("PNG", "JPEG", "WEBP")
-"""Formats in shards; images of other formats (GIF, BMP, TIFF) are re-encoded losslessly."""
 
 
 @dataclass(frozen=True)
@@ -412,19 +331,22 @@ class SameImage:
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the source image of each job, once for each of its texts."""
-        return [Images((self._read(job),), (0,) * len(job.texts)) for job in jobs]
+        made = []
+        for job in jobs:
+            name = f"the image of {job.proposal.example.key!r}"
+            if job.image is None:
+                raise UserError(
+                    f"{name} is missing: SameImage needs a source with images (data.source=FOLDER) "
+                    "and a recipe that asks for them (source_images: true)"
+                )
+            data = job.image.read()
+            image = open_image(data, name, self.max_pixels)
+            # Shards have no other formats (GIF, BMP, TIFF): these are re-encoded losslessly.
+            kept = image.format in ("PNG", "JPEG", "WEBP")
+            file = data if kept else np.asarray(to_rgb(image, name))
+            made.append(Images((file,), (0,) * len(job.texts)))
+        return made
 
     def describe(self) -> dict[str, str]:
         """Return the source of the images."""
         return {"images": "the source's own"}
-
-    def _read(self, job: ImageJob) -> bytes | np.ndarray:
-        name = f"the image of {job.proposal.example.key!r}"
-        if job.image is None:
-            raise UserError(
-                f"{name} is missing: SameImage needs a source with images (data.source=FOLDER) "
-                "and a recipe that asks for them (source_images: true)"
-            )
-        data = job.image.read()
-        image = open_image(data, name, self.max_pixels)
-        return data if image.format in WRITTEN else np.asarray(to_rgb(image, name))

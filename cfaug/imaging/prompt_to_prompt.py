@@ -18,7 +18,7 @@ from cfaug.core.types import ImageJob, Images
 from cfaug.core.validation import OneOf, Positive, check_fields
 from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
 from cfaug.imaging.model import Diffusion, DiffusionWeights, load_part, load_tools, resolve
-from cfaug.imaging.tree import Tree, find_parents, plan
+from cfaug.imaging.tree import Branches, find_parents, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,21 +29,69 @@ if TYPE_CHECKING:
 
 Keep = Callable[[Sequence[int], "list[Tensor]"], Sequence[int]]
 """Chooses which of the remaining jobs continue, by predictions of their final latents."""
-MODES = ("ip2p", "p2p")
-NOISE = ("shared", "independent")
 KEPT = 1024
 """Number of cached text embeddings: every batch of a set's candidates needs the same texts."""
 
 
+class DiffusionEditor:
+    """The model of an image editor, loaded at first use, with its texts embedded once."""
+
+    model: DiffusionWeights
+    self_max_tokens: int | None
+    cross: CrossAttention | None
+
+    @cached_property
+    def _one_at_a_time(self) -> Lock:
+        return Lock()
+
+    @cached_property
+    def _diffusion(self) -> Diffusion:
+        return self.model.load()
+
+    @cached_property
+    def _embed(self) -> Callable[[str], Tensor]:
+        return lru_cache(KEPT)(self._diffusion.encode)
+
+    @cached_property
+    def _tokens(self) -> Callable[[str], Tokens]:
+        return lru_cache(KEPT)(partial(tokenize, self._diffusion.tokenizer))
+
+    def _sampler_parts(self) -> dict[str, Any]:
+        """Return the arguments that all samplers have, with shared attention in the UNet."""
+        import torch
+
+        from cfaug.imaging.attention import SharedAttention
+
+        loaded = self._diffusion
+        shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
+        shared.attach(loaded.unet)
+        unet = torch.compile(loaded.unet) if self.model.compile else loaded.unet
+        return {"unet": unet, "shared": shared, "dtype": loaded.dtype}
+
+    def _folds(self, tree: Branches, steps: int) -> Folds | None:
+        if self.cross is None:
+            return None
+        from cfaug.imaging.attention import Folds
+
+        tokens = [self._tokens(text) for text in tree.texts]
+        loaded = self._diffusion
+        return Folds(self.cross, tokens, steps, loaded.device, loaded.dtype)
+
+    def _check_finite(self, latents: Tensor) -> None:
+        if not latents.isfinite().all():
+            raise FloatingPointError(
+                f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
+            )
+
+
 @dataclass(frozen=True)
-class PromptToPrompt:
+class PromptToPrompt(DiffusionEditor):
     """Draws the images of a set with shared noise and shared self-attention.
 
     The model is loaded at the first call. All methods may be called from several threads: one
     thread samples at a time, while others run ``decode`` and ``unsafe``.
 
     Args:
-        model: the diffusion model.
         steps: the number of denoising steps (InstructPix2Pix: 100).
         max_rows: the largest number of rows in one UNet call; a latent is two rows, without and
             with its text.
@@ -58,21 +106,16 @@ class PromptToPrompt:
         noise_on_device: whether noise is drawn with the device's generator: it is not copied, but
             the images differ.
         eta: the share of the ancestral noise: 1 is Euler-ancestral, 0 is Euler (DDIM).
-        decode_rows: the number of latents decoded at once.
-        safety: the safety checker for ``unsafe``; ``null`` for no checker.
-
-    Raises:
-        UserError: for an invalid mode or noise, or row counts that do not fit each other.
     """
 
     model: DiffusionWeights
     steps: Annotated[int, Ge(2)] = 100
     max_rows: Annotated[int, Ge(2)] = 64
     row_multiple: Annotated[int, Ge(2)] = 2
-    mode: Annotated[str, OneOf(MODES)] = "ip2p"
+    mode: Annotated[str, OneOf(("ip2p", "p2p"))] = "ip2p"
     self_max_tokens: int | None = None
     cross: CrossAttention | None = None
-    noise: Annotated[str, OneOf(NOISE)] = "shared"
+    noise: Annotated[str, OneOf(("shared", "independent"))] = "shared"
     noise_on_device: bool = False
     eta: float = 1.0
     decode_rows: Positive = 16
@@ -87,60 +130,28 @@ class PromptToPrompt:
             )
 
     @cached_property
-    def _one_at_a_time(self) -> Lock:
-        return Lock()
-
-    @cached_property
-    def _diffusion(self) -> Diffusion:
-        return self.model.load()
-
-    @cached_property
     def _sampler(self) -> Sampler:
-        import torch
-
-        from cfaug.imaging.attention import SharedAttention
         from cfaug.imaging.sampler import Batching, Noise, Sampler
         from cfaug.imaging.schedules import noise_levels
 
-        loaded = self._diffusion
-        shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
-        shared.attach(loaded.unet)
-        config = loaded.unet.config
-        side = config.sample_size
+        config = self._diffusion.unet.config
         return Sampler(
-            unet=torch.compile(loaded.unet) if self.model.compile else loaded.unet,
-            shared=shared,
-            levels=noise_levels(loaded.scheduler, self.steps),
-            shape=(config.in_channels, side, side),
-            dtype=loaded.dtype,
+            **self._sampler_parts(),
+            levels=noise_levels(self._diffusion.scheduler, self.steps),
+            shape=(config.in_channels, config.sample_size, config.sample_size),
             batching=Batching(self.max_rows, self.row_multiple, self.mode == "ip2p"),
             noise=Noise(self.noise == "independent", self.noise_on_device),
             eta=self.eta,
         )
 
-    @cached_property
-    def _embed(self) -> Callable[[str], Tensor]:
-        return lru_cache(KEPT)(self._diffusion.encode)
-
-    @cached_property
-    def _tokens(self) -> Callable[[str], Tokens]:
-        return lru_cache(KEPT)(partial(tokenize, self._diffusion.tokenizer))
-
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
-        """Return the images of each job, one for each text, all decoded.
-
-        Raises:
-            FloatingPointError: if a latent is not finite.
-        """
+        """Return the images of each job, one for each text, all decoded."""
         return edit_at_once(self, jobs)
 
     def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
         """Return each job's final latents, float32 (texts, channels, height, width).
 
         Jobs with equal texts, seed and guidance form a tree and share identical computations.
-
-        Raises:
-            FloatingPointError: if a latent is not finite.
         """
         final = self.sample_halving(jobs, 0, lambda numbers, _: numbers)
         return [final[number] for number in range(len(jobs))]
@@ -155,7 +166,6 @@ class PromptToPrompt:
         with the same results as alone. Whether a dropped job would have become better is unknown.
 
         Args:
-            rounds: the number of calls of ``keep``.
             keep: a function that maps the numbers of the remaining jobs and their predictions
                 (texts, channels, height, width) to the numbers of those that continue, in order.
 
@@ -181,14 +191,9 @@ class PromptToPrompt:
             latents = self._sampler.begin(tree, self._diffusion.device)
             for steps in map(range, bounds[:-1], bounds[1:]):
                 texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
-                latents, guess = self._sampler.denoise(
-                    tree, texts, self._folds(tree), latents, steps
-                )
-                if not torch.isfinite(latents).all():
-                    raise FloatingPointError(
-                        f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or "
-                        "fp32"
-                    )
+                folds = self._folds(tree, self.steps)
+                latents, guess = self._sampler.denoise(tree, texts, folds, latents, steps)
+                self._check_finite(latents)
                 if steps.stop == self.steps:
                     break
                 born = find_parents(tree, tree, range(len(left)), steps.stop)
@@ -228,18 +233,6 @@ class PromptToPrompt:
             described["cross_attention"] = self.cross.kind
         return described
 
-    def _folds(self, tree: Tree) -> Folds | None:
-        if self.cross is None:
-            return None
-        from cfaug.imaging.attention import Folds
-
-        tokens = [self._tokens(text) for text in tree.texts]
-        loaded = self._diffusion
-        return Folds(self.cross, tokens, self.steps, loaded.device, loaded.dtype)
-
-
-# A complete run of a progressive editor: sample, decode, check.
-
 
 def edit_at_once(editor: Progressive, jobs: Sequence[ImageJob]) -> list[Images]:
     """Return the images of each job, one for each text, all decoded and checked."""
@@ -251,9 +244,6 @@ def edit_at_once(editor: Progressive, jobs: Sequence[ImageJob]) -> list[Images]:
     return made
 
 
-# Stable Diffusion's optional safety checker, which flags images that should not be kept.
-
-
 @dataclass(frozen=True)
 class SafetyChecker:
     """Flags images whose CLIP embedding is close to concepts that the checker's authors chose.
@@ -261,12 +251,8 @@ class SafetyChecker:
     Args:
         weights: the folder or Hub id of a StableDiffusionPipeline that contains a
             ``safety_checker`` and a ``feature_extractor``.
-        revision: the commit of a Hub id.
         device: ``auto`` (CUDA where there is one), or another name that
             ``cfaug.core.processes.choose_device`` knows.
-
-    Raises:
-        UserError: for an invalid device.
     """
 
     weights: str

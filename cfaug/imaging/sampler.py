@@ -32,7 +32,6 @@ class Noise:
 
     Attributes:
         independent: whether every image of a set has its own noise (an ablation).
-        on_device: whether noise is drawn with the device's generator instead of the CPU's.
     """
 
     independent: bool = False
@@ -64,11 +63,9 @@ class Sampler:
     """Denoises all candidates of a tree step by step.
 
     Attributes:
-        unet: a UNet2DConditionModel, or its compiled form.
         shape: the shape of a latent, (channels, height, width).
         dtype: the number format of the UNet's input; latents and the sampler's own sums are
             float32, or float64 for a float64 UNet.
-        batching: the rules by which rows are split into calls.
         eta: the share of the ancestral noise at every step: 1 is Euler-ancestral, 0 adds no noise.
     """
 
@@ -93,9 +90,7 @@ class Sampler:
         """Denoise during some steps.
 
         Args:
-            tree: the plan of the latents to denoise.
             texts: the embeddings (1 + tree's texts, tokens, width), the empty text first.
-            folds: the matrices of cross-attention control; ``None`` for no control.
             latents: the latents before the first of the steps, (latents, *shape).
 
         Returns:
@@ -123,7 +118,12 @@ class Sampler:
                 rows = call.latents[: call.real]
                 guess = self._denoise(call, latents, texts, cfg, timesteps[step], step)
                 denoised[rows] = guess[: call.real]
-            latents = self._advance(latents, denoised, draw, step)
+            # One Euler-ancestral step (k-diffusion's ``sample_euler_ancestral``).
+            sigma, following = (float(s) for s in self.levels.sigmas[step : step + 2])
+            down, up = ancestral(sigma, following, self.eta)
+            latents = latents + (latents - denoised) * ((down - sigma) / sigma)
+            if up > 0:
+                latents = latents + up * draw(step).to(latents.dtype)
         self.shared.lent.clear()
         return latents, denoised
 
@@ -148,31 +148,15 @@ class Sampler:
             return noisy * scale**2 - guided * (sigma * scale)
         return noisy - sigma * guided
 
-    def _advance(
-        self, latents: Tensor, denoised: Tensor, draw: Callable[[int], Tensor], step: int
-    ) -> Tensor:
-        """Take one Euler-ancestral step (k-diffusion's ``sample_euler_ancestral``)."""
-        sigma, following = (float(s) for s in self.levels.sigmas[step : step + 2])
-        down, up = ancestral(sigma, following, self.eta)
-        latents = latents + (latents - denoised) * ((down - sigma) / sigma)
-        if up > 0:
-            latents = latents + up * draw(step).to(latents.dtype)
-        return latents
-
-
-# The sampler for edits of photos: DDIM or DDPM over a tree of edits that use their sources.
-
 
 @dataclass(frozen=True)
 class PhotoSampler:
-    """Denoises all edits of a tree step by step, with prompt-to-prompt's control.
+    """Denoises all edits of a tree step by step by DDIM or DDPM, with prompt-to-prompt's control.
 
     Attributes:
-        unet: a UNet2DConditionModel, or its compiled form.
         schedule: the levels of noise; a tree with fewer steps takes the last ones.
         dtype: the number format of the UNet's input; latents and the sampler's own sums are
             float32, or float64 for a float64 UNet.
-        batching: the rules by which rows are split into calls.
         eta: the share of DDPM's noise in each step.
     """
 
@@ -189,10 +173,7 @@ class PhotoSampler:
         """Return the final latents, (latents, channels, height, width); a source's are unchanged.
 
         Args:
-            tree: the plan of the latents to denoise.
             texts: the embeddings (1 + tree's texts, tokens, width), the empty text first.
-            inversions: the inversion of each of the tree's sources.
-            folds: the matrices of cross-attention control; ``None`` for no control.
         """
         device = texts.device
         way = torch.stack([inversion.latents for inversion in inversions])
@@ -209,36 +190,26 @@ class PhotoSampler:
                 latents[born] = latents[parents[born]]
                 todo = calls(tree, step, self.batching, device, folds)
             latents[sources] = way[:, step]
-            said = self._texts(tree, texts, inversions, step)
+            said = texts
+            if tree.empty_texts > 1 or inversions[0].empty is not None:
+                empty = [texts[0] if one.empty is None else one.empty[step] for one in inversions]
+                said = torch.cat([torch.stack(empty).to(texts.dtype), texts[1:]])
             if tree.remembered and any(call.rows.borrow for call in todo):
-                seen = [
-                    inversion.attention[step]
-                    for inversion in inversions
-                    if inversion.attention is not None
-                ]
+                seen = [one.attention[step] for one in inversions if one.attention is not None]
                 self.shared.lent = dict(join_attention(seen))
             noise = torch.zeros_like(latents)
             for call in todo:
                 self._ask(call, latents, said, cfg, first + step, noise)
             latents = self.schedule.mean(latents, noise, first + step, self.eta)
             if self.eta:
-                added = torch.stack([_added(inversion, step) for inversion in inversions])[owner]
-                latents = latents + self.schedule.spread(first + step, self.eta) * added
+                added = torch.stack(
+                    [one.noise[step] for one in inversions if one.noise is not None]
+                )
+                spread = self.schedule.spread(first + step, self.eta)
+                latents = latents + spread * added[owner]
         self.shared.lent.clear()
         latents[sources] = way[:, -1]
         return latents
-
-    def _texts(
-        self, tree: PhotoTree, texts: Tensor, inversions: Sequence[Inversion], step: int
-    ) -> Tensor:
-        """Return the embeddings for the rows of a step: unconditional ones, then those of texts."""
-        if tree.empty_texts == 1 and inversions[0].empty is None:
-            return texts
-        empty = [
-            texts[0] if inversion.empty is None else inversion.empty[step]
-            for inversion in inversions
-        ]
-        return torch.cat([torch.stack(empty).to(texts.dtype), texts[1:]])
 
     def _ask(
         self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, step: int, noise: Tensor
@@ -259,13 +230,6 @@ class PhotoSampler:
         noise[rows] = self.schedule.noise(guided, latents[rows], step)
 
 
-def _added(inversion: Inversion, step: int) -> Tensor:
-    assert inversion.noise is not None
-    return inversion.noise[step]
-
-
-# The split of a step's latents into calls of the UNet: rows, attention sources, texts.
-#
 # A guided latent is two rows, without and with its text; a latent without guidance needs only the
 # row with text. A call has all rows without text, then all rows with text. Latents of a family are
 # adjacent, so that at most one family spans two calls: its base is computed in the first and lends
@@ -309,14 +273,8 @@ class Batching:
 
     def pieces(self, active: Integers) -> list[Integers]:
         """Split latents into as few calls as possible, of nearly equal size."""
-        if not len(active):
-            return []
         count = -(-len(active) // (self.max_rows // 2))
-        return list(np.array_split(active, count))
-
-    def padding(self, latents: int) -> int:
-        """Return the number of latents of padding for a call of ``latents``."""
-        return -(2 * latents) % self.multiple // 2
+        return list(np.array_split(active, count)) if count else []
 
 
 def calls(
@@ -340,7 +298,7 @@ def _call(
     device: torch.device,
     folds: Folds | None,
 ) -> Call:
-    padding = batching.padding(len(piece))
+    padding = -(2 * len(piece)) % batching.multiple // 2
     latents = np.append(piece, np.repeat(piece[:1], padding))
     n, real = len(latents), len(piece)
     guided = np.flatnonzero(tree.guided[latents])

@@ -32,7 +32,6 @@ class Schedule:
         timesteps: the model's timestep at each step, int64 (steps,), descending.
         kept: the share of the clean latent's variance at each level, float64 (steps + 1,). Step i
             leads from level i to level i + 1; the last level is that of the clean image.
-        prediction: the type of the model's prediction, ``epsilon`` or ``v_prediction``.
     """
 
     timesteps: NDArray[np.int64]
@@ -52,11 +51,6 @@ class Schedule:
 
         A velocity is converted with the scales of the model's timestep, even in DDIM inversion,
         where the latents belong to the level below.
-
-        Args:
-            predicted: the model's output, of the latents' shape.
-            latents: the model's input.
-            step: the step with the timestep that the model was called with.
         """
         if self.prediction == "epsilon":
             return predicted
@@ -79,9 +73,7 @@ class Schedule:
     def spread(self, step: int, eta: float) -> float:
         """Return the standard deviation of the noise that a step adds (equation 16).
 
-        Args:
-            step: the index of the step.
-            eta: the share of DDPM's noise: 0 for no noise, 1 for DDPM.
+        ``eta`` is the share of DDPM's noise: 0 for no noise, 1 for DDPM.
         """
         kept, after = float(self.kept[step]), float(self.kept[step + 1])
         return float(eta * ((1 - after) / (1 - kept) * (1 - kept / after)) ** 0.5)
@@ -126,8 +118,6 @@ def ddim_schedule(config: Mapping[str, Any], steps: int) -> Schedule:
 # are not Karras' sigmas, and diffusers' ``EulerAncestralDiscreteScheduler`` interpolates sigma
 # itself, not its log.
 
-PREDICTIONS = ("epsilon", "v_prediction")
-
 
 @dataclass(frozen=True)
 class NoiseLevels:
@@ -136,7 +126,6 @@ class NoiseLevels:
     Attributes:
         sigmas: the noise levels, float64 (steps + 1,), descending to 0.
         timesteps: the fractional timesteps of the model's calls, float64 (steps,).
-        prediction: the type of the model's prediction, ``epsilon`` or ``v_prediction``.
     """
 
     sigmas: NDArray[np.float64]
@@ -152,8 +141,7 @@ def trained_alphas(config: Mapping[str, Any]) -> NDArray[np.float64]:
 
     It is the cumulative product of 1 - beta, which diffusers calls ``alphas_cumprod``.
 
-    Args:
-        config: a diffusers scheduler's configuration.
+    ``config`` is a diffusers scheduler's configuration.
     """
     count = int(config["num_train_timesteps"])
     first, last = float(config["beta_start"]), float(config["beta_end"])
@@ -170,17 +158,11 @@ def trained_alphas(config: Mapping[str, Any]) -> NDArray[np.float64]:
     return kept
 
 
-def trained_sigmas(config: Mapping[str, Any]) -> NDArray[np.float64]:
-    """Return sigma = sqrt((1 - a) / a) of each training timestep; a: ``trained_alphas``."""
-    kept = trained_alphas(config)
-    return np.sqrt((1 - kept) / kept)
-
-
 def read_prediction(config: Mapping[str, Any]) -> str:
     """Return the type of prediction of a model trained with ``config``."""
     prediction = str(config.get("prediction_type", "epsilon"))
-    if prediction not in PREDICTIONS:
-        raise UserError(f"prediction_type {prediction!r} is not one of: {', '.join(PREDICTIONS)}")
+    if prediction not in ("epsilon", "v_prediction"):
+        raise UserError(f"prediction_type {prediction!r} is not one of: epsilon, v_prediction")
     return prediction
 
 
@@ -195,7 +177,8 @@ def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
     if steps < 2:
         raise UserError(f"recipe.image_editor.steps={steps} must be at least 2")
     prediction = read_prediction(config)
-    trained = trained_sigmas(config)
+    kept = trained_alphas(config)
+    trained = np.sqrt((1 - kept) / kept)
     timesteps = np.linspace(len(trained) - 1, 0, steps)
     sigmas = np.exp(np.interp(timesteps, np.arange(len(trained)), np.log(trained)))
     return NoiseLevels(np.append(sigmas, 0.0), timesteps, prediction)
@@ -226,9 +209,7 @@ def draw(seed: int, step: int, image: int, shape: tuple[int, ...]) -> NDArray[np
     """Return standard normal float32 noise of ``shape`` for one step of one candidate.
 
     Args:
-        step: the index of the step, from 0, or ``INITIAL``.
         image: 0 for noise shared by a set; ``k`` for the own noise of image ``k`` of a set.
-        shape: the shape of a latent, (channels, height, width).
     """
     return generator(seed, "noise", image, step).standard_normal(shape, dtype=np.float32)
 

@@ -38,7 +38,6 @@ class Selection:
         aggregate: the score of several edits of a set: the worst (``min``), or the ``mean``.
         rank_aggregate: ``aggregate`` for the score that ranks; ``None`` is the same. So every edit
             can be required to reach the thresholds while sets are ranked by their mean.
-        keep: number of candidates to keep, the best first.
         per: the unit from which ``keep`` candidates are kept: a ``set`` (the candidates of one
             proposal) or a ``group`` (those of all its sets).
         reasons: {score: reason of its rejections}, where it differs from the name of the score.
@@ -47,9 +46,6 @@ class Selection:
             With ``maximise=None`` all are equally good.
         controls: kinds of edit without thresholds, such as a reconstruction: their only candidate
             is always kept, unless a safety checker flags it.
-
-    Raises:
-        UserError: if a threshold is not a finite number, or a choice or a count is invalid.
     """
 
     minimum: Mapping[str, float | None] = field(default_factory=dict)
@@ -77,11 +73,7 @@ class Selection:
         return tuple(dict.fromkeys([*asked, *([self.maximise] if self.maximise else [])]))
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse a score that no scorer gives.
-
-        Args:
-            names: names of all scores of the recipe's scorers.
-        """
+        """Refuse a score that is not among ``names``, those of the recipe's scorers."""
         there = list(names)
         for name in self.names:
             if name not in there:
@@ -151,9 +143,6 @@ class Selection:
 
         Equal scores go to the larger seed, as in InstructPix2Pix's code, then by number as
         ``prefer`` says: candidates of a tree share a seed.
-
-        Args:
-            accepted: (number, seed, scores) of each candidate.
         """
 
         def key(one: tuple[int, int, Scores]) -> tuple[float, int, int]:
@@ -185,14 +174,6 @@ CONSISTENCY, PAIRS = "consistency", "sim_direction_pairs"
 """Names of the scores, in shards and candidate logs too: of the base image and the first text, of
 each edited image and its text, of each edited image and the base image, and of the change of the
 image and the change of the text."""
-MEANINGS = {
-    BASE: "base image and its caption",
-    EDITED: "edited image and its caption",
-    IMAGE: "edited image and base image",
-    DIRECTION: "change of image and change of caption",
-}
-CONSISTENT = "edited image: nearer to the edited text than to the original"
-ALL_PAIRS = "change of image and change of caption, mean over all pairs"
 Unit = Literal["caption", "phrase"]
 REASONS = {BASE: "caption_0", EDITED: "caption_1", IMAGE: "image", DIRECTION: "direction"}
 """The reason for a rejection by each score, in cards and logs."""
@@ -241,9 +222,17 @@ class CosineScorer(ABC):
     @property
     def meanings(self) -> dict[str, str]:
         """{name of the score: what it compares}, for figures."""
-        every = MEANINGS if self.consistency is None else MEANINGS | {CONSISTENCY: CONSISTENT}
-        every = every | {PAIRS: ALL_PAIRS} if self.all_pairs else every
-        return {self.prefix + name: meaning for name, meaning in every.items()}
+        meanings = {
+            BASE: "base image and its caption",
+            EDITED: "edited image and its caption",
+            IMAGE: "edited image and base image",
+            DIRECTION: "change of image and change of caption",
+        }
+        if self.consistency is not None:
+            meanings[CONSISTENCY] = "edited image: nearer to the edited text than to the original"
+        if self.all_pairs:
+            meanings[PAIRS] = "change of image and change of caption, mean over all pairs"
+        return {self.prefix + name: meaning for name, meaning in meanings.items()}
 
     def further_texts(self, proposal: Proposal) -> list[str]:
         """Return further texts to compare besides a proposal's own: the words of each edit."""
@@ -328,11 +317,6 @@ def clip_selection(
         min_clip_image: least cosine of an edited image with the base image (B.1.2).
         min_clip_direction: least directional cosine; ``None`` is no threshold. The paper names no
             such threshold; InstructPix2Pix's code, whose defaults it used, has 0.2.
-        aggregate: the score of several edits of a set: the worst (``min``), or the ``mean``.
-        keep: number of candidates of a set to keep, the best first.
-
-    Raises:
-        UserError: for a threshold that is not a cosine, or an invalid choice or count.
     """
     given = {
         "min_clip_text": min_clip_text, "min_clip_image": min_clip_image,

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from cfaug.core.errors import UserError
 from cfaug.core.types import ImageJob
 
-# The plan of latents and steps, as plain data.
-#
 # Candidates with the same texts, seed and guidance differ only in the number of steps that share
 # attention: the base image does not depend on p, and two edits are the same until the smaller p
 # ends. Therefore they form a tree: one base, one trunk that shares longest, and a branch for every
@@ -45,7 +43,6 @@ class Branches:
     Latents of one base are adjacent, the base first.
 
     Attributes:
-        texts: the distinct texts.
         text: the number of each latent's text.
         image: the number of each latent's image in its set; 0 is the base.
         base: the latent that lends its attention; a base's own number for a base.
@@ -167,7 +164,6 @@ def find_parents(old: Tree, new: Tree, kept: Sequence[int], step: int) -> Intege
     A branch that has not diverged yet continues from its parent, even if the parent is dropped.
 
     Args:
-        old: the tree that was denoised up to ``step``.
         kept: the numbers of these jobs in ``old``, in the order of ``new``'s jobs.
         step: the first step of ``new``.
     """
@@ -177,8 +173,6 @@ def find_parents(old: Tree, new: Tree, kept: Sequence[int], step: int) -> Intege
     return np.where(old.birth[latents] < step, latents, old.parent[latents])
 
 
-# The plan of latents and steps for edits of photos, as plain data.
-#
 # All edits of a photo use one source. Edits by the same text that differ in the share of steps with
 # the source's self-attention are the same until the smaller share ends, so that they form a tree,
 # as in ``tree``, without approximation. The source is computed only as long as an edit uses it.
@@ -189,8 +183,6 @@ class InversionKey:
     """The key of an inversion; jobs with equal sources share it.
 
     Attributes:
-        digest: the digest of the photo's file.
-        text: the caption of the photo.
         guidance: the guidance scale of the edits; ``None`` if the inversion does not depend on it.
     """
 
@@ -204,12 +196,10 @@ class PhotoTree(Branches):
     """Latents that start from the inversion of a photo.
 
     Attributes:
-        sources: the distinct sources of the tree.
         source: the number of each latent's source.
         cfg: the guidance scale of each latent, float64; it is not used for sources.
         end: the first step at which a latent is no longer denoised.
         empty_texts: the number of unconditional embeddings: one, or one for each source.
-        remembered: whether the sources' attention is stored, so that no source is computed.
     """
 
     sources: tuple[InversionKey, ...]
@@ -261,7 +251,6 @@ def plan_edits(
     The image of a text that equals the first is the source itself, the reconstruction.
 
     Args:
-        remembered: whether the sources' attention is stored.
         controlled: a function that returns the number of first steps in which an edited text's
             cross-attention uses the source.
     """

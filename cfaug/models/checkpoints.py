@@ -38,13 +38,7 @@ WHERE = ("name_or_path", "revision")
 
 
 def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: str) -> type:
-    """Return the protocol that a model is loaded as.
-
-    Args:
-        provides: the protocols that the model can be loaded as, the main one first.
-        protocol: the requested protocol; ``None`` is the main one.
-        owner: the model's specification, which errors name.
-    """
+    """Return the protocol that a model is loaded as; ``None`` requests the main one, the first."""
     if protocol is None:
         return provides[0]
     if protocol in provides:
@@ -56,26 +50,49 @@ def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: st
     )
 
 
-def check_trainable(provides: tuple[type, ...], owner: str) -> None:
-    """Refuse to fine-tune a model that is not a dual encoder.
+class Spec:
+    """What specifications of models share: see ``cfaug.models.specs.ModelSpec``."""
 
-    Args:
-        provides: the protocols that the model can be loaded as.
-        owner: the model's specification, which errors name.
-    """
-    if DualEncoder in provides:
-        return
-    use = f"benchmarks that need a {provides[0].__name__}"
-    if Matcher in provides:
-        use = "`python evaluate.py benchmark=matching`"
-    raise UserError(
-        f"{owner} has no embedding of an image or a text alone: it cannot be fine-tuned. It takes "
-        f"part in {use}; to train, choose another model=..."
-    )
+    provides: ClassVar[tuple[type, ...]]
+
+    @property
+    def owner(self) -> str:
+        """The kind and place of the model, which errors name."""
+        raise NotImplementedError
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of the weights."""
+        raise NotImplementedError
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change the model's answers and differ from the defaults."""
+        return {}
+
+    def check_trainable(self) -> None:
+        """Refuse a model that is not a dual encoder."""
+        if DualEncoder in self.provides:
+            return
+        use = f"benchmarks that need a {self.provides[0].__name__}"
+        if Matcher in self.provides:
+            use = "`python evaluate.py benchmark=matching`"
+        raise UserError(
+            f"{self.owner} has no embedding of an image or a text alone: it cannot be fine-tuned. "
+            f"It takes part in {use}; to train, choose another model=..."
+        )
+
+    def identity(self) -> str:
+        """Return the identity of the model in results: see ``model_identity``."""
+        from cfaug.core.weights import model_identity
+
+        return model_identity(self.weights_hash(), self.answering())
+
+    def on_this_machine(self) -> Self:
+        """Return the same specification with a local folder, without downloading anything."""
+        return self
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Spec):
     """A ``save_pretrained`` folder with a model of any kind.
 
     Args:
@@ -83,8 +100,6 @@ class Checkpoint:
         revision: the commit of a Hub id; ``None`` for the newest.
 
     Attributes:
-        provides: the protocols of ``protocols`` that the model can be loaded as, the main
-            one first.
         implementation: ``module.Class``; its ``load(folder, **settings)`` returns the main one.
         ineffective: the settings that do not change the model's answers.
     """
@@ -92,16 +107,11 @@ class Checkpoint:
     name_or_path: str
     revision: str | None = None
 
-    provides: ClassVar[tuple[type, ...]]
     implementation: ClassVar[str]
     ineffective: ClassVar[frozenset[str]] = frozenset()
 
     def load(self, protocol: type | None = None) -> Any:
-        """Load weights and processor, in float32 and evaluation mode.
-
-        Args:
-            protocol: the protocol to load the model as; ``None`` is the main one that it provides.
-        """
+        """Load weights and processor, in float32 and evaluation mode."""
         wanted = choose_protocol(self.provides, protocol, self.owner)
         module, _, name = self.implementation.rpartition(".")
         load = getattr(import_module(module), name).load
@@ -135,21 +145,11 @@ class Checkpoint:
             and getattr(self, field.name) != field.default
         }
 
-    def check_trainable(self) -> None:
-        """Refuse a model that is not a dual encoder."""
-        check_trainable(self.provides, self.owner)
-
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files."""
         from cfaug.core.weights import find_weights, sha256
 
         return sha256(find_weights(self.folder()))
-
-    def identity(self) -> str:
-        """Return the identity of the model in results: see ``model_identity``."""
-        from cfaug.core.weights import model_identity
-
-        return model_identity(self.weights_hash(), self.answering())
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights and of the settings."""
@@ -195,23 +195,24 @@ def load_model(
     """Load a folder's weights in one number format, whatever format the file has.
 
     Args:
-        transformers_class: the name of a model class of transformers, such as ``AutoModel``.
-        folder: a folder that ``save_pretrained`` wrote.
-        dtype: the number format's name in torch, such as ``float32``.
-        required: the attributes that the model must have to be a dual encoder.
         unused: parts of the names of unused weights, which may be missing.
-
-    Returns:
-        The model of transformers, in evaluation mode.
     """
     import torch
     import transformers
+
+    def check_kind(model: Any) -> None:
+        absent = [name for name in required if model is not None and not hasattr(model, name)]
+        if absent:
+            raise UserError(
+                f"{folder} holds a {type(model).__name__}, which is not a dual encoder: "
+                f"it has no {', '.join(absent)}"
+            )
 
     kind = getattr(transformers, transformers_class)
     check_folder(folder)
     refuse_pickles(find_weights(folder))
     with quiet():
-        _refuse_other_kinds(skeleton(kind, folder), required, folder)
+        check_kind(skeleton(kind, folder))
     try:
         with quiet():
             # Otherwise the file's own type would be used: a float16 file would train in float16.
@@ -224,7 +225,7 @@ def load_model(
         raise
     except Exception as error:
         raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
-    _refuse_other_kinds(model, required, folder)
+    check_kind(model)
     missing = [key for key in report["missing_keys"] if not any(part in key for part in unused)]
     shapes = {
         key: f" ({tuple(there)}, not {tuple(wanted)} as config.json says)"
@@ -238,15 +239,6 @@ def load_model(
             "another kind?"
         )
     return model.eval()
-
-
-def _refuse_other_kinds(model: Any, required: Sequence[str], folder: Path) -> None:
-    absent = [] if model is None else [name for name in required if not hasattr(model, name)]
-    if absent:
-        raise UserError(
-            f"{folder} holds a {type(model).__name__}, which is not a dual encoder: "
-            f"it has no {', '.join(absent)}"
-        )
 
 
 @contextmanager
@@ -266,11 +258,7 @@ def quiet() -> Iterator[None]:
 
 
 def longest_text(model: Any, tokenizer: Any) -> int:
-    """Return the largest number of tokens that a model can read, special ones included.
-
-    Args:
-        model: a model with a ``config`` of transformers.
-    """
+    """Return the largest number of tokens that a model reads, special ones included."""
     config = getattr(model.config, "text_config", model.config)
     names = ("max_position_embeddings", "n_positions")
     positions = next((n for n in (getattr(config, name, None) for name in names) if n), None)
@@ -292,16 +280,9 @@ def continuation(context: Sequence[int], whole: Sequence[int]) -> int:
 
     >>> continuation([1, 2, 3], [1, 2, 9, 4])
     2
-
-    Args:
-        context: the tokens of the context alone.
-        whole: the tokens of the context and the text together.
     """
     pairs = zip(context, whole, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(context), len(whole)))
-
-
-# Atomic writing of checkpoint folders.
 
 
 @contextmanager
@@ -328,14 +309,6 @@ def replace_checkpoint(folder: Path) -> Iterator[Path]:
             raise OSError(number, os.strerror(number)) from error
 
 
-# Reading and checking the weights of a library's model, without executing code.
-
-WITHIN = ("state_dict", "model", "model_state_dict")
-"""Keys of the weights in the checkpoints of training scripts, which have other content as well."""
-BEFORE = "module."
-"""Prefix of every name in a checkpoint of ``DistributedDataParallel``."""
-
-
 def read_state(file: Path) -> dict[str, Tensor]:
     """Return the tensors of a file by name.
 
@@ -354,14 +327,16 @@ def read_state(file: Path) -> dict[str, Tensor]:
             found = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # safetensors and torch have their own types of errors
         raise UserError(f"{file} cannot be read as weights: {error}") from error
-    for name in WITHIN:
+    # Checkpoints of training scripts have other content as well.
+    for name in ("state_dict", "model", "model_state_dict"):
         if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
             found = found[name]
     if not isinstance(found, Mapping) or not all(
         isinstance(value, torch.Tensor) for value in found.values()
     ):
         raise UserError(f"{file} has no weights by name: save the model's state_dict() there")
-    return {str(name).removeprefix(BEFORE): tensor for name, tensor in found.items()}
+    # ``DistributedDataParallel`` puts a prefix before every name.
+    return {str(name).removeprefix("module."): tensor for name, tensor in found.items()}
 
 
 def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
@@ -370,7 +345,6 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
     Args:
         build: a function that returns the model with random weights; it is first called on the meta
             device.
-        file: a safetensors file, or an output of ``torch.save`` with only tensors.
     """
     state = read_state(file)
     check_built(build, file, count_stored([file]))
@@ -392,12 +366,7 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
 
 
 def find_differences(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> list[str]:
-    """Return the differences between two sets of weights in names and shapes, as phrases.
-
-    Args:
-        wanted: the weights of the model, by name.
-        there: the weights found, by name.
-    """
+    """Return the differences between two sets of weights in names and shapes, as phrases."""
     return [
         *(f"{name} is missing" for name in wanted if name not in there),
         *(f"{name} has no place" for name in there if name not in wanted),
@@ -417,8 +386,6 @@ def choose_classes(
     Args:
         told: the names that the configuration gives; ``None`` if it gives no names.
         own: the names that the model or its library gives; ``None`` if it gives no names.
-        logits: the number of the model's logits.
-        owner: the model's folder or name, which errors name.
     """
     names = own if told is None else told
     if names is None:

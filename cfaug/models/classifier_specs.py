@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_lines
 from cfaug.core.protocols import Classifier, FeatureExtractor
-from cfaug.models.checkpoints import Checkpoint, check_trainable, choose_protocol
+from cfaug.models.checkpoints import Checkpoint, Spec, choose_protocol
 
 
 def class_names(file: str | None) -> tuple[str, ...] | None:
@@ -32,7 +32,6 @@ class TimmClassification(Checkpoint):
         name_or_path: a folder as timm saves it (``config.json``, ``model.safetensors``); a Hub id;
             timm's own name of its weights, such as ``resnet50.a1_in1k``; or, with ``architecture``,
             a file of weights, safetensors or a ``.pth`` with only tensors.
-        revision: the commit of a Hub id.
         architecture: timm's name of the architecture, for a file of weights; images are prepared as
             for timm's weights of that name, which may have a tag. ``None`` takes it from the
             folder.
@@ -128,7 +127,7 @@ class TimmClassification(Checkpoint):
 
 
 @dataclass(frozen=True)
-class TorchvisionClassification:
+class TorchvisionClassification(Spec):
     """An image classifier of torchvision.
 
     Args:
@@ -151,11 +150,7 @@ class TorchvisionClassification:
     library: ClassVar[str] = "torchvision"
 
     def load(self, protocol: type | None = None) -> Any:
-        """Load the weights, in float32 and evaluation mode.
-
-        Args:
-            protocol: ``Classifier`` or ``None``, which means the same.
-        """
+        """Load the weights, in float32 and evaluation mode."""
         from cfaug.models.classifiers import TorchvisionClassifier
 
         choose_protocol(self.provides, protocol, self.owner)
@@ -165,10 +160,6 @@ class TorchvisionClassification:
             prepared_as=self.prepared_as,
             classes=class_names(self.classes),
         )
-
-    def check_trainable(self) -> None:
-        """Refuse to fine-tune."""
-        check_trainable(self.provides, self.owner)
 
     def _file(self) -> Path | None:
         file = Path(self.pretrained).expanduser()
@@ -190,18 +181,8 @@ class TorchvisionClassification:
 
     def answering(self) -> dict[str, Any]:
         """Return the settings that change the model's answers, with the content of the file."""
-        told = {
-            "architecture": self.architecture,
-            "prepared_as": self.prepared_as,
-            "classes": self.classes,
-        }
-        return with_names(told)
-
-    def identity(self) -> str:
-        """Return the identity of the model's results: see ``cfaug.core.weights.model_identity``."""
-        from cfaug.core.weights import model_identity
-
-        return model_identity(self.weights_hash(), self.answering())
+        names = ("architecture", "prepared_as", "classes")
+        return with_names({name: getattr(self, name) for name in names})
 
     def settings_hash(self) -> str:
         """Return the sha256 of all settings."""
@@ -216,10 +197,6 @@ class TorchvisionClassification:
         file = self._file()
         return None if file is None else parameter_count([file])
 
-    def on_this_machine(self) -> TorchvisionClassification:
-        """Return this specification unchanged: only torchvision can resolve a tag."""
-        return self
-
     def at(self, checkpoint: str) -> TorchvisionClassification:
         """Return the same settings for a file of weights or another tag."""
         return replace(self, pretrained=checkpoint)
@@ -231,7 +208,7 @@ class TorchvisionClassification:
 
 
 @dataclass(frozen=True)
-class InceptionFeatures:
+class InceptionFeatures(Spec):
     """The Inception network of the original FID, by torch-fidelity (``pip install 'cfaug[fid]'``).
 
     Args:
@@ -244,19 +221,11 @@ class InceptionFeatures:
     library: ClassVar[str] = "inception"
 
     def load(self, protocol: type | None = None) -> Any:
-        """Load the weights, in float32 and evaluation mode.
-
-        Args:
-            protocol: ``FeatureExtractor`` or ``None``, which means the same.
-        """
+        """Load the weights, in float32 and evaluation mode."""
         from cfaug.models.classifiers import Inception
 
         choose_protocol(self.provides, protocol, self.owner)
         return Inception.load(Path(self.weights).expanduser())
-
-    def check_trainable(self) -> None:
-        """Refuse to fine-tune."""
-        check_trainable(self.provides, self.owner)
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file."""
@@ -266,10 +235,6 @@ class InceptionFeatures:
         if not file.is_file():
             raise UserError(f"model.weights={self.weights}: there is no such file")
         return sha256([file])
-
-    def identity(self) -> str:
-        """Return the identity of the model's results: the hash of the weights."""
-        return self.weights_hash()
 
     def settings_hash(self) -> str:
         """Return the sha256 of the kind of model, which has no settings."""
@@ -282,10 +247,6 @@ class InceptionFeatures:
         from cfaug.core.weights import parameter_count
 
         return parameter_count([Path(self.weights).expanduser()])
-
-    def on_this_machine(self) -> InceptionFeatures:
-        """Return this specification unchanged: the weights are a local file."""
-        return self
 
     def at(self, checkpoint: str) -> InceptionFeatures:
         """Return the same settings for another file of weights."""

@@ -23,19 +23,12 @@ from cfaug.core.safety.safe_loading import (
     read_json,
 )
 from cfaug.core.weights import find_weights, refuse_pickles
-from cfaug.models.checkpoints import build_and_fill, choose_classes
+from cfaug.models.checkpoints import build_and_fill, choose_classes, read_state
 from cfaug.models.encoder import Wrapped, channels, image_transform, label_names, square
 
 
 class HFClassifier(Wrapped):
-    """``AutoModelForImageClassification`` as a :class:`cfaug.core.protocols.Classifier`.
-
-    Args:
-        processor: the model's image processor.
-        folder: the folder of model and processor, which errors name.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-        classes: names of the classes; ``None`` takes them from the model's configuration.
-    """
+    """``AutoModelForImageClassification`` as a :class:`cfaug.core.protocols.Classifier`."""
 
     transformers_class = "AutoModelForImageClassification"
     processor_class = "AutoImageProcessor"
@@ -61,28 +54,48 @@ class HFClassifier(Wrapped):
         return logits.float()
 
 
-CONFIG = "config.json"
-GEOMETRIES: dict[str, Geometry] = {"center": "crop", "squash": "squash"}
-"""Geometry by timm's ``crop_mode``; the third mode, ``border``, pads and is unsupported."""
+class _OfLibrary(nn.Module):
+    """A model of timm or torchvision as a :class:`cfaug.core.protocols.Classifier`."""
+
+    def __init__(
+        self, model: nn.Module, transform: ImageTransform, classes: tuple[str, ...]
+    ) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.transform = transform
+        self.classes = classes
+
+    def _normalize(self, pixels: Tensor) -> Tensor:
+        device = next(self.model.parameters()).device
+        return self.transform.normalize(pixels.to(device, non_blocking=True))
+
+    def classify(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
+        logits: Tensor = self.model(self._normalize(pixels))
+        return logits.float()
 
 
-class TimmClassifier(nn.Module):
-    """A timm model as a :class:`cfaug.core.protocols.Classifier`, and as a ``FeatureExtractor``.
+class TimmClassifier(_OfLibrary):
+    """A timm model as a classifier, and as a ``FeatureExtractor``.
 
     Args:
-        owner: the source of the weights, which errors name.
-        classes: the names of the classes; ``None`` takes them from the model.
+        classes: the names of the classes; ``None`` takes the model's own, or ImageNet's WordNet ids
+            if their number fits.
     """
 
     def __init__(
         self, model: nn.Module, owner: object, *, classes: Sequence[str] | None = None
     ) -> None:
-        super().__init__()
-        self.model: Any = model
-        self.transform = timm_transform(resolve_model_data_config(model), owner)
         told: Any = model
-        own, logits = _own_classes(told), int(told.num_classes)
-        self.classes = choose_classes(classes, own, logits, owner)
+        own: Sequence[str] | None = (getattr(told, "pretrained_cfg", None) or {}).get("label_names")
+        if own:
+            own = [str(name) for name in own]
+        else:
+            subset = infer_imagenet_subset({"num_classes": told.num_classes})
+            own = None if subset is None else ImageNetInfo(subset).label_names()
+        transform = timm_transform(resolve_model_data_config(model), owner)
+        names = choose_classes(classes, own, int(told.num_classes), owner)
+        super().__init__(model, transform, names)
 
     @classmethod
     def load(
@@ -92,40 +105,32 @@ class TimmClassifier(nn.Module):
         architecture: str | None = None,
         classes: Sequence[str] | None = None,
     ) -> Self:
-        """Load a model in float32, in evaluation mode.
-
-        Args:
-            place: a folder in timm's format, or a file of weights.
-            architecture: timm's name of the architecture of a file; ``None`` for a folder.
-            classes: the names of the classes; ``None`` takes them from the model.
-        """
+        """Load a model in float32, in evaluation mode."""
+        options: dict[str, int] = {}
         if place.is_file():
-            file, name, options = place, str(architecture), _count_classes(place, str(architecture))
+            file, name = place, str(architecture)
             _require_known(name)
+            # The last layer in the file tells the number of classes.
+            head = getattr(timm.get_pretrained_cfg(name), "classifier", None)
+            state = read_state(file)
+            for layer in [head] if isinstance(head, str) else list(head or ()):
+                if f"{layer}.bias" in state and not options:
+                    options = {"num_classes": int(state[f"{layer}.bias"].shape[0])}
         else:
-            (file,), name, options = find_weights(place), f"local-dir:{place}", {}
+            (file,), name = find_weights(place), f"local-dir:{place}"
             check_folder(place)
             refuse_pickles([file])
-            config = read_json(place / CONFIG)
+            config = read_json(place / "config.json")
             if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
-                raise UserError(f"{place} has no {CONFIG} of timm, with the architecture's name")
+                raise UserError(f"{place} has no config.json of timm, with the architecture's name")
             _require_known(config["architecture"])
-            check_numbers(config, place / CONFIG, count_stored([file]))
+            check_numbers(config, place / "config.json", count_stored([file]))
         made = build_and_fill(lambda: timm.create_model(name, pretrained=False, **options), file)
         return cls(made, place, classes=classes).eval()
 
-    def classify(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
-        device = next(self.model.parameters()).device
-        normal = self.transform.normalize(pixels.to(device, non_blocking=True))
-        logits: Tensor = self.model(normal)
-        return logits.float()
-
     def extract(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, size, size) to the last layer's input: float32 (n, dim)."""
-        device = next(self.model.parameters()).device
-        normal = self.transform.normalize(pixels.to(device, non_blocking=True))
-        features = self.model.forward_features(normal)
+        features = self.model.forward_features(self._normalize(pixels))
         pooled: Tensor = self.model.forward_head(features, pre_logits=True)
         return pooled.float()
 
@@ -141,16 +146,13 @@ def default_weights(architecture: str) -> str:
 
 
 def timm_transform(config: dict[str, Any], owner: object) -> ImageTransform:
-    """Return the image transform equal to timm's ``create_transform(**config)``.
-
-    Args:
-        config: the result of ``timm.data.resolve_model_data_config``.
-        owner: the source of the weights, which errors name.
-    """
+    """Return the image transform equal to timm's ``create_transform(**config)``."""
     resample = config["interpolation"]
     if resample not in ("bicubic", "bilinear"):
         raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
-    geometry = GEOMETRIES.get(config["crop_mode"])
+    # The third mode, ``border``, pads.
+    geometries: dict[str, Geometry] = {"center": "crop", "squash": "squash"}
+    geometry = geometries.get(config["crop_mode"])
     if geometry is None:
         raise UserError(f"{owner}: the crop mode {config['crop_mode']!r} is not center or squash")
     colours, *sides = config["input_size"]
@@ -171,47 +173,12 @@ def _require_known(architecture: str) -> None:
         )
 
 
-def _count_classes(file: Path, architecture: str) -> dict[str, int]:
-    """Return ``num_classes`` for a file of weights from its last layer; empty if it is unknown."""
-    from cfaug.models.checkpoints import read_state
-
-    _require_known(architecture)
-    config = timm.get_pretrained_cfg(architecture)
-    head = getattr(config, "classifier", None) if config is not None else None
-    names = [head] if isinstance(head, str) else list(head or ())
-    state = read_state(file)
-    shapes = [state[f"{name}.bias"].shape for name in names if f"{name}.bias" in state]
-    return {"num_classes": int(shapes[0][0])} if shapes else {}
-
-
-def _own_classes(model: Any) -> Sequence[str] | None:
-    """Return a model's class names, or ImageNet's WordNet ids if the number fits, or ``None``."""
-    told = getattr(model, "pretrained_cfg", None) or {}
-    names = told.get("label_names")
-    if names:
-        return [str(name) for name in names]
-    subset = infer_imagenet_subset({"num_classes": model.num_classes})
-    return None if subset is None else ImageNetInfo(subset).label_names()
-
-
 FROM_TENSORFLOW = ("googlenet", "inception_v3")
 """Architectures with converted weights: the model itself changes the normalisation of images."""
 
 
-class TorchvisionClassifier(nn.Module):
-    """A torchvision model as a :class:`cfaug.core.protocols.Classifier`.
-
-    Args:
-        classes: the names of the classes, in the order of the logits.
-    """
-
-    def __init__(
-        self, model: nn.Module, transform: ImageTransform, classes: tuple[str, ...]
-    ) -> None:
-        super().__init__()
-        self.model: Any = model
-        self.transform = transform
-        self.classes = classes
+class TorchvisionClassifier(_OfLibrary):
+    """A torchvision model as a classifier."""
 
     @classmethod
     def load(
@@ -225,10 +192,8 @@ class TorchvisionClassifier(nn.Module):
         """Load a model in float32, in evaluation mode.
 
         Args:
-            architecture: torchvision's name of the architecture.
             prepared_as: the tag whose image transform is used with a file; ``None`` is the
                 architecture's default tag.
-            classes: the names of the classes; ``None`` takes torchvision's names.
         """
         names = torchvision.models.list_models(module=torchvision.models)
         if architecture not in names:
@@ -244,33 +209,41 @@ class TorchvisionClassifier(nn.Module):
                 f"model.prepared_as={prepared_as} is for a file of weights, and model.pretrained="
                 f"{pretrained} is no file but a tag, which has its own transform: leave it out"
             )
-        prepared = _tag(tags, (prepared_as or "DEFAULT") if of_file else pretrained)
+        tag = (prepared_as or "DEFAULT") if of_file else pretrained
+        if tag not in tags.__members__:
+            raise UserError(
+                f"{tag!r} is neither a file nor one of torchvision's weights: "
+                f"{', '.join(tags.__members__)}"
+            )
+        prepared = tags[tag]
         own = prepared.meta["categories"]
         # Loading the file checks the number; its layers do not tell which is the last one.
         count = len(classes) if of_file and classes is not None else len(own)
         names = choose_classes(classes, own, count, owner)
+        model: nn.Module
         if of_file:
             model = build_and_fill(lambda: _build(architecture, count), file)
         else:
-            model = _fetch(architecture, prepared)
-        return cls(model, torchvision_transform(prepared.transforms(), owner), names).eval()
-
-    def classify(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
-        device = next(self.model.parameters()).device
-        normal = self.transform.normalize(pixels.to(device, non_blocking=True))
-        logits: Tensor = self.model(normal)
-        return logits.float()
-
-
-def _tag(tags: Any, name: str) -> Any:
-    """Return the weights of a tag."""
-    if name not in tags.__members__:
-        raise UserError(
-            f"{name!r} is neither a file nor one of torchvision's weights: "
-            f"{', '.join(tags.__members__)}"
+            try:
+                model = torchvision.models.get_model(architecture, weights=prepared)
+            except Exception as error:  # an error of the network, the disk, or a damaged file
+                raise UserError(
+                    f"torchvision could not load {architecture} {prepared.name} ({error}). Where "
+                    f"there is a network: fetch {prepared.url}; then give that file as "
+                    "model.pretrained=FILE"
+                ) from error
+            check_finite(model, architecture)
+        given = prepared.transforms()
+        resample = given.interpolation.value
+        if resample not in ("bicubic", "bilinear"):
+            raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
+        size, resized = (
+            square(one[0] if len(one) == 1 else tuple(one), owner)
+            for one in (given.crop_size, given.resize_size)
         )
-    return tags[name]
+        mean, std = (channels(list(getattr(given, name)), name, owner) for name in ("mean", "std"))
+        cut = resized if resized != size else None
+        return cls(model, ImageTransform(size, mean, std, resample, "crop", cut), names).eval()
 
 
 def _build(architecture: str, classes: int) -> nn.Module:
@@ -281,41 +254,6 @@ def _build(architecture: str, classes: int) -> nn.Module:
     return built
 
 
-def _fetch(architecture: str, weights: Any) -> nn.Module:
-    try:
-        model: nn.Module = torchvision.models.get_model(architecture, weights=weights)
-    except Exception as error:  # an error of the network, the disk, or a damaged file
-        raise UserError(
-            f"torchvision could not load {architecture} {weights.name} ({error}). Where there is a "
-            f"network: fetch {weights.url}; then give that file as model.pretrained=FILE"
-        ) from error
-    check_finite(model, architecture)
-    return model
-
-
-def torchvision_transform(prepared: Any, owner: object) -> ImageTransform:
-    """Return the image transform of torchvision's weights.
-
-    Args:
-        prepared: the result of the weights' ``transforms()``.
-        owner: the architecture and its weights, which errors name.
-    """
-    resample = prepared.interpolation.value
-    if resample not in ("bicubic", "bilinear"):
-        raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
-    size, resized = (
-        square(one[0] if len(one) == 1 else tuple(one), owner)
-        for one in (prepared.crop_size, prepared.resize_size)
-    )
-    mean, std = (channels(list(getattr(prepared, name)), name, owner) for name in ("mean", "std"))
-    return ImageTransform(size, mean, std, resample, "crop", resized if resized != size else None)
-
-
-# The Inception network of the original FID (Heusel et al., 2017), converted by torch-fidelity.
-
-SIDE = 299
-FEATURES = "2048"
-"""torch-fidelity's name of FID's features: the last average pool."""
 WEIGHTS = (
     "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
     "weights-inception-2015-12-05-6726825d.pth"
@@ -323,20 +261,19 @@ WEIGHTS = (
 
 
 class Inception(nn.Module):
-    """A :class:`cfaug.core.protocols.FeatureExtractor` of 2,048 features.
+    """The Inception network of the original FID (Heusel et al., 2017), with 2,048 features.
+
+    It is a :class:`cfaug.core.protocols.FeatureExtractor`, converted by torch-fidelity.
 
     Images are resized to 299 pixels by Pillow with antialiasing, not by TensorFlow 1's bilinear
     filter, which skips pixels: the distances differ slightly from those of papers that used it.
-
-    Args:
-        network: torch-fidelity's network, which normalises uint8 pixels itself.
     """
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network: Any = network
         half = (0.5, 0.5, 0.5)
-        self.transform = ImageTransform(SIDE, half, half, "bilinear", "squash")
+        self.transform = ImageTransform(299, half, half, "bilinear", "squash")
 
     @classmethod
     def load(cls, file: Path) -> Self:
@@ -355,7 +292,8 @@ class Inception(nn.Module):
             )
         refuse_pickles([file])
         try:
-            network = FeatureExtractorInceptionV3("inception-v3-compat", [FEATURES], str(file))
+            # FID's features are the last average pool.
+            network = FeatureExtractorInceptionV3("inception-v3-compat", ["2048"], str(file))
         except (RuntimeError, TypeError, AttributeError) as error:
             raise UserError(f"{file} does not hold the weights of FID's Inception") from error
         check_finite(network, file)

@@ -25,11 +25,6 @@ class HFDetector(Wrapped):
 
     Images are resized by the folder's image processor and keep their aspect ratio. Images of equal
     resized size form a batch, so that none is padded and detections do not depend on other images.
-
-    Args:
-        processor: the model's image processor.
-        folder: the folder of model and processor, which errors name.
-        threshold: the score above which an object is returned, in [0, 1].
     """
 
     transformers_class = "AutoModelForObjectDetection"
@@ -49,42 +44,43 @@ class HFDetector(Wrapped):
             For each object its ``label``, its ``score``, and its ``box``: left, top, right and
             bottom in pixels of the image as given.
         """
-        given = [self.processor(images=image, return_tensors="pt") for image in images]
-        by_size: dict[tuple[int, ...], list[int]] = {}
-        for row, one in enumerate(given):
-            by_size.setdefault(tuple(one["pixel_values"].shape), []).append(row)
+        names = self.model.config.id2label
         found: dict[int, list[dict[str, Any]]] = {}
-        for rows in by_size.values():
-            batch = {
-                name: torch.cat([given[row][name] for row in rows]).to(self.device)
-                for name in given[rows[0]]
-            }
-            sizes = [images[row].size[::-1] for row in rows]
-            found.update(zip(rows, self._objects(batch, sizes), strict=True))
+        for rows, batch, _ in _batches(self.processor, images, [()] * len(images)):
+            with torch.inference_mode():
+                output = self.model(**{name: part.to(self.device) for name, part in batch.items()})
+                results = self.processor.post_process_object_detection(
+                    output, threshold=self.threshold,
+                    target_sizes=[images[row].size[::-1] for row in rows],
+                )  # fmt: skip
+            for row, result in zip(rows, results, strict=True):
+                found[row] = _describe(result["scores"], result["labels"], result["boxes"], names)
         return [found[row] for row in range(len(images))]
 
-    def _objects(
-        self, batch: dict[str, Tensor], sizes: Sequence[tuple[int, int]]
-    ) -> list[list[dict[str, Any]]]:
-        with torch.inference_mode():
-            output = self.model(**batch)
-            results = self.processor.post_process_object_detection(
-                output, threshold=self.threshold, target_sizes=list(sizes)
-            )
-        return [self._describe(result) for result in results]
 
-    def _describe(self, result: dict[str, Tensor]) -> list[dict[str, Any]]:
-        names = self.model.config.id2label
-        columns = (result[name].tolist() for name in ("scores", "labels", "boxes"))
-        objects = [
-            {
-                "label": str(names[label]),
-                "score": round(score, DIGITS),
-                "box": [round(side, DIGITS) for side in box],
-            }
-            for score, label, box in zip(*columns, strict=True)
-        ]
-        return sorted(objects, key=lambda one: (-one["score"], one["label"], one["box"]))
+def _batches(
+    processor: Any, images: Sequence[Image], names: Sequence[tuple[str, ...]]
+) -> Iterator[tuple[list[int], dict[str, Tensor], tuple[str, ...]]]:
+    """Yield rows of equal names whose resized images have equal sizes, with the model's inputs."""
+    given = [processor(images=image, return_tensors="pt") for image in images]
+    alike: dict[tuple[tuple[int, ...], tuple[str, ...]], list[int]] = {}
+    for row, one in enumerate(given):
+        alike.setdefault((tuple(one["pixel_values"].shape), names[row]), []).append(row)
+    for (_, own), rows in alike.items():
+        yield rows, {n: torch.cat([given[row][n] for row in rows]) for n in given[rows[0]]}, own
+
+
+def _describe(scores: Tensor, labels: Tensor, boxes: Tensor, names: Any) -> list[dict[str, Any]]:
+    """Return objects, the most certain first."""
+    objects = [
+        {
+            "label": str(names[label]),
+            "score": round(score, DIGITS),
+            "box": [round(side, DIGITS) for side in box],
+        }
+        for score, label, box in zip(scores.tolist(), labels.tolist(), boxes.tolist(), strict=True)
+    ]
+    return sorted(objects, key=lambda one: (-one["score"], one["label"], one["box"]))
 
 
 # Open-vocabulary detectors: Grounding DINO and similar models, OWL-ViT, OWLv2.
@@ -108,10 +104,7 @@ class HFZeroShotDetector(Wrapped):
     the image.
 
     Args:
-        folder: the folder of model and processor, which errors name.
-        vocabulary: the names of the objects that ``detect`` looks for.
         template: the text for a name, with ``{label}`` once.
-        threshold: the score above which an object is returned, in [0, 1].
         overlap: the intersection over union above which two boxes of one name are the same object.
         most: the largest number of objects in an image, the most certain first; ``None`` for no
             limit.
@@ -163,56 +156,53 @@ class HFZeroShotDetector(Wrapped):
     def detect_named(
         self, images: Sequence[Image], names: Sequence[Sequence[str]]
     ) -> list[list[dict[str, Any]]]:
-        """Return the objects in each RGB image that have one of its names; see ``detect``.
-
-        Args:
-            names: the names to detect in each image; the list may be empty.
-        """
-        given = [
-            self.processor.image_processor(images=image, return_tensors="pt") for image in images
-        ]
-        together: dict[tuple[Any, ...], list[int]] = {}
-        for row, one in enumerate(given):
-            wanted = tuple(dict.fromkeys(names[row]))
-            together.setdefault((tuple(one["pixel_values"].shape), wanted), []).append(row)
+        """Return the objects in each RGB image that have one of its names; see ``detect``."""
+        distinct = [tuple(dict.fromkeys(own)) for own in names]
         found: dict[int, list[dict[str, Any]]] = {}
-        for (_, wanted), rows in together.items():
-            batch = {
-                name: torch.cat([given[row][name] for row in rows]).to(self.device)
-                for name in given[rows[0]]
-            }
+        for rows, batch, wanted in _batches(self.processor.image_processor, images, distinct):
             sizes = [images[row].size[::-1] for row in rows]
-            found.update(zip(rows, self._search(batch, wanted, sizes), strict=True))
+            asked = [(at, self._ask(batch, some, sizes)) for at, some in self._portions(wanted)]
+            if asked and not self._joined:
+                # The boxes do not depend on the names: each box gets the best of all names.
+                scores = torch.cat([scores for _, (scores, _) in asked], -1)
+                asked = [(0, (scores, asked[0][1][1]))]
+            for place, row in enumerate(rows):
+                parts = []
+                for first, (scores, boxes) in asked:
+                    best, number = scores[place].max(1)
+                    parts.append((best, number + first, boxes[place]))
+                found[row] = self._choose(parts, wanted, *images[row].size)
         return [found[row] for row in range(len(images))]
-
-    def _search(
-        self, batch: dict[str, Tensor], names: Sequence[str], sizes: Sequence[tuple[int, int]]
-    ) -> list[list[dict[str, Any]]]:
-        """Return the objects in images of equal size, with the same names for all."""
-        asked = [(first, self._ask(batch, some, sizes)) for first, some in self._portions(names)]
-        if asked and not self._joined:
-            # The boxes do not depend on the names: each box gets the best of all names.
-            scores = torch.cat([scores for _, (scores, _) in asked], -1)
-            asked = [(0, (scores, asked[0][1][1]))]
-        parts: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in sizes]
-        for first, (scores, boxes) in asked:
-            for row, part in enumerate(parts):
-                best, number = scores[row].max(1)
-                part.append((best, number + first, boxes[row]))
-        return [
-            self._choose(part, names, width, height)
-            for part, (height, width) in zip(parts, sizes, strict=True)
-        ]
 
     def _ask(
         self, batch: dict[str, Tensor], names: Sequence[str], sizes: Sequence[tuple[int, int]]
     ) -> tuple[Tensor, list[Tensor]]:
         """Return scores (images, boxes, names) and each image's boxes (boxes, 4) in its pixels."""
-        texts, spans = self._texts(names)
-        count = len(sizes)
-        asked = {key: ids.repeat(count, 1).to(self.device) for key, ids in texts.items()}
+        read = [self.template.format(label=name) for name in names]
+        tokenize = self.processor.tokenizer
+        spans: list[tuple[int, int]] = []  # the range of tokens (first, end) of each name
+        if self._joined:
+            own = [self._ids(f"{one.lower()}.") for one in read]
+            ids = list(tokenize(" ".join(f"{one.lower()}." for one in read))["input_ids"])
+            joint = [token for one in own for token in one]
+            at = next((i for i in range(len(ids)) if ids[i : i + len(joint)] == joint), None)
+            if at is None:
+                raise UserError("the detector's tokenizer joins names: choose another detector")
+            for one in own:
+                spans.append((at, at + len(one) - 1))  # its full stop is not part of a name
+                at += len(one)
+            words = {"input_ids": torch.tensor([ids])}
+            words["token_type_ids"] = torch.zeros_like(words["input_ids"])
+            words["attention_mask"] = torch.ones_like(words["input_ids"])
+        else:
+            words = tokenize(
+                read, padding="max_length", truncation=True, max_length=self._longest,
+                return_tensors="pt",
+            )  # fmt: skip
+        asked = {name: ids.repeat(len(sizes), 1) for name, ids in words.items()}
+        asked = {name: part.to(self.device) for name, part in {**batch, **asked}.items()}
         with torch.inference_mode():
-            output = self.model(**batch, **asked)
+            output = self.model(**asked)
             # Every box passes, in order; the choice is made later, by name.
             found = self.processor.image_processor.post_process_object_detection(
                 output, threshold=-1.0, target_sizes=list(sizes)
@@ -221,31 +211,6 @@ class HFZeroShotDetector(Wrapped):
         if self._joined:
             scores = torch.stack([scores[:, :, a:b].amax(-1) for a, b in spans], -1)
         return scores.cpu(), [one["boxes"].cpu() for one in found]
-
-    def _texts(self, names: Sequence[str]) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
-        """Return the model's text, and the range of tokens (first, end) of each name in it."""
-        read = [self.template.format(label=name) for name in names]
-        tokenize = self.processor.tokenizer
-        if not self._joined:
-            words = tokenize(
-                read, padding="max_length", truncation=True, max_length=self._longest,
-                return_tensors="pt",
-            )  # fmt: skip
-            return dict(words), []
-        own = [self._ids(f"{one.lower()}.") for one in read]
-        ids = list(tokenize(" ".join(f"{one.lower()}." for one in read))["input_ids"])
-        joint = [token for one in own for token in one]
-        at = next((i for i in range(len(ids)) if ids[i : i + len(joint)] == joint), None)
-        if at is None:
-            raise UserError("the detector's tokenizer joins names: choose another detector")
-        spans = []
-        for one in own:
-            spans.append((at, at + len(one) - 1))  # its full stop is not part of a name
-            at += len(one)
-        words = {"input_ids": torch.tensor([ids])}
-        words["token_type_ids"] = torch.zeros_like(words["input_ids"])
-        words["attention_mask"] = torch.ones_like(words["input_ids"])
-        return words, spans
 
     def _ids(self, text: str) -> list[int]:
         return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -283,14 +248,4 @@ class HFZeroShotDetector(Wrapped):
         kept = remove_small_boxes(boxes, 1.0)
         kept = kept[scores[kept] > self.threshold]
         kept = kept[batched_nms(boxes[kept], scores[kept], labels[kept], self.overlap)]
-        columns = (scores[kept].tolist(), labels[kept].tolist(), boxes[kept].tolist())
-        objects = [
-            {
-                "label": names[label],
-                "score": round(score, DIGITS),
-                "box": [round(side, DIGITS) for side in box],
-            }
-            for score, label, box in zip(*columns, strict=True)
-        ]
-        objects.sort(key=lambda one: (-one["score"], one["label"], one["box"]))
-        return objects[: self.most]
+        return _describe(scores[kept], labels[kept], boxes[kept], names)[: self.most]

@@ -91,11 +91,7 @@ class Encoder(Tunable, ABC):
         """Map the output of ``tokenize`` to (batch, dim)."""
 
     def features(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
-        """Return the features for ``contrastive``: here those of images and texts, each (n, dim).
-
-        Args:
-            pixels: images, uint8 (n, 3, size, size).
-        """
+        """Return the features for ``contrastive``: those of images and of texts, each (n, dim)."""
         tokens = self.tokenize(texts)
         return self.encode_image(pixels), self.encode_text(tokens)
 
@@ -115,7 +111,6 @@ class Encoder(Tunable, ABC):
         Args:
             features: outputs of ``features`` from every process, with rows in the same order.
             log_weights: log weights of pairs, (n, n), see ``cfaug.models.losses``; ``None`` for 0.
-            negatives: features of texts and images that are only wrong answers, from every process.
         """
         images, texts = features
         bias = getattr(self.model, "logit_bias", None)
@@ -157,8 +152,6 @@ def square(size: object, owner: object) -> int:
 KEEP_CAPTIONS = 200_000
 """The largest number of cached captions of one tokenizer in a process, about 100 MB."""
 Row = dict[str, list[int]]
-UNKNOWN_SHARE = 0.5
-"""Share of unknown words in the first captions above which a warning is given."""
 PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
 """A text, not a caption, that distinguishes tokenizers: it is longer than any model reads, with
 characters that tokenizers treat differently."""
@@ -170,9 +163,6 @@ class Tokenizer:
     """A tokenizer with the padding that its model was trained with.
 
     A caption is tokenised once in a process; batches are padded from the cache.
-
-    Args:
-        max_length: the number of tokens to which captions are truncated.
     """
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
@@ -197,43 +187,39 @@ class Tokenizer:
             self.tokenizer(["a"], truncation=True, max_length=max_length)
 
     def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
-        """Return int64 tensors of shape (texts, length)."""
-        rows = self._rows(texts)
+        """Return int64 tensors of shape (texts, length).
+
+        If most words of the first captions are unknown, and thus alike to the model, warn.
+        """
+        absent = [text for text in dict.fromkeys(texts) if text not in self._kept]
+        fresh: dict[str, Row] = {}
+        if absent:
+            found = self.tokenizer(absent, truncation=True, max_length=self.max_length)
+            each = ({name: found[name][n] for name in found} for n in range(len(absent)))
+            fresh = dict(zip(absent, each, strict=True))
+        if len(self._kept) + len(fresh) <= KEEP_CAPTIONS:
+            self._kept.update(fresh)
+        rows = [fresh[text] if text in fresh else self._kept[text] for text in texts]
+        if not self._checked and PROBE not in texts:
+            self._checked = True
+            unknown = self.tokenizer.unk_token_id
+            named = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
+            special = {getattr(self.tokenizer, name, None) for name in named}
+            words = [one for row in rows for one in row["input_ids"] if one not in special]
+            # CLIP's own pieces spell any word.
+            spells = unknown is None or unknown in special
+            if words and not spells and words.count(unknown) > len(words) / 2:
+                say_once(
+                    f"warning: the model does not know {words.count(unknown) / len(words):.0%} of "
+                    f"the words of the first captions, such as {texts[0]!r}, and cannot tell "
+                    "captions apart by them: choose a model that was trained on such text, as "
+                    "model=clip_vit_b32"
+                )
         columns = {name: [row[name] for row in rows] for name in rows[0]}
         # transformers warns that calling a fast tokenizer again is faster than padding; here it is
         # slower.
         self.tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
         return dict(self.tokenizer.pad(columns, return_tensors="pt", **self.padding))
-
-    def _rows(self, texts: Sequence[str]) -> list[Row]:
-        absent = [text for text in dict.fromkeys(texts) if text not in self._kept]
-        fresh: dict[str, Row] = {}
-        if absent:
-            found = self.tokenizer(absent, truncation=True, max_length=self.max_length)
-            rows = ({name: found[name][n] for name in found} for n in range(len(absent)))
-            fresh = dict(zip(absent, rows, strict=True))
-        if len(self._kept) + len(fresh) <= KEEP_CAPTIONS:
-            self._kept.update(fresh)
-        found = [fresh[text] if text in fresh else self._kept[text] for text in texts]
-        if not self._checked and PROBE not in texts:
-            self._checked = True
-            self._warn_of_unknown(texts, found)
-        return found
-
-    def _warn_of_unknown(self, texts: Sequence[str], rows: Sequence[Row]) -> None:
-        """Warn if most words of the first captions are unknown and thus alike to the model."""
-        unknown = self.tokenizer.unk_token_id
-        named = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
-        special = {getattr(self.tokenizer, name, None) for name in named}
-        if unknown is None or unknown in special:  # CLIP's own pieces spell any word
-            return
-        words = [one for row in rows for one in row["input_ids"] if one not in special]
-        if words and words.count(unknown) > UNKNOWN_SHARE * len(words):
-            say_once(
-                f"warning: the model does not know {words.count(unknown) / len(words):.0%} of the "
-                f"words of the first captions, such as {texts[0]!r}, and cannot tell captions "
-                "apart by them: choose a model that was trained on such text, as model=clip_vit_b32"
-            )
 
 
 def on_device(tokens: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
@@ -241,30 +227,21 @@ def on_device(tokens: Mapping[str, Tensor], device: torch.device) -> dict[str, T
     return {name: ids.to(device, non_blocking=True) for name, ids in tokens.items()}
 
 
-# Loading of ``save_pretrained`` folders: weights, processor, image transform.
-
-
 class FromFolder:
     """A wrapper of a transformers model that is loaded from a ``save_pretrained`` folder.
 
     Attributes:
-        transformers_class: the name of transformers' class that loads the weights.
-        processor_class: the name of transformers' class that loads the processor.
         required: the attributes that a model has to have, such as those of a dual encoder.
     """
 
+    model: Any
     transformers_class: ClassVar[str]
     processor_class: ClassVar[str] = "AutoProcessor"
     required: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def load(cls, folder: Path, **settings: Any) -> Self:
-        """Load a folder in float32, in evaluation mode.
-
-        Args:
-            folder: a ``save_pretrained`` folder with weights and processor.
-            settings: keyword arguments of the constructor.
-        """
+        """Load a folder with weights and processor, in float32 and evaluation mode."""
         processor = load_processor(folder, cls.processor_class)
         model = load_model(cls.transformers_class, folder, required=cls.required)
         cls.check_model(model, folder)
@@ -275,6 +252,11 @@ class FromFolder:
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
         """Accept every model with the required attributes."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return next(self.model.parameters()).device
 
 
 class Wrapped(FromFolder, nn.Module):
@@ -289,18 +271,9 @@ class Wrapped(FromFolder, nn.Module):
         """Refuse weights that are infinite or NaN."""
         check_finite(model, folder)
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.model.parameters()).device
-
 
 def label_names(model: Any, owner: object) -> list[str]:
-    """Return the names of a model's classes in ``config.json``, in the order of its logits.
-
-    Args:
-        model: a model with a ``config`` of transformers.
-    """
+    """Return the names of a model's classes in ``config.json``, in the order of its logits."""
     names = model.config.id2label
     for number in range(len(names)):
         if number not in names:
@@ -311,21 +284,12 @@ def label_names(model: Any, owner: object) -> list[str]:
     return [str(names[number]) for number in range(len(names))]
 
 
-PARTS = {
-    "AutoProcessor": ("tokenizer", "image_processor"),
-    "AutoImageProcessor": (),
-    "AutoTokenizer": (),
-}
-"""{class of a processor: the parts that it has to have}."""
-
-
 def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
     """Load the processor in a folder.
 
     Args:
-        folder: a ``save_pretrained`` folder.
-        kind: the class: ``AutoProcessor``, which has a ``tokenizer`` and an ``image_processor``,
-            ``AutoImageProcessor`` or ``AutoTokenizer``.
+        kind: the class: ``AutoProcessor``, which has to have a ``tokenizer`` and an
+            ``image_processor``, ``AutoImageProcessor`` or ``AutoTokenizer``.
     """
     import transformers
 
@@ -340,7 +304,7 @@ def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
             f"({error}): save the model's tokenizer and image processor there "
             "(processor.save_pretrained)"
         ) from error
-    for part in PARTS[kind]:
+    for part in ("tokenizer", "image_processor") if kind == "AutoProcessor" else ():
         if getattr(processor, part, None) is None:
             raise UserError(f"{folder} has no {part}: save the model's whole processor there")
     return processor
@@ -353,25 +317,14 @@ def inputs(
     max_length: int | None,
     geometry: Geometry | None,
 ) -> tuple[ImageTransform, Tokenizer]:
-    """Return the image transform and the tokenizer of a model that reads images and texts.
-
-    Args:
-        folder: the folder of model and processor, which errors name.
-        max_length: texts are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-    """
+    """Return the image transform and the tokenizer of a model that reads images and texts."""
     transform = image_transform(processor.image_processor, folder, geometry)
     length = text_length(model, processor.tokenizer, max_length, folder)
     return transform, Tokenizer(processor.tokenizer, length)
 
 
 def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:
-    """Return the number of tokens, special ones included, to which captions are truncated.
-
-    Args:
-        model: a model with a ``config`` of transformers.
-        asked: the configured length; ``None`` is the model's limit.
-    """
+    """Return the number of tokens, special ones included, to which captions are truncated."""
     longest = longest_text(model, tokenizer)
     if longest < 1:
         raise UserError(
@@ -394,46 +347,29 @@ def image_transform(
     Args:
         geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
     """
-    resample = _FILTERS.get(int(processor.resample))
+    filters: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
+    resample = filters.get(int(processor.resample))
     if resample is None:
         raise UserError(f"{owner}: the filter {processor.resample!r} is not bicubic or bilinear")
     if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
         raise UserError(f"{owner}: rescale_factor {processor.rescale_factor} is not 1/255")
-    own: Geometry = "crop" if "shortest_edge" in _nonzero(processor.size) else "squash"
+    own: Geometry = "crop" if dict(processor.size).get("shortest_edge") else "squash"
     resized = _side(processor.size, owner)
-    size = _side(processor.crop_size, owner) if _crops(processor) else resized
+    crops = getattr(processor, "do_center_crop", False)
+    size = _side(processor.crop_size, owner) if crops else resized
     mean, std = (channels(getattr(processor, f"image_{n}"), n, owner) for n in ("mean", "std"))
     cut = resized if resized != size else None
     return ImageTransform(size, mean, std, resample, geometry or own, cut)
 
 
-_FILTERS: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
-
-
-def _nonzero(size: Mapping[str, int]) -> dict[str, int]:
-    return {name: side for name, side in dict(size).items() if side}
-
-
-def _crops(processor: Any) -> bool:
-    return bool(getattr(processor, "do_center_crop", False))
-
-
 def _side(size: Mapping[str, int], owner: object) -> int:
-    given = _nonzero(size)
-    if "shortest_edge" in given:
-        return given["shortest_edge"]
-    return square((given.get("height"), given.get("width")), owner)
+    given = dict(size)
+    both = given.get("height") or None, given.get("width") or None
+    return given.get("shortest_edge") or square(both, owner)
 
 
 class HFEncoder(FromFolder, Encoder):
-    """A dual encoder of transformers with its processor.
-
-    Args:
-        folder: the folder of model and processor, which errors name.
-        max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
-        log_scale_bounds: lower and upper bound of the learnt log scale; ``None`` for no bound.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-    """
+    """A dual encoder of transformers with its processor."""
 
     transformers_class = "AutoModel"
     required: ClassVar[tuple[str, ...]] = ("get_image_features", "get_text_features", "logit_scale")

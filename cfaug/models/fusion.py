@@ -26,13 +26,11 @@ from cfaug.core.types import ENTAILMENT
 from cfaug.core.weights import find_weights
 from cfaug.models.checkpoints import quiet, read_state, replace_checkpoint
 from cfaug.models.encoder import FromFolder, HFEncoder, Tunable, inputs, label_names, on_device
-from cfaug.models.entailer import label_columns
+from cfaug.models.entailer import check_images, label_columns
 from cfaug.models.image_text import PairMatcher
 from cfaug.models.losses import Negatives, three_way_loss
 
 HEAD = "classifier"
-SPREAD = 0.02
-"""Standard deviation of a new head's weights, as in METER's ``init_weights``."""
 
 
 class FusionEntailer(FromFolder, Tunable, ABC):
@@ -42,9 +40,6 @@ class FusionEntailer(FromFolder, Tunable, ABC):
     linear, layer norm, GELU, linear, on the encoder's pooled features.
 
     Args:
-        model: the encoder, a model that transformers has loaded.
-        max_length: hypotheses are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         labels: the label of each logit, in order; ``None`` takes them from ``config.json``.
         head_seed: the seed of a random head for a folder without one; ``None`` refuses the folder.
     """
@@ -67,9 +62,15 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         stored = _read_head(folder)
         own: Sequence[str]
         if head_seed is not None and not _answers_three(stored):
-            head, own = _draw_head(width, 2 * self.hidden_size(model), head_seed), ENTAILMENT
+            head, own = _head(width, 2 * self.hidden_size(model)), ENTAILMENT
+            chance = torch.Generator().manual_seed(derive(head_seed, "entailment_head") % 2**63)
+            with torch.no_grad():
+                for layer in head:
+                    if isinstance(layer, nn.Linear):
+                        # 0.02 as in METER's ``init_weights``.
+                        layer.weight.normal_(0.0, 0.02, generator=chance)
+                        layer.bias.zero_()
         else:
-            _require_head(stored, folder)
             head = _fill_head(stored, width, folder)
             own = label_names(model, folder) if labels is None else labels
         self.columns = label_columns(own, len(ENTAILMENT), folder)
@@ -78,12 +79,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
     @classmethod
     def load(cls, folder: Path, **settings: Any) -> Self:
-        """Load a folder in float32, in evaluation mode.
-
-        Args:
-            folder: a ``save_pretrained`` folder with weights and processor.
-            settings: keyword arguments of the constructor.
-        """
+        """Load a folder with weights and processor, in float32 and evaluation mode."""
         import transformers
 
         wanted = getattr(transformers, cls.transformers_class).config_class.model_type
@@ -111,11 +107,6 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         """The transformers encoder."""
         return self.model.encoder
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return next(self.model.parameters()).device
-
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
     ) -> Tensor:
@@ -138,11 +129,7 @@ class FusionEntailer(FromFolder, Tunable, ABC):
 
     @abstractmethod
     def pool(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
-        """Map normalised float32 (n, 3, size, size) and n tokenised texts to the head's input.
-
-        Returns:
-            The pooled features, (n, width).
-        """
+        """Map normalised float32 (n, 3, size, size) and n tokenised texts to (n, width)."""
 
     def save(self, folder: Path) -> None:
         """Write a ``save_pretrained`` folder with head and processor, atomically."""
@@ -186,11 +173,7 @@ class TowerEntailer(FusionEntailer):
 
 
 class _Assembled(nn.Module):
-    """An encoder and its head, under their names in a transformers checkpoint.
-
-    Args:
-        head: the head on the encoder's pooled features.
-    """
+    """An encoder and its head, under their names in a transformers checkpoint."""
 
     def __init__(self, encoder: Any, head: nn.Sequential) -> None:
         super().__init__()
@@ -204,34 +187,10 @@ class _Assembled(nn.Module):
         return getattr(self, self._prefix)
 
 
-def check_images(premises: Sequence[str], pixels: Tensor | None) -> Tensor:
-    """Return the images, which are the premises."""
-    if pixels is None:
-        raise UserError("this model reads images: give the image of each hypothesis")
-    if any(premises):
-        raise UserError(
-            "this model's premise is the image: leave the premises' texts empty, or choose "
-            "model=entailer, which reads texts only"
-        )
-    return pixels
-
-
 def _head(width: int, inner: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(width, inner), nn.LayerNorm(inner), nn.GELU(), nn.Linear(inner, len(ENTAILMENT))
     )
-
-
-def _draw_head(width: int, inner: int, seed: int) -> nn.Sequential:
-    """Return a random head that depends only on the seed."""
-    chance = torch.Generator().manual_seed(derive(seed, "entailment_head") % 2**63)
-    head = _head(width, inner)
-    with torch.no_grad():
-        for layer in head:
-            if isinstance(layer, nn.Linear):
-                layer.weight.normal_(0.0, SPREAD, generator=chance)
-                layer.bias.zero_()
-    return head
 
 
 def _read_head(folder: Path) -> dict[str, Tensor]:
@@ -254,19 +213,15 @@ def _answers_three(stored: dict[str, Tensor]) -> bool:
     return last is not None and last.ndim == 2 and len(last) == len(ENTAILMENT)
 
 
-def _require_head(stored: dict[str, Tensor], folder: Path) -> None:
-    if _answers_three(stored):
-        return
-    last = stored.get("3.bias")
-    there = "no head" if last is None else f"a head of {last.numel()} logits"
-    raise UserError(
-        f"{folder} has {there}, and three logits are needed: fine-tune it first with "
-        "`python train.py task=entailment model.name_or_path=FOLDER data.real=SNLI_VE`, and name "
-        "the checkpoint of that run"
-    )
-
-
 def _fill_head(stored: dict[str, Tensor], width: int, folder: Path) -> nn.Sequential:
+    if not _answers_three(stored):
+        last = stored.get("3.bias")
+        said = "no head" if last is None else f"a head of {last.numel()} logits"
+        raise UserError(
+            f"{folder} has {said}, and three logits are needed: fine-tune it first with "
+            "`python train.py task=entailment model.name_or_path=FOLDER data.real=SNLI_VE`, and "
+            "name the checkpoint of that run"
+        )
     head = _head(width, len(stored["3.weight"][0]))
     wanted = {name: tuple(tensor.shape) for name, tensor in head.state_dict().items()}
     there = {name: tuple(tensor.shape) for name, tensor in stored.items()}
@@ -278,8 +233,6 @@ def _fill_head(stored: dict[str, Tensor], width: int, folder: Path) -> nn.Sequen
     head.load_state_dict(stored)
     return head
 
-
-# Fusion encoders: BridgeTower, FLAVA and ViLT.
 
 TEXT_TYPE, IMAGE_TYPE = 0, 1
 """Rows of the token type embeddings that mark a text's and an image's tokens."""
@@ -407,11 +360,10 @@ class BridgeTowerEntailer(TowerEntailer):
             else:
                 words = body.cross_modal_text_link_tower[number - 1](said, words, shown)
                 image = body.cross_modal_image_link_tower[number - 1](state, image, None)
+            of_text, of_image = body.cross_modal_text_layers, body.cross_modal_image_layers
             words, image = (
-                body.cross_modal_text_layers[number](words, image, attention_mask=shown)[0],
-                body.cross_modal_image_layers[number](image, words, encoder_attention_mask=shown)[
-                    0
-                ],
+                of_text[number](words, image, attention_mask=shown)[0],
+                of_image[number](image, words, encoder_attention_mask=shown)[0],
             )
         pooled: Tensor = body.get_cls_features(words, image)
         return pooled

@@ -65,17 +65,22 @@ def count_indistinct(tokenize: Tokenize, texts: Sequence[str]) -> Indistinct:
 
     Captions that differ in case, punctuation or spaces alone count as one caption.
     """
-    return _count(lambda some: _token_keys(tokenize(some)), texts)
+
+    def read(some: list[str]) -> list[Hashable]:
+        tokens = tokenize(some)
+        if "attention_mask" in tokens:  # the width of the padding depends on the batch
+            ids, mask = (tokens[name].numpy() for name in ("input_ids", "attention_mask"))
+            return [row[used != 0].tobytes() for row, used in zip(ids, mask, strict=True)]
+        columns = [column.numpy() for column in tokens.values()]
+        return [b"".join(row.tobytes() for row in rows) for rows in zip(*columns, strict=True)]
+
+    return _count(read, texts)
 
 
 def count_in_folder(
     folder: Path, max_length: int | None, texts: Sequence[str]
 ) -> Indistinct | None:
-    """Count indistinct captions by a folder's ``tokenizer.json``, without loading its model.
-
-    Returns:
-        The counts; ``None`` for a folder without such a file.
-    """
+    """Count indistinct captions by a folder's ``tokenizer.json``, without loading its model."""
     file = folder / "tokenizer.json"
     if not file.is_file():
         return None
@@ -105,22 +110,8 @@ def _count(read: Callable[[list[str]], list[Hashable]], texts: Sequence[str]) ->
     return Indistinct(len(captions), len(counts), alike, example)
 
 
-def _token_keys(tokens: Mapping[str, Any]) -> list[Hashable]:
-    """Return a value for each text that is equal for equal tokens."""
-    if "attention_mask" in tokens:  # the width of the padding depends on the batch
-        ids, mask = (tokens[name].numpy() for name in ("input_ids", "attention_mask"))
-        return [row[used != 0].tobytes() for row, used in zip(ids, mask, strict=True)]
-    columns = [column.numpy() for column in tokens.values()]
-    return [b"".join(row.tobytes() for row in rows) for rows in zip(*columns, strict=True)]
-
-
-@dataclass(frozen=True)
-class _Check:
-    name: str
-    limit: float
-
-
-_CHECK: ContextVar[_Check | None] = ContextVar("indistinct captions", default=None)
+_CHECK: ContextVar[tuple[str, float] | None] = ContextVar("indistinct captions", default=None)
+"""The name of a benchmark, and its limit."""
 
 
 @contextmanager
@@ -128,10 +119,9 @@ def refuse_indistinct(name: str, limit: float) -> Iterator[None]:
     """Within this context, warn of indistinct captions, and refuse them above a share.
 
     Args:
-        name: the name of the benchmark, for messages.
         limit: the share of indistinct captions in [0, 1] above which they are refused.
     """
-    token = _CHECK.set(_Check(name, limit))
+    token = _CHECK.set((name, limit))
     try:
         yield
     finally:
@@ -141,21 +131,19 @@ def refuse_indistinct(name: str, limit: float) -> Iterator[None]:
 def check_captions(count: Callable[[], Indistinct]) -> None:
     """Warn of captions that a model cannot tell apart, or refuse them, as the context says.
 
-    Args:
-        count: counts the captions; it is called within ``refuse_indistinct`` alone.
-
     Raises:
         UserError: if the share of indistinct captions is above the limit.
     """
     check = _CHECK.get()
     if check is None:
         return
+    name, limit = check
     found = count()
-    if found.share > check.limit:
+    if found.share > limit:
         raise UserError(
-            f"{check.name}: {found}: such captions say nothing about it. Choose a model "
+            f"{name}: {found}: such captions say nothing about it. Choose a model "
             "that was trained on such text, as model=clip_vit_b32, or evaluate all the same with "
             "max_indistinct=1"
         )
     if found.share > WARNED_SHARE:
-        say_once(f"warning: {check.name}: {found}")
+        say_once(f"warning: {name}: {found}")

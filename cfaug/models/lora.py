@@ -8,8 +8,7 @@ Torch and peft are imported when needed.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,13 +48,7 @@ NEEDED: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class BaseModel:
-    """The base model of an adapter.
-
-    Attributes:
-        name_or_path: its Hub id or path, as the configuration gives it.
-        revision: the commit of a Hub id; ``None`` if it was not given.
-        sha256: the hash of its weight files.
-    """
+    """The base model of an adapter, as the configuration gives it, with its weights' hash."""
 
     name_or_path: str
     revision: str | None
@@ -71,14 +64,13 @@ def inject(
 
     Args:
         targets: full names of linear layers, or of transformers' transposed ones (GPT-2's).
-        r: the rank of the adapters.
-        alpha: the numerator of the scaling factor alpha / r.
-        dropout: the share of an adapter's inputs that is dropped in training.
     """
     import torch
     from peft import inject_adapter_in_model
 
-    with torch.random.fork_rng(devices=[]), _quiet():
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        # PEFT remarks that it sets it for a transposed layer.
+        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
         torch.manual_seed(seed)
         inject_adapter_in_model(_config(targets, r, alpha, dropout), model, NAME)
     for name, parameter in model.named_parameters():
@@ -97,14 +89,6 @@ def _config(targets: Sequence[str], r: int, alpha: float, dropout: float) -> Any
     )
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence PEFT's remark that it sets ``fan_in_fan_out`` for a transposed layer."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
-        yield
-
-
 def merge(model: nn.Module) -> None:
     """Turn every adapted layer back into a plain one, with the adapter added to its weight.
 
@@ -117,14 +101,7 @@ def merge(model: nn.Module) -> None:
 
 
 def save(model: nn.Module, folder: Path, base: BaseModel) -> None:
-    """Write a model's adapters in PEFT's format, without the base weights.
-
-    Args:
-        model: a model with the adapters of ``inject``.
-
-    Raises:
-        ValueError: if the model has no adapter.
-    """
+    """Write a model's adapters in PEFT's format, without the base weights."""
     from safetensors.torch import save_file
 
     layers = {n: m for n, m in model.named_modules() if hasattr(m, "lora_A")}
@@ -154,72 +131,34 @@ def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
         folder: the folder of an adapter written by ``save`` or PEFT. No name in it is followed.
         weights: the base model's weight files; their hash is compared with the adapter's record.
     """
+    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    about = _read_config(folder)
-    _check_base(folder, weights)
-    try:
-        tensors = load_file(folder / WEIGHTS)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{folder / WEIGHTS} cannot be read: {error}") from error
-    layers = sorted({name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in tensors})
-    there = {name for name, _ in model.named_modules()}
-    strange = [name for name in layers if name not in there]
-    if strange or not layers:
-        culprit = strange[0] if strange else "no layer at all"
-        raise UserError(
-            f"{folder} adapts {culprit!r}, which the model lacks: it belongs to another model"
-        )
-    inject(model, layers, about["r"], about["lora_alpha"], 0.0, derive(0, "adapter"))
-    _fill(model, tensors, folder)
-    merge(model)
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    """Return the rank and alpha of a plain LoRA adapter."""
-    file = folder / ADAPTER
-    try:
-        about = read_json(file)
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
-    if not isinstance(about, dict):
-        raise UserError(f"{file} is not a configuration of an adapter")
-    for key, value in about.items():
-        if key not in HARMLESS and value not in NEEDED.get(key, (None, False, [], {})):
-            raise UserError(f"{file}: {key}={value!r}: only plain LoRA adapters are read")
-    numbers = {name: about.get(name) for name in ("r", "lora_alpha")}
-    for name, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 2**16:
-            raise UserError(f"{file}: {name}={value!r} should be a number above 0")
-    rank = numbers["r"]
-    assert isinstance(rank, int | float)
-    if rank != int(rank):
-        raise UserError(f"{file}: r={rank} should be a whole number")
-    return {**numbers, "r": int(rank)}
-
-
-def _check_base(folder: Path, weights: Sequence[Path]) -> None:
-    """Compare the base model with the one an adapter of ours was trained on."""
+    rank, alpha = _read_config(folder)
     file = folder / BASE
     about = read_json(file) if file.exists() else {}
     if not isinstance(about, dict):
         raise UserError(f"{file} is damaged: remove it to load the adapter unchecked")
     expected = about.get("sha256")
-    if expected is None:
-        return
-    found = sha256(weights)
-    if found != expected:
+    if expected is not None and (there := sha256(weights)) != expected:
         raise UserError(
             f"{folder} was tuned on {about.get('name_or_path')!r} with weights sha256:{expected}, "
-            f"and {weights[0].parent} has sha256:{found}: give the weights it was tuned on"
+            f"and {weights[0].parent} has sha256:{there}: give the weights it was tuned on"
         )
-
-
-def _fill(model: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
-    """Give every adapter its weights."""
-    import torch
-
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder / WEIGHTS} cannot be read: {error}") from error
+    layers = sorted({name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in tensors})
+    modules = {name for name, _ in model.named_modules()}
+    strange = [name for name in layers if name not in modules]
+    if strange or not layers:
+        culprit = strange[0] if strange else "no layer at all"
+        raise UserError(
+            f"{folder} adapts {culprit!r}, which the model lacks: it belongs to another model"
+        )
+    inject(model, layers, rank, alpha, 0.0, derive(0, "adapter"))
     own = {n: p for n, p in model.named_parameters() if f".{NAME}." in n}
     given = {
         name.removeprefix(PREFIX).replace(".weight", f".{NAME}.weight"): tensor
@@ -234,11 +173,31 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None
         if not torch.isfinite(given[name]).all():
             raise UserError(f"{folder / WEIGHTS}: {name} holds values that are not numbers")
         own[name].data.copy_(given[name])
+    merge(model)
 
 
-# Interpolation between two checkpoints: WiSE-FT (Wortsman et al., 2022, section 3).
-#
-# No torch at import.
+def _read_config(folder: Path) -> tuple[int, float]:
+    """Return the rank and alpha of a plain LoRA adapter."""
+    file = folder / ADAPTER
+    try:
+        about = read_json(file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    if not isinstance(about, dict):
+        raise UserError(f"{file} is not a configuration of an adapter")
+    for key, value in about.items():
+        if key not in HARMLESS and value not in NEEDED.get(key, (None, False, [], {})):
+            raise UserError(f"{file}: {key}={value!r}: only plain LoRA adapters are read")
+    rank, alpha = about.get("r"), about.get("lora_alpha")
+    for name, value in (("r", rank), ("lora_alpha", alpha)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 2**16:
+            raise UserError(f"{file}: {name}={value!r} should be a number above 0")
+    assert isinstance(rank, int | float)
+    assert isinstance(alpha, int | float)
+    if rank != int(rank):
+        raise UserError(f"{file}: r={rank} should be a whole number")
+    return int(rank), alpha
+
 
 Factor = Annotated[
     Share,
@@ -253,11 +212,11 @@ NAMED = 3
 class Ends:
     """Two checkpoints of one architecture, read once for all interpolations.
 
+    They are interpolated as in WiSE-FT (Wortsman et al., 2022, section 3).
+
     Args:
-        initial: the checkpoint before fine-tuning, at factor 0.
         tuned: the fine-tuned checkpoint, at factor 1; its tokenizer, processor and settings are
             used.
-        owner: the name of the pair, which errors begin with.
     """
 
     initial: ModelSpec
@@ -271,38 +230,29 @@ class Ends:
         """Return the shared model with weights (1 - factor) * initial + factor * tuned.
 
         It is the same object at every factor: an earlier result gets the new weights.
-
-        Args:
-            factor: the weight of the fine-tuned checkpoint, in [0, 1].
-            protocol: the protocol to load; ``None`` is the main one that the model provides.
         """
         import torch
 
+        from cfaug.models.checkpoints import find_differences
+
         if protocol not in self._loaded:
-            self._loaded[protocol] = self._read(protocol)
+            before = dict(_module(self.initial.load(protocol)).state_dict())
+            tuned = self.tuned.load(protocol)
+            after = {name: one.clone() for name, one in _module(tuned).state_dict().items()}
+            wrong = find_differences(after, before)
+            if wrong:
+                more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+                raise UserError(
+                    f"{self.owner}: its initial weights ({self.initial}) differ from its own in "
+                    f"names or shapes: {'; '.join(wrong[:NAMED])}{more}. wise_ft needs two "
+                    "checkpoints of one architecture"
+                )
+            self._loaded[protocol] = tuned, before, after
         model, first, last = self._loaded[protocol]
         with torch.no_grad():
             for name, tensor in _module(model).state_dict().items():
                 tensor.copy_(interpolate(first[name], last[name], factor))
         return model
-
-    def _read(
-        self, protocol: type | None
-    ) -> tuple[Any, Mapping[str, Tensor], Mapping[str, Tensor]]:
-        from cfaug.models.checkpoints import find_differences
-
-        first = dict(_module(self.initial.load(protocol)).state_dict())
-        model = self.tuned.load(protocol)
-        last = {name: one.clone() for name, one in _module(model).state_dict().items()}
-        wrong = find_differences(last, first)
-        if wrong:
-            more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
-            raise UserError(
-                f"{self.owner}: its initial weights ({self.initial}) differ from its own in names "
-                f"or shapes: {'; '.join(wrong[:NAMED])}{more}. wise_ft needs two checkpoints of "
-                "one architecture"
-            )
-        return model, first, last
 
 
 def interpolate(first: Tensor, last: Tensor, factor: float) -> Tensor:
@@ -313,7 +263,6 @@ def interpolate(first: Tensor, last: Tensor, factor: float) -> Tensor:
     checkpoint.
 
     Args:
-        last: the same tensor of the fine-tuned checkpoint, of equal shape.
         factor: the weight of ``last``, in [0, 1]; 0 and 1 return ``first`` and ``last`` unchanged.
     """
     import torch
@@ -338,8 +287,7 @@ def _module(model: Any) -> nn.Module:
 class Interpolated:
     """The specification of an interpolated model; factors 0 and 1 are the checkpoints themselves.
 
-    Args:
-        factor: the weight of the fine-tuned checkpoint, in [0, 1].
+    ``factor`` is the weight of the fine-tuned checkpoint, in [0, 1].
     """
 
     ends: Ends
@@ -355,11 +303,7 @@ class Interpolated:
         return self.ends.tuned.provides
 
     def load(self, protocol: type | None = None) -> Any:
-        """Return the model as a protocol; the object is shared by all factors between 0 and 1.
-
-        Args:
-            protocol: one of ``cfaug.core.protocols``; ``None`` is the model's main one.
-        """
+        """Return the model as a protocol; the object is shared by all factors between 0 and 1."""
         return self.ends.load(self.factor, protocol)
 
     def check_trainable(self) -> None:
@@ -368,16 +312,17 @@ class Interpolated:
 
     def weights_hash(self) -> str:
         """Return the sha256 of both hashes and the factor; at 0 and 1, the hash of a checkpoint."""
-        if self._end is not None:
-            return self._end.weights_hash()
-        both = self.ends.initial.weights_hash(), self.ends.tuned.weights_hash()
-        return sha256_text(f"wise_ft {' '.join(both)} {self.factor!r}")
+        return self._mixed("weights_hash")
 
     def identity(self) -> str:
         """Return the identity of the model's results; at 0 and 1, the one of a checkpoint."""
+        return self._mixed("identity")
+
+    def _mixed(self, name: str) -> str:
+        """Return what a method of the end says, or the hash of what it says of both ends."""
         if self._end is not None:
-            return self._end.identity()
-        both = self.ends.initial.identity(), self.ends.tuned.identity()
+            return str(getattr(self._end, name)())
+        both = [getattr(end, name)() for end in (self.ends.initial, self.ends.tuned)]
         return sha256_text(f"wise_ft {' '.join(both)} {self.factor!r}")
 
     def settings_hash(self) -> str:

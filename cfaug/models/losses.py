@@ -1,11 +1,12 @@
 """Contrastive losses of the models' authors for a batch, as pure functions of features.
 
-Row i of every feature tensor belongs to example i. All losses are computed in float32 whatever the
-surrounding precision: bfloat16 has 8 bits for a cosine.
+Row i of every feature tensor (n, dim), not normalised, belongs to example i. ``logit_scale`` is the
+factor on the cosine, a scalar. All losses are computed in float32 whatever the surrounding
+precision: bfloat16 has 8 bits for a cosine.
 
 ``log_weights`` (n, n), symmetric, weights the pairs that a loss contrasts: entry (i, j) is the log
 of the weight of example j among example i's choices. 0 everywhere gives the authors' loss, minus
-infinity leaves a pair out, and log w counts it w times.
+infinity leaves a pair out, and log w counts it w times; ``None`` is 0 everywhere.
 """
 
 from __future__ import annotations
@@ -33,13 +34,6 @@ def symmetric_loss(
     (Miranda et al., 2024, section 5): an image has to find its text among all texts and negatives,
     a text its image among the images of the batch. Negative images are used in the same way, with
     the roles exchanged.
-
-    Args:
-        images: features of the images, not normalised, (n, dim).
-        texts: features of the texts, not normalised, (n, dim).
-        logit_scale: the factor on the cosine, a scalar.
-        log_weights: log weights of pairs, (n, n), see the module; ``None`` for 0 everywhere.
-        negatives: texts and images that are only wrong answers; ``None`` for no others.
     """
     wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
@@ -63,13 +57,6 @@ def three_way_loss(
 
     Each text has to find its image, each text the cross encoder's feature of its pair, and each
     image that feature (Xu et al., 2023; ``BridgeTowerForContrastiveLearning``).
-
-    Args:
-        images: features of the images, not normalised, (n, dim).
-        texts: features of the texts, not normalised, (n, dim).
-        crossed: features of each image with its own text, not normalised, (n, dim).
-        logit_scale: the factor on the cosine, a scalar.
-        log_weights: log weights of pairs, (n, n), see the module; ``None`` for 0 everywhere.
     """
     with torch.autocast(images.device.type, enabled=False):
         scale = logit_scale.float()
@@ -91,14 +78,6 @@ def sigmoid_loss(
 
     Every image with every negative text, and every text with every negative image, is such a
     question with the answer no.
-
-    Args:
-        images: features of the images, not normalised, (n, dim).
-        texts: features of the texts, not normalised, (n, dim).
-        logit_scale: the factor on the cosine, a scalar.
-        logit_bias: the bias added to the logits, a scalar.
-        log_weights: log weights of pairs, (n, n), see the module; ``None`` for 0 everywhere.
-        negatives: texts and images that are only wrong answers; ``None`` for no others.
     """
     wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
@@ -132,13 +111,7 @@ def _more(scaled: Tensor, keys: Tensor | None, log_weights: Tensor | None) -> Te
 
 
 def _diagonal(logits: Tensor, log_weights: Tensor | None, more: Tensor | None = None) -> Tensor:
-    """Return the mean cross-entropy of rows whose right answer is on the diagonal.
-
-    Args:
-        logits: the logits of all pairs, (n, n).
-        log_weights: log weights to add to the logits, (n, n); ``None`` for 0.
-        more: logits of further wrong answers, (n, m); ``None`` for no others.
-    """
+    """Return the mean cross-entropy of rows whose right answer is on the diagonal."""
     if log_weights is not None:
         logits = logits + log_weights
     if more is not None:
@@ -146,8 +119,6 @@ def _diagonal(logits: Tensor, log_weights: Tensor | None, more: Tensor | None = 
     return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
 
 
-# A loss for unequal similarities of a counterfactual set's images to their neutral prompt.
-#
 # A set shows one subject with every combination of some attributes; its neutral prompt names no
 # attribute: "a photo of a doctor". A model without a preference gives all images of the set the
 # same similarity to that prompt. The difference within a batch is a term of the loss that reduces
@@ -181,10 +152,7 @@ def set_invariance(
         if not len(rows):
             return images.float().sum() * 0
         _, place, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
-        image, prompt = (
-            F.normalize(images[rows].float(), dim=-1),
-            F.normalize(prompts.float(), dim=-1),
-        )
+        image, prompt = _unit(images[rows]), _unit(prompts)
         logits = logit_scale.float() * (image * prompt[shown[rows]]).sum(dim=-1)
         return KINDS[kind](logits, place, counts).mean()
 
@@ -214,16 +182,13 @@ KINDS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 """{name: function of logits (n,), each row's set and the sizes of sets; one value for each set}."""
 
 
-# Weights of a batch's pairs as negatives in a contrastive loss.
-
-
 @dataclass(frozen=True)
 class Negatives:
     """Features of texts and images that are only wrong answers in a batch, not normalised.
 
     Attributes:
-        texts: features (m, dim) of texts, added to every image's choices; ``None`` for no text.
-        images: features (k, dim) of images, added to every text's choices; ``None`` for no image.
+        texts: features (m, dim) of texts, added to every image's choices.
+        images: features (k, dim) of images, added to every text's choices.
         text_log_weights: the log of the weight of each text for each image, (n, m); ``None`` for a
             weight of 1.
         image_log_weights: the log of the weight of each image for each text, (n, k); ``None`` for a
@@ -241,8 +206,7 @@ def log_owner_weights(owners: Tensor, rows: int, weight: float) -> Tensor:
 
     Args:
         owners: the row in the batch that each negative was made for, int64 (m,).
-        rows: the number of rows of the batch.
-        weight: the weight of a negative for its own row, above 0.
+        weight: above 0.
 
     >>> log_owner_weights(torch.tensor([1, 0]), 2, 2.0).exp().round().tolist()
     [[1.0, 2.0], [2.0, 1.0]]
@@ -275,8 +239,6 @@ def log_negative_weights(
     Args:
         images: the number of each row's image, int64 (n,); equal numbers are the same image.
         sets: the number of each row's counterfactual set, int64 (n,).
-        mask_same_image: whether other captions of the same image are left out.
-        hard_negative_weight: the weight of another image of the same set, above 0.
     """
     same_image = images[:, None] == images[None, :]
     same_set = sets[:, None] == sets[None, :]

@@ -24,11 +24,6 @@ from cfaug.core.weights import open_clip_folder, open_clip_weights, refuse_pickl
 from cfaug.models.checkpoints import replace_checkpoint
 from cfaug.models.encoder import Bounds, Encoder, channels, square
 
-UNFIT = "in loading state_dict"
-"""A part of torch's message about weights of another architecture; the next lines name them."""
-LONGEST = 120
-"""The largest number of characters of such a line that a message quotes."""
-
 
 class OpenClipEncoder(Encoder):
     """An open_clip model with its tokenizer and the configuration to rebuild it."""
@@ -72,33 +67,48 @@ class OpenClipEncoder(Encoder):
             (fresh / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n", encoding="utf-8")
             if hasattr(self.tokenizer, "save_pretrained"):
                 self.tokenizer.save_pretrained(str(fresh))
-            self._save_text_tower(folder, fresh)
-
-    def _save_text_tower(self, folder: Path, fresh: Path) -> None:
-        """Save the configuration of a text model that is not in open_clip's lists."""
-        text = self.config["model_cfg"]["text_cfg"]
-        name = text.get("hf_model_name")
-        if not name or name in HF_TEXT_TOWERS:
-            return
-        inside = Path(name).name
-        self.model.text.config.save_pretrained(fresh / inside)
-        moved = {**text, "hf_model_name": str(folder.resolve() / inside)}
-        model = {**self.config["model_cfg"], "text_cfg": moved}
-        config = {**self.config, "model_cfg": model}
-        (fresh / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            text = self.config["model_cfg"]["text_cfg"]
+            name = text.get("hf_model_name")
+            if name and name not in HF_TEXT_TOWERS:
+                # The configuration of a text model that is not in open_clip's lists.
+                inside = Path(name).name
+                self.model.text.config.save_pretrained(fresh / inside)
+                moved = {**text, "hf_model_name": str(folder.resolve() / inside)}
+                model = {**self.config["model_cfg"], "text_cfg": moved}
+                config = {**self.config, "model_cfg": model}
+                (fresh / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds) -> OpenClipEncoder:
     """Load an open_clip model in float32, evaluation mode."""
+    import open_clip
+
     file = open_clip_weights(architecture, pretrained)
     if file is not None:
         refuse_pickles([file])
     folder = open_clip_folder(architecture)
     source = architecture if folder is None else f"local-dir:{folder}"
-    _check_names(source, pretrained, file)
+    if not source.startswith("local-dir:"):
+        known = open_clip.list_models()
+        if source not in known:
+            raise UserError(
+                f"model.architecture={source} is not known to open_clip: {len(known)} names are "
+                "(open_clip.list_models()), or local-dir:FOLDER, or hf-hub:OWNER/NAME"
+            )
+        tags = open_clip.list_pretrained_tags_by_model(source)
+        if file is None and pretrained not in tags:
+            raise UserError(
+                f"model.pretrained={pretrained} is neither a file nor a tag of {source}; "
+                f"its tags: {', '.join(tags) or '-'}"
+            )
     told = {} if folder is None else read_config(folder)
     if folder is not None and file is not None:
-        _check_size(source, told, folder, file)
+        weights = count_stored([file])
+        check_numbers(told, folder / CONFIG, weights)
+        with no_questions():
+            check_built(
+                lambda: _build(source, told, load_weights=False, device="meta"), folder, weights
+            )
     try:
         with no_questions():
             model = _build(source, told, pretrained=pretrained)
@@ -106,20 +116,31 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
     except UserError:
         raise
     except Exception as error:
-        if UNFIT in str(error):
+        if "in loading state_dict" in str(error):  # torch names the weights in the next lines
             first = str(error).splitlines()[1].strip()
             raise UserError(
                 f"{pretrained or architecture} does not hold the weights of {architecture}: "
-                f"{first[:LONGEST]} ... Name the architecture that they were trained with, as in "
+                f"{first[:120]} ... Name the architecture that they were trained with, as in "
                 "model.architecture=RN50"
             ) from error
         raise UserError(f"open_clip cannot load {architecture} ({pretrained}): {error}") from error
     preprocess = dict(model.visual.preprocess_cfg)
     config = {
-        "model_cfg": told or _own_config(source),
+        "model_cfg": told or open_clip.get_model_config(source),
         "preprocess_cfg": {k: v for k, v in preprocess.items() if k != "size"},
     }
-    transform = _image_transform(preprocess, architecture)
+    resample = preprocess["interpolation"]
+    if resample not in {"bicubic", "bilinear"}:
+        raise UserError(f"{architecture}: the filter {resample!r} is not bicubic or bilinear")
+    # The third mode, ``longest``, pads.
+    geometries: dict[str, Geometry] = {"shortest": "crop", "squash": "squash"}
+    mode = preprocess["resize_mode"]
+    geometry = geometries.get(mode)
+    if geometry is None:
+        raise UserError(f"{architecture}: resize_mode {mode!r} is not shortest or squash")
+    mean, std = (channels(preprocess[name], name, architecture) for name in ("mean", "std"))
+    size = square(preprocess["size"], architecture)
+    transform = ImageTransform(size, mean, std, resample, geometry)
     return OpenClipEncoder(model, tokenizer, config, transform, log_scale_bounds).eval()
 
 
@@ -133,15 +154,6 @@ def _build(source: str, told: Mapping[str, Any], **options: Any) -> Any:
     return open_clip.create_model(
         source, precision="fp32", weights_only=True, pretrained_text=False, **options
     )
-
-
-def _check_size(source: str, told: Mapping[str, Any], folder: Path, file: Path) -> None:
-    weights = count_stored([file])
-    check_numbers(told, folder / CONFIG, weights)
-    with no_questions():
-        check_built(
-            lambda: _build(source, told, load_weights=False, device="meta"), folder, weights
-        )
 
 
 def _tokenizer(source: str, folder: Path | None, told: Mapping[str, Any]) -> Any:
@@ -165,46 +177,6 @@ def _tokenizer(source: str, folder: Path | None, told: Mapping[str, Any]) -> Any
     )
 
 
-def _own_config(name: str) -> dict[str, Any]:
-    import open_clip
-
-    found: dict[str, Any] = open_clip.get_model_config(name)
-    return found
-
-
-def _check_names(architecture: str, pretrained: str | None, file: Path | None) -> None:
-    import open_clip
-
-    if architecture.startswith("local-dir:"):
-        return
-    if architecture not in open_clip.list_models():
-        raise UserError(
-            f"model.architecture={architecture} is not known to open_clip: "
-            f"{len(open_clip.list_models())} names are (open_clip.list_models()), "
-            "or local-dir:FOLDER, or hf-hub:OWNER/NAME"
-        )
-    tags = open_clip.list_pretrained_tags_by_model(architecture)
-    if file is None and pretrained not in tags:
-        raise UserError(
-            f"model.pretrained={pretrained} is neither a file nor a tag of {architecture}; "
-            f"its tags: {', '.join(tags) or '-'}"
-        )
-
-
-def _image_transform(preprocess: dict[str, Any], owner: str) -> ImageTransform:
-    resample = preprocess["interpolation"]
-    if resample not in {"bicubic", "bilinear"}:
-        raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
-    geometry = _GEOMETRIES.get(preprocess["resize_mode"])
-    if geometry is None:
-        raise UserError(
-            f"{owner}: resize_mode {preprocess['resize_mode']!r} is not shortest or squash"
-        )
-    mean, std = (channels(preprocess[name], name, owner) for name in ("mean", "std"))
-    return ImageTransform(square(preprocess["size"], owner), mean, std, resample, geometry)
-
-
-_GEOMETRIES: dict[str, Geometry] = {"shortest": "crop", "squash": "squash"}
 """Geometry by open_clip's ``resize_mode``; the third mode, ``longest``, pads and is unsupported."""
 
 
@@ -255,8 +227,6 @@ HF_TEXT_TOWERS = (
     "facebook/nllb-200-distilled-600M", "facebook/nllb-200-distilled-1.3B",
 )  # fmt: skip
 """Text models of the Hub in open_clip's own architectures: a folder may name only these."""
-LONGEST_TEXT = 8192
-"""The largest context length, to which captions are padded."""
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -271,18 +241,24 @@ def read_config(folder: Path) -> dict[str, Any]:
     check_folder(folder)
     check_config(config, file)
     text = config["text_cfg"]
-    if text.get("hf_model_name"):
-        name = str(text["hf_model_name"])
-        config = {**config, "text_cfg": {**text, "hf_model_name": _text_tower(folder, name)}}
-    return config
+    name = str(text.get("hf_model_name") or "")
+    if name and name not in HF_TEXT_TOWERS:
+        inside = folder / Path(name).name
+        if not inside.name or not (inside / "config.json").is_file():
+            raise UserError(
+                f"{file}: text_cfg.hf_model_name={name} is outside the folder, which is not "
+                f"allowed; it may name {', '.join(HF_TEXT_TOWERS)}, or a subfolder with the text "
+                "model's config.json"
+            )
+        check_folder(inside)
+        name = str(inside.resolve())
+    return {**config, "text_cfg": {**text, "hf_model_name": name}} if name else config
 
 
 def check_config(config: Mapping[str, Any], file: Path) -> None:
-    """Refuse an open_clip configuration with a setting that is not on the lists.
+    """Refuse an open_clip configuration, a ``model_cfg``, with a setting that is not on the lists.
 
-    Args:
-        config: a ``model_cfg``.
-        file: the file of the configuration, which the error names.
+    ``file`` is the file of the configuration, which the error names.
     """
     for node in ("vision_cfg", "text_cfg"):
         if not isinstance(config.get(node), Mapping):
@@ -292,8 +268,8 @@ def check_config(config: Mapping[str, Any], file: Path) -> None:
     if name is not None and (not isinstance(name, str) or not re.fullmatch(r"[\w.]+", name)):
         raise UserError(f"{file}: timm_model_name={name!r} is not the name of a timm model")
     length = config["text_cfg"].get("context_length", 77)
-    if not isinstance(length, int) or not 1 <= length <= LONGEST_TEXT:
-        raise UserError(f"{file}: context_length={length!r} should be from 1 to {LONGEST_TEXT}")
+    if not isinstance(length, int) or not 1 <= length <= 8192:  # captions are padded to it
+        raise UserError(f"{file}: context_length={length!r} should be from 1 to 8192")
 
 
 def _check_node(node: str, settings: Mapping[str, Any], file: Path) -> None:
@@ -309,18 +285,3 @@ def _check_node(node: str, settings: Mapping[str, Any], file: Path) -> None:
             if not isinstance(value, Mapping):
                 raise UserError(f"{file}: {node}.{key}={value!r} should hold settings")
             _check_node(key, value, file)
-
-
-def _text_tower(folder: Path, name: str) -> str:
-    """Return the text model for open_clip: a listed name, or a folder inside this one."""
-    if name in HF_TEXT_TOWERS:
-        return name
-    inside = folder / Path(name).name
-    if inside.name and (inside / "config.json").is_file():
-        check_folder(inside)
-        return str(inside.resolve())
-    raise UserError(
-        f"{folder / CONFIG}: text_cfg.hf_model_name={name} is outside the folder, which is not "
-        f"allowed; it may name {', '.join(HF_TEXT_TOWERS)}, or a subfolder with the text model's "
-        "config.json"
-    )

@@ -55,10 +55,8 @@ def option_row(
 ) -> OptionRow:
     """Return a question with one of its options.
 
-    Args:
-        option: one of ``asked.options``.
-        scoring: the model, which reads options after the prompt (``Continued``) or by a separate
-            decoder (``Translated``).
+    The model reads options after the prompt (``Continued``) or by a separate decoder
+    (``Translated``).
     """
     wanted = option.ids[option.start :]
     if isinstance(scoring, Translated):
@@ -73,10 +71,6 @@ def option_row(
 
 def stack_rows(rows: Sequence[OptionRow], fill: int) -> dict[str, Any]:
     """Return rows of equal ``shapes`` as one batch, texts padded on the right.
-
-    Args:
-        rows: the rows of a batch, at least one, all with equal ``shapes``.
-        fill: the token with which texts are padded.
 
     Returns:
         ``inputs``, the model's keyword arguments, and ``targets``, int64 (rows, places).
@@ -102,7 +96,6 @@ def mean_costs(
     """Return the mean negative log-likelihood of each option: (rows,), float32, nats per token.
 
     Args:
-        inputs: the inputs of a batch, on the model's device.
         targets: the next token at every place, or ``IGNORED``, int64 (rows, places).
     """
     logits: Tensor = scoring.model_of(inputs)(**inputs).logits
@@ -111,11 +104,6 @@ def mean_costs(
     spread = torch.zeros(targets.shape, device=costs.device).masked_scatter(learnt, costs)
     return spread.sum(1) / learnt.sum(1)
 
-
-# Likelihoods of options by encoder-decoder models, such as BLIP-2 with T5.
-#
-# Questions of any length are encoded in one batch, and an image once for all its questions if the
-# model takes image features; all options of a question share the decoder's cache.
 
 PIXELS, IDS = "pixel_values", "input_ids"
 """Names of a processor's outputs."""
@@ -127,28 +115,11 @@ def is_translator(model: Any) -> bool:
     return bool(getattr(text, "is_encoder_decoder", False))
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    """Encoded questions, decoded up to the first token of an answer.
-
-    Attributes:
-        memory: the encoder's output, (questions, places, features).
-        mask: 1 for text or image and 0 for padding, int64 (questions, places).
-        cache: the decoder's keys and values for prompts and the first token of answers.
-        ahead: the log-probabilities of the answer's first token, float32 (questions, words).
-    """
-
-    memory: Tensor
-    mask: Tensor
-    cache: Any
-    ahead: Tensor
-
-
 class Translated:
     """The likelihood of options as decoded answers to an encoded prompt, without the end token.
 
-    Args:
-        model: a transformers model with a Q-Former and an encoder-decoder language model.
+    Questions of any length are encoded in one batch, and an image once for all its questions if the
+    model takes image features; all options of a question share the decoder's cache.
     """
 
     translates = True
@@ -175,7 +146,8 @@ class Translated:
         """Score options one at a time, encoding image and prompt again for each."""
         scores = []
         for option in asked.options:
-            said = torch.tensor([[self.start, *option.ids[:-1]]], device=self._device(asked))
+            device = asked.inputs[IDS].device
+            said = torch.tensor([[self.start, *option.ids[:-1]]], device=device)
             output = self.model_of(asked.inputs)(**asked.inputs, decoder_input_ids=said)
             scores.append(score(output.logits[0].float().log_softmax(-1), option.ids))
         return scores
@@ -183,99 +155,78 @@ class Translated:
     def shared(
         self, images: Sequence[Sequence[EncodedQuestion]], tokens_at_once: int
     ) -> list[list[list[OptionScore]]]:
-        """Score all options of several images' questions; each question is encoded once.
-
-        Args:
-            tokens_at_once: the largest number of places decoded at once, including those of the
-                prompts.
-
-        Returns:
-            The scores by image, question and option.
-        """
+        """Score all options of several images' questions; each question is encoded once."""
         every = [one for own in images for one in own]
-        encoded = self._encode(every)
+        output, mask = self._encode(every)
+        memory = output.encoder_last_hidden_state
+        first = output.logits[:, -1].float().log_softmax(-1)  # of an answer's first token
         options = [(row, option) for row, one in enumerate(every) for option in one.options]
-        told = self._rest(encoded, options, tokens_at_once)
-        scores: list[list[OptionScore]] = [[] for _ in every]
-        for number, (row, option) in enumerate(options):
-            ahead = encoded.ahead[row][None]
-            log_p = torch.cat([ahead, told[number]]) if number in told else ahead
-            scores[row].append(score(log_p[: len(option.ids)], option.ids))
-        found = iter(scores)
-        return [[next(found) for _ in own] for own in images]
-
-    def _encode(self, asked: Sequence[EncodedQuestion]) -> _Encoded:
-        first = asked[0].inputs
-        shared = PIXELS in first and self._takes_features and not reads_questions(first)
-        inputs: dict[str, Any] = {
-            name: self._join(name, asked) for name in first if not (shared and name == PIXELS)
-        }
-        mask = inputs["attention_mask"]
-        if shared:
-            inputs |= {PIXELS: None, "mm_encoder_outputs": {"image": self._see(asked)}}
-        start = torch.full((len(asked), 1), self.start, device=mask.device)
-        output = self.model_of(first)(**inputs, decoder_input_ids=start, use_cache=True)
-        output = getattr(output, "language_model_outputs", output)
-        ahead = output.logits[:, -1].float().log_softmax(-1)
-        return _Encoded(output.encoder_last_hidden_state, mask, output.past_key_values, ahead)
-
-    def _join(self, name: str, asked: Sequence[EncodedQuestion]) -> Tensor:
-        """Return one input of several questions as a batch, with texts padded on the right."""
-        rows = [question.inputs[name] for question in asked]
-        if is_text(rows[0]):
-            width = max(row.shape[1] for row in rows)
-            value = self.padding if name == IDS else 0
-            rows = [pad(row, (0, width - row.shape[1]), value=value) for row in rows]
-        return torch.cat(rows)
-
-    def _see(self, asked: Sequence[EncodedQuestion]) -> Any:
-        """Return the model's features of each question's image; equal images are processed once."""
-        places: dict[int, int] = {}
-        pixels = [question.inputs[PIXELS] for question in asked]
-        rows = [places.setdefault(id(pixel), len(places)) for pixel in pixels]
-        distinct = {id(pixel): pixel for pixel in pixels}
-        found = self.model.get_image_features(
-            torch.cat([distinct[key] for key in places]), return_dict=True
-        )
-        features = found.pooler_output[torch.tensor(rows, device=found.pooler_output.device)]
-        return SimpleNamespace(pooler_output=features, qformer_outputs=None, vision_outputs=None)
-
-    def _rest(
-        self, encoded: _Encoded, options: Sequence[tuple[int, Option]], tokens_at_once: int
-    ) -> dict[int, Tensor]:
-        """Return the log-probabilities after the tokens of each option of several tokens."""
         longer = [number for number, (_, option) in enumerate(options) if len(option.ids) > 1]
-        width = encoded.memory.shape[1] + max((len(one.ids) for _, one in options), default=0)
+        width = memory.shape[1] + max((len(one.ids) for _, one in options), default=0)
         told: dict[int, Tensor] = {}
         for some in chunks(longer, max(1, tokens_at_once // width)):
-            rows = torch.tensor([options[number][0] for number in some])
-            rows = rows.to(encoded.memory.device)
+            rows = torch.tensor([options[number][0] for number in some]).to(memory.device)
             before = [options[number][1].ids[:-1] for number in some]
             said = torch.zeros((len(some), max(map(len, before))), dtype=torch.int64)
             for row, ids in enumerate(before):  # padding comes last and is not seen
                 said[row, : len(ids)] = torch.tensor(ids)
             logits: Tensor = self.language(
-                encoder_outputs=(encoded.memory[rows],),
-                attention_mask=encoded.mask[rows],
+                encoder_outputs=(memory[rows],),
+                attention_mask=mask[rows],
                 decoder_input_ids=said.to(rows.device),
-                past_key_values=copy_rows(encoded.cache, rows),
+                past_key_values=copy_rows(output.past_key_values, rows),
             ).logits
             told.update(zip(some, logits.float().log_softmax(-1), strict=True))
-        return told
+        scores: list[list[OptionScore]] = [[] for _ in every]
+        for number, (row, option) in enumerate(options):
+            ahead = first[row][None]
+            log_p = torch.cat([ahead, told[number]]) if number in told else ahead
+            scores[row].append(score(log_p[: len(option.ids)], option.ids))
+        found = iter(scores)
+        return [[next(found) for _ in own] for own in images]
+
+    def _encode(self, asked: Sequence[EncodedQuestion]) -> tuple[Any, Tensor]:
+        """Encode questions, and decode up to the first token of an answer.
+
+        Returns:
+            The output of the language model, and the mask of its texts and images: 1 for text or
+            image and 0 for padding, int64 (questions, places).
+        """
+        first = asked[0].inputs
+        # The features of an image may depend on the question, as in InstructBLIP.
+        asks = any(name.startswith("qformer") for name in first)
+        shared = PIXELS in first and self._takes_features and not asks
+        inputs: dict[str, Any] = {}
+        for name in first:
+            rows = [question.inputs[name] for question in asked]
+            if shared and name == PIXELS:
+                # Equal images are processed once.
+                distinct = {id(row): row for row in rows}
+                places = {key: place for place, key in enumerate(distinct)}
+                seen = self.model.get_image_features(
+                    torch.cat(list(distinct.values())), return_dict=True
+                ).pooler_output
+                features = seen[torch.tensor([places[id(row)] for row in rows], device=seen.device)]
+                image = SimpleNamespace(
+                    pooler_output=features, qformer_outputs=None, vision_outputs=None
+                )
+                inputs |= {PIXELS: None, "mm_encoder_outputs": {"image": image}}
+                continue
+            if is_text(rows[0]):
+                longest = max(row.shape[1] for row in rows)
+                value = self.padding if name == IDS else 0
+                rows = [pad(row, (0, longest - row.shape[1]), value=value) for row in rows]
+            inputs[name] = torch.cat(rows)
+        mask: Tensor = inputs["attention_mask"]
+        start = torch.full((len(asked), 1), self.start, device=mask.device)
+        output = self.model_of(first)(**inputs, decoder_input_ids=start, use_cache=True)
+        return getattr(output, "language_model_outputs", output), mask
 
     def model_of(self, inputs: dict[str, Tensor]) -> Any:
         """Return the model to call: without an image, it is the language model alone."""
         return self.model if PIXELS in inputs else self.language
 
-    def _device(self, asked: EncodedQuestion) -> torch.device:
-        return asked.inputs[IDS].device
-
 
 def is_text(tensor: Tensor) -> bool:
     """Return whether an input consists of tokens, (1, places), which are padded in a batch."""
     return tensor.ndim == 2 and not tensor.is_floating_point()
-
-
-def reads_questions(inputs: dict[str, Tensor]) -> bool:
-    """Return whether features of an image depend on the question, as in InstructBLIP."""
-    return any(name.startswith("qformer") for name in inputs)

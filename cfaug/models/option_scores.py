@@ -14,8 +14,6 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import OptionScore
 from cfaug.models.prompts import Option
 
-AHEAD = 1e-3
-"""Tolerance for rounding of a prompt's log-probabilities with different texts after it."""
 Shape: TypeAlias = tuple[Any, ...]
 
 
@@ -78,16 +76,12 @@ class Continued:
         return (asked.head, *rest)
 
     def check(self, asked: EncodedQuestion, owner: object) -> None:
-        """Refuse a model whose outputs for the prompt depend on the option after it.
-
-        Args:
-            owner: the folder, which the error names.
-        """
+        """Refuse a model whose outputs for the prompt depend on the option after it."""
         option = max(asked.options, key=lambda one: len(one.ids))
         prompt = Option(option.ids[: option.start], option.start)
         alone = self.decoder.tell(asked.whole(prompt))[0]
         before = self.decoder.tell(asked.whole(option))[0][: len(alone)]
-        if not torch.allclose(alone, before, rtol=AHEAD, atol=AHEAD):
+        if not torch.allclose(alone, before, rtol=1e-3, atol=1e-3):  # beyond rounding
             raise UserError(
                 f"{owner} holds a {type(self.decoder.model).__name__}, whose outputs for a prompt "
                 "depend on the option after it (as with PaliGemma's prefix): the likelihood of an "
@@ -117,9 +111,6 @@ class Continued:
 
         Returns:
             The scores by image, question and option.
-
-        Raises:
-            ValueError: if options differ in their first token after the image.
         """
         head = images[0][0].head
         firsts = [own[0].inputs for own in images]
@@ -148,7 +139,15 @@ class Continued:
         before, _ = self.decoder.read_on(read.take([image for image, _ in rows]), common, "left")
         assert before.ahead is not None
         options = [(row, option) for row, (_, one) in enumerate(rows) for option in one.options]
-        told = self._rest(before, options, [len(one) for one in common], tokens_at_once)
+        # The log-probabilities after the tokens of each option of several tokens.
+        rest = [(row, option.ids[len(common[row]) : -1]) for row, option in options]
+        longer = [number for number, (_, ids) in enumerate(rest) if ids]
+        width = before.mask.shape[1] + max((len(ids) for _, ids in rest), default=0)
+        told: dict[int, Tensor] = {}
+        for some in chunks(longer, max(1, tokens_at_once // width)):
+            part = before.take([rest[number][0] for number in some])
+            _, log_p = self.decoder.read_on(part, [rest[number][1] for number in some], "right")
+            told.update(zip(some, log_p, strict=True))
         scores: list[list[OptionScore]] = [[] for _ in rows]
         for number, (row, option) in enumerate(options):
             ahead = before.ahead[row][None]
@@ -157,24 +156,6 @@ class Continued:
             wanted = option.ids[option.start :]
             scores[row].append(score(every[skipped : skipped + len(wanted)], wanted))
         return scores
-
-    def _rest(
-        self,
-        before: PrefixState,
-        options: Sequence[tuple[int, Option]],
-        known: Sequence[int],
-        tokens_at_once: int,
-    ) -> dict[int, Tensor]:
-        """Return the log-probabilities after the tokens of each option of several tokens."""
-        rest = [(row, option.ids[known[row] : -1]) for row, option in options]
-        longer = [number for number, (_, ids) in enumerate(rest) if ids]
-        width = before.mask.shape[1] + max((len(ids) for _, ids in rest), default=0)
-        told: dict[int, Tensor] = {}
-        for some in chunks(longer, max(1, tokens_at_once // width)):
-            part = before.take([rest[number][0] for number in some])
-            _, log_p = self.decoder.read_on(part, [rest[number][1] for number in some], "right")
-            told.update(zip(some, log_p, strict=True))
-        return told
 
 
 def score(log_p: Tensor, wanted: Sequence[int]) -> OptionScore:
@@ -187,9 +168,6 @@ def chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     """Yield items in parts of a size."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
-
-
-# Processing of common prefixes of texts only once, with a cache of keys and values.
 
 
 @dataclass(frozen=True)
@@ -209,11 +187,7 @@ class PrefixState:
     ahead: Tensor | None = None
 
     def take(self, rows: Sequence[int]) -> PrefixState:
-        """Return a copy of some rows, each repeated as often as it is named.
-
-        Raises:
-            TypeError: for a cache with more than keys and values.
-        """
+        """Return a copy of some rows, each repeated as often as it is named; see ``copy_rows``."""
         index = torch.tensor(list(rows), device=self.mask.device)
         cache = copy_rows(self.cache, index)
         ahead = None if self.ahead is None else self.ahead[index]
@@ -224,7 +198,6 @@ def copy_rows(cache: Any, rows: Tensor) -> Any:
     """Return a copy of some rows of a cache, each repeated as often as it is named.
 
     Args:
-        cache: the cache of a decoder or of an encoder-decoder model.
         rows: the numbers of the rows, int64 (n,), on the cache's device.
 
     Raises:
@@ -245,7 +218,7 @@ def copy_rows(cache: Any, rows: Tensor) -> Any:
 
 
 class Decoder:
-    """A model that continues from a cache.
+    """A model that continues from a cache of the keys and values of common prefixes of texts.
 
     Args:
         model: a transformers model of images and text; if it has a Q-Former, only its language
@@ -258,12 +231,7 @@ class Decoder:
         self._keeps = "logits_to_keep" in inspect.signature(self.reader.forward).parameters
 
     def read(self, inputs: dict[str, Tensor], length: int) -> PrefixState:
-        """Process the first tokens of prompts, including images.
-
-        Args:
-            inputs: the processor's output for prompts of the same shape.
-            length: the number of tokens to process.
-        """
+        """Process the first tokens of prompts of the same shape, including images."""
         from transformers import DynamicCache
 
         shape = inputs["input_ids"].shape
@@ -289,8 +257,6 @@ class Decoder:
         """Process a text after each row; the cache of ``before`` grows and is passed on.
 
         Args:
-            before: the rows processed so far.
-            texts: the tokens to process after each row, at least one for each.
             pad: the side of the padding: left for texts to be continued, where only the last token
                 matters; right for texts to be scored.
 

@@ -16,14 +16,10 @@ from cfaug.core.safety.safe_loading import render_chat
 from cfaug.core.types import ENTAILMENT
 from cfaug.models.checkpoints import continuation
 
-# Prompts of vision-language models: the text of a prompt for a question, and its tokens.
-
 IMAGE, QUESTION = "{image}", "{question}"
 """Placeholders of the image and of the question in a prompt."""
 MOST_TEMPLATE = 2**20
 """Limit of a chat template's length in characters; known ones have up to about 10,000."""
-MOST_ADDED = 2**20
-"""Limit of the number of characters that a chat template adds to its texts."""
 LONG = 2**20
 """Limit of the number of characters in a question's texts: no model reads longer ones."""
 
@@ -48,7 +44,6 @@ class Prompts:
     Args:
         prompt: the template, with ``{question}`` and ``{image}`` (BLIP-2's processor puts the image
             first by itself); ``None`` is the processor's chat template.
-        folder: the processor's folder, which errors name.
     """
 
     def __init__(self, processor: Any, prompt: str | None, folder: Path) -> None:
@@ -81,9 +76,39 @@ class Prompts:
             RejectedError: ``special_token`` if a text holds a special token of the model, such as
                 the one of an image; ``context`` if the texts are longer than any model reads.
         """
-        self._check(question)
+        said = [question.text, question.opening, *question.options]
+        for example in question.demonstrations:
+            said += [example.question, example.answer]
+        length = sum(map(len, said))
+        if length > LONG:
+            raise RejectedError("context", f"{question.text[:80]!r} ... is longer than {LONG:,}")
+        for text in said:
+            held = sorted(token for token in self._special if token in text)
+            if held:
+                raise RejectedError(
+                    "special_token",
+                    f"{text!r} holds {held[0]}, which is a special token of the model in "
+                    f"{self.folder}",
+                )
         if self.prompt is None:
-            return _go_on(self._chat(question, image), question.opening)
+            messages = []
+            for example in question.demonstrations:
+                messages.append(_message("user", example.question, example.image is not None))
+                messages.append(_message("assistant", example.answer, False))
+            messages.append(_message("user", question.text, image))
+            try:
+                written = render_chat(self.processor, messages)
+            except Exception as error:  # one of Jinja's many errors, or any error of a template
+                raise UserError(
+                    f"{self.folder}: its chat template cannot write a question with image and text "
+                    f"({type(error).__name__}: {error}): give a template with model.prompt=..."
+                ) from error
+            if len(written) > 2**20 + length:
+                raise UserError(
+                    f"{self.folder}: its chat template writes {len(written):,} characters around a "
+                    "question: give a template with model.prompt=..."
+                )
+            return _go_on(written, question.opening)
         parts = [
             f"{self._fill(example.question, example.image is not None)} {example.answer}\n"
             for example in question.demonstrations
@@ -98,12 +123,8 @@ class Prompts:
     def last_place(self, ids: Sequence[int], images: bool) -> int:
         """Return the place of the last image's token, up to which the inputs depend on the images.
 
-        Args:
-            ids: the tokens of a prompt, in which an image is one token.
-            images: whether the prompt has images; without images the result is 0.
-
         Returns:
-            The place of the last image's token; -1 if the processor puts the image first.
+            The place; 0 without images, and -1 if the processor puts the image first.
         """
         if not images:
             return 0
@@ -137,11 +158,6 @@ class Prompts:
     def option(self, prompt: str, asked: Sequence[int], option: str) -> Option:
         """Return the tokens of an option after its prompt.
 
-        Args:
-            prompt: the prompt that ``text`` returned.
-            asked: the tokens of the prompt.
-            option: the option, separated by a space unless the prompt ends with white space.
-
         Raises:
             RejectedError: ``no_token`` if the option adds no token to the prompt.
         """
@@ -157,49 +173,6 @@ class Prompts:
         place = self.image_token if image and not self.image_first else ""
         return str(self.prompt).replace(IMAGE, place).replace(QUESTION, question)
 
-    def _chat(self, question: Question, image: bool) -> str:
-        messages = []
-        for demonstration in question.demonstrations:
-            messages.append(
-                _message("user", demonstration.question, demonstration.image is not None)
-            )
-            messages.append(_message("assistant", demonstration.answer, False))
-        messages.append(_message("user", question.text, image))
-        try:
-            written = render_chat(self.processor, messages)
-        except Exception as error:  # one of Jinja's many errors, or any error of a template
-            raise UserError(
-                f"{self.folder}: its chat template cannot write a question with image and text "
-                f"({type(error).__name__}: {error}): give a template with model.prompt=..."
-            ) from error
-        if len(written) > MOST_ADDED + sum(len(part) for part in _said(question)):
-            raise UserError(
-                f"{self.folder}: its chat template writes {len(written):,} characters around a "
-                "question: give a template with model.prompt=..."
-            )
-        return written
-
-    def _check(self, question: Question) -> None:
-        said = _said(question)
-        if sum(map(len, said)) > LONG:
-            raise RejectedError("context", f"{question.text[:80]!r} ... is longer than {LONG:,}")
-        for text in said:
-            held = sorted(token for token in self._special if token in text)
-            if held:
-                raise RejectedError(
-                    "special_token",
-                    f"{text!r} holds {held[0]}, which is a special token of the model in "
-                    f"{self.folder}",
-                )
-
-
-def _said(question: Question) -> list[str]:
-    """Return all texts of a prompt and its options."""
-    said = [question.text, question.opening, *question.options]
-    for demonstration in question.demonstrations:
-        said += [demonstration.question, demonstration.answer]
-    return said
-
 
 def _go_on(prompt: str, text: str) -> str:
     """Append a text to a prompt, separated by a space unless the prompt ends with one."""
@@ -211,8 +184,6 @@ def _message(role: str, text: str, image: bool) -> dict[str, Any]:
     parts: list[dict[str, str]] = [{"type": "image"}] if image else []
     return {"role": role, "content": [*parts, {"type": "text", "text": text}]}
 
-
-# Prompts that ask whether a statement follows from an image, read from files. No torch.
 
 HYPOTHESIS = "{hypothesis}"
 SHIPPED = ("yes_maybe_no", "labels")
@@ -237,17 +208,11 @@ def read_prompt(name: str) -> EntailmentPrompt:
 
     >>> read_prompt("yes_maybe_no").options["neutral"]
     'maybe'
-
-    Args:
-        name: ``yes_maybe_no``, ``labels``, or the path of a YAML file.
     """
     file = find_prompt_file(
         name, SHIPPED, "models/entailment_prompts", "model.asked", "question and options"
     )
-    return _check(read_keys(file, ("question", "options")), file)
-
-
-def _check(found: Any, file: Path) -> EntailmentPrompt:
+    found = read_keys(file, ("question", "options"))
     question, options = found["question"], found["options"]
     if not isinstance(question, str) or question.count(HYPOTHESIS) != 1:
         raise UserError(f"{file}: the question should be a text with {HYPOTHESIS} exactly once")

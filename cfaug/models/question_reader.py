@@ -42,7 +42,6 @@ class QuestionReader:
 
     Args:
         longest: the largest number of tokens that the model reads.
-        translates: whether the model answers by a separate decoder.
         longest_query: the largest number of a question's tokens that the Q-Former reads; ``None``
             for models without a Q-Former.
     """
@@ -74,7 +73,6 @@ class QuestionReader:
 
         Args:
             image: an RGB image of any size; ``None`` asks without an image.
-            known: earlier outputs for this image, which are extended; ``None`` for none so far.
 
         Returns:
             For each question the model's input, or the reason why it was left out: ``context`` if
@@ -96,12 +94,7 @@ class QuestionReader:
         """Tokenize a question whose answer the model writes.
 
         Args:
-            image: an RGB image of any size; ``None`` asks without an image.
-            question: the question, whose options are ignored.
             room: the number of tokens reserved for the answer.
-
-        Returns:
-            The model's input, or the reason why the question was left out, as in ``read``.
         """
         try:
             asked = replace(question, options=())
@@ -136,15 +129,7 @@ class QuestionReader:
         return Answered(left_out="context") if self.is_too_long(asked) else asked
 
     def options(self, text: str, ids: Sequence[int], options: Sequence[str]) -> list[Option]:
-        """Return the tokens of options: after the prompt, or alone for a separate decoder.
-
-        Args:
-            ids: the tokens of the prompt.
-            options: the texts of the options, in order.
-
-        Raises:
-            RejectedError: ``no_token`` if an option has no token.
-        """
+        """Return the tokens of options: after the prompt, or alone for a separate decoder."""
         if self.translates:
             alone = [Option(self.prompts.tokens(one), 0) for one in options]
             for one, option in zip(alone, options, strict=True):
@@ -160,9 +145,7 @@ class QuestionReader:
     ) -> tuple[dict[str, Tensor], int]:
         """Return the processor's output for a prompt, and the number of tokens up to the tail.
 
-        Args:
-            images: the images that the prompt shows, in order.
-            tail: the prompt's tokens after the last image.
+        ``tail`` is the prompt's tokens after the last image.
         """
         added = self.prompts.adds_special_tokens(text)
         asked: dict[str, Any] = {"text": [text], "add_special_tokens": added}
@@ -201,9 +184,6 @@ def longest_query(model: Any) -> int | None:
     """Return the limit of a question's tokens in a Q-Former; ``None`` for models without one."""
     found = getattr(getattr(model.config, "qformer_config", None), "max_position_embeddings", None)
     return None if found is None else int(found)
-
-
-# An image processor that processes the same images only once for different prompts.
 
 
 class ImageMemory:

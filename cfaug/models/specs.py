@@ -9,7 +9,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher, NoModel
 from cfaug.core.weights import sha256_text
 from cfaug.models import classifier_specs, task_specs
-from cfaug.models.checkpoints import choose_protocol
+from cfaug.models.checkpoints import Spec, choose_protocol
 from cfaug.models.task_specs import Folder
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
@@ -25,12 +25,9 @@ class ModelSpec(Protocol):
         ...
 
     def load(self, protocol: type | None = None) -> Any:
-        """Return the model as one of the protocols that it provides.
+        """Return the model as one of the protocols that it provides; ``None`` is the main one.
 
         It is in float32 and evaluation mode, whatever the format of its file.
-
-        Args:
-            protocol: one of ``cfaug.core.protocols``; ``None`` is the model's main one.
         """
         ...
 
@@ -102,10 +99,6 @@ class HFClip(Folder):
     As a matcher, the model's score is the cosine times the learnt scale.
 
     Args:
-        name_or_path: a ``save_pretrained`` folder, a Hub id, or ``zoo:NAME`` for one shipped here.
-        revision: the commit of a Hub id.
-        max_length: captions are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         logit_scale_min: the lower bound of the learnt log scale, applied after each step; ``None``
             for no bound.
         logit_scale_max: the upper bound of the learnt log scale; ``None`` for no bound.
@@ -163,7 +156,7 @@ class ViltMatching(Folder):
 
 
 @dataclass(frozen=True)
-class OpenClip:
+class OpenClip(Spec):
     """Any architecture of open_clip.
 
     Args:
@@ -199,20 +192,22 @@ class OpenClip:
             )
 
     def load(self, protocol: type | None = None) -> Any:
-        """Load weights, tokenizer and preprocessing.
-
-        Args:
-            protocol: ``DualEncoder`` or ``Matcher``; ``None`` stands for ``DualEncoder``.
-        """
+        """Load weights, tokenizer and preprocessing."""
         from cfaug.models.open_clip import load
 
-        wanted = choose_protocol(self.provides, protocol, f"OpenClip ({self.architecture})")
+        wanted = choose_protocol(self.provides, protocol, self.owner)
         bounds = (self.logit_scale_min, self.logit_scale_max)
         encoder = load(self.architecture, self.pretrained, log_scale_bounds=bounds)
         return _as_matcher(encoder) if wanted is Matcher else encoder
 
-    def check_trainable(self) -> None:
-        """Accept every architecture."""
+    @property
+    def owner(self) -> str:
+        """The kind and architecture of the model, which errors name."""
+        return f"OpenClip ({self.architecture})"
+
+    def answering(self) -> dict[str, Any]:
+        """Return the architecture."""
+        return {"architecture": self.architecture}
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file, or of the name of an open_clip tag."""
@@ -222,12 +217,6 @@ class OpenClip:
         if file is None:
             return sha256_text(f"open_clip:{self.architecture}:{self.pretrained}")
         return sha256([file])
-
-    def identity(self) -> str:
-        """Return the identity of the model's results: see ``cfaug.core.weights.model_identity``."""
-        from cfaug.core.weights import model_identity
-
-        return model_identity(self.weights_hash(), {"architecture": self.architecture})
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights, or of the architecture's name."""
@@ -287,12 +276,9 @@ def every() -> list[type]:
     return [kind for kind in specs if kind is not NoModelSpec]
 
 
-# A placeholder for benchmarks that need no model.
-
-
 @dataclass(frozen=True)
-class NoModelSpec:
-    """The specification of the placeholder, which provides only ``NoModel``."""
+class NoModelSpec(Spec):
+    """A placeholder for benchmarks that need no model."""
 
     provides = (NoModel,)
     weights = "no-model"
@@ -309,10 +295,6 @@ class NoModelSpec:
         """Return the sha256 of the placeholder's name."""
         return sha256_text(self.weights)
 
-    def identity(self) -> str:
-        """Return the hash of the weights."""
-        return self.weights_hash()
-
     def settings_hash(self) -> str:
         """Return the hash of the weights: there are no settings."""
         return self.weights_hash()
@@ -320,10 +302,6 @@ class NoModelSpec:
     def parameters(self) -> int | None:
         """Return ``None``: there are no weights."""
         return None
-
-    def on_this_machine(self) -> NoModelSpec:
-        """Return itself."""
-        return self
 
     def at(self, checkpoint: str) -> NoModelSpec:
         """Return itself, whatever the checkpoint."""

@@ -26,32 +26,29 @@ if TYPE_CHECKING:
     from cfaug.models.prompts import Prompts
 
 
-# Settings for ``save_pretrained`` folders, shared by the specifications of models. No torch.
-
-
-@dataclass(frozen=True)
-class ImageCheckpoint(Checkpoint):
-    """A checkpoint of transformers whose model reads images.
-
-    Args:
-        name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: the commit of a Hub id.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
-    """
-
-    geometry: Geometry | None = None
+class Checked(Checkpoint):
+    """A checkpoint whose settings are checked by their types."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model")
 
 
 @dataclass(frozen=True)
-class Folder(Checkpoint):
+class ImageCheckpoint(Checked):
+    """A checkpoint of transformers whose model reads images.
+
+    Args:
+        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
+    """
+
+    geometry: Geometry | None = None
+
+
+@dataclass(frozen=True)
+class Folder(Checked):
     """A ``save_pretrained`` folder of a model that reads images and texts.
 
     Args:
-        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here.
-        revision: the commit of a Hub id.
         max_length: captions are truncated to this many tokens; ``None`` is the model's limit (77
             for CLIP; run_clip.py's own default of 128 does not fit it).
         geometry: ``crop`` keeps the aspect ratio of images and crops the long side, as run_clip.py
@@ -61,9 +58,6 @@ class Folder(Checkpoint):
 
     max_length: Positive | None = None
     geometry: Geometry | None = None
-
-    def __post_init__(self) -> None:
-        check_fields(self, "model")
 
     def settings_words(self) -> list[object]:
         """Return the settings in the form that ``settings_hash`` hashes.
@@ -80,12 +74,9 @@ class Folder(Checkpoint):
 class Fusion(Folder):
     """A fusion encoder with a head that tells whether the text follows from the image.
 
+    For training, ``name_or_path`` may be any checkpoint of the encoder.
+
     Args:
-        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here; for training, any
-            checkpoint of the encoder.
-        revision: the commit of a Hub id.
-        max_length: hypotheses are truncated to this many tokens; ``None`` is the model's limit.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         labels: entailment, neutral and contradiction in the order of the head's logits, which
             differs between models; ``None`` takes it from ``config.json``.
     """
@@ -95,11 +86,7 @@ class Fusion(Folder):
     provides = (Entailer,)
 
     def load_to_train(self, seed: int) -> Any:
-        """Load the encoder with its head, or with a random one if it has no head of three logits.
-
-        Args:
-            seed: the seed of the run, from which a random head is drawn.
-        """
+        """Load the encoder with its head, or a random one if it has no head of three logits."""
         module, _, name = self.implementation.rpartition(".")
         kind = getattr(import_module(module), name)
         return kind.load(self.folder(), **self.settings, head_seed=seed)
@@ -120,8 +107,7 @@ LLAVA_PROMPT = "USER: {image}\n{question} ASSISTANT:"
 def check_prompt(prompt: str | None) -> None:
     """Refuse a template without the placeholder of the question, or with a repeated placeholder.
 
-    Args:
-        prompt: the template of a prompt; ``None`` stands for the model's chat template.
+    ``None`` stands for the model's chat template.
     """
     if prompt is None:
         return
@@ -136,9 +122,6 @@ class ImageClassification(ImageCheckpoint):
     """An image classifier of transformers with its own classes: ViT, ConvNeXt, ResNet, ...
 
     Args:
-        name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: the commit of a Hub id.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         classes: a file of class names, a line for each logit: a name or a WordNet id; ``None``
             takes them from ``config.json``.
     """
@@ -159,12 +142,10 @@ class ImageClassification(ImageCheckpoint):
 
 
 @dataclass(frozen=True)
-class TextEntailment(Checkpoint):
+class TextEntailment(Checked):
     """A model for natural language inference on texts, such as RoBERTa trained on MNLI.
 
     Args:
-        name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: the commit of a Hub id.
         max_length: premise and hypothesis together are truncated to this many tokens; ``None`` is
             the model's limit.
         labels: entailment, neutral and contradiction in the order of the model's logits, which
@@ -177,23 +158,15 @@ class TextEntailment(Checkpoint):
     provides = (Entailer,)
     implementation = "cfaug.models.entailer.HFEntailer"
 
-    def __post_init__(self) -> None:
-        check_fields(self, "model")
-
 
 @dataclass(frozen=True)
 class ImageCaptioning(ImageCheckpoint):
     """A model that describes images: BLIP, LLaVA, ...
 
     Args:
-        name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: the commit of a Hub id.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         prompt: the text that the model continues, with the placeholder ``{image}``; without the
             placeholder, the image comes first. The prompt is not part of the caption.
         prefix: the text put before every caption, such as LANCE's "a photo of".
-        num_beams: the number of beams; 1 is greedy decoding.
-        max_new_tokens: the largest number of tokens in a caption.
         min_new_tokens: the smallest number of tokens in a caption; ``None`` for no limit.
         repetition_penalty: the argument of transformers' ``generate``; 1.0 for no penalty.
     """
@@ -215,35 +188,23 @@ class ImageCaptioning(ImageCheckpoint):
 
 
 @dataclass(frozen=True)
-class ObjectDetection(Checkpoint):
-    """An object detector with its own classes: YOLOS, DETR, ...
-
-    Args:
-        name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: the commit of a Hub id.
-        threshold: the score above which an object is returned.
-    """
+class ObjectDetection(Checked):
+    """An object detector with its own classes: YOLOS, DETR, ..."""
 
     threshold: Share = 0.5
 
     provides = (Detector,)
     implementation = "cfaug.models.detector.HFDetector"
 
-    def __post_init__(self) -> None:
-        check_fields(self, "model")
-
 
 @dataclass(frozen=True)
-class ZeroShotDetection(Checkpoint):
+class ZeroShotDetection(Checked):
     """An open-vocabulary detector: Grounding DINO, OWL-ViT, OWLv2.
 
     Args:
-        name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: the commit of a Hub id.
         vocabulary: a file of names to detect, one in each line; ``None`` is the shipped list. An
             annotator that detects the nouns of a caption does not need it.
         template: the text for a name; OWL's authors use "a photo of a {label}".
-        threshold: the score above which an object is returned.
         overlap: the intersection over union above which two boxes of one name are the same object;
             bottom-up attention, XMAI's detector, has 0.3.
         most: the largest number of objects in an image, the most certain first; bottom-up attention
@@ -260,7 +221,7 @@ class ZeroShotDetection(Checkpoint):
     implementation = "cfaug.models.detector.HFZeroShotDetector"
 
     def __post_init__(self) -> None:
-        check_fields(self, "model")
+        super().__post_init__()
         if self.template.count("{label}") != 1 or self.template.count("{") != 1:
             raise UserError(f"model.template={self.template!r} needs {{label}} exactly once")
 
@@ -277,35 +238,23 @@ class ZeroShotDetection(Checkpoint):
         return {**super().answering(), "vocabulary": visual_words("objects", self.vocabulary)}
 
 
-# Configuration nodes for entailers whose premise is an image. No torch.
-
-
 @dataclass(frozen=True)
 class ViltEntailment(Fusion):
-    """A ViLT with a head of three logits; every pair needs a complete forward pass.
-
-    The arguments are those of :class:`cfaug.models.task_specs.Fusion`.
-    """
+    """A ViLT with a head of three logits; every pair needs a complete forward pass."""
 
     implementation = "cfaug.models.fusion.ViltEntailer"
 
 
 @dataclass(frozen=True)
 class BridgeTowerEntailment(Fusion):
-    """A BridgeTower with a head of three logits; its image tower runs once for each image.
-
-    The arguments are those of :class:`cfaug.models.task_specs.Fusion`.
-    """
+    """A BridgeTower with a head of three logits; its image tower runs once for each image."""
 
     implementation = "cfaug.models.fusion.BridgeTowerEntailer"
 
 
 @dataclass(frozen=True)
 class FlavaEntailment(Fusion):
-    """A FLAVA with a head of three logits; its image tower runs once for each image.
-
-    The arguments are those of :class:`cfaug.models.task_specs.Fusion`.
-    """
+    """A FLAVA with a head of three logits; its image tower runs once for each image."""
 
     implementation = "cfaug.models.fusion.FlavaEntailer"
 
@@ -315,9 +264,6 @@ class AskedEntailment(ImageCheckpoint):
     """A vision-language model, such as LLaVA, that chooses one of three answers.
 
     Args:
-        name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: the commit of a Hub id.
-        geometry: ``crop`` or ``squash`` images to a square; ``None`` follows the processor.
         prompt: the model's template, with ``{image}`` and ``{question}``; the answer follows after
             a space. The default is LLaVA-1.5's; ``None`` is the chat template of the folder.
         asked: the question and the three answers: ``yes_maybe_no``, ``labels``, or a YAML file.
@@ -330,7 +276,7 @@ class AskedEntailment(ImageCheckpoint):
     reduction: Reduction = "sum"
 
     provides = (Entailer,)
-    implementation = "cfaug.models.asked_entailer.AskedEntailer"
+    implementation = "cfaug.models.entailer.AskedEntailer"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -350,19 +296,17 @@ class AskedEntailment(ImageCheckpoint):
         return {**told, "asked": [asked.question, dict(sorted(asked.options.items()))]}
 
 
-# The configuration node for vision-language models that answer questions. No torch.
-
 Dtype = Literal["float32", "float16", "bfloat16"]
 """A number format of weights."""
 
 
 @dataclass(frozen=True)
-class VisionLanguage(Checkpoint):
+class VisionLanguage(Checked):
     """A vision-language model that ranks options or writes answers: LLaVA, Qwen-VL, InternVL, ...
 
+    It is a folder of ``AutoModelForImageTextToText``.
+
     Args:
-        name_or_path: a ``save_pretrained`` folder or a Hub id of ``AutoModelForImageTextToText``.
-        revision: the commit of a Hub id.
         prompt: the template, with ``{question}`` and ``{image}``, for models without a chat
             template, such as BLIP-2 (``Question: {question} Answer:``); ``None`` is the chat
             template.
@@ -383,7 +327,7 @@ class VisionLanguage(Checkpoint):
     ineffective = frozenset({"sharing", "tokens_at_once"})
 
     def __post_init__(self) -> None:
-        check_fields(self, "model")
+        super().__post_init__()
         check_prompt(self.prompt)
 
     def load_prompts(self) -> Prompts:

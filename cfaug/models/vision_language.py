@@ -46,7 +46,6 @@ class VisionLanguageModel(Wrapped):
     and InstructBLIP with a prompt.
 
     Args:
-        folder: the folder of model and processor, which errors name.
         prompt: the template, with ``{question}`` and ``{image}``; ``None`` is the chat template.
         sharing: ``auto`` processes common prefixes of prompts once, if the first questions' scores
             equal those of complete processing; ``none`` processes every prompt completely.
@@ -82,13 +81,7 @@ class VisionLanguageModel(Wrapped):
 
     @classmethod
     def load(cls, folder: Path, *, dtype: str = "float32", **settings: Any) -> Self:
-        """Load a folder in evaluation mode.
-
-        Args:
-            folder: a ``save_pretrained`` folder with weights and processor.
-            dtype: the number format of the weights, such as ``bfloat16``.
-            settings: keyword arguments of the constructor.
-        """
+        """Load a folder in evaluation mode, its weights in a number format such as ``bfloat16``."""
         processor = load_processor(folder)
         model = load_model(cls.transformers_class, folder, dtype=dtype)
         cls.check_model(model, folder)
@@ -110,24 +103,28 @@ class VisionLanguageModel(Wrapped):
             found: dict[Place, list[OptionScore]] = {}
             for batch in self._batches(asked):
                 found.update(self._score(batch))
-        return [
-            [
-                one
-                if isinstance(one, Answered)
-                else self._answered(found.get((i, j), []), questions[i][j])
-                for j, one in enumerate(own)
-            ]
-            for i, own in enumerate(asked)
-        ]
+        answers: list[list[Answered]] = []
+        for i, own in enumerate(asked):
+            answers.append([])
+            for j, one in enumerate(own):
+                if isinstance(one, Answered):
+                    answers[i].append(one)
+                    continue
+                scores = found.get((i, j), [])
+                for option, score in zip(questions[i][j].options, scores, strict=True):
+                    if not math.isfinite(score.nll):
+                        raise UserError(
+                            f"{self.folder}: the option {option!r} of {questions[i][j].text!r} has "
+                            f"a likelihood of {score.nll}: its weights are damaged, or too large "
+                            "for their number format (try model.dtype=float32)"
+                        )
+                answers[i].append(Answered(tuple(scores)))
+        return answers
 
     def write(
         self, images: Sequence[Image | None], questions: Sequence[Question], max_new_tokens: int
     ) -> list[Answered]:
         """Write an answer to each question, greedily; its options are ignored.
-
-        Args:
-            images: an RGB image for each question; ``None`` asks without an image.
-            max_new_tokens: the largest number of tokens in an answer.
 
         Returns:
             The answers, without special tokens and with normalised white space, or the reason why a
@@ -148,21 +145,17 @@ class VisionLanguageModel(Wrapped):
             for start in range(0, len(alike), size):
                 part = alike[start : start + size]
                 given = {name: torch.cat([one[name] for _, one in part]) for name in part[0][1]}
-                with self._explain_memory():
-                    texts = self._continue(given, max_new_tokens)
+                with self._explain_memory(), torch.inference_mode():
+                    ids = self.scoring.model_of(given).generate(
+                        **given, max_new_tokens=max_new_tokens, do_sample=False
+                    )
+                asked = given["input_ids"]
+                if not self.scoring.translates and torch.equal(ids[:, : asked.shape[1]], asked):
+                    ids = ids[:, asked.shape[1] :]
+                texts = self.processor.tokenizer.batch_decode(ids, skip_special_tokens=True)
                 for (row, _), text in zip(part, texts, strict=True):
-                    answers[row] = Answered(text=text)
+                    answers[row] = Answered(text=" ".join(text.split()))
         return answers
-
-    def _continue(self, inputs: dict[str, Tensor], max_new_tokens: int) -> list[str]:
-        model = self.scoring.model_of(inputs)
-        with torch.inference_mode():
-            ids = model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
-        asked = inputs["input_ids"]
-        if not self.scoring.translates and torch.equal(ids[:, : asked.shape[1]], asked):
-            ids = ids[:, asked.shape[1] :]
-        texts = self.processor.tokenizer.batch_decode(ids, skip_special_tokens=True)
-        return [" ".join(text.split()) for text in texts]
 
     def _ask(
         self, image: Image | None, questions: Sequence[Question]
@@ -259,7 +252,6 @@ class VisionLanguageModel(Wrapped):
 
     @contextmanager
     def _explain_memory(self) -> Iterator[None]:
-        """Explain a lack of memory."""
         try:
             yield
         except (RuntimeError, MemoryError) as error:
@@ -270,13 +262,3 @@ class VisionLanguageModel(Wrapped):
                 f"lower model.tokens_at_once={self.tokens_at_once} or choose model.dtype=bfloat16; "
                 "the answers so far are kept"
             ) from error
-
-    def _answered(self, scores: Sequence[OptionScore], question: Question) -> Answered:
-        for option, score in zip(question.options, scores, strict=True):
-            if not math.isfinite(score.nll):
-                raise UserError(
-                    f"{self.folder}: the option {option!r} of {question.text!r} has a likelihood "
-                    f"of {score.nll}: its weights are damaged, or too large for their number "
-                    "format (try model.dtype=float32)"
-                )
-        return Answered(tuple(scores))

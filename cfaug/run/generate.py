@@ -16,6 +16,7 @@ from cfaug.core.processes import Threads, use_threads
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Means, Positive, Processes, check
 from cfaug.core.weights import QUESTIONS_PREFIX, is_world
+from cfaug.generate.images import yield_lines
 from cfaug.generate.job import Job, JobIdentity
 from cfaug.generate.job import generate as make
 from cfaug.generate.recipe import (
@@ -29,7 +30,6 @@ from cfaug.generate.recipe import (
     shard_count,
     shards_of,
 )
-from cfaug.generate.sets import yield_lines
 from cfaug.planning.build import build
 from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.planning.sources import SOURCE

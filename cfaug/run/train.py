@@ -64,6 +64,7 @@ def run_jobs(jobs: Jobs) -> int:
     if settings.dry_run:
         for job in planned:
             about, estimate = describe(job), ("estimate_s", "estimate_from")
+            for_programs = ("sources", "config_hash", "order_hash", *estimate)
             if settings.dry_run == "json":
                 say_record(about, as_json=True)
                 continue

@@ -18,7 +18,7 @@ from cfaug.cfmm.question_writing import (
 from cfaug.core.errors import RejectedError, UserError
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
-from cfaug.generate.chat_protocol import ChatSettings
+from cfaug.generate.chat_asking import ChatSettings
 from cfaug.shapescapes.zoo.command import read
 from cfaug.shapescapes.zoo.questions import QuestionSettings
 from tests.data.question_files import encode_image, own_record, put_image, write_own

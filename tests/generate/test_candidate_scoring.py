@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import io
 import math
+import os
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
-from cfaug.core.types import Edit, ImageJob
-from cfaug.generate.candidate_scoring import Journal, ShardScorer, candidate_log
+from cfaug.core.errors import UserError
+from cfaug.core.types import Draw, Edit, ImageJob, Images
+from cfaug.data.shards.shards import read_sets
+from cfaug.generate.candidate_scoring import (
+    Journal,
+    ScoredCandidate,
+    ScoredSlice,
+    ShardScorer,
+    better_half,
+    candidate_log,
+)
 from cfaug.generate.failures import ProgressReporter
 from cfaug.generate.images import choose_winners, draw_shard, merge
+from cfaug.generate.job import generate
 from cfaug.generate.recipe import ShardPlan, encode_image
 from cfaug.generate.sampling import Draws
 from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
+from tests.generate.tiny import card, contents, job, log
+from tests.properties import examples
 from tests.records import image_job, proposal
 
 
@@ -219,3 +236,124 @@ def test_no_more_images_are_held_than_can_be_kept(law, tmp_path) -> None:
         assert all(not candidate.reason for candidate in one.candidates)
         assert set(one.images) == {winner.number for winner in winners[one.place]}
         assert len(one.images) == 2
+
+
+EVERYTHING = clip_selection(-1, -1, None)
+
+
+@given(
+    st.dictionaries(st.integers(0, 50), st.tuples(st.integers(0, 3), st.floats(-1, 1)), max_size=20)
+)
+def test_the_better_half_of_every_set_is_kept(candidates) -> None:
+    kept = better_half(candidates)
+    assert kept == sorted(set(kept))
+    for one in {place for place, _ in candidates.values()}:
+        mine = [number for number, (place, _) in candidates.items() if place == one]
+        staying = [number for number in kept if number in mine]
+        leaving = [number for number in mine if number not in staying]
+        assert len(staying) == math.ceil(len(mine) / 2)
+        worst = min(candidates[number][1] for number in staying)
+        assert all(candidates[number][1] <= worst for number in leaving)
+
+
+@pytest.mark.parametrize("aggregate", ["min", "mean"])
+@pytest.mark.parametrize(("rounds", "left"), [(1, 3), (2, 2), (5, 1)])
+def test_the_directional_similarity_decides(aggregate, rounds, left) -> None:
+    """Six candidates a set; the painter's guesses are exact, so the order is that of the end."""
+    draws = Draws(candidates=6, sampling=f"halving({rounds})")
+    select = clip_selection(-1, -1, None, aggregate)
+    sets = caption_sets(3, count=4)
+    desk = ShardScorer(tiny.studio(select=select), sets, draws)
+    [batch] = ShardPlan(sets, draws, 3, 100).batches()
+    for drawn in desk.score(batch, desk.sample(batch)):
+        texts = sets[drawn.place].texts
+        pool = min if aggregate == "min" else (lambda values: sum(values) / len(values))
+        value = {one.number: pool(slow_scores(texts, one.draw)[3]) for one in drawn.candidates}
+        best = sorted(value, key=value.__getitem__)[-left:]
+        assert {one.number for one in drawn.candidates if not one.reason} == set(best)
+        for one in drawn.candidates:
+            if one.number not in best:
+                assert (one.reason, one.scores) == ("halving", {})
+
+
+def test_what_was_given_up_is_logged_and_the_best_is_found(tmp_path) -> None:
+    draws = {name: Draws(candidates=5, sampling=name) for name in ("independent", "halving(1)")}
+    for name, one in draws.items():
+        generate(job(tmp_path / name, draws=one, studio=tiny.studio(select=EVERYTHING)))
+    rows = log(tmp_path / "halving(1)")
+    reasons = Counter(row["reason"] for row in rows)
+    assert reasons == {"": 3 * len(rows) / 5, "halving": 2 * len(rows) / 5}
+    assert card(tmp_path / "halving(1)")["rejected"] == {"halving": reasons["halving"]}
+    given_up = [row for row in rows if row["reason"] == "halving"]
+    assert all(row["sim_0"] is None and not row["accepted"] for row in given_up)
+    whole, halved = (
+        {one.key: one.members[0].extra["candidate"] for one in read_sets(tmp_path / name)}
+        for name in draws
+    )
+    assert halved == whole  # here, where guesses are exact and every candidate is acceptable
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_bytes_depend_on_the_plan_alone(tmp_path, overlap) -> None:
+    draws = Draws(candidates=6, sampling="halving(2)")
+    generate(job(tmp_path / "whole", draws=draws))
+    for part in range(3):
+        generate(job(tmp_path / "parts", draws=draws, part=part, parts=3, pipeline_scoring=overlap))
+    found = contents(tmp_path / "parts")
+    assert found == contents(tmp_path / "whole")
+
+
+COSINES = st.floats(-1, 1, width=32)
+COLUMNS = st.lists(COSINES, max_size=3).map(tuple)
+SCORES = st.dictionaries(st.sampled_from(["sim_0", "sim_1", "of_texts"]), COSINES | COLUMNS)
+PARAMETERS = st.dictionaries(st.sampled_from(["f", "g"]), COSINES)
+DRAWS = st.builds(Draw, st.integers(0, 2**64 - 1), st.floats(0, 1), st.floats(1, 20), PARAMETERS)
+CANDIDATES = st.builds(
+    ScoredCandidate, st.integers(0, 99), DRAWS, st.sampled_from(["", "image"]), SCORES
+)
+FILES = st.lists(st.binary(max_size=9), min_size=2, max_size=3).map(tuple)
+SHARED = st.builds(Images, FILES, st.lists(st.integers(0, 1), max_size=4).map(tuple))
+IMAGES = st.dictionaries(st.integers(0, 99), SHARED)
+SLICES = st.builds(
+    ScoredSlice, st.integers(0, 9), st.lists(CANDIDATES, max_size=3).map(tuple), IMAGES
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(batch=st.lists(SLICES, max_size=3))
+def test_a_batch_comes_back_as_it_was(tmp_path_factory, batch) -> None:
+    journal = Journal(tmp_path_factory.mktemp("journal") / "00000")
+    journal.save(3, "plan", batch)
+    assert journal.load(3, "plan") == batch
+    assert journal.load(3, "another") is None
+    assert journal.load(4, "plan") is None
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "head only", "longer"])
+def test_a_damaged_batch_is_ignored(tmp_path: Path, damage: str) -> None:
+    journal = Journal(tmp_path / "00000")
+    candidate = ScoredCandidate(0, Draw(1, 0.5, 7.5), "", {"sim_0": 0.5, "sim_1": (0.5,)})
+    batch = [ScoredSlice(0, (candidate,), {0: Images((b"image 0", b"image 1"))})]
+    journal.save(0, "plan", batch)
+    file = tmp_path / "00000" / "00000.batch"
+    data = file.read_bytes()
+    damaged = {
+        "flipped": data[:-3] + bytes([data[-3] ^ 1]) + data[-2:], "truncated": data[:-1],
+        "empty": b"", "head only": data[:20], "longer": data + b"x",
+    }  # fmt: skip
+    file.write_bytes(damaged[damage])
+    assert journal.load(0, "plan") is None
+    journal.save(0, "plan", batch)
+    assert journal.load(0, "plan") == batch
+    journal.clear()
+    assert not (tmp_path / "00000").exists()
+    journal.clear()
+
+
+def test_a_full_disk_is_explained(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "00000")
+    (tmp_path / "00000").mkdir()
+    (tmp_path / "00000" / f"00000.batch.{os.getpid()}.tmp").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=f"no space left in {tmp_path}: batch 0"):
+        journal.save(0, "plan", [])
+    assert journal.load(0, "plan") is None

@@ -13,8 +13,7 @@ from cfaug.editing.edit_prompts import read_prompts
 from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.protocols import VariationModel, VariationRequest
 from cfaug.generate.captions import edit_captions
-from cfaug.generate.chat_asking import ChatServer
-from cfaug.generate.chat_protocol import ChatSettings
+from cfaug.generate.chat_asking import ChatServer, ChatSettings
 from cfaug.generate.failures import Attempt
 from tests.editing.perturbing import photo_of
 from tests.generate.chatting import caption_of, says, serving, variations
@@ -95,28 +94,20 @@ def test_an_invalid_answer_is_asked_for_again_and_then_counted(answer, problem):
     assert first["seed"] != second["seed"]
 
 
-def test_a_second_attempt_may_be_valid_and_fences_are_taken_off():
-    def answer(number, body):
-        return says("no") if number == 0 else says('```json\n{"variations": ["a red dog"]}\n```')
-
-    with serving(answer) as server:
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [says("no"), says('```json\n{"variations": ["a red dog"]}\n```')],
+        [says('<think>{"variations": [1]}?</think>\n\n{"variations": ["a red dog"]}')],
+        [(503, b"busy"), (429, b"", ("Retry-After", "0.01")), variations("a red dog")],
+    ],
+    ids=["another attempt, and a fence", "thoughts", "what passes"],
+)
+def test_the_answer_is_found_in_the_end(answers):
+    with serving(lambda number, body: answers[number]) as server:
         [found] = model(server).vary(requests("a dog"))
     assert found.texts == ("a red dog",)
-
-
-def test_what_a_model_thought_is_no_part_of_its_answer():
-    thinking = says('<think>{"variations": [1]}?</think>\n\n{"variations": ["a red dog"]}')
-    with serving(lambda number, body: thinking) as server:
-        [found] = model(server).vary(requests("a dog"))
-    assert found.texts == ("a red dog",)
-
-
-def test_what_may_pass_is_sent_again():
-    codes = [(503, b"busy"), (429, b"", ("Retry-After", "0.01")), variations("a red dog")]
-    with serving(lambda number, body: codes[number]) as server:
-        [found] = model(server).vary(requests("a dog"))
-    assert found.texts == ("a red dog",)
-    assert len(server.asked) == 3
+    assert len(server.asked) == len(answers)
 
 
 def test_answers_are_kept_by_content(tmp_path):
@@ -199,27 +190,15 @@ def test_an_error_whose_explanation_does_not_arrive_loses_no_other_answer(tmp_pa
             asked.vary(requests("a dog", "a cow", "a cat"))
 
 
-def test_what_is_refused_again_after_a_kill_is_counted_again(tmp_path):
-    """All that an earlier run left to ask are questions that the server does not take."""
-
+def test_one_question_that_is_refused_is_counted_and_every_one_is_an_error(tmp_path):
     def some(number, body):
         return (400, b"too rude") if "cat" in caption_of(body) else good(number, body)
 
     with serving(some) as server:
-        model(server, cache=str(tmp_path)).vary(requests("a dog", "a cat"))
-        dog, cat = model(server, cache=str(tmp_path)).vary(requests("a dog", "a cat"))
-    assert dog.texts
-    assert cat.problem == "refused"
-
-
-def test_one_question_that_is_refused_is_counted_and_every_one_is_an_error():
-    def some(number, body):
-        return (400, b"too rude") if "cat" in caption_of(body) else good(number, body)
-
-    with serving(some) as server:
-        dog, cat = model(server).vary(requests("a dog", "a cat"))
-    assert dog.texts
-    assert (cat.problem, cat.extra) == ("refused", {"answer": "HTTP 400 too rude"})
+        for _ in range(2):  # the second time, all that is left to ask is what is refused
+            dog, cat = model(server, cache=str(tmp_path)).vary(requests("a dog", "a cat"))
+            assert dog.texts
+            assert (cat.problem, cat.extra) == ("refused", {"answer": "HTTP 400 too rude"})
     with (
         serving(lambda number, body: (400, b"response_format")) as server,
         pytest.raises(UserError, match=r"refuses every question: HTTP 400 resp.*json_object"),

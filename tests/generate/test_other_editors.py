@@ -22,7 +22,9 @@ from cfaug.generate.sampling import Draws
 from cfaug.imaging.photo_editing import SameImage
 from cfaug.imaging.select import Selection
 from tests.generate import tiny
-from tests.imaging.test_same_image import Photo, encoded
+from tests.imaging.test_photo_editing import encoded
+from tests.models.tiny import image as noise
+from tests.records import Photo
 
 
 @dataclass
@@ -53,7 +55,7 @@ def proposals(count: int, texts: int = 2, groups: int = 1) -> list[Proposal]:
     """Return proposals on photos of different sizes, several an example."""
     found = []
     for i in range(count):
-        data = encoded("JPEG", (4 + i, 6))
+        data = encoded(noise(4 + i, 6), "JPEG")
         example = Example(f"p{i}", f"g{i % groups}", ("a dog",), Photo(data), "dog", {"boxes": [i]})
         words = ("a dog", *(f"a dog{'!' * (i + k)}" for k in range(1, texts)))
         edits = (None, *(Edit("marks", "", "!") for _ in words[1:]))
@@ -91,7 +93,7 @@ def test_sets_of_unchanged_images(tmp_path, texts) -> None:
     found, rows = make(tmp_path / "shards", Pipeline(SameImage()), sets)
     assert [one.key for one in found] == [one.key for one in sets]
     for one, proposal in zip(found, sets, strict=True):
-        assert dict(one.images) == {"0": proposal.example.image.data}
+        assert dict(one.images) == {"0": proposal.example.image.content}
         assert [m.text for m in one.members] == list(proposal.texts)
         assert [m.edit for m in one.members] == list(proposal.edits)
         assert {m.label for m in one.members} == {"dog"}
@@ -116,7 +118,7 @@ def test_a_scorer_of_texts_decides_and_names_its_columns(tmp_path) -> None:
     assert [(r["length"], r["longest"], r["reason"]) for r in rows[:4]] == [
         (6, 7, "too_short"), (7, 7, "too_short"), (7, 8, ""), (8, 8, ""),
     ]  # fmt: skip
-    assert scorer.images[0].images[0] == encoded("JPEG", (4, 6))
+    assert scorer.images[0].images[0] == encoded(noise(4, 6), "JPEG")
     assert found[0].provenance["models"]["lengths"] == {"lengths": "of texts"}
 
 
@@ -271,7 +273,7 @@ def test_a_postprocess_is_applied_to_the_source_s_image(tmp_path) -> None:
 
     sets = proposals(1)
     found, _ = make(tmp_path / "shards", Pipeline(SameImage(), finish=mirror), sets)
-    source = np.asarray(Image.open(io.BytesIO(sets[0].example.image.data)))
+    source = np.asarray(Image.open(io.BytesIO(sets[0].example.image.content)))
     made = Image.open(io.BytesIO(found[0].images["0"]))
     assert made.format == "PNG"
     assert np.array_equal(np.asarray(made), source[:, ::-1])

@@ -17,6 +17,7 @@ from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from cfaug.run.scripts import generate
 from tests import children
+from tests.generate.tiny import contents
 from tests.imaging.tiny import save_pipeline
 from tests.models import tiny
 
@@ -92,14 +93,6 @@ def words(shelf: Path, folder: Path) -> list[str]:
         f"data.source={shelf / 'photos'}", f"paths.shards={folder}",
         f"paths.cache={shelf / 'cache'}", "shards.sets_per_shard=2",
     ]  # fmt: skip
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and ".work" not in file.parts
-    }
 
 
 @pytest.mark.slow

@@ -1,14 +1,24 @@
 from __future__ import annotations
 
+import json
 import math
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
-from cfaug.generate.sampling import Draws, mersenne
+from cfaug.core.types import Edit
+from cfaug.generate.job import generate
+from cfaug.generate.recipe import ShardPlan
+from cfaug.generate.sampling import STRATA, Draws, Law, LawLearner, count_rounds, mersenne
+from cfaug.imaging.select import clip_selection
+from tests.generate import tiny
+from tests.properties import examples
+from tests.records import proposal
 
 KEYS = st.text("abc123-", min_size=1, max_size=8)
 
@@ -92,3 +102,229 @@ def test_p_and_cfg_are_uniform_between_their_bounds() -> None:
 def test_settings_that_cannot_be_are_named(wrong, named) -> None:
     with pytest.raises(UserError, match=named):
         Draws(**wrong)
+
+
+LOW, HIGH = 0.1, 0.9
+
+
+def law_of(trials):
+    """The rule again, slowly: worst standardised margin, shrunken stratum means, one variance."""
+    names = sorted({name for _, found in trials for name in found})
+    whole = [(p, found) for p, found in trials if sorted(found) == names]
+    if not names or len(whole) < 4:
+        return [1.0]
+    worst = []
+    for _, found in whole:
+        ratios = []
+        for name in names:
+            every = [other[name] for _, other in whole]
+            mean = sum(every) / len(every)
+            sd = math.sqrt(sum((x - mean) ** 2 for x in every) / len(every))
+            ratios.append(found[name] / (sd or 1))
+        worst.append(min(ratios))
+    middle = sum(worst) / len(worst)
+    at = [min(int((p - LOW) / (HIGH - LOW) * 4), 3) for p, _ in whole]
+    means = []
+    for stratum in range(4):
+        mine = [value for value, place in zip(worst, at, strict=True) if place == stratum]
+        means.append((sum(mine) + 2 * middle) / (len(mine) + 2))
+    noise = math.sqrt(sum((w - means[i]) ** 2 for w, i in zip(worst, at, strict=True)) / len(worst))
+    if noise <= 1e-9 * max(map(abs, worst)):
+        return [1.0]
+    logs = [2 * log_cdf(mean / noise) for mean in means]
+    squares = [math.exp(one - max(logs)) for one in logs]
+    return [0.9 * one / sum(squares) + 0.1 / 4 for one in squares]
+
+
+def log_cdf(z):
+    """Of the standard normal; far below 0 by its asymptotic series."""
+    if z > -30:
+        return math.log(0.5 * math.erfc(-z / math.sqrt(2)))
+    return -z * z / 2 - math.log(-z * math.sqrt(2 * math.pi)) - 1 / z**2
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(LOW, HIGH), st.floats(-0.3, 0.1), st.floats(-0.3, 0.3), st.booleans()),
+        max_size=40,
+    )
+)
+def test_weights_are_those_of_the_slow_rule(rows) -> None:
+    trials = [(p, {"a": a} if cut else {"a": a, "b": b}) for p, a, b, cut in rows]
+    found = LawLearner((LOW, HIGH)).learn(trials).weights
+    wanted = law_of(trials)
+    assert len(found) == len(wanted)
+    assert found == pytest.approx(wanted, abs=2.1e-3)  # rounded to a thousandth, then to sum to 1
+    assert sum(found) == pytest.approx(1, abs=1e-9)
+    assert min(found) >= min(1.0, 0.1 / STRATA - 1e-3)
+
+
+def test_it_prefers_where_the_margins_are_even_if_nothing_was_accepted() -> None:
+    stream = np.random.default_rng(0)
+    trials = [(p, {"a": p - 2 + stream.normal(0, 0.1)}) for p in np.linspace(LOW, HIGH, 40)]
+    weights = LawLearner((LOW, HIGH)).learn(trials).weights
+    assert weights[3] > 0.5 > 0.1 > weights[0]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=6), st.floats(0, 1))
+def test_quantiles_invert_the_density(raw, u) -> None:
+    law = Law(tuple(x / sum(raw) for x in raw))
+    grid = (np.arange(4000) + 0.5) / 4000
+    density = np.array([law.density(x) for x in grid])
+    assert density.mean() == pytest.approx(1, abs=5e-3)
+    place = float(law.quantile(np.array([u]))[0])
+    assert (density * (grid < place)).mean() == pytest.approx(u, abs=1e-2)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(1, 40), st.sampled_from([1, 2, 3]), st.integers(0, 5))
+def test_a_stratified_set_has_one_p_in_every_stratum(candidates, family, seed) -> None:
+    whole = candidates * family
+    draws = Draws(candidates=whole, sampling=f"tree({family})", p_law="stratified")
+    drawn = draws.draw("a", seed)
+    places = sorted(int((one.p - LOW) / (HIGH - LOW) * whole) for one in drawn)
+    assert places == list(range(whole))
+    assert {one.p_density for one in drawn} == {1.0}
+    assert [(d.seed, d.cfg) for d in drawn] == [
+        (d.seed, d.cfg) for d in Draws(candidates=whole, sampling=f"tree({family})").draw("a", seed)
+    ]
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.integers(1, 25), st.integers(2, 6), st.integers(1, 3), st.integers(1, 9))
+def test_rounds_hold_every_candidate_once(candidates, rounds, family, size) -> None:
+    law = f"adaptive({rounds})"
+    draws = Draws(candidates=candidates, sampling=f"tree({family})", p_law=law)
+    some = [proposal(["a", "b"], (None, Edit("noun", "a", "b")), f"k{i}") for i in range(3)]
+    plan = ShardPlan(some, draws, 0, size)
+    trials: dict[int, list] = {}
+    numbers: dict[int, list[int]] = {}
+    for number in range(plan.rounds):
+        for batch in plan.batches(number, trials, lost={1} if number else ()):
+            for one in batch:
+                numbers.setdefault(one.place, []).extend(
+                    range(one.first, one.first + len(one.draws))
+                )
+        for place in numbers:
+            trials[place] = [(0.5, {})] * len(numbers[place])
+    assert numbers[0] == numbers[2] == list(range(candidates))
+    assert numbers[1] == list(range(len(numbers[1])))
+    seeds = {d.seed for n in range(plan.rounds) for d in draws.draw("k0", 0, n, ())}
+    assert len(seeds) == -(-candidates // family)
+
+
+def test_a_round_depends_on_its_own_set_alone() -> None:
+    draws = Draws(candidates=40, p_law="adaptive(4)")
+    trials = [(one.p, {"a": one.p - 0.7}) for one in draws.draw("a", 0)]
+    later = draws.draw("a", 0, 1, trials)
+    assert later == draws.draw("a", 0, 1, trials)
+    assert [one.p for one in later] != [one.p for one in draws.draw("a", 0, 1, ())]
+    learned = LawLearner((LOW, HIGH))
+    law = learned.learn(trials)
+    assert [one.p_density for one in later] == [law.density(learned.place(d.p)) for d in later]
+    assert np.mean([one.p for one in later]) > 0.55
+
+
+DENSITIES = {  # accepted sets relative to U(.1, .9), eight bins of the released metadata
+    "race x gender": ((0.70, 0.80, 0.90, 0.99, 1.02, 1.17, 1.20, 1.23), 0.076),
+    "physical x race": ((0.06, 0.28, 0.46, 0.92, 1.14, 1.44, 1.67, 2.03), 0.008),
+    "even": ((1,) * 8, 0.05),
+    "in the middle": ((0.2, 0.6, 1.2, 2, 2, 1.2, 0.6, 0.2), 0.05),
+    "a comb": ((1.6, 0.4) * 4, 0.05),
+}
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_adaptive_never_accepts_less_than_chance(name) -> None:
+    shape, rate = DENSITIES[name]
+    chance = np.array(shape) / np.mean(shape) * rate
+    limits = [NormalDist().inv_cdf(1 - one) for one in chance]
+    draws = Draws(candidates=100, p_law="adaptive(5)")
+    stream = np.random.default_rng(1)
+    expected = []
+    for number in range(30):
+        trials: list = []
+        for turn in range(draws.learning_rounds):
+            for one in draws.draw(str(number), 0, turn, trials):
+                part = min(int((one.p - LOW) / 0.1), 7)
+                trials.append((one.p, {"a": stream.normal() - limits[part]}))
+                expected.append(chance[part])  # the expectation, not the outcome: less noise
+    gain = np.mean(expected) / rate
+    assert gain > (1.2 if name in ("physical x race", "in the middle") else 0.985)
+
+
+def test_the_log_has_every_density_and_an_interrupted_part_the_same_bytes(tmp_path) -> None:
+    changes = {
+        "captions": tiny.captions(9),
+        "draws": Draws(candidates=12, p_law="adaptive(3)"),
+        "studio": tiny.studio(select=clip_selection(0.45, 0.6, 0.3, keep=2)),
+    }
+    whole = tmp_path / "whole"
+    generate(tiny.job(whole, **changes))
+    rows = tiny.log(whole)
+    assert {row["p_density"] for row in rows} > {1.0}
+    assert all(row["p_density"] == 1 for row in rows if row["candidate"] < 4)
+
+    class Killed(tiny.Painter):
+        def sample(self, jobs):
+            if len(self.sampled) == 7:
+                raise KeyboardInterrupt
+            return super().sample(jobs)
+
+    broken = tmp_path / "broken"
+    with pytest.raises(KeyboardInterrupt):
+        generate(tiny.job(broken, **changes | {"studio": tiny.studio(
+            editor=Killed(), select=clip_selection(0.45, 0.6, 0.3, keep=2))}))  # fmt: skip
+    again = tiny.Painter()
+    generate(tiny.job(broken, **changes | {"studio": tiny.studio(
+        editor=again, select=clip_selection(0.45, 0.6, 0.3, keep=2))}))  # fmt: skip
+    assert tiny.contents(broken) == tiny.contents(whole)
+    parts = tmp_path / "parts"
+    for part in (1, 0):
+        generate(tiny.job(parts, **changes, pipeline_scoring=bool(part), part=part, parts=2))
+    assert tiny.contents(parts) == tiny.contents(whole)
+    sets = 8  # of 9 captions, the one about a star has no edit
+    assert sum(again.sampled) < 12 * sets
+
+
+def test_a_failure_stops_the_rounds_and_costs_nothing(tmp_path) -> None:
+    changes = {
+        "draws": Draws(candidates=6, p_law="adaptive(3)"), "captions": tiny.captions(9)
+    }  # fmt: skip
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    generate(tiny.job(whole, **changes))
+    bad = tiny.Painter(broken=frozenset({"7"}))
+    generate(tiny.job(broken, **changes, studio=tiny.studio(editor=bad)))
+    assert not (broken / "00001.tar").exists()
+    generate(tiny.job(broken, **changes))
+    assert tiny.contents(broken) == tiny.contents(whole)
+    left = tmp_path / "left"
+    bad = tiny.Painter(broken=frozenset({"7"}))
+    generate(tiny.job(left, **changes, studio=tiny.studio(editor=bad), publish_incomplete=True))
+    there, here = ({json.dumps(row) for row in tiny.log(f)} for f in (whole, left))
+    assert here < there
+    assert {json.loads(row)["set"] for row in there - here} == {"photo3-1"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"p_law": "normal"}, "uniform or stratified"), ({"p_law": "adaptive(1)"}, "r from 2"),
+        ({"p_law": "stratified", "seed_policy": "chain"}, "the chain draws p itself"),
+        ({"p_law": "adaptive(2)", "sampling": "halving(1)"}, "the p of dropped candidates"),
+    ],
+)  # fmt: skip
+def test_laws_that_cannot_be_are_named(wrong, named) -> None:
+    with pytest.raises(UserError, match=named):
+        Draws(**wrong)
+
+
+def test_examples_that_must_stay_whole_are_not_drawn_in_rounds() -> None:
+    with pytest.raises(UserError, match="use p_law=stratified"):
+        ShardPlan([], Draws(p_law="adaptive(2)"), 0, 4, whole_examples=True)
+
+
+def test_the_names_of_laws() -> None:
+    assert [count_rounds(f"adaptive({n})") for n in (2, 10)] == [2, 10]

@@ -13,8 +13,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import read_edits, read_sets
 from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.label_guard import LabelGuard
-from cfaug.generate.chat_asking import ChatServer
-from cfaug.generate.chat_protocol import ChatSettings
+from cfaug.generate.chat_asking import ChatServer, ChatSettings
 from cfaug.generate.job import Job, generate
 from cfaug.generate.recipe import Recipe, RunSettings, ShardSettings
 from tests.data.making import noise_image

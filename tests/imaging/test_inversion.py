@@ -12,6 +12,7 @@ from tests.imaging import reference_photos as reference
 from tests.imaging.reference import Explicit
 from tests.imaging.test_cross_attention import CASES, edited_map
 from tests.imaging.test_photo_editing import CAPTION, EDITED, editor, job, photo
+from tests.imaging.test_sharing import close
 
 STEPS = 5
 NEXT = DirectInversion(timestep="next")
@@ -68,11 +69,6 @@ def control_maps(p, steps=STEPS, until=0, edit=lambda base, own: own, limit=None
         return maps
 
     return control
-
-
-def close(found, wanted, tolerance=1e-10):
-    assert found.shape == wanted.shape
-    assert (found - wanted).abs().max() <= tolerance * max(1, wanted.abs().max())
 
 
 def check_direct(one, jobs, limit=None):

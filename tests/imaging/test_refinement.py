@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from cfaug.imaging.cross_attention import CrossAttention, Tokens, refine_alignment, tokenize
 from tests.imaging import tiny
 from tests.imaging.reference_mapper import refinement_mapper
-from tests.imaging.test_inversion import NEXT, STEPS, Slow, close, control_maps, draw
+from tests.imaging.test_inversion import NEXT, STEPS, Slow, control_maps, draw
 from tests.imaging.test_photo_editing import editor, job, photo
+from tests.imaging.test_sharing import close
 from tests.properties import examples
 
 SIZE = 24

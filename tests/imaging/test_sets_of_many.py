@@ -13,11 +13,9 @@ import pytest
 import torch
 
 from cfaug.core.types import Draw
-from cfaug.imaging.model import DiffusionWeights
-from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 from cfaug.imaging.sampler import Batching
 from cfaug.imaging.tree import plan
-from tests.imaging.test_sharing import close, expected
+from tests.imaging.test_sharing import close, editor, expected
 from tests.records import image_job
 
 BENCHMARKS = Path(__file__).parent.parent.parent / "benchmarks"
@@ -29,18 +27,13 @@ GRID = tuple(
 )
 
 
-def editor(folder, max_rows):
-    model = DiffusionWeights(str(folder), dtype="fp64", device="cpu")
-    return PromptToPrompt(model, steps=STEPS, max_rows=max_rows)
-
-
 def job(seed=1, p=0.6, texts=GRID):
     return image_job(texts, Draw(seed, p, 7.5))
 
 
 def draw(folder, jobs, max_rows):
     """Return latents, the rows of every call, and how often a call borrowed a base's attention."""
-    one = editor(folder, max_rows)
+    one = editor(folder, steps=STEPS, max_rows=max_rows)
     rows, borrowed = [], []
     shared = one._sampler.shared
     one._diffusion.unet.register_forward_pre_hook(

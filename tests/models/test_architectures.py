@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.models.specs import OpenClip
@@ -70,11 +68,7 @@ def hf_text(folder):
 
 @pytest.fixture(scope="module")
 def images():
-    draw = np.random.default_rng(0)
-    return [
-        Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        for height, width in ((32, 32), (48, 70), (90, 40), (20, 30))
-    ]
+    return [tiny.image(*size) for size in ((32, 32), (70, 48), (40, 90), (30, 20))]
 
 
 def home(folder):
@@ -86,17 +80,13 @@ def home(folder):
     return model.eval(), preprocess, open_clip.get_tokenizer(source)
 
 
-def pixels(encoder, images):
-    return torch.from_numpy(np.stack([encoder.transform(image) for image in images]))
-
-
 @pytest.mark.slow
 def test_embeddings_are_those_of_plain_open_clip(folder, images):
     encoder = OpenClip(f"local-dir:{folder}").load()
     model, preprocess, tokenizer = home(folder)
     with torch.no_grad():
         expected = model.encode_image(torch.stack([preprocess(image) for image in images]))
-        torch.testing.assert_close(encoder.encode_image(pixels(encoder, images)), expected)
+        torch.testing.assert_close(encoder.encode_image(tiny.stack(encoder, images)), expected)
         found = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
         torch.testing.assert_close(found, model.encode_text(tokenizer(tiny.CAPTIONS)))
 
@@ -105,7 +95,7 @@ def test_embeddings_are_those_of_plain_open_clip(folder, images):
 def test_it_trains_and_plain_open_clip_loads_what_it_saves(folder, images, tmp_path):
     encoder = OpenClip(f"local-dir:{folder}").load().train()
     optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-3)
-    shown = pixels(encoder, images)
+    shown = tiny.stack(encoder, images)
     losses = []
     for _ in range(3):
         loss = encoder.contrastive(encoder.features(shown, tiny.CAPTIONS))

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 
-import numpy as np
 import pytest
 import timm
 import torch
 import torchvision
-from PIL import Image
 from safetensors.torch import save_file
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Classifier, FeatureExtractor
 from cfaug.models.checkpoints import read_state
-from cfaug.models.classifier_specs import TimmClassification, TorchvisionClassification
+from cfaug.models.classifier_specs import (
+    InceptionFeatures,
+    TimmClassification,
+    TorchvisionClassification,
+)
 from cfaug.models.classifiers import FROM_TENSORFLOW, _build, default_weights, timm_transform
 from cfaug.models.task_specs import ImageClassification
+from tests import skips
 from tests.models import tiny
 
 NAMES = ["ball", "cube", "star", "ring", "cone"]
-
-
-def photo(width=190, height=170, seed=0):
-    draw = np.random.default_rng(seed)
-    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_a_folder_of_timm_answers_as_timm_does(timm_folder, timm_model):
     assert model.classes == tuple(NAMES)
     assert not model.training
     theirs = timm.data.create_transform(**timm.data.resolve_model_data_config(timm_model))
-    image = photo()
+    image = tiny.image(190, 170)
     with torch.no_grad():
         expected = timm_model(theirs(image)[None])
         found = model.classify(torch.from_numpy(model.transform(image)[None].copy()))
@@ -81,7 +81,7 @@ def test_a_folder_of_timm_answers_as_timm_does(timm_folder, timm_model):
 def test_images_are_prepared_as_timm_prepares_them(mode, size):
     config = {"input_size": (3, 48, 48), "interpolation": "bicubic", "mean": (0.4, 0.5, 0.6),
               "std": (0.2, 0.3, 0.4), "crop_pct": 0.9, "crop_mode": mode}  # fmt: skip
-    ours, image = timm_transform(config, "it"), photo(*size)
+    ours, image = timm_transform(config, "it"), tiny.image(*size)
     expected = timm.data.create_transform(**config)(image)
     found = ours.normalize(torch.from_numpy(ours(image)[None].copy()))[0]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
@@ -139,7 +139,7 @@ def test_torchvision_answers_as_torchvision_does(files, torchvision_model):
     assert isinstance(model, Classifier)
     assert model.classes == tuple(NAMES)
     weights = torchvision.models.get_model_weights("shufflenet_v2_x0_5").DEFAULT
-    for image in (photo(), photo(300, 400, 1)):
+    for image in (tiny.image(190, 170), tiny.image(300, 400, 1)):
         with torch.no_grad():
             expected = torchvision_model(weights.transforms()(image)[None])
             found = model.classify(torch.from_numpy(model.transform(image)[None].copy()))
@@ -249,3 +249,44 @@ def test_a_config_that_does_not_name_each_logit_is_refused(tmp_path, numbers, sa
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match=said):
         ImageClassification(str(folder)).load()
+
+
+HERE = find_spec("torch_fidelity") is not None
+
+
+def test_without_torch_fidelity_it_is_said_what_to_do(monkeypatch):
+    for name in ("torch_fidelity", "torch_fidelity.feature_extractor_inceptionv3"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match=r"pip install 'cfaug\[fid\]', or .* model=clip_vit_b32"):
+        InceptionFeatures("weights.pth").load()
+    with pytest.raises(UserError, match="there is no such file"):
+        InceptionFeatures("weights.pth").identity()
+    with pytest.raises(UserError, match="cannot be fine-tuned"):
+        InceptionFeatures("weights.pth").check_trainable()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HERE, reason=skips.reason("fid"))
+def test_features_are_those_of_torch_fidelity(tmp_path, monkeypatch):
+    from torch_fidelity import feature_extractor_inceptionv3 as theirs
+
+    kind = theirs.FeatureExtractorInceptionV3
+    with monkeypatch.context() as patch, torch.random.fork_rng():
+        torch.manual_seed(0)
+        patch.setattr(theirs, "load_state_dict_from_url", lambda *_, **__: {})
+        patch.setattr(kind, "load_state_dict", lambda *_: None)
+        network = kind("inception-v3-compat", ["2048"])
+    torch.save(network.state_dict(), tmp_path / "weights.pth")
+    model = InceptionFeatures(str(tmp_path / "weights.pth")).load()
+    assert isinstance(model, FeatureExtractor)
+    pixels = torch.randint(0, 256, (2, 3, 299, 299), dtype=torch.uint8)
+    with torch.no_grad():
+        (expected,) = network(pixels)
+        torch.testing.assert_close(model.extract(pixels), expected)
+    assert expected.shape == (2, 2048)
+    torch.save({"fc": print}, tmp_path / "pickle.pth")
+    with pytest.raises(UserError, match="reading a pickle can run code"):
+        InceptionFeatures(str(tmp_path / "pickle.pth")).load()
+    torch.save({"fc": torch.zeros(1)}, tmp_path / "other.pth")
+    with pytest.raises(UserError, match="not hold the weights of FID's Inception"):
+        InceptionFeatures(str(tmp_path / "other.pth")).load()

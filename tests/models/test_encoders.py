@@ -24,12 +24,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def images():
-    draw = np.random.default_rng(0)
-    return [Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)) for _ in range(4)]
-
-
-def pixels(encoder, images):
-    return torch.from_numpy(np.stack([encoder.transform(image) for image in images]))
+    return [tiny.image(seed=seed) for seed in range(4)]
 
 
 @pytest.mark.parametrize("name", ["dual", "clip", "siglip"])
@@ -43,7 +38,7 @@ def test_embeddings_are_those_of_plain_transformers(folders, images, name):
     inputs = processor(text=tiny.CAPTIONS, images=images, return_tensors="pt", padding=padding)
     with torch.no_grad():
         expected = model(**inputs)
-        found_images = encoder.encode_image(pixels(encoder, images))
+        found_images = encoder.encode_image(tiny.stack(encoder, images))
         found_texts = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
     normalised = torch.nn.functional.normalize
     torch.testing.assert_close(normalised(found_images), expected.image_embeds)
@@ -60,7 +55,7 @@ def test_embeddings_are_those_of_plain_open_clip(folders, images):
     tokens = open_clip.get_tokenizer(source)(tiny.CAPTIONS)
     with torch.no_grad():
         expected = model.encode_image(torch.stack([preprocess(image) for image in images]))
-        torch.testing.assert_close(encoder.encode_image(pixels(encoder, images)), expected)
+        torch.testing.assert_close(encoder.encode_image(tiny.stack(encoder, images)), expected)
         found = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
         torch.testing.assert_close(found, model.encode_text(tokens))
 
@@ -77,7 +72,7 @@ def test_a_dual_encoder_matches_by_the_logit_of_plain_transformers(folders, imag
     inputs = processor(text=tiny.CAPTIONS, images=images, return_tensors="pt", padding=True)
     with torch.no_grad():
         expected = model(**inputs).logits_per_image.diagonal()
-        found = matcher.match(pixels(matcher, images), tiny.CAPTIONS)
+        found = matcher.match(tiny.stack(matcher, images), tiny.CAPTIONS)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, expected)
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher
@@ -22,18 +20,12 @@ BOUNDS = {"logit_scale_min": 0.0, "logit_scale_max": 4.6052}
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     shelf = tmp_path_factory.mktemp("weights")
-    names = ("bridgetower", "bridgetower_itm", "flava", "vilt")
-    return {name: getattr(tiny, f"save_{name}")(shelf / name) for name in names}
+    return tiny.save_all(shelf, "bridgetower", "bridgetower_itm", "flava", "vilt")
 
 
 @pytest.fixture(scope="module")
 def images():
-    draw = np.random.default_rng(0)
-    return [Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)) for _ in range(4)]
-
-
-def pixels(owner, images):
-    return torch.from_numpy(np.stack([owner.transform(image) for image in images]))
+    return [tiny.image(seed=seed) for seed in range(4)]
 
 
 def plain(kind, folder, images, **options):
@@ -78,7 +70,7 @@ def test_bridgetowers_loss_and_gradients_are_transformers(folders, images):
     encoder = BridgeTower(str(folders["bridgetower"])).load()
     model, inputs = plain(BridgeTowerForContrastiveLearning, folders["bridgetower"], images)
     expected = model(**inputs, return_loss=True).loss
-    found = encoder.contrastive(encoder.features(pixels(encoder, images), tiny.CAPTIONS))
+    found = encoder.contrastive(encoder.features(tiny.stack(encoder, images), tiny.CAPTIONS))
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     expected.backward()
     found.backward()
@@ -100,7 +92,7 @@ def test_bridgetowers_embeddings_need_no_cross_encoder(folders, images):
     unit = torch.nn.functional.normalize
     with torch.no_grad():
         expected = model(**inputs)
-        found_images = encoder.encode_image(pixels(encoder, images))
+        found_images = encoder.encode_image(tiny.stack(encoder, images))
         found_texts = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
     torch.testing.assert_close(unit(found_images), expected.image_embeds)
     torch.testing.assert_close(unit(found_texts), expected.text_embeds)
@@ -118,7 +110,7 @@ def test_flavas_loss_and_gradients_are_its_global_contrastive_term(folders, imag
         tiny.flava_processor().save_pretrained(folder)
     encoder = HFClip(str(folder), **BOUNDS).load()
     expected = losses(model, inputs).global_contrastive
-    found = encoder.contrastive(encoder.features(pixels(encoder, images), tiny.CAPTIONS))
+    found = encoder.contrastive(encoder.features(tiny.stack(encoder, images), tiny.CAPTIONS))
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     expected.backward()
     found.backward()
@@ -158,50 +150,33 @@ def test_a_saved_model_is_the_same_model(folders, images, name, tmp_path):
         assert torch.equal(value, model.state_dict()[key])
 
 
-def test_bridgetower_matches_with_the_probability_of_its_head(folders, images):
-    from transformers import BridgeTowerForImageAndTextRetrieval
+@pytest.mark.parametrize(
+    ("spec", "name", "kind"),
+    [(BridgeTowerMatching, "bridgetower_itm", "probability"), (ViltMatching, "vilt", "logit")],
+)
+def test_a_matcher_gives_what_transformers_gives_each_pair_alone(folders, images, spec, name, kind):
+    from transformers import BridgeTowerForImageAndTextRetrieval, ViltForImageAndTextRetrieval
 
-    matcher = BridgeTowerMatching(str(folders["bridgetower_itm"])).load(Matcher)
+    matcher = spec(str(folders[name])).load(Matcher)
     assert isinstance(matcher, Matcher)
-    assert matcher.kind == "probability"
-    model, inputs = plain(BridgeTowerForImageAndTextRetrieval, folders["bridgetower_itm"], images)
+    assert matcher.kind == kind
+    home = ViltForImageAndTextRetrieval if name == "vilt" else BridgeTowerForImageAndTextRetrieval
+    model, inputs = plain(home, folders[name], images)
+    assert name != "vilt" or inputs["pixel_mask"].all()
     with torch.no_grad():
-        expected = model(**inputs).logits.softmax(-1)[:, 1]
-        found = matcher.match(pixels(matcher, images), tiny.CAPTIONS)
-    torch.testing.assert_close(found, expected)
-    assert len(set(found.tolist())) == 4
-
-
-def test_vilt_matches_with_its_logit_whatever_the_global_generator(folders, images):
-    from transformers import ViltForImageAndTextRetrieval
-
-    matcher = ViltMatching(str(folders["vilt"])).load(Matcher)
-    assert isinstance(matcher, Matcher)
-    assert matcher.kind == "logit"
-    model, inputs = plain(ViltForImageAndTextRetrieval, folders["vilt"], images)
-    assert inputs["pixel_mask"].all()
-    with torch.no_grad():
-        expected = model(**inputs).logits[:, 0]
-        given = pixels(matcher, images)
+        logits = model(**inputs).logits
+        expected = logits[:, 0] if name == "vilt" else logits.softmax(-1)[:, 1]
+        given = tiny.stack(matcher, images)
         torch.manual_seed(1)
         found = matcher.match(given, tiny.CAPTIONS)
-        after = torch.rand(1)
+        after = torch.rand(1)  # the global generator neither counts nor moves
         assert torch.equal(found, matcher.match(given, tiny.CAPTIONS))
+        alone = [matcher.match(given[i : i + 1], [text]) for i, text in enumerate(tiny.CAPTIONS)]
     torch.manual_seed(1)
     assert torch.equal(after, torch.rand(1))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found, torch.cat(alone), atol=1e-5, rtol=1e-4)
     assert len(set(found.tolist())) == 4
-
-
-@pytest.mark.parametrize("name", ["bridgetower_itm", "vilt"])
-def test_a_matcher_scores_a_pair_alone_as_among_others(folders, images, name):
-    spec = ViltMatching if name == "vilt" else BridgeTowerMatching
-    matcher = spec(str(folders[name])).load(Matcher)
-    given = pixels(matcher, images)
-    with torch.no_grad():
-        together = matcher.match(given, tiny.CAPTIONS)
-        alone = [matcher.match(given[i : i + 1], [text]) for i, text in enumerate(tiny.CAPTIONS)]
-    torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=1e-4)
 
 
 SCALES = {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.27, 0.26, 0.28], "resample": 3}

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cfaug.models.losses import (
     Negatives,
+    log_negative_weights,
     log_owner_weights,
+    set_invariance,
     sigmoid_loss,
     symmetric_loss,
     three_way_loss,
 )
 from cfaug.models.specs import HFClip, OpenClip
 from tests.models import tiny
+from tests.properties import examples
 
 
 def features(seed=0, rows=9, kinds=2):
@@ -162,50 +169,6 @@ def test_an_open_clip_model_trains_on_its_authors_loss(changes, tmp_path):
         assert torch.equal(value, encoder.model.state_dict()[name]), name
 
 
-def slow_with_negatives(images, texts, negatives, scale, counts, bias=None):
-    """Image by image and text by text, in float64."""
-    images, texts, negatives = (x / x.norm(dim=1, keepdim=True) for x in (images, texts, negatives))
-    total = 0
-    for i in range(len(images)):
-        right = scale * images[i] @ texts[i]
-        among = [counts[i][j] * (scale * images[i] @ texts[j]).exp() for j in range(len(texts))]
-        wrong = [scale * images[i] @ one for one in negatives]
-        if bias is None:
-            found = [counts[j][i] * (scale * images[j] @ texts[i]).exp() for j in range(len(texts))]
-            total += (sum(among) + sum(one.exp() for one in wrong)).log() - right
-            total += sum(found).log() - right
-            continue
-        for j in range(len(texts)):
-            sign = 1 if i == j else -1
-            logit = scale * images[i] @ texts[j] + bias
-            total += counts[i][j] * (1 + (-sign * logit).exp()).log()
-        total += sum((1 + (one + bias).exp()).log() for one in wrong)
-    return total / len(images) / (2 if bias is None else 1)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("bias", [None, -2.5])
-@pytest.mark.parametrize("count", [1, 13])
-def test_negatives_and_their_gradients_are_the_definition(weighted, bias, count):
-    """NegCLIP: an image's text is found among the negatives too, a text's image is not."""
-    images, texts, scale = features()
-    negatives = features(seed=5, rows=count)[0]
-    slow = [x.detach().double().requires_grad_() for x in (images, texts, negatives, scale)]
-    counts = weights() if weighted else np.ones((9, 9))
-    expected = slow_with_negatives(*slow, counts, bias)
-    logs = log_weights() if weighted else None
-    if bias is None:
-        found = symmetric_loss(images, texts, scale, logs, Negatives(negatives))
-    else:
-        found = sigmoid_loss(images, texts, scale, torch.tensor(bias), logs, Negatives(negatives))
-    found.backward()
-    expected.backward()
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    for ours, theirs in zip((images, texts, negatives, scale), slow, strict=True):
-        torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-5, rtol=1e-4)
-    assert negatives.grad.abs().max() > 1e-4
-
-
 @pytest.mark.parametrize("loss", [symmetric_loss, three_way_loss])
 def test_a_loss_is_computed_in_single_precision(loss):
     given = features(kinds=3 if loss is three_way_loss else 2)
@@ -214,7 +177,7 @@ def test_a_loss_is_computed_in_single_precision(loss):
         assert loss(*given).item() == exact.item()
 
 
-def slow_both_ways(images, texts, wrong_texts, wrong_images, scale, counts, weight, bias=None):
+def slow_both_ways(images, texts, wrong_texts, wrong_images, scale, counts, weight, bias):
     """Each example's own wrong answers, number i of them, count ``weight`` times for example i."""
     unit = [x / x.norm(dim=1, keepdim=True) for x in (images, texts, wrong_texts, wrong_images)]
     images, texts, wrong_texts, wrong_images = unit
@@ -242,18 +205,22 @@ def slow_both_ways(images, texts, wrong_texts, wrong_images, scale, counts, weig
     return total / n / (2 if bias is None else 1)
 
 
-@pytest.mark.parametrize("weight", [1.0, 3.5])
+@pytest.mark.parametrize(
+    ("weight", "of_texts", "of_images"), [(1.0, 9, 9), (3.5, 9, 9), (1.0, 1, 0), (1.0, 13, 0)]
+)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("bias", [None, -2.5])
-def test_wrong_texts_and_images_weigh_as_their_definition_says(weight, weighted, bias):
+def test_negatives_and_their_gradients_are_the_definition(
+    weight, of_texts, of_images, weighted, bias
+):
     """NegCLIP's columns for images, the same for texts, an example's own weighed apart."""
-    images, texts, scale = (x.detach().double().requires_grad_() for x in features())
-    wrong = [x.detach().double().requires_grad_() for x in features(seed=5, rows=9)[:2]]
-    fast = [x.detach().float().requires_grad_() for x in (images, texts, *wrong, scale)]
+    wrong = features(seed=5, rows=of_texts)[0], features(seed=6, rows=of_images)[1]
+    slow = [x.detach().double().requires_grad_() for x in (*features()[:2], *wrong, features()[2])]
+    fast = [x.detach().float().requires_grad_() for x in slow]
     counts = weights() if weighted else np.ones((9, 9))
-    expected = slow_both_ways(images, texts, *wrong, scale, counts, weight, bias)
-    own = log_owner_weights(torch.arange(9), 9, weight)
-    negatives = Negatives(fast[2], fast[3], own, own) if weight != 1 else Negatives(*fast[2:4])
+    expected = slow_both_ways(*slow, counts, weight, bias)
+    own = log_owner_weights(torch.arange(9), 9, weight) if weight != 1 else None
+    negatives = Negatives(fast[2], fast[3] if of_images else None, own, own)
     logs = log_weights() if weighted else None
     if bias is None:
         found = symmetric_loss(*fast[:2], fast[4], logs, negatives)
@@ -262,8 +229,10 @@ def test_wrong_texts_and_images_weigh_as_their_definition_says(weight, weighted,
     assert found.item() == pytest.approx(expected.item(), rel=1e-6)
     found.backward()
     expected.backward()
-    for ours, theirs in zip(fast, (images, texts, *wrong, scale), strict=True):
-        torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-5, rtol=1e-4)
+    for ours, theirs in zip(fast, slow, strict=True):
+        if theirs.numel():
+            torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-5, rtol=1e-4)
+    assert fast[2].grad.abs().max() > 1e-4
 
 
 def released_loop(images, texts, wrong, scale):
@@ -281,3 +250,177 @@ def test_wrong_texts_are_those_of_the_released_loop():
     assert found.item() == pytest.approx(
         released_loop(images, texts, wrong, scale).item(), abs=1e-6
     )
+
+
+SETS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1)), min_size=1, max_size=9)
+"""A row's set, and which of the set's two images it has."""
+
+
+def batch(rows):
+    sets = torch.tensor([s for s, _ in rows])
+    return 2 * sets + torch.tensor([i for _, i in rows]), sets
+
+
+def drawn(n, count=2):
+    draw = torch.Generator().manual_seed(n)
+    return [torch.randn(n, 5, generator=draw, requires_grad=True) for _ in range(count)]
+
+
+def weight(rows, i, j, masked, hard):
+    """The definition, one pair at a time."""
+    if i == j:
+        return 1.0
+    if rows[i] == rows[j]:
+        return 0.0 if masked else 1.0
+    return hard if rows[i][0] == rows[j][0] else 1.0
+
+
+def one_direction(rows, queries, keys, scale, masked, hard):
+    """The formula of the docstring in float64, a loop over rows and a loop over negatives."""
+    queries, keys = (x.detach().double().numpy() for x in (queries, keys))
+    queries, keys = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, keys))
+    total = 0.0
+    for i in range(len(rows)):
+        scores = [scale * float(queries[i] @ keys[j]) for j in range(len(rows))]
+        below = math.exp(scores[i])
+        for j in range(len(rows)):
+            if j != i:
+                below += weight(rows, i, j, masked, hard) * math.exp(scores[j])
+        total -= math.log(math.exp(scores[i]) / below)
+    return total / len(rows)
+
+
+@given(rows=SETS, masked=st.booleans(), hard=st.sampled_from([0.5, 1.0, 3.0]))
+def test_the_weighted_loss_is_its_formula(rows, masked, hard):
+    images, texts, crossed = drawn(len(rows), 3)
+    logs = log_negative_weights(*batch(rows), mask_same_image=masked, hard_negative_weight=hard)
+    assert torch.equal(logs, logs.T)
+    scale = torch.tensor(2.5)
+
+    def slow(queries, keys):
+        return one_direction(rows, queries, keys, 2.5, masked, hard)
+
+    found = symmetric_loss(images, texts, scale, logs)
+    assert found.item() == pytest.approx((slow(images, texts) + slow(texts, images)) / 2, abs=1e-5)
+    found.backward()
+    assert torch.isfinite(images.grad).all()
+    three = three_way_loss(images, texts, crossed, scale, log_weights=logs)
+    expected = slow(texts, images) + slow(texts, crossed) + slow(images, crossed)
+    assert three.item() == pytest.approx(expected / 3, abs=1e-5)
+
+
+@given(rows=SETS, masked=st.booleans(), hard=st.sampled_from([0.5, 1.0, 3.0]))
+def test_pairs_of_their_own_are_weighted_too(rows, masked, hard):
+    """SigLIP's loss has a term a pair; the weight is the term's."""
+    images, texts = drawn(len(rows))
+    logs = log_negative_weights(*batch(rows), mask_same_image=masked, hard_negative_weight=hard)
+    found = sigmoid_loss(images, texts, torch.tensor(2.5), torch.tensor(-1.0), logs)
+    unit = [x.detach().double() / x.detach().double().norm(dim=1, keepdim=True)
+            for x in (images, texts)]  # fmt: skip
+    total = 0.0
+    for i in range(len(rows)):
+        for j in range(len(rows)):
+            logit = 2.5 * float(unit[0][i] @ unit[1][j]) - 1
+            term = math.log(1 + math.exp(-logit if i == j else logit))
+            total += weight(rows, i, j, masked, hard) * term
+    assert found.item() == pytest.approx(total / len(rows), abs=1e-5)
+
+
+def test_no_option_is_the_authors_loss():
+    images, texts = drawn(6)
+    rows = [(0, 0), (0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]
+    logs = log_negative_weights(*batch(rows), mask_same_image=False, hard_negative_weight=1.0)
+    scale = torch.tensor(14.0)
+    assert torch.equal(
+        symmetric_loss(images, texts, scale), symmetric_loss(images, texts, scale, logs)
+    )
+
+
+def test_weights_by_hand():
+    """A photo with two captions, a pair, and one alone."""
+    rows = [(0, 0), (0, 0), (1, 0), (1, 1), (2, 0)]
+    logs = log_negative_weights(*batch(rows), mask_same_image=True, hard_negative_weight=3.0)
+    assert logs.exp().round(decimals=5).tolist() == [
+        [1, 0, 1, 1, 1],
+        [0, 1, 1, 1, 1],
+        [1, 1, 1, 3, 1],
+        [1, 1, 3, 1, 1],
+        [1, 1, 1, 1, 1],
+    ]
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12)
+"""A row's set, and whether the row has a neutral prompt; sets two by two share theirs."""
+
+
+def slow_invariance(images, prompts, shown, sets, scale, kind):
+    """One set after the other, in Python's floats."""
+    found = []
+    for one in sorted(set(sets)):
+        logits = []
+        for i, own in enumerate(sets):
+            if own == one and shown[i] >= 0:
+                a, b = images[i].tolist(), prompts[shown[i]].tolist()
+                dot = sum(x * y for x, y in zip(a, b, strict=True))
+                norms = math.sqrt(sum(x * x for x in a)) * math.sqrt(sum(y * y for y in b))
+                logits.append(scale * dot / norms)
+        if len(logits) < 2:
+            continue
+        if kind == "variance":
+            mean = sum(logits) / len(logits)
+            found.append(sum((x - mean) ** 2 for x in logits) / len(logits))
+        else:
+            total = sum(math.exp(x) for x in logits)
+            shares = [math.exp(x) / total for x in logits]
+            found.append(sum(p * math.log(p * len(shares)) for p in shares))
+    return sum(found) / len(found) if found else 0.0
+
+
+@pytest.mark.parametrize("kind", ["variance", "kl"])
+@settings(max_examples=examples(30), deadline=None)
+@given(rows=ROWS)
+def test_it_is_its_definition_set_by_set(kind, rows):
+    draw = torch.Generator().manual_seed(len(rows))
+    images = torch.randn(len(rows), 5, generator=draw, requires_grad=True)
+    prompts = torch.randn(3, 5, generator=draw)
+    sets = [one for one, _ in rows]
+    shown = [one // 2 if asked else -1 for one, asked in rows]
+    found = set_invariance(
+        images, prompts, torch.tensor(shown), torch.tensor(sets), torch.tensor(3.0), kind
+    )
+    expected = slow_invariance(images.detach().double(), prompts.double(), shown, sets, 3.0, kind)
+    assert found.item() == pytest.approx(expected, abs=1e-5)
+    found.backward()
+    assert torch.isfinite(images.grad).all()
+
+
+@pytest.mark.parametrize("kind", ["variance", "kl"])
+def test_it_is_zero_where_all_images_fit_alike_and_only_there(kind):
+    """Images around their prompt like the sides of a cone, then one of them nearer to it."""
+    angles = torch.linspace(0, 5, 6)
+    around = torch.stack([angles.cos(), angles.sin(), torch.full((6,), 2.0)], dim=1)
+    prompt, every = torch.tensor([[0.0, 0.0, 1.0]]), torch.zeros(6, dtype=torch.int64)
+    asked = (prompt, every, every, torch.tensor(100.0), kind)
+    assert set_invariance(around, *asked).item() == pytest.approx(0, abs=1e-6)
+    around[2, :2] = 0
+    assert set_invariance(around, *asked).item() > 1
+
+
+def test_the_divergence_of_small_differences_is_half_their_variance():
+    angles = torch.tensor([0.01, 0.02, 0.035, 0.05])
+    images = torch.stack([angles.sin(), angles.cos()], dim=1)
+    same = torch.zeros(4, dtype=torch.int64)
+    kl, variance = (
+        set_invariance(images, torch.tensor([[1.0, 0.0]]), same, same, torch.tensor(5.0), kind)
+        for kind in ("kl", "variance")
+    )
+    assert kl.item() == pytest.approx(variance.item() / 2, rel=0.05)
+
+
+def test_large_logits_do_not_overflow():
+    images = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    same = torch.zeros(3, dtype=torch.int64)
+    found = set_invariance(images, torch.tensor([[1.0, 0]]), same, same, torch.tensor(1e3), "kl")
+    assert found.item() == pytest.approx(math.log(3))
+    found.backward()
+    assert torch.isfinite(images.grad).all()

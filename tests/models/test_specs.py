@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import errno
 import hashlib
+import resource
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from cfaug.core import protocols
 from cfaug.core.errors import UserError
-from cfaug.core.protocols import DualEncoder
+from cfaug.core.protocols import Classifier, DualEncoder, NoModel
 from cfaug.core.weights import find_weights, resolve
+from cfaug.evaluation.context import loadable_as
 from cfaug.models.checkpoints import replace_checkpoint
 from cfaug.models.classifier_specs import TorchvisionClassification
-from cfaug.models.specs import HFClip, OpenClip, ViltMatching, every
+from cfaug.models.specs import HFClip, NoModelSpec, OpenClip, ViltMatching, every
 from cfaug.planning.build import SETTINGS_OF_A_RUN
 
 MODELS = [
@@ -201,3 +207,70 @@ def test_a_specification_is_written_as_it_is_typed():
     assert (
         str(HFClip("a/b", max_length=5)) == f"{written}logit_scale_min=None, logit_scale_max=None)"
     )
+
+
+@pytest.fixture
+def small_files():
+    """Files beyond 1,000 bytes are refused by the system, as all are by a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def by_safetensors(folder) -> None:
+    save_file({"weight": torch.zeros(4000)}, folder / "model.safetensors")
+
+
+def by_python(folder) -> None:
+    (folder / "config.json").write_text("x" * 4000)
+
+
+@pytest.mark.parametrize("write", [by_safetensors, by_python])
+def test_what_the_disk_refuses_is_an_error_of_the_disk(tmp_path, small_files, write):
+    folder = tmp_path / "checkpoint"
+    with replace_checkpoint(folder) as fresh:
+        (fresh / "old").touch()
+    with (
+        pytest.raises(OSError, match="File too large") as raised,
+        replace_checkpoint(folder) as fresh,
+    ):
+        write(fresh)
+    assert raised.value.errno == errno.EFBIG
+    assert raised.value.filename == str(folder)
+    assert [file.name for file in folder.iterdir()] == ["old"]
+    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_a_model_card_outlives_the_weights_that_it_was_written_for(tmp_path):
+    folder = tmp_path / "checkpoint"
+    for name in ("README.md", "other"):
+        with replace_checkpoint(folder) as fresh:
+            assert list(fresh.iterdir()) == []
+            (fresh / name).write_text(name)
+    assert {file.name: file.read_text() for file in folder.iterdir()} == {
+        "README.md": "README.md", "other": "other",
+    }  # fmt: skip
+
+
+def test_other_errors_of_safetensors_are_themselves(tmp_path):
+    from safetensors import SafetensorError
+
+    with pytest.raises(SafetensorError, match="odd"), replace_checkpoint(tmp_path / "checkpoint"):
+        raise SafetensorError("odd")
+
+
+def test_a_benchmark_that_asks_no_model_can_be_asked_of_any():
+    question = SimpleNamespace(needs=NoModel)
+    for provides in (NoModelSpec.provides, (DualEncoder,), (Classifier,)):
+        assert loadable_as(question, provides) is NoModel
+    assert loadable_as(SimpleNamespace(needs=DualEncoder), NoModelSpec.provides) is None
+
+
+def test_it_is_always_the_same_and_cannot_be_trained():
+    spec = NoModelSpec()
+    assert spec.at("checkpoint").on_this_machine().identity() == spec.identity()
+    assert isinstance(spec.load(), NoModel)
+    assert spec.parameters() is None
+    with pytest.raises(UserError, match="there is no model to train"):
+        spec.check_trainable()

@@ -43,11 +43,6 @@ def specs(folders):
     }
 
 
-def image(width=32, height=32, seed=0):
-    draw = np.random.default_rng(seed)
-    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
 @pytest.mark.parametrize(
     ("name", "protocol"),
     [
@@ -70,7 +65,7 @@ def test_logits_are_those_of_plain_transformers(folders, specs):
     from transformers import AutoImageProcessor, AutoModelForImageClassification
 
     model = specs["classifier"].load()
-    images = [image(seed=seed) for seed in range(5)]
+    images = [tiny.image(seed=seed) for seed in range(5)]
     pixels = torch.from_numpy(np.stack([model.transform(one) for one in images]))
     plain = AutoModelForImageClassification.from_pretrained(folders["classifier"])
     processor = AutoImageProcessor.from_pretrained(folders["classifier"])
@@ -123,7 +118,8 @@ def test_the_order_of_labels_is_read_or_told_and_never_guessed(folders, tmp_path
 def test_objects_are_those_of_plain_transformers_whatever_else_is_in_the_batch(folders, specs):
     from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
-    images = [image(64, 64), image(60, 40, 1), image(64, 64, 2), image(40, 60, 3)]
+    sizes = [(64, 64), (60, 40), (64, 64), (40, 60)]
+    images = [tiny.image(*size, seed) for seed, size in enumerate(sizes)]
     model = specs["detector"].load()
     found = model.detect(images)
     plain = AutoModelForObjectDetection.from_pretrained(folders["detector"])
@@ -198,7 +194,7 @@ def test_captions_are_those_of_plain_blip_2(tmp_path):
         str(folder), prefix="A photo of ", num_beams=5, min_new_tokens=20, max_new_tokens=100
     )
     captioner = spec.load()
-    images = [image(seed=seed) for seed in range(3)]
+    images = [tiny.image(seed=seed) for seed in range(3)]
     pixels = torch.from_numpy(np.stack([captioner.transform(one) for one in images]))
     found = captioner.caption(pixels)
     plain = Blip2ForConditionalGeneration.from_pretrained(folder).eval()

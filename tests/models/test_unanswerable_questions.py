@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.questions import Answered, Demonstration, Question
 from cfaug.models import prompts
 from cfaug.models.vision_language import VisionLanguageModel
-from tests.models import tiny_vlm
-from tests.models.test_vision_language import PROMPT, PROMPTED
+from tests.models import tiny, tiny_vlm
+from tests.models.test_vision_language import close, load, nlls
 
 PLAIN = Question("is it red?", ("yes", "no"))
 NAMES = ("llava", "instructblip", "instructblip_t5", "blip_2_t5", "internvl")
 
 
-def picture(width=48, height=32, seed=0):
-    draw = np.random.default_rng(seed)
-    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+picture = partial(tiny.image, 48, 32)
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     shelf = tmp_path_factory.mktemp("vlm")
     return {name: tiny_vlm.SAVERS[name](shelf / name) for name in NAMES}
-
-
-def load(folders, name, **settings):
-    settings = {"prompt": PROMPT if name in PROMPTED else None, **settings}
-    return VisionLanguageModel.load(folders[name], **settings)
-
-
-def scores(model, images, questions):
-    return [[[s.nll for s in one.scores] for one in own] for own in model.answer(images, questions)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -112,12 +100,10 @@ def test_more_options_than_are_read_together_have_the_scores_of_each_alone(folde
     options = tuple(f"{n} red things" for n in range(24))
     for name in ("llava", "blip_2_t5"):
         question = Question("how many?", options)
-        few = load(folders, name, tokens_at_once=200)
-        [[found]] = scores(few, [picture()], [[question]])
-        alone = load(folders, name, sharing="none")
+        found = load(folders, name, tokens_at_once=200).answer([picture()], [[question]])
         some = Question("how many?", options[::8])
-        [[expected]] = scores(alone, [picture()], [[some]])
-        assert found[::8] == pytest.approx(expected, abs=1e-4, rel=1e-5)
+        alone = load(folders, name, sharing="none").answer([picture()], [[some]])
+        assert nlls(found)[::8] == close(alone)
 
 
 TILES = {
@@ -132,15 +118,14 @@ TILES = {
 def test_images_in_any_number_of_tiles_are_shared_exactly(name, tmp_path, capsys):
     folder = TILES[name](tmp_path / name)
     capsys.readouterr()
-    images = [picture(48, 48), picture(96, 32, 1), picture(32, 96, 2), picture(97, 31, 3)]
+    sizes = [(48, 48), (96, 32), (32, 96), (97, 31)]
+    images = [tiny.image(*size, seed) for seed, size in enumerate(sizes)]
     asked = [[PLAIN, Question("if it were gone, what?", ("red", "nothing at all"))]] * 4
     model = VisionLanguageModel.load(folder)
-    found = scores(model, images, asked)
+    found = model.answer(images, asked)
     assert capsys.readouterr().err == ""
-    whole = scores(VisionLanguageModel.load(folder, sharing="none"), images, asked)
-    for ours, theirs in zip(found, whole, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            assert one == pytest.approx(other, abs=1e-4, rel=1e-5)
+    whole = VisionLanguageModel.load(folder, sharing="none").answer(images, asked)
+    assert nlls(found) == close(whole)
     shapes = {
         tuple(model.reader.read(one, [PLAIN])[0].inputs["pixel_values"].shape) for one in images
     }

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer
 from cfaug.core.questions import Answered, Demonstration, Question
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.models.vision_language import VisionLanguageModel
-from tests.models import tiny_vlm
+from tests.models import tiny, tiny_vlm
 
 PROMPTED = {"blip_2", "blip_2_t5", "instructblip", "instructblip_t5", "paligemma"}
 TRANSLATES = {"blip_2_t5", "instructblip_t5"}
 """Those of an encoder and a decoder."""
 PROMPT = "Question: {question} Answer:"
-
-
-def image(width=48, height=32, seed=0):
-    draw = np.random.default_rng(seed)
-    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +30,15 @@ def load(folders, name, **settings):
     return VisionLanguageModel.load(folders[name], **settings)
 
 
+def nlls(answers):
+    """The costs of all options, of every image and question in turn."""
+    return [score.nll for own in answers for one in own for score in one.scores]
+
+
+def close(answers):
+    return pytest.approx(nlls(answers), abs=1e-4, rel=1e-5)
+
+
 QUESTIONS = [
     [Question("is it red?", ("yes", "no", "red or green")),
      Question("if the thing were removed, what would be left?", ("nothing", "red")),
@@ -44,7 +46,7 @@ QUESTIONS = [
     [Question("how many red things are there?", ("1", "2", "10"))],
     [Question("what is on the left?", ("a red thing", "the"))],
 ]  # fmt: skip
-IMAGES = [image(), image(32, 48, 1), image(48, 32, 2)]
+IMAGES = [tiny.image(48, 32), tiny.image(32, 48, 1), tiny.image(48, 32, 2)]
 
 
 def naive(folder, name, picture, question):
@@ -125,11 +127,7 @@ def test_neither_batches_nor_sharing_change_a_score(folders, name, tokens_at_onc
     expected = load(folders, name, sharing="none").answer(IMAGES, QUESTIONS)
     found = load(folders, name, tokens_at_once=tokens_at_once).answer(IMAGES, QUESTIONS)
     assert capsys.readouterr().err == ""
-    for ours, theirs in zip(found, expected, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            assert [s.nll for s in one.scores] == pytest.approx(
-                [s.nll for s in other.scores], abs=1e-4, rel=1e-5
-            )
+    assert nlls(found) == close(expected)
 
 
 @pytest.mark.parametrize("name", sorted(TRANSLATES))
@@ -157,11 +155,7 @@ def test_questions_of_any_length_are_encoded_together_and_an_image_is_seen_once(
     assert not isinstance(
         model.processor.image_processor, type(model.reader.processor.image_processor)
     )
-    for ours, theirs in zip(found, expected, strict=True):
-        for one, other in zip(ours, theirs, strict=True):
-            assert [s.nll for s in one.scores] == pytest.approx(
-                [s.nll for s in other.scores], abs=1e-4, rel=1e-5
-            )
+    assert nlls(found) == close(expected)
 
 
 @pytest.mark.parametrize("name", sorted(TRANSLATES))
@@ -205,7 +199,7 @@ def test_a_blind_model_does_not_see_the_image(folders, name, capsys):
 
 @pytest.mark.parametrize("name", ["llava", "qwen2_vl", "idefics3"])
 def test_demonstrations_stand_before_the_question(folders, name, capsys):
-    shown = Demonstration("is it blue?", "It is blue. Answer: yes", image(seed=9))
+    shown = Demonstration("is it blue?", "It is blue. Answer: yes", tiny.image(48, 32, 9))
     said = Demonstration("is it blue?", "It is blue. Answer: yes")
     model = load(folders, name)
     for demonstration in (shown, said):
@@ -213,14 +207,10 @@ def test_demonstrations_stand_before_the_question(folders, name, capsys):
             Question("is it red?", ("yes", "no"), (demonstration,)),
             Question("and green?", ("yes", "no"), (demonstration,), opening="It is. Answer:"),
         ]
-        [found] = model.answer([IMAGES[0]], [asked])
-        whole = load(folders, name, sharing="none").answer([IMAGES[0]], [asked])[0]
-        for one, other in zip(found, whole, strict=True):
-            assert [s.nll for s in one.scores] == pytest.approx(
-                [s.nll for s in other.scores], abs=1e-4, rel=1e-5
-            )
-        plain = model.answer([IMAGES[0]], [[Question("is it red?", ("yes", "no"))]])[0][0]
-        assert plain.scores[0].nll != pytest.approx(found[0].scores[0].nll, rel=1e-3)
+        found = model.answer([IMAGES[0]], [asked])
+        assert nlls(found) == close(load(folders, name, sharing="none").answer(IMAGES[:1], [asked]))
+        plain = model.answer([IMAGES[0]], [[Question("is it red?", ("yes", "no"))]])
+        assert nlls(plain)[0] != pytest.approx(nlls(found)[0], rel=1e-3)
     assert capsys.readouterr().err == ""
 
 

@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from cfaug.core.detections import clip_box
 from cfaug.core.errors import UserError
@@ -35,12 +34,9 @@ def spec(folders, kind, **settings):
     return ZeroShotDetection(str(folders[kind]), vocabulary=folders["names"], **everything)
 
 
-def image(width=64, height=64, seed=0):
-    draw = np.random.default_rng(seed)
-    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
-IMAGES = [image(), image(60, 40, 1), image(seed=2), image(40, 60, 3)]
+IMAGES = [
+    tiny.image(*size, seed) for seed, size in enumerate([(64, 64), (60, 40), (64, 64), (40, 60)])
+]
 
 
 def plain_scores(folder, kind, one, names):

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 
 WORDS = ["a", "red", "blue", "green", "ball", "cube", "star", "on", "the", "beach", "grass", "sand"]
 CAPTIONS = ["a red ball on the beach", "a blue cube", "a green star on the grass", "the sand"]
 SIZE = 32
+TOWER = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+         "num_attention_heads": 2}  # fmt: skip
 
 
 def tokenizer(inputs=("input_ids", "attention_mask"), max_length=16):
@@ -37,29 +41,23 @@ def image_processor(**changes):
 
 def save_dual_encoder(folder: Path, *, dropout=0.0, dtype=torch.float32, seed=0) -> Path:
     """A VisionTextDualEncoderModel with a ConvNext tower: the zoo's kind."""
-    from transformers import (
-        BertConfig,
-        ConvNextConfig,
-        VisionTextDualEncoderConfig,
-        VisionTextDualEncoderModel,
-        VisionTextDualEncoderProcessor,
-    )
+    import transformers as hf
 
-    vision = ConvNextConfig(
+    vision = hf.ConvNextConfig(
         image_size=SIZE, num_stages=2, hidden_sizes=[8, 16], depths=[1, 1],
         layer_scale_init_value=1.0, hidden_size=16,
     )  # fmt: skip
-    text = BertConfig(
+    text = hf.BertConfig(
         vocab_size=4 + len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=16, hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )  # fmt: skip
-    config = VisionTextDualEncoderConfig.from_vision_text_configs(vision, text, projection_dim=8)
+    config = hf.VisionTextDualEncoderConfig.from_vision_text_configs(vision, text, projection_dim=8)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = VisionTextDualEncoderModel(config).to(dtype)
+        model = hf.VisionTextDualEncoderModel(config).to(dtype)
     model.save_pretrained(folder)
-    processor = VisionTextDualEncoderProcessor(image_processor(), tokenizer())
+    processor = hf.VisionTextDualEncoderProcessor(image_processor(), tokenizer())
     processor.save_pretrained(folder)
     return folder
 
@@ -73,11 +71,9 @@ def save_clip(folder: Path, seed=0, words=WORDS, positions=24, scale=1) -> Path:
     names += [*letters, *(f"{c}</w>" for c in letters)]
     vocabulary = {name: i for i, name in enumerate(dict.fromkeys(names))}
     tokens = CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77)
-    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-             "num_attention_heads": 2}  # fmt: skip
-    text = {**tower, "vocab_size": len(vocabulary), "max_position_embeddings": positions,
+    text = {**TOWER, "vocab_size": len(vocabulary), "max_position_embeddings": positions,
             "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}  # fmt: skip
-    vision = {**tower, "image_size": SIZE, "patch_size": 8}
+    vision = {**TOWER, "image_size": SIZE, "patch_size": 8}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8))
@@ -92,11 +88,9 @@ def save_siglip(folder: Path, seed=0) -> Path:
     """A SiglipModel: another loss in its home, no attention mask, an image squashed to a square."""
     from transformers import SiglipConfig, SiglipImageProcessor, SiglipModel, SiglipProcessor
 
-    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-             "num_attention_heads": 2}  # fmt: skip
-    text = {**tower, "vocab_size": 4 + len(WORDS), "max_position_embeddings": 12,
+    text = {**TOWER, "vocab_size": 4 + len(WORDS), "max_position_embeddings": 12,
             "projection_size": 16}  # fmt: skip
-    vision = {**tower, "image_size": SIZE, "patch_size": 8}
+    vision = {**TOWER, "image_size": SIZE, "patch_size": 8}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))
@@ -133,6 +127,17 @@ def save_open_clip(folder: Path, seed=0, picture=None, **changes) -> Path:
     description = {"model_cfg": config, "preprocess_cfg": preprocess}
     (folder / "open_clip_config.json").write_text(json.dumps(description))
     return folder
+
+
+def image(width=SIZE, height=SIZE, seed=0):
+    """An image of noise."""
+    draw = np.random.default_rng(seed)
+    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def stack(owner, images):
+    """Images as a model's transform prepares them, uint8 (n, 3, size, size)."""
+    return torch.from_numpy(np.stack([owner.transform(one) for one in images]))
 
 
 def pixels(count=4, seed=0):
@@ -202,13 +207,11 @@ def save_bridgetower_apart(folder: Path, seed=0) -> Path:
 def flava_config():
     from transformers import FlavaConfig
 
-    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-             "num_attention_heads": 2}  # fmt: skip
-    text = {**tower, "vocab_size": 4 + len(WORDS), "max_position_embeddings": 16}
-    image = {**tower, "image_size": SIZE, "patch_size": 8, "vocab_size": 8}
+    text = {**TOWER, "vocab_size": 4 + len(WORDS), "max_position_embeddings": 16}
+    image = {**TOWER, "image_size": SIZE, "patch_size": 8, "vocab_size": 8}
     return FlavaConfig(
         hidden_size=16, projection_dim=8, text_config=text, image_config=image,
-        multimodal_config=tower, init_codebook=False,
+        multimodal_config=TOWER, init_codebook=False,
     )  # fmt: skip
 
 
@@ -229,21 +232,16 @@ def save_flava(folder: Path, seed=0) -> Path:
 
 def save_vilt(folder: Path, seed=0) -> Path:
     """A ViltForImageAndTextRetrieval."""
-    from transformers import (
-        ViltConfig,
-        ViltForImageAndTextRetrieval,
-        ViltImageProcessor,
-        ViltProcessor,
-    )
+    import transformers as hf
 
-    config = ViltConfig(
+    config = hf.ViltConfig(
         vocab_size=4 + len(WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=14, image_size=SIZE, patch_size=8,
         initializer_range=0.5,
     )  # fmt: skip
-    images = ViltImageProcessor(size={"shortest_edge": SIZE}, size_divisor=8)
-    processor = ViltProcessor(images, tokenizer(max_length=14))
-    return _save(ViltForImageAndTextRetrieval, config, processor, folder, seed)
+    images = hf.ViltImageProcessor(size={"shortest_edge": SIZE}, size_divisor=8)
+    processor = hf.ViltProcessor(images, tokenizer(max_length=14))
+    return _save(hf.ViltForImageAndTextRetrieval, config, processor, folder, seed)
 
 
 def save_classifier(folder: Path, seed=0) -> Path:
@@ -287,39 +285,26 @@ def save_detector(folder: Path, seed=0) -> Path:
 
 def save_owlv2(folder: Path, seed=0) -> Path:
     """An Owlv2ForObjectDetection of 16 boxes, which reads each name alone."""
-    from transformers import (
-        Owlv2Config,
-        Owlv2ForObjectDetection,
-        Owlv2ImageProcessor,
-        Owlv2Processor,
-    )
+    import transformers as hf
 
     layers = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
               "num_attention_heads": 2, "initializer_range": 0.5}  # fmt: skip
-    config = Owlv2Config(
+    config = hf.Owlv2Config(
         text_config={"vocab_size": 4 + len(WORDS), "max_position_embeddings": 8, "pad_token_id": 0,
                      "bos_token_id": 2, "eos_token_id": 3, **layers},
         vision_config={"image_size": SIZE, "patch_size": 8, **layers},
         projection_dim=16,
     )  # fmt: skip
-    processor = Owlv2Processor(
-        Owlv2ImageProcessor(size={"height": SIZE, "width": SIZE}), tokenizer(max_length=8)
+    processor = hf.Owlv2Processor(
+        hf.Owlv2ImageProcessor(size={"height": SIZE, "width": SIZE}), tokenizer(max_length=8)
     )
-    return _save(Owlv2ForObjectDetection, config, processor, folder, seed)
+    return _save(hf.Owlv2ForObjectDetection, config, processor, folder, seed)
 
 
 def save_grounding_dino(folder: Path, seed=0) -> Path:
     """A GroundingDinoForObjectDetection of 12 boxes, which reads all names in one text."""
+    import transformers as hf
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import (
-        BertConfig,
-        GroundingDinoConfig,
-        GroundingDinoForObjectDetection,
-        GroundingDinoImageProcessor,
-        GroundingDinoProcessor,
-        PreTrainedTokenizerFast,
-        SwinConfig,
-    )
 
     # The model looks for BERT's own numbers of the special tokens and of the full stop.
     numbers = {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, ".": 1012, "?": 1029}
@@ -328,117 +313,97 @@ def save_grounding_dino(folder: Path, seed=0) -> Path:
     inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
     inner.post_processor = processors.BertProcessing(("[SEP]", 102), ("[CLS]", 101))
-    words = PreTrainedTokenizerFast(
+    words = hf.PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
         sep_token="[SEP]", model_max_length=16,
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     )  # fmt: skip
-    backbone = SwinConfig(
+    backbone = hf.SwinConfig(
         image_size=SIZE, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4,
         out_indices=[1, 2], initializer_range=0.5,
     )  # fmt: skip
-    text = BertConfig(
+    text = hf.BertConfig(
         vocab_size=1030, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
         intermediate_size=16, max_position_embeddings=16, initializer_range=0.5,
     )  # fmt: skip
-    config = GroundingDinoConfig(
+    config = hf.GroundingDinoConfig(
         backbone_config=backbone, text_config=text, num_queries=12, d_model=32, max_text_len=16,
         encoder_layers=1, decoder_layers=2, encoder_ffn_dim=16, decoder_ffn_dim=16,
         encoder_attention_heads=2, decoder_attention_heads=2, num_feature_levels=2,
         encoder_n_points=2, decoder_n_points=2, init_std=0.5,
     )  # fmt: skip
-    images = GroundingDinoImageProcessor(size={"shortest_edge": SIZE, "longest_edge": 48})
-    processor = GroundingDinoProcessor(images, words)
-    return _save(GroundingDinoForObjectDetection, config, processor, folder, seed)
+    images = hf.GroundingDinoImageProcessor(size={"shortest_edge": SIZE, "longest_edge": 48})
+    processor = hf.GroundingDinoProcessor(images, words)
+    return _save(hf.GroundingDinoForObjectDetection, config, processor, folder, seed)
 
 
 def save_llava(folder: Path, seed=0) -> Path:
     """A LlavaForConditionalGeneration: 16 places of its text are the image."""
-    from transformers import (
-        CLIPVisionConfig,
-        LlamaConfig,
-        LlavaConfig,
-        LlavaForConditionalGeneration,
-        LlavaProcessor,
-    )
+    import transformers as hf
 
     words = tokenizer(max_length=64)
     words.add_special_tokens({"additional_special_tokens": ["<image>"]})
     layers = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
               "num_attention_heads": 2, "initializer_range": 0.5}  # fmt: skip
-    vision = CLIPVisionConfig(image_size=SIZE, patch_size=8, projection_dim=8, **layers)
-    text = LlamaConfig(
+    vision = hf.CLIPVisionConfig(image_size=SIZE, patch_size=8, projection_dim=8, **layers)
+    text = hf.LlamaConfig(
         vocab_size=len(words), num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0,
         bos_token_id=2, eos_token_id=3, **layers,
     )  # fmt: skip
     image = words.convert_tokens_to_ids("<image>")
-    config = LlavaConfig(
+    config = hf.LlavaConfig(
         vision_config=vision, text_config=text, image_token_index=image, vision_feature_layer=-1
     )
-    processor = LlavaProcessor(
+    processor = hf.LlavaProcessor(
         image_processor(), words, patch_size=8, vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
     )  # fmt: skip
-    return _save(LlavaForConditionalGeneration, config, processor, folder, seed)
+    return _save(hf.LlavaForConditionalGeneration, config, processor, folder, seed)
 
 
 def save_blip(folder: Path, seed=0) -> Path:
     """A BlipForConditionalGeneration."""
-    from transformers import (
-        BertTokenizer,
-        BlipConfig,
-        BlipForConditionalGeneration,
-        BlipImageProcessor,
-        BlipProcessor,
-    )
+    import transformers as hf
 
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "[DEC]"]
-    words = BertTokenizer(vocab={p: i for i, p in enumerate(pieces)}, bos_token="[DEC]")
+    words = hf.BertTokenizer(vocab={p: i for i, p in enumerate(pieces)}, bos_token="[DEC]")
     tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
              "num_attention_heads": 2, "initializer_range": 0.5, "projection_dim": 8}  # fmt: skip
     text = {**tower, "vocab_size": len(pieces), "max_position_embeddings": 24, "bos_token_id": 16,
             "eos_token_id": 3, "sep_token_id": 3, "pad_token_id": 0, "encoder_hidden_size": 16,
             "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
-    config = BlipConfig(
+    config = hf.BlipConfig(
         text_config=text, vision_config={**tower, "image_size": SIZE, "patch_size": 8},
         projection_dim=8, image_text_hidden_size=8,
     )  # fmt: skip
-    images = BlipImageProcessor(size={"height": SIZE, "width": SIZE})
-    processor = BlipProcessor(images, words)
-    return _save(BlipForConditionalGeneration, config, processor, folder, seed)
+    images = hf.BlipImageProcessor(size={"height": SIZE, "width": SIZE})
+    processor = hf.BlipProcessor(images, words)
+    return _save(hf.BlipForConditionalGeneration, config, processor, folder, seed)
 
 
 def save_blip_2(folder: Path, seed=0) -> Path:
     """A Blip2ForConditionalGeneration with OPT, as Salesforce/blip2-opt-2.7b: four queries."""
-    from transformers import (
-        Blip2Config,
-        Blip2ForConditionalGeneration,
-        Blip2Processor,
-        Blip2QFormerConfig,
-        Blip2VisionConfig,
-        BlipImageProcessor,
-        OPTConfig,
-    )
+    import transformers as hf
 
     words = tokenizer(max_length=128)
-    processor = Blip2Processor(
-        BlipImageProcessor(size={"height": SIZE, "width": SIZE}), words, num_query_tokens=4
+    processor = hf.Blip2Processor(
+        hf.BlipImageProcessor(size={"height": SIZE, "width": SIZE}), words, num_query_tokens=4
     )
     tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
              "num_attention_heads": 2, "initializer_range": 0.5}  # fmt: skip
-    config = Blip2Config(
-        vision_config=Blip2VisionConfig(image_size=SIZE, patch_size=8, **tower),
-        qformer_config=Blip2QFormerConfig(
+    config = hf.Blip2Config(
+        vision_config=hf.Blip2VisionConfig(image_size=SIZE, patch_size=8, **tower),
+        qformer_config=hf.Blip2QFormerConfig(
             encoder_hidden_size=16, max_position_embeddings=16, vocab_size=16, **tower
         ),
-        text_config=OPTConfig(
+        text_config=hf.OPTConfig(
             vocab_size=len(words), hidden_size=16, ffn_dim=16, num_hidden_layers=1,
             num_attention_heads=2, max_position_embeddings=160, word_embed_proj_dim=16,
             init_std=0.5, pad_token_id=0, bos_token_id=2, eos_token_id=3,
         ),
         num_query_tokens=4, image_token_index=words.convert_tokens_to_ids("<image>"),
     )  # fmt: skip
-    return _save(Blip2ForConditionalGeneration, config, processor, folder, seed)
+    return _save(hf.Blip2ForConditionalGeneration, config, processor, folder, seed)
 
 
 SAVERS = {

@@ -86,23 +86,20 @@ def save_llava(folder: Path, seed: int = 0, template: str | None = TEMPLATE) -> 
 
 def save_llava_next(folder: Path, seed: int = 0) -> Path:
     """An image and its tiles, as many as fit its shape best."""
-    from transformers import (
-        CLIPVisionConfig,
-        LlavaNextConfig,
-        LlavaNextImageProcessor,
-        LlavaNextProcessor,
-    )
+    import transformers as hf
 
     words = tokenizer("<image>")
     grids = [[SIZE, 2 * SIZE], [2 * SIZE, SIZE], [2 * SIZE, 2 * SIZE]]
-    config = LlavaNextConfig(
-        vision_config=CLIPVisionConfig(image_size=SIZE, patch_size=8, projection_dim=8, **LAYERS),
+    config = hf.LlavaNextConfig(
+        vision_config=hf.CLIPVisionConfig(
+            image_size=SIZE, patch_size=8, projection_dim=8, **LAYERS
+        ),
         text_config=_text("LlamaConfig", words), image_grid_pinpoints=grids,
         image_token_index=words.convert_tokens_to_ids("<image>"), vision_feature_layer=-1,
     )  # fmt: skip
     sizes = {"size": {"shortest_edge": SIZE}, "crop_size": {"height": SIZE, "width": SIZE}}
-    processor = LlavaNextProcessor(
-        LlavaNextImageProcessor(**sizes, image_grid_pinpoints=grids), words, patch_size=8,
+    processor = hf.LlavaNextProcessor(
+        hf.LlavaNextImageProcessor(**sizes, image_grid_pinpoints=grids), words, patch_size=8,
         num_additional_image_tokens=1, vision_feature_select_strategy="default",
         chat_template=TEMPLATE.replace("IMAGE", "<image>"),
     )  # fmt: skip
@@ -111,17 +108,12 @@ def save_llava_next(folder: Path, seed: int = 0) -> Path:
 
 def save_qwen2_vl(folder: Path, seed: int = 0) -> Path:
     """Images of any shape; positions in three dimensions."""
-    from transformers import (
-        Qwen2VLConfig,
-        Qwen2VLImageProcessor,
-        Qwen2VLProcessor,
-        Qwen2VLVideoProcessor,
-    )
+    import transformers as hf
 
     own = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
     words = tokenizer(*own, bos=False)
     ids = dict(zip(own, words.convert_tokens_to_ids(list(own)), strict=True))
-    config = Qwen2VLConfig(
+    config = hf.Qwen2VLConfig(
         vision_config={"depth": 2, "embed_dim": 16, "hidden_size": 16, "num_heads": 2,
                        "mlp_ratio": 1, "patch_size": 8, "spatial_merge_size": 2,
                        "temporal_patch_size": 2},
@@ -134,8 +126,8 @@ def save_qwen2_vl(folder: Path, seed: int = 0) -> Path:
     )  # fmt: skip
     sides = {"min_pixels": 32 * 32, "max_pixels": 64 * 64, "patch_size": 8, "merge_size": 2}
     image = "<|vision_start|><|image_pad|><|vision_end|>"
-    processor = Qwen2VLProcessor(
-        Qwen2VLImageProcessor(**sides), words, Qwen2VLVideoProcessor(**sides),
+    processor = hf.Qwen2VLProcessor(
+        hf.Qwen2VLImageProcessor(**sides), words, hf.Qwen2VLVideoProcessor(**sides),
         chat_template=TEMPLATE.replace("IMAGE", image).replace("{{ bos_token }}", ""),
     )  # fmt: skip
     return _save("Qwen2VLForConditionalGeneration", config, processor, folder, seed)
@@ -143,22 +135,17 @@ def save_qwen2_vl(folder: Path, seed: int = 0) -> Path:
 
 def save_idefics3(folder: Path, seed: int = 0, tiles: int = 2) -> Path:
     """As SmolVLM, whose processor wants one more package: images in tiles, words between them."""
-    from transformers import (
-        Idefics3Config,
-        Idefics3ImageProcessor,
-        Idefics3Processor,
-        Idefics3VisionConfig,
-    )
+    import transformers as hf
 
     own = ("<image>", "<fake_token_around_image>", "<global-img>", "<end_of_utterance>")
     words = tokenizer(*own)
-    config = Idefics3Config(
-        vision_config=Idefics3VisionConfig(image_size=SIZE, patch_size=8, **LAYERS),
+    config = hf.Idefics3Config(
+        vision_config=hf.Idefics3VisionConfig(image_size=SIZE, patch_size=8, **LAYERS),
         text_config=_text("LlamaConfig", words),
         image_token_id=words.convert_tokens_to_ids("<image>"), scale_factor=2, pad_token_id=0,
     )  # fmt: skip
-    processor = Idefics3Processor(
-        Idefics3ImageProcessor(
+    processor = hf.Idefics3Processor(
+        hf.Idefics3ImageProcessor(
             size={"longest_edge": tiles * SIZE}, max_image_size={"longest_edge": SIZE}
         ),
         words, image_seq_len=4, chat_template=TEMPLATE.replace("IMAGE", "<image>"),
@@ -167,13 +154,7 @@ def save_idefics3(folder: Path, seed: int = 0, tiles: int = 2) -> Path:
 
 
 def save_internvl(folder: Path, seed: int = 0, tiles: int = 1) -> Path:
-    from transformers import (
-        GotOcr2ImageProcessor,
-        InternVLConfig,
-        InternVLProcessor,
-        InternVLVideoProcessor,
-        InternVLVisionConfig,
-    )
+    import transformers as hf
 
     own = {"start_image_token": "<img>", "end_image_token": "</img>",
            "context_image_token": "<IMG_CONTEXT>", "video_token": "<video>"}  # fmt: skip
@@ -184,16 +165,16 @@ def save_internvl(folder: Path, seed: int = 0, tiles: int = 1) -> Path:
         setattr(words, f"{name}_id", words.convert_tokens_to_ids(token))
     words._special_tokens_map.update(own)
     words.init_kwargs["extra_special_tokens"] = own
-    config = InternVLConfig(
-        vision_config=InternVLVisionConfig(image_size=[SIZE, SIZE], patch_size=[8, 8], **LAYERS),
+    config = hf.InternVLConfig(
+        vision_config=hf.InternVLVisionConfig(image_size=[SIZE, SIZE], patch_size=[8, 8], **LAYERS),
         text_config=_text("Qwen2Config", words, max_window_layers=2),
         downsample_ratio=0.5, image_seq_length=4,
         image_token_id=words.convert_tokens_to_ids("<IMG_CONTEXT>"),
     )  # fmt: skip
     sizes = {"height": SIZE, "width": SIZE}
-    processor = InternVLProcessor(
-        GotOcr2ImageProcessor(size=sizes, crop_to_patches=tiles > 1, max_patches=tiles), words,
-        InternVLVideoProcessor(size=sizes), image_seq_length=4,
+    processor = hf.InternVLProcessor(
+        hf.GotOcr2ImageProcessor(size=sizes, crop_to_patches=tiles > 1, max_patches=tiles), words,
+        hf.InternVLVideoProcessor(size=sizes), image_seq_length=4,
         chat_template=TEMPLATE.replace("IMAGE", "<IMG_CONTEXT>"),
     )  # fmt: skip
     return _save("InternVLForConditionalGeneration", config, processor, folder, seed)
@@ -250,21 +231,16 @@ def save_blip_2_t5(folder: Path, seed: int = 0) -> Path:
 
 def save_instructblip(folder: Path, seed: int = 0, t5: bool = False) -> Path:
     """Its queries read the question, too. Of OPT, or of T5."""
-    from transformers import (
-        BertTokenizer,
-        BlipImageProcessor,
-        InstructBlipConfig,
-        InstructBlipProcessor,
-    )
+    import transformers as hf
 
     words = tokenizer("<image>")
     letters = "abcdefghijklmnopqrstuvwxyz?.,:"
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{one}" for one in letters)]
-    processor = InstructBlipProcessor(
-        BlipImageProcessor(size={"height": SIZE, "width": SIZE}), words,
-        BertTokenizer(vocab={p: i for i, p in enumerate(pieces)}), num_query_tokens=4,
+    processor = hf.InstructBlipProcessor(
+        hf.BlipImageProcessor(size={"height": SIZE, "width": SIZE}), words,
+        hf.BertTokenizer(vocab={p: i for i, p in enumerate(pieces)}), num_query_tokens=4,
     )  # fmt: skip
-    config = InstructBlipConfig(
+    config = hf.InstructBlipConfig(
         **_qformer("InstructBlip", _t5(words) if t5 else _opt(words)),
         image_token_index=words.convert_tokens_to_ids("<image>"),
     )

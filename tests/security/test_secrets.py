@@ -255,7 +255,7 @@ def test_the_program_of_a_bucket_does_not_show_its_address(tmp_path, monkeypatch
 
 @pytest.mark.parametrize("url", [f"ftp://{USER}:{ENCODED}@h/v1", f"http://h/v1?key={TOKEN}"])
 def test_a_chat_servers_address_is_refused_without_its_secret(url) -> None:
-    from cfaug.generate.chat_protocol import ChatSettings
+    from cfaug.generate.chat_asking import ChatSettings
 
     with pytest.raises(UserError, match="base_url") as error:
         ChatSettings.check_url(url)
