@@ -16,8 +16,15 @@ from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import RANKINGS, Items
 from cfaug.report.page import DASH, Measure, p_text
 from cfaug.report.paper_tables import ModelsTable
-from cfaug.social.skew_items import ALPHA, RankingTask, SignificantSubjects, SkewItems
-from cfaug.social.skew_rankings import SkewRankings, compare_over_sets, read_rankings
+from cfaug.social.skew_items import (
+    ALPHA,
+    RankingTask,
+    SignificantSubjects,
+    SkewItems,
+    SkewRankings,
+    compare_over_sets,
+    read_rankings,
+)
 from cfaug.social.skew_tests import ChanceSkew
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.stats.significance import holm
