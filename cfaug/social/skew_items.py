@@ -485,7 +485,7 @@ class SkewRankings:
         codes = np.full(len(attributes), -1)
         for kind, shown in enumerate(attributes):
             if given.items() <= shown.items() and set(names) <= set(shown):
-                codes[kind] = numbers.setdefault(tuple(map(shown.get, names)), len(numbers))
+                codes[kind] = numbers.setdefault(tuple(shown[name] for name in names), len(numbers))
         codes = codes[kinds]
         sets, scores = _number(self.items.columns[CLUSTER])[0], self.items.metric("score")
         pools = {}
