@@ -282,7 +282,6 @@ def test_without_about_the_released_columns_say_the_same(tmp_path: Path) -> None
     )
     assert ours.subjects == theirs.subjects
     assert ours.set_prompts == theirs.set_prompts
-    assert ours.set_prefixes == theirs.set_prefixes
     one, other = ours.grids["race_gender"], theirs.grids["race_gender"]
     assert dict(one.attributes) == dict(other.attributes) == RACE_GENDER
     assert one.values.tolist() == other.values.tolist()
