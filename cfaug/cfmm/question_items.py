@@ -152,11 +152,7 @@ class QuestionAnswers(ModelItems):
         return total(self.means(metric))
 
     def take(self, rows: np.ndarray) -> Self:
-        """Return the answers to some of the questions.
-
-        Args:
-            rows: rows of the questions, integers (rows,).
-        """
+        """Return the answers to some of the questions."""
         columns = {name: np.asarray(own)[rows] for name, own in self.items.columns.items()}
         return replace(self, items=replace(self.items, columns=columns))
 
@@ -292,12 +288,7 @@ def question_columns(rows: Sequence[QuestionRow]) -> dict[str, Any]:
 def reply_columns(
     rows: Sequence[QuestionRow], replies: Sequence[Reply], prefix: str = ""
 ) -> dict[str, Any]:
-    """Return the columns of one way of asking: the option chosen, whether it is right, accuracies.
-
-    Args:
-        replies: the replies, one per question.
-        prefix: a prefix of the columns' names, such as ``blind_``.
-    """
+    """Return the columns of one way of asking, such as ``blind_`` answers and accuracies."""
     every = list(zip(rows, replies, strict=True))
     right = np.array([
         float("nan") if reply.left_out else float(reply.chosen == row.question.answer)
@@ -375,9 +366,6 @@ def question_outcomes(
     Accuracies over all categories are micro averages; ``total_*`` is the plain sum of the
     categories' percentages (CFMM, section 4.1). Without counterfactual questions they are
     ``right``, by category and kind, and the accuracies of groups of two questions about two images.
-
-    Args:
-        items: the columns of the items, one row per question.
     """
     outcomes: list[Outcome] = []
     for prefix in (SEEN, BLIND, PRIOR):
@@ -468,7 +456,6 @@ class QuestionRow:
     """A question of a set, with its image.
 
     Attributes:
-        question: the question, with its options and its right answer.
         left_out: the reason if the question is not asked, else empty.
     """
 
@@ -489,7 +476,6 @@ def group_columns(
 
     Args:
         right: 1 if a question is answered correctly, else 0; NaN if it was left out, (questions,).
-        prefix: a prefix of the columns' names, such as ``blind_``.
     """
     found = {}
     for metric in ("q_acc", "f_acc"):  # the names that ``extra[GROUPS]`` may have
@@ -512,7 +498,6 @@ def group_outcomes(
 
     Args:
         right: 1 if a question is answered correctly, else 0; NaN if it was left out, (questions,).
-        prefix: a prefix of the metrics' names, such as ``blind_``.
     """
     groups: dict[str, list[tuple[tuple[object, ...], float]]] = {}
     for row, value in zip(rows, right.tolist(), strict=True):

@@ -95,11 +95,7 @@ class ShownAnswers(QuestionAnswers):
 
 
 def question_page(limit: int | None = LIMIT) -> ModelPage[ShownAnswers]:
-    """Return the definition of the page.
-
-    Args:
-        limit: most images to show, 1 or more; ``None`` shows all.
-    """
+    """Return the definition of the page."""
 
     def make(answers: Sequence[ShownAnswers]) -> _QuestionPageData:
         return _QuestionPageData(answers, limit)
@@ -138,15 +134,11 @@ def verdict(one: ShownAnswers) -> str:
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows of a table: all questions, or those of one category."""
-
     name: str
     rows: np.ndarray
 
 
 class _QuestionPageData:
-    """Turns answers into data for the script."""
-
     def __init__(self, answers: Sequence[ShownAnswers], limit: int | None) -> None:
         self.answers = answers
         self.first = answers[0]
@@ -330,11 +322,9 @@ class CounterfactualDrop:
         test: test over images of the basic answer minus the mean of the counterfactual ones,
             averaged over checkpoints; p by a permutation that exchanges the two for whole clusters
             of images.
-        images: number of images with answers to both kinds of questions.
         phi: correlation of right answers over pairs, mean and spread over checkpoints; ``None`` if
             it is undefined for a checkpoint.
         phi_low: lower end of its 95 % bootstrap interval over images, averaged over checkpoints.
-        phi_high: upper end of the interval.
         p_holm: p, corrected over all drops tested together.
     """
 
@@ -394,7 +384,6 @@ class ModelComparison:
 
     Attributes:
         first: printed name of the model that should be better.
-        tests: test of each metric that both have, by its name.
         p_holm: two-sided p of each metric, corrected over all comparisons and metrics.
         left_out: number of questions that only one of them answered.
     """

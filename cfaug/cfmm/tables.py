@@ -50,8 +50,6 @@ class PromptAnswers:
     """The answers of one model to questions asked with one prompt.
 
     Attributes:
-        model: the printed name of the model.
-        prompt: the printed name of the prompt.
         checkpoints: the answers of the model's checkpoints, at least one.
         way: the way in which questions were asked, a key of ``WAYS``.
     """
@@ -186,11 +184,7 @@ class TotalTable(QuestionTable):
     read_with: ClassVar[ReadWith] = {"categories": ()}  # totals are over all of them
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, quantities derived from them, and ours with tests.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers, quantities derived from them, and ours with tests."""
         asked = self.read(runs)
         self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
         theirs = (self._theirs(), derived_part(), text_part())
@@ -388,11 +382,7 @@ class CategoryTable(QuestionTable):
     """A row per model and prompt, three columns per category."""
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and ours.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers and ours."""
         asked = self.read(runs)
         self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
         ours = (self._ours(asked),) if asked else ()

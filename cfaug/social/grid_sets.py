@@ -108,7 +108,6 @@ class GridSets:
         """Return the neutral prompts of a subject, one for each prefix, in the source's order.
 
         Args:
-            grid: the grid of the sets to look at.
             subject: the subject's position in ``subjects``.
         """
         sets = np.unique(grid.sets[grid.subjects == subject])
@@ -295,7 +294,6 @@ def find_mistake(
     """Say why a set does not have one member per combination of its grid; ``None`` if it does.
 
     Args:
-        members: each member's attributes, {name: value}.
         values: the grid's attributes, {name: its values}.
     """
     for member in members:

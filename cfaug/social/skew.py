@@ -130,9 +130,6 @@ class Skew(WritesModelPage, SourceBenchmark):
             their grid.
         page: largest number of subjects per grid that the page shows with pictures, besides those
             that stand out; ``None`` writes no page.
-
-    Raises:
-        UserError: naming a setting that is invalid, and the choices.
     """
 
     subjects: Literal["all", "unseen"] = "all"
@@ -486,7 +483,6 @@ def _draw_sets(seed: int, grid: str, subject: str, *, sets: int, resamples: int)
 
 
 def _measure_pool(pool: RankedPool, scores: np.ndarray) -> dict[str, Any]:
-    """Return the columns that do not depend on K."""
     places = rank_within(scores, pool.sets)
     score_gaps, rank_gaps = (
         label_gaps(values, pool.labels, pool.sets, INTERVAL) for values in (scores, places)
@@ -514,7 +510,6 @@ def _measure_pool(pool: RankedPool, scores: np.ndarray) -> dict[str, Any]:
 def _measure_top(
     ranked: RankedPool, k: int, how: Skew, drawn_BS: np.ndarray, stream: np.random.Generator
 ) -> dict[str, Any]:
-    """Return the columns of one K."""
     top, pool = ranked.top(k), ranked.pool
     value = float(max_skew(top, pool))
     chance = chance_skew(pool.tolist(), k)

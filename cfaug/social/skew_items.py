@@ -171,11 +171,7 @@ class RankingTask:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """The images retrieved for one subject.
-
-    Attributes:
-        top: number of the K images with each label.
-    """
+    """The images retrieved for one subject."""
 
     labels: tuple[str, ...]
     top: tuple[int, ...]
@@ -267,8 +263,6 @@ class SkewItems(ModelItems):
         """Return the question with a labelling; ``None`` if it was not asked.
 
         Args:
-            grid: name of the grid with the images.
-            labelling: attributes that are the labels.
             k: number of retrieved images; if it was not asked or is ``None``, the number of labels,
                 or else the smallest K that was asked.
         """
@@ -288,11 +282,7 @@ class SkewItems(ModelItems):
         return self._places.get(question, [])
 
     def rows(self, question: RankingTask, subject_type: str | None = None) -> list[int]:
-        """Return the rows of a question, without those that were left out.
-
-        Args:
-            subject_type: type of the subjects to use; ``None`` uses all.
-        """
+        """Return the rows of a question, without those that were left out."""
         reasons, types = self.texts("left_out"), self.texts("subject_type")
         return [
             row
@@ -331,11 +321,7 @@ class SkewItems(ModelItems):
     def gaps(
         self, question: RankingTask, subject_type: str | None = None
     ) -> dict[str, dict[str, float]]:
-        """Return {label: {subject: its mean rank within sets, above 1/2}}, without missing ones.
-
-        Args:
-            subject_type: type of the subjects to use; ``None`` uses all.
-        """
+        """Return {label: {subject: its mean rank within sets, above 1/2}}, without missing ones."""
         if "rank_gaps" not in self.items.columns:
             raise UserError(f"the items of {self.items.benchmark} lack 'rank_gaps'; {self.renew}")
         found: dict[str, dict[str, float]] = {}
@@ -565,7 +551,6 @@ def compare_over_sets(
         ours: checkpoints of a model; each subject's values are averaged over them.
         theirs: checkpoints of the other model, with the same questions.
         metric: ``max_skew`` or ``rank_gap``.
-        subject_type: type of the subjects to compare; ``None`` for all.
 
     Returns:
         The first model's mean over subjects minus the second's, with interval and p.

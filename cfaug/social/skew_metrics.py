@@ -187,11 +187,6 @@ def min_skew(
     Args:
         counts_KA: number of the K images with each label, (..., labels).
         desired_A: desired shares above 0, or the counts of the pool, (labels,).
-        zeros: rule for a missing label, see ``Zeros``.
-        alpha: number that ``smooth`` adds to every count, above 0.
-
-    Raises:
-        ValueError: under the same conditions as in ``skew``.
 
     >>> [round(float(min_skew([2, 1, 0], [1, 1, 1], z)), 3) for z in get_args(Zeros)]
     [-1.099, -inf, 0.0, 0.0, 0.0]
@@ -251,8 +246,6 @@ def bias(counts_KA: Any, first: int = 0, second: int = 1) -> np.ndarray:
 
     Args:
         counts_KA: number of the K images with each label, (..., labels).
-        first: index of the first label.
-        second: index of the second label.
 
     Returns:
         float64 (...), ``nan`` where neither occurs.

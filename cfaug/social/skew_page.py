@@ -51,11 +51,7 @@ class SkewPageSettings:
 
 
 def skew_page(settings: SkewPageSettings | None = None) -> ModelPage[SkewItems]:
-    """Return the definition of the page.
-
-    Args:
-        settings: limits on what the page shows; ``None`` for the defaults.
-    """
+    """Return the definition of the page."""
     how = settings or SkewPageSettings()
     return ModelPage(
         "skew.html", SkewItems, "subjects", lambda answers: _SkewPageData(answers, how), how.side
@@ -114,8 +110,6 @@ def verdict(one: SkewItems) -> str:
 
 
 class _SkewPageData:
-    """Turns answers into data for the script."""
-
     def __init__(self, answers: Sequence[SkewItems], settings: SkewPageSettings) -> None:
         self.answers, self.settings = answers, settings
         self.images: dict[str, str] = {}

@@ -419,11 +419,7 @@ class GapsFigure(SkewTable):
     labellings: Sequence[str] | None = None
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and bars for each labelling.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return a table and bars for each labelling."""
         models = self.read(runs)
         found = {
             question: {

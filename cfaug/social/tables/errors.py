@@ -79,11 +79,7 @@ class ErrorTable(PaperTable):
         check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
-        """Lay out the paper's numbers and people's answers.
-
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-        """
+        """Lay out the paper's numbers and people's answers."""
         digits = 1 if self.shows == "categories" else 0
         theirs = self.printed(
             "Error Category", "category", lambda _, value: _percent(value / 100, digits)
@@ -292,11 +288,7 @@ class DetectorTable(ModelsTable):
     benchmark: str = "attribute_detector"
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours in the paper's layout.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours in the paper's layout."""
         found = self.answers(runs, lambda _, items: items)
         self.require(found, "answers of a model to prompts")
         ours = [
@@ -312,7 +304,6 @@ class DetectorTable(ModelsTable):
         return self.document(self.printed("gender", "gender", cell), *ours)
 
     def _parts(self, model: str, answers: Sequence[Items]) -> tuple[Part, Part]:
-        """Return a model's scores, averaged over its checkpoints, and its confusion matrix."""
         matrices = [_confusion(answer) for answer in answers]
         values = dict.fromkeys(value for names, _ in matrices for value in names)
         scores = [dict(zip(names, class_scores(m), strict=True)) for names, m in matrices]

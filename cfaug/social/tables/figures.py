@@ -68,11 +68,7 @@ class DistributionFigure(SkewTable):
     read_with: ClassVar[ReadWith] = {"conditional_k": {"conditional": GIVEN}}
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and box plots for each panel, then the bars.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return a table and box plots for each panel, then the bars."""
         models = self.read(runs)
         # Each intersectional question and type of subjects with answers of any model.
         panels: dict[tuple[RankingTask, str | None], None] = {}
@@ -220,11 +216,7 @@ class SkewModelsTable(SkewTable):
     conditional: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return a table for each grid, with the curves.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return a table for each grid, with the curves."""
         models = self.read(runs)
         asked = list(
             dict.fromkeys(
@@ -333,11 +325,7 @@ class ProportionsFigure(SkewTable):
     labellings: Sequence[str] | None = None
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and bars for each labelling.
-
-        Raises:
-            MissingError: if no model has answers about the grid, unless ``partial``.
-        """
+        """Return a table and bars for each labelling."""
         models = self.read(runs)
         every = (
             question.labelling
