@@ -230,8 +230,9 @@ class AttributeDetector(SourceBenchmark):
         names = [index.key(int(row)) for row in self._rows]
         truth: list[str | None] = list(columns["asked"])
         reasons: list[str | None] = [None] * len(names)
-        for at, name in enumerate(names if self._said is not None else ()):
-            label = self._said and self._said.labels.get(name)
+        said = {} if self._said is None else self._said.labels
+        for at, name in enumerate(() if self._said is None else names):
+            label = said.get(name)
             shows = LEFT_OUT if label is None else self.answers[label]
             if shows == LEFT_OUT:
                 reason = "nobody said, or no majority" if label is None else f"people said: {label}"

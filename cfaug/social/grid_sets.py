@@ -278,10 +278,10 @@ class _GridColumns:
                     grid, MappingProxyType(values), self.rows[chosen], new[place],
                     subject_of[place], of_code[self.codes[chosen]],
                 )  # fmt: skip
-        shown = (tuple(compress(texts, kept)) for texts in (self.names, self.of_set(NEUTRAL)))
         return GridSets(
             self.index, MappingProxyType(images), tuple(names),
-            tuple(types[name] for name in names), *shown, MappingProxyType(dict(left_out)),
+            tuple(types[name] for name in names), tuple(compress(self.names, kept)),
+            tuple(compress(self.of_set(NEUTRAL), kept)), MappingProxyType(dict(left_out)),
         )  # fmt: skip
 
 
