@@ -83,7 +83,7 @@ def lay_sets(quick: bool) -> GridSets:
     subjects = tuple(f"subject {n}" for n in range(SUBJECTS))
     names = tuple(f"set {n}" for n in range(sets))
     kinds = ("occupation",) * SUBJECTS
-    return GridSets(cast("Any", Keys()), grids, subjects, kinds, names, names, names, {})
+    return GridSets(cast("Any", Keys()), grids, subjects, kinds, names, names, {})
 
 
 def draw_embeddings(sets: GridSets) -> np.ndarray:

@@ -62,11 +62,7 @@ class CompositionFigure(PaperTable):
     commands: Sequence[str] = COMMANDS
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, ours, and the plots.
-
-        Raises:
-            MissingError: if no file is given, unless ``partial``.
-        """
+        """Return the paper's numbers, ours, and the plots."""
         self.require(self.questions, "table.questions={NAME: FILE}")
         theirs = self.printed("Set", "what", lambda _, value: Entry(
             f"{value:,g}", numbers={"value": value}

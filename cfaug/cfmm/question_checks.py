@@ -439,9 +439,6 @@ def group_accuracies(right_G22: np.ndarray) -> dict[str, float]:
         ``acc`` over answers; ``q_acc`` of questions that are right about both images; ``i_acc`` of
         images about which both questions are right; ``g_acc`` of groups without a mistake. By
         chance, of two options: 1/2, 1/4, 1/4, 1/16.
-
-    Raises:
-        ValueError: if the shape is wrong.
     """
     right = np.asarray(right_G22, dtype=bool)
     if right.ndim != 3 or right.shape[1:] != (2, 2):

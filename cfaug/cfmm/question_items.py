@@ -24,8 +24,6 @@ SEEN, BLIND, PRIOR = "", "blind_", "prior_"
 """Prefixes of these columns: with the image, without it, with the options alone."""
 ALL = "all questions"
 """The category of questions without one."""
-
-
 ACCURACY_COLUMNS = (
     ItemColumn("acc_b", "1 if a basic question is answered right, else 0; null for others"),
     ItemColumn("acc_c", "the same for a counterfactual question"),
@@ -154,23 +152,14 @@ class QuestionAnswers(ModelItems):
         return total(self.means(metric))
 
     def take(self, rows: np.ndarray) -> Self:
-        """Return the answers to some of the questions.
-
-        Args:
-            rows: rows of the questions, integers (rows,).
-        """
+        """Return the answers to some of the questions."""
         columns = {name: np.asarray(own)[rows] for name, own in self.items.columns.items()}
         return replace(self, items=replace(self.items, columns=columns))
 
     def count_left_out(self) -> Mapping[str, int]:
         """Return how many questions were left out, by reason."""
-        if "left_out" not in self.items.columns:
-            return {}
-        found: dict[str, int] = {}
-        for reason in self.texts("left_out"):
-            if reason:
-                found[reason] = found.get(reason, 0) + 1
-        return found
+        reasons = self.texts("left_out") if "left_out" in self.items.columns else []
+        return Counter(reason for reason in reasons if reason)
 
 
 class QuestionItems(QuestionAnswers):
@@ -232,7 +221,6 @@ class QuestionItems(QuestionAnswers):
 UNDEFINED = {"consistency": 0.0, "phi": 0.0}
 """Values of metrics if all basic answers are wrong, or all answers of a kind are equal, so that the
 numbers of all models can be compared; as in scikit-learn's ``matthews_corrcoef``, which is phi."""
-PAIRED = ("acc_b", "acc_c", "acc_plus")
 
 
 @dataclass(frozen=True)
@@ -253,11 +241,6 @@ class Reply:
     answered: Answered | None = None
     text: str | None = None
     choices: Mapping[Reduction, int | None] | None = None
-
-    @property
-    def flips(self) -> float:
-        """1 if the reductions choose different options, else 0; NaN without scores."""
-        return float("nan") if not self.choices else float(len({*self.choices.values()}) > 1)
 
 
 def rank_reply(
@@ -305,49 +288,49 @@ def question_columns(rows: Sequence[QuestionRow]) -> dict[str, Any]:
 def reply_columns(
     rows: Sequence[QuestionRow], replies: Sequence[Reply], prefix: str = ""
 ) -> dict[str, Any]:
-    """Return the columns of one way of asking: the option chosen, whether it is right, accuracies.
-
-    Args:
-        replies: the replies, one per question.
-        prefix: a prefix of the columns' names, such as ``blind_``.
-    """
+    """Return the columns of one way of asking, such as ``blind_`` answers and accuracies."""
+    every = list(zip(rows, replies, strict=True))
     right = np.array([
-        float("nan") if one.left_out else float(one.chosen == row.question.answer)
-        for row, one in zip(rows, replies, strict=True)
+        float("nan") if reply.left_out else float(reply.chosen == row.question.answer)
+        for row, reply in every
     ])  # fmt: skip
-    chosen = [
-        None if one.chosen is None else row.question.options[one.chosen]
-        for row, one in zip(rows, replies, strict=True)
-    ]
-    found = {f"{prefix}chosen": chosen, f"{prefix}right": right}
+    chosen = [None if r.chosen is None else row.question.options[r.chosen] for row, r in every]
+    found: dict[str, Any] = {f"{prefix}chosen": chosen, f"{prefix}right": right}
     if any(reply.answered is not None for reply in replies):
         scores = [None if reply.answered is None else _scores(reply.answered) for reply in replies]
         found[f"{prefix}nll"] = [None if score is None else to_json(score[0]) for score in scores]
         if not prefix:
             found["tokens"] = [None if score is None else to_json(score[1]) for score in scores]
     if holds_pairs(rows):
-        paired = _paired_columns(rows, right)
-        names = paired if not prefix else PAIRED
+        names = ACCURACIES if prefix else (*ACCURACIES, "strict")
+        paired = {name: np.full(len(rows), np.nan) for name in (*ACCURACIES, "strict")}
+        for place, others in _by_image(rows, right):
+            paired["acc_b"][place] = right[place]
+            paired["acc_c"][others] = right[others]
+            paired["acc_plus"][others] = right[place] * right[others]
+            paired["strict"][place] = float(right[[place, *others]].all())
         found |= {f"{prefix}{name}": paired[name] for name in names}
     return found | group_columns(rows, right, prefix)
 
 
 def choice_columns(rows: Sequence[QuestionRow], replies: Sequence[Reply]) -> dict[str, Any]:
-    """Return the columns of the option that every reduction chooses, of flips and of ties."""
-    kinds = dict.fromkeys(name for one in replies for name in one.choices or {})
+    """Return the columns of the option that every reduction chooses, of flips and of ties.
 
-    def text(row: QuestionRow, reply: Reply, kind: Reduction) -> str | None:
-        place = (reply.choices or {}).get(kind)
-        return None if place is None else row.question.options[place]
-
-    return {
-        **{
-            f"chosen_{kind}": [text(row, one, kind) for row, one in zip(rows, replies, strict=True)]
-            for kind in kinds
-        },
-        "flips": np.array([one.flips for one in replies]),
+    A flip is 1 if the reductions choose different options, else 0; NaN without scores.
+    """
+    found: dict[str, Any] = {}
+    for reduction in dict.fromkeys(name for reply in replies for name in reply.choices or {}):
+        places = [(reply.choices or {}).get(reduction) for reply in replies]
+        found[f"chosen_{reduction}"] = [
+            None if place is None else row.question.options[place]
+            for row, place in zip(rows, places, strict=True)
+        ]
+    every = [reply.choices for reply in replies]
+    nan = float("nan")
+    return found | {
+        "flips": np.array([float(len({*own.values()}) > 1) if own else nan for own in every]),
         "ties": np.array([
-            float("nan") if one.answered is None else float(one.chosen is None) for one in replies
+            nan if reply.answered is None else float(reply.chosen is None) for reply in replies
         ]),
     }  # fmt: skip
 
@@ -375,16 +358,6 @@ def _by_image(rows: Sequence[QuestionRow], right: np.ndarray) -> Iterator[tuple[
         yield place, others.get(key, [])
 
 
-def _paired_columns(rows: Sequence[QuestionRow], right: np.ndarray) -> dict[str, np.ndarray]:
-    found = {name: np.full(len(rows), np.nan) for name in (*PAIRED, "strict")}
-    for place, others in _by_image(rows, right):
-        found["acc_b"][place] = right[place]
-        found["acc_c"][others] = right[others]
-        found["acc_plus"][others] = right[place] * right[others]
-        found["strict"][place] = float(right[[place, *others]].all())
-    return found
-
-
 def question_outcomes(
     name: str, rows: Sequence[QuestionRow], items: Mapping[str, Any]
 ) -> list[Outcome]:
@@ -393,22 +366,17 @@ def question_outcomes(
     Accuracies over all categories are micro averages; ``total_*`` is the plain sum of the
     categories' percentages (CFMM, section 4.1). Without counterfactual questions they are
     ``right``, by category and kind, and the accuracies of groups of two questions about two images.
-
-    Args:
-        items: the columns of the items, one row per question.
     """
     outcomes: list[Outcome] = []
-    for prefix in ("", BLIND, PRIOR):
+    for prefix in (SEEN, BLIND, PRIOR):
         if f"{prefix}right" in items:
             outcomes += _accuracies(name, rows, np.asarray(items[f"{prefix}right"]), prefix)
     for metric in ("flips", "ties", "unparsed"):
         if metric in items and (counted := _counted(items[metric])).size:
             outcomes.append(Outcome(name, metric, float(counted.mean()), counted.size, "lower"))
-    left_out = sum(bool(item) for item in items["left_out"])
-    return [
-        *outcomes,
-        Outcome(name, "questions_left_out", left_out, len(rows), "lower", "questions"),
-    ]
+    left_out = sum(bool(reason) for reason in items["left_out"])
+    outcomes.append(Outcome(name, "questions_left_out", left_out, len(rows), "lower", "questions"))
+    return outcomes
 
 
 def _accuracies(
@@ -436,7 +404,7 @@ def _pair_accuracies(
     parts: Sequence[tuple[dict[str, str], np.ndarray]],
 ) -> list[Outcome]:  # fmt: skip
     outcomes: list[Outcome] = []
-    cells: dict[str, dict[str, float]] = {metric: {} for metric in PAIRED}
+    cells: dict[str, dict[str, float]] = {metric: {} for metric in ACCURACIES}
     images = list(_by_image(rows, right))
     if (counted := _counted(right)).size:
         outcomes.append(Outcome(name, f"{prefix}right", float(counted.mean()), counted.size))
@@ -449,7 +417,7 @@ def _pair_accuracies(
         values = asdict(accuracies(basic, counterfactual))
         pairs = sum(map(len, counterfactual))
         n = {"acc_b": len(own), "strict": len(own)}
-        named = PAIRED if prefix else (*PAIRED, "strict", "consistency", "drop", "phi")
+        named = ACCURACIES if prefix else (*ACCURACIES, "strict", "consistency", "drop", "phi")
         for metric in named:
             if metric in UNDEFINED and np.isnan(values[metric]) and pairs:
                 values[metric] = UNDEFINED[metric]
@@ -481,8 +449,6 @@ GROUP, GROUP_PLACES = "group", ("question", "image")
 """Keys in a question's ``extra``: its group, and its place among two questions and two images."""
 SQUARE = Counter({(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 1})
 """The places of a whole group, question by question."""
-GROUP_METRICS = ("q_acc", "f_acc")
-"""Valid names in a question's ``extra["groups"]``: see ``cfaug.core.questions.GROUPS``."""
 
 
 @dataclass(frozen=True)
@@ -490,7 +456,6 @@ class QuestionRow:
     """A question of a set, with its image.
 
     Attributes:
-        question: the question, with its options and its right answer.
         left_out: the reason if the question is not asked, else empty.
     """
 
@@ -511,20 +476,17 @@ def group_columns(
 
     Args:
         right: 1 if a question is answered correctly, else 0; NaN if it was left out, (questions,).
-        prefix: a prefix of the columns' names, such as ``blind_``.
     """
     found = {}
-    for metric in GROUP_METRICS:
-        names = [_group(row, metric) for row in rows]
+    for metric in ("q_acc", "f_acc"):  # the names that ``extra[GROUPS]`` may have
+        names: list[str | None] = []
+        for row in rows:
+            groups = row.question.extra.get(GROUPS)
+            group = groups.get(metric) if isinstance(groups, Mapping) else None
+            names.append(None if group is None else str(group))
         if any(name is not None for name in names):
             found[f"{prefix}{metric}"] = whole_groups(right, names)
     return found
-
-
-def _group(row: QuestionRow, metric: str) -> str | None:
-    named = row.question.extra.get(GROUPS)
-    found = named.get(metric) if isinstance(named, Mapping) else None
-    return None if found is None else str(found)
 
 
 def group_outcomes(
@@ -536,7 +498,6 @@ def group_outcomes(
 
     Args:
         right: 1 if a question is answered correctly, else 0; NaN if it was left out, (questions,).
-        prefix: a prefix of the metrics' names, such as ``blind_``.
     """
     groups: dict[str, list[tuple[tuple[object, ...], float]]] = {}
     for row, value in zip(rows, right.tolist(), strict=True):

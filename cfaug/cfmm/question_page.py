@@ -23,6 +23,7 @@ from cfaug.cfmm.question_items import (
     BLIND,
     PRIOR,
     SEEN,
+    ImageAnswers,
     QuestionAnswers,
     QuestionItems,
 )
@@ -39,28 +40,24 @@ from cfaug.stats.effects import DropTest, paired_drop
 from cfaug.stats.item_tests import cluster_bootstrap
 from cfaug.stats.significance import SeedSummary, holm, summarise
 
-THUMBNAIL = 160
-"""Longest side of a picture: 200 of them make a page of about 2 MB."""
-LIMIT = 200
-"""Most images that are shown; from more, a sample."""
-WRITTEN = 600
-"""Most characters of a written answer or rationale that are shown."""
 ASKED = {SEEN: "With the image", BLIND: "Without the image", PRIOR: "Options alone"}
 """Names of the ways of asking, in this order."""
 HEADS = {"right": "right", "acc_b": "basic (acc_b)", "acc_c": "counterfactual (acc_c)",
          "acc_plus": "both (acc+)", "strict": "all about an image (strict)",
          "q_acc": "whole questions (q_acc)", "f_acc": "whole figures (f_acc)"}  # fmt: skip
-SHOWN = ("image", "question", "options", "answer", "chosen", "left_out")
-"""The columns that the page shows."""
 
 
 class ShownAnswers(QuestionAnswers):
-    """Answers with their questions."""
+    """Answers with their questions, which are shown."""
 
     schema: ClassVar[ItemSchema] = replace(
         ANSWER_ITEMS,
         columns=tuple(
-            replace(column, always=column.always or column.name in SHOWN)
+            replace(
+                column,
+                always=column.always
+                or column.name in ("image", "question", "options", "answer", "chosen", "left_out"),
+            )
             for column in ANSWER_ITEMS.columns
         ),
     )
@@ -94,17 +91,15 @@ class ShownAnswers(QuestionAnswers):
         return options.index(said) if said in options else None
 
 
-def question_page(limit: int | None = LIMIT) -> ModelPage[ShownAnswers]:
-    """Return the definition of the page.
-
-    Args:
-        limit: most images to show, 1 or more; ``None`` shows all.
-    """
-
-    def make(answers: Sequence[ShownAnswers]) -> _QuestionPageData:
-        return _QuestionPageData(answers, limit)
-
-    return ModelPage("questions.html", ShownAnswers, "questions", make, THUMBNAIL)
+def question_page(limit: int | None = 200) -> ModelPage[ShownAnswers]:
+    """Return the definition of the page; 200 pictures of 160 pixels make a page of about 2 MB."""
+    return ModelPage(
+        "questions.html",
+        ShownAnswers,
+        "questions",
+        lambda answers: _QuestionPageData(answers, limit),
+        160,
+    )
 
 
 def verdict(one: ShownAnswers) -> str:
@@ -136,26 +131,20 @@ def verdict(one: ShownAnswers) -> str:
     return f"{said}{blind}."
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Rows of a table: all questions, or those of one category."""
-
-    name: str
-    rows: np.ndarray
-
-
 class _QuestionPageData:
-    """Turns answers into data for the script."""
-
     def __init__(self, answers: Sequence[ShownAnswers], limit: int | None) -> None:
         self.answers = answers
         self.first = answers[0]
         self.images: dict[str, str] = {}
         self._places: dict[str, int] = {}
+        self._ways = [way for way in ASKED if any(answer.has(f"{way}right") for answer in answers)]
         self._rows_of: dict[str, list[int]] = {}
         for row, key in enumerate(self.first.keys):
             self._rows_of.setdefault(key, []).append(row)
-        self._shown = self._choose(limit)
+        # The images with the smallest hashes, in the order of the items.
+        order = sorted(self._rows_of, key=lambda key: derive(0, "question_page", key))
+        drawn = set(order[:limit])
+        self._shown = [key for key in self._rows_of if key in drawn]
 
     @property
     def verdicts(self) -> list[str]:
@@ -169,144 +158,113 @@ class _QuestionPageData:
         without = f"; {left_out:,} left out" if left_out else ""
         return f"{len(self.first):,} questions about {every:,} images{without}{some}"
 
-    def _choose(self, limit: int | None) -> list[str]:
-        """Return the images to show, in the order of the items: those with the smallest hashes."""
-        every = list(self._rows_of)
-        if limit is None or len(every) <= limit:
-            return every
-        drawn = set(sorted(every, key=lambda key: derive(0, "question_page", key))[:limit])
-        return [key for key in every if key in drawn]
-
     def content(self) -> dict[str, Any]:
-        """Return everything but the pictures: the script explains its letters."""
+        """Return everything but the pictures: the script explains its letters.
+
+        An image: k key, c category, p number of its picture (equal images share one), q questions.
+        """
+        images = []
+        for key in self._shown:
+            rows = self._rows_of[key]
+            digest = self.first.texts("image")[rows[0]]
+            if digest:
+                self.images.setdefault(digest, digest)
+            images.append({
+                "k": key,
+                "c": self.first.category_of[rows[0]],
+                "p": self._places.setdefault(digest, len(self._places)) if digest else None,
+                "q": [self._question(row) for row in rows],
+            })  # fmt: skip
         return {
             "models": [answer.model for answer in self.answers],
             "categories": list(self.first.categories),
             "kinds": list(dict.fromkeys(self.first.texts("kind"))),
-            "asked": [ASKED[prefix] for prefix in ASKED if self._is_asked(prefix)],
+            "asked": [ASKED[way] for way in self._ways],
             "tables": [list(self._tables(answer)) for answer in self.answers],
-            "images": [self._image(key) for key in self._shown],
+            "images": images,
         }
 
-    def _is_asked(self, prefix: str) -> bool:
-        return any(answer.has(f"{prefix}right") for answer in self.answers)
-
-    @cached_property
-    def _parts(self) -> list[_Part]:
-        names = np.array(self.first.category_of, object)
-        found = [
-            _Part(category, np.flatnonzero(names == category)) for category in self.first.categories
-        ]
-        return [*(found if len(found) > 1 else []), _Part("all", np.arange(len(names)))]
-
     def _tables(self, answers: ShownAnswers) -> Iterator[dict[str, Any]]:
-        """Yield tables: t title, h headers, r rows of texts."""
-        for prefix, title in ASKED.items():
-            metrics = [name for name in HEADS if answers.has(f"{prefix}{name}")]
+        """Yield tables: t title, h headers, r rows of texts, by category and of all questions."""
+        categories = np.array(self.first.category_of, object)
+        parts = [(name, np.flatnonzero(categories == name)) for name in self.first.categories]
+        parts = [*(parts if len(parts) > 1 else []), ("all", np.arange(len(categories)))]
+        for way, title in ASKED.items():
+            metrics = [name for name in HEADS if answers.has(f"{way}{name}")]
             if not metrics:
                 continue
             heads = ["category", "questions", *(HEADS[name] for name in metrics)]
-            with_phi = answers.pairs is not None and prefix == SEEN
+            pairs = answers.pairs if way == SEEN else None
             rows = []
-            for part in self._parts:
-                counted = np.isfinite(answers.items.metric(f"{prefix}right")[part.rows]).sum()
-                cells = [_cell(answers, f"{prefix}{name}", part) for name in metrics]
-                phi = [_phi(answers.pairs, part)] if with_phi and answers.pairs is not None else []
-                rows.append([part.name, f"{counted:,}", *cells, *phi])
-            yield {"t": title, "h": [*heads, *(["phi"] if with_phi else [])], "r": rows}
-
-    def _image(self, key: str) -> dict[str, Any]:
-        """Return an image: k key, c category, p picture, q questions."""
-        rows = self._rows_of[key]
-        return {
-            "k": key,
-            "c": self.first.category_of[rows[0]],
-            "p": self._picture(rows[0]),
-            "q": [self._question(row) for row in rows],
-        }
-
-    def _picture(self, row: int) -> int | None:
-        """Return the number of an image's picture; equal images share one."""
-        digest = self.first.texts("image")[row]
-        if not digest:
-            return None
-        self.images.setdefault(digest, digest)
-        return self._places.setdefault(digest, len(self._places))
+            for name, own in parts:
+                counted = np.isfinite(answers.items.metric(f"{way}right")[own]).sum()
+                cells = [_cell(answers, f"{way}{metric}", name, own) for metric in metrics]
+                phi = [] if pairs is None else [_phi(pairs.take(own).images, name)]
+                rows.append([name, f"{counted:,}", *cells, *phi])
+            yield {"t": title, "h": [*heads, *([] if pairs is None else ["phi"])], "r": rows}
 
     def _question(self, row: int) -> dict[str, Any]:
-        """Return a question: i item, k kind, t text in pieces, o options, a right one, m models."""
-        one = self.first
-        kind = one.texts("kind")[row]
-        return {
-            "i": one.texts(ITEM)[row],
-            "k": kind,
-            "t": _pieces(one.texts("question")[row], kind == COUNTERFACTUAL),
-            "o": one.options[row],
-            "a": one.number(row, "answer"),
-            "m": [self._answer(own, row) for own in self.answers],
-        }
+        """Return a question: i item, k kind, t text in pieces, o options, a right one, m models.
 
-    def _answer(self, own: ShownAnswers, row: int) -> dict[str, Any]:
-        """Return an answer: c chosen and r right (1, 0, null) for each way of asking.
-
-        l is the reason if it was left out, w the model's text, f whether the reduction decides.
+        The condition is the piece at the odd place. An answer has c chosen and r right (1, 0, null)
+        for each way of asking; l is the reason if it was left out, w the model's text, f whether
+        the reduction decides.
         """
-        ways = [prefix for prefix in ASKED if self._is_asked(prefix)]
-        found: dict[str, Any] = {
-            "c": [own.number(row, f"{prefix}chosen") for prefix in ways],
-            "r": [_right(own, f"{prefix}right", row) for prefix in ways],
+        first = self.first
+        kind, text = first.texts("kind")[row], first.texts("question")[row]
+        condition = find_condition(text) if kind == COUNTERFACTUAL else ""
+        pieces = [text]
+        if condition:
+            before, _, after = text.partition(condition)
+            pieces = [before, condition, after]
+        models = []
+        for answers in self.answers:
+            columns = answers.items.columns
+            right = [
+                answers.items.metric(f"{way}right")[row] if f"{way}right" in columns else math.nan
+                for way in self._ways
+            ]
+            found: dict[str, Any] = {
+                "c": [answers.number(row, f"{way}chosen") for way in self._ways],
+                "r": [None if math.isnan(value) else int(value) for value in right],
+            }
+            if reason := answers.texts("left_out")[row]:
+                found["l"] = reason
+            for name in ("written", "rationale"):
+                if name in columns and (written := answers.texts(name)[row]):
+                    found["w"] = written if len(written) <= 600 else f"{written[:600]} …"
+            if "flips" in columns and answers.items.metric("flips")[row] > 0:
+                found["f"] = 1
+            models.append(found)
+        return {
+            "i": first.texts(ITEM)[row],
+            "k": kind,
+            "t": pieces,
+            "o": first.options[row],
+            "a": first.number(row, "answer"),
+            "m": models,
         }
-        columns = own.items.columns
-        if reason := own.texts("left_out")[row]:
-            found["l"] = reason
-        for name in ("written", "rationale"):
-            if name in columns and (text := own.texts(name)[row]):
-                found["w"] = text if len(text) <= WRITTEN else f"{text[:WRITTEN]} …"
-        if "flips" in columns and own.items.metric("flips")[row] > 0:
-            found["f"] = 1
-        return found
 
 
-def _right(own: ShownAnswers, column: str, row: int) -> int | None:
-    if column not in own.items.columns:
-        return None
-    value = own.items.metric(column)[row]
-    return None if math.isnan(value) else int(value)
-
-
-def _pieces(text: str, conditional: bool) -> list[str]:
-    """Return a question in pieces, with its condition at the odd place."""
-    said = find_condition(text) if conditional else ""
-    if not said:
-        return [text]
-    before, _, after = text.partition(said)
-    return [before, said, after]
-
-
-def _cell(answers: ShownAnswers, metric: str, part: _Part) -> str:
+def _cell(answers: ShownAnswers, metric: str, part: str, rows: np.ndarray) -> str:
     """Return a mean in percent, with its interval over whole clusters of images."""
-    values = answers.items.metric(metric)[part.rows]
+    values = answers.items.metric(metric)[rows]
     known = np.isfinite(values)
     if not known.any():
         return DASH
-    clusters = np.array(answers.texts(CLUSTER), object)[part.rows][known]
-    rng = generator(0, "question_page", metric, part.name)
-    return _interval(cluster_bootstrap(values[known], clusters.astype(str), rng))
+    clusters = np.array(answers.texts(CLUSTER), object)[rows][known]
+    rng = generator(0, "question_page", metric, part)
+    found = cluster_bootstrap(values[known], clusters.astype(str), rng)
+    mean, low, high = (percent(value, 1) for value in (found.mean, found.low, found.high))
+    return mean if math.isnan(found.low) else f"{mean} [{low}, {high}]"
 
 
-def _interval(mean: Any) -> str:
-    if math.isnan(mean.low):
-        return percent(mean.mean, 1)
-    return f"{percent(mean.mean, 1)} [{percent(mean.low, 1)}, {percent(mean.high, 1)}]"
-
-
-def _phi(pairs: QuestionItems, part: _Part) -> str:
-    own = pairs.take(part.rows).images
-    phi = own.measure().phi
+def _phi(images: ImageAnswers, part: str) -> str:
+    phi = images.measure().phi
     if math.isnan(phi):
         return DASH
-    rng = generator(0, "question_page", "phi", part.name)
-    low, high = phi_interval(own.basic, own.counterfactual, own.clusters, rng)
+    rng = generator(0, "question_page", "phi", part)
+    low, high = phi_interval(images.basic, images.counterfactual, images.clusters, rng)
     return _signed(phi) if math.isnan(low) else f"{_signed(phi)} [{_signed(low)}, {_signed(high)}]"
 
 
@@ -317,7 +275,6 @@ def _signed(value: float) -> str:
 # Are counterfactual questions harder, and is one model better? Tests over questions and images.
 
 ALPHA = 0.05
-"""Level of the tests."""
 Checkpoints = Sequence[QuestionItems]
 """The answers of one model's checkpoints, asked in one way; at least one."""
 
@@ -330,11 +287,9 @@ class CounterfactualDrop:
         test: test over images of the basic answer minus the mean of the counterfactual ones,
             averaged over checkpoints; p by a permutation that exchanges the two for whole clusters
             of images.
-        images: number of images with answers to both kinds of questions.
         phi: correlation of right answers over pairs, mean and spread over checkpoints; ``None`` if
             it is undefined for a checkpoint.
         phi_low: lower end of its 95 % bootstrap interval over images, averaged over checkpoints.
-        phi_high: upper end of the interval.
         p_holm: p, corrected over all drops tested together.
     """
 
@@ -358,34 +313,35 @@ def compare_kinds(asked: Sequence[Checkpoints]) -> list[CounterfactualDrop | Non
         One drop for each model; ``None`` if no image has answers to both kinds of questions, or
         checkpoints answered different images.
     """
-    found = [_drop(checkpoints) for checkpoints in asked]
-    known = [one for one in found if one is not None]
-    corrected = iter(holm([one.p for one in known]).tolist() if known else [])
-    return [None if one is None else replace(one, p_holm=next(corrected)) for one in found]
-
-
-def _drop(checkpoints: Checkpoints) -> CounterfactualDrop | None:
-    own = [checkpoint.images for checkpoint in checkpoints]
-    first = own[0]
-    same = all(np.array_equal(one.clusters, first.clusters) for one in own)
-    if not (len(first) and same):
-        return None
-    before = np.mean([one.basic for one in own], axis=0)
-    after = np.mean([[part.mean() for part in one.counterfactual] for one in own], axis=0)
-    about = ("question_drops", checkpoints[0].items.benchmark)
-    ends = np.array([
-        phi_interval(one.basic, one.counterfactual, one.clusters,
-                     generator(0, "phi", checkpoints[0].items.benchmark))
-        for one in own
-    ])  # fmt: skip
-    phi = [one.measure().phi for one in own]
-    return CounterfactualDrop(
-        test=paired_drop(before, after, first.clusters, generator(0, *about)),
-        images=len(first),
-        phi=None if any(map(math.isnan, phi)) else summarise(phi),
-        phi_low=float(ends[:, 0].mean()),
-        phi_high=float(ends[:, 1].mean()),
-    )
+    found: list[CounterfactualDrop | None] = []
+    for checkpoints in asked:
+        every = [checkpoint.images for checkpoint in checkpoints]
+        first, benchmark = every[0], checkpoints[0].items.benchmark
+        same = all(np.array_equal(one.clusters, first.clusters) for one in every)
+        if not (len(first) and same):
+            found.append(None)
+            continue
+        before = np.mean([one.basic for one in every], axis=0)
+        after = np.mean([[part.mean() for part in one.counterfactual] for one in every], axis=0)
+        rng = generator(0, "question_drops", benchmark)
+        ends = np.array([
+            phi_interval(one.basic, one.counterfactual, one.clusters,
+                         generator(0, "phi", benchmark))
+            for one in every
+        ])  # fmt: skip
+        phi = [one.measure().phi for one in every]
+        found.append(
+            CounterfactualDrop(
+                test=paired_drop(before, after, first.clusters, rng),
+                images=len(first),
+                phi=None if any(map(math.isnan, phi)) else summarise(phi),
+                phi_low=float(ends[:, 0].mean()),
+                phi_high=float(ends[:, 1].mean()),
+            )
+        )
+    known = [drop for drop in found if drop is not None]
+    corrected = iter(holm([drop.p for drop in known]).tolist() if known else [])
+    return [None if drop is None else replace(drop, p_holm=next(corrected)) for drop in found]
 
 
 @dataclass(frozen=True)
@@ -394,7 +350,6 @@ class ModelComparison:
 
     Attributes:
         first: printed name of the model that should be better.
-        tests: test of each metric that both have, by its name.
         p_holm: two-sided p of each metric, corrected over all comparisons and metrics.
         left_out: number of questions that only one of them answered.
     """
@@ -441,11 +396,16 @@ def _compare(ours: Checkpoints, theirs: Checkpoints) -> tuple[dict[str, ItemTest
     for name in common:
         if len({own[name] for own in answered}) > 1:
             raise UserError(f"the question {name} differs; evaluate both on the same data")
+
+    def restrict(checkpoint: QuestionItems) -> Items:
+        """Return the common items, labelled with the same data, as the questions were compared."""
+        rows = np.flatnonzero([name in common for name in checkpoint.texts(ITEM)])
+        return replace(checkpoint.take(rows).items, data="")
+
     tests = {}
     for metric in ACCURACIES:
         if all(one.has(metric) for one in every):
-            first, other = ([_restrict(one, common) for one in side] for side in (ours, theirs))
-            tests[metric] = compare_items(first, other, metric)
+            tests[metric] = compare_items([*map(restrict, ours)], [*map(restrict, theirs)], metric)
     return tests, len(reduce(set.union, map(set, answered))) - len(common)
 
 
@@ -462,9 +422,3 @@ def _answered(items: QuestionItems) -> dict[str, tuple[str, ...]]:
         for row, (name, key) in enumerate(zip(items.texts(ITEM), items.keys, strict=True))
         if whole[key]
     }
-
-
-def _restrict(items: QuestionItems, names: set[str]) -> Items:
-    """Return some of the items, labelled with the same data, as the questions were compared."""
-    rows = np.flatnonzero([name in names for name in items.texts(ITEM)])
-    return replace(items.take(rows).items, data="")

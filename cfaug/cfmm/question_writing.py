@@ -136,7 +136,6 @@ class QuestionJudge(Described, Protocol):
 
         Args:
             image: the image of the questions; ``None`` without an image.
-            questions: the questions about the image.
         """
         ...
 
@@ -292,7 +291,6 @@ def _said(question: AskedQuestion) -> str:
 
 
 def _read_prompts(where: str) -> dict[str, str]:
-    """Return the prompts by category; ``any`` is the prompt of all others."""
     home = Path(where).expanduser()
     if where in SHIPPED:
         home = Path(str(files("cfaug"))) / "editing" / "prompt_files" / SHIPPED[where]
@@ -402,7 +400,6 @@ def _address(image: SourceImage | None) -> str:
 
 
 def _read(count: int, found: Any) -> dict[str, Any]:
-    """Return the valid questions of an answer, with white space normalised."""
     questions = found.get("questions") if isinstance(found, dict) else None
     if not isinstance(questions, list) or not all(map(_is_question, questions)):
         raise UnusableError(WRONG_FORM)

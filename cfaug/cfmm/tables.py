@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,9 +26,7 @@ from cfaug.report.arm_table import mark_best_two
 from cfaug.report.document import Column, Document, Entry, Part, make_part, rules_of, text_column
 from cfaug.report.page import DASH, p_text, points
 from cfaug.report.paper_tables import Models, PaperTable, published, read_answers
-from cfaug.stats.significance import SeedSummary, summarise
-
-# Models' answers to questions, prompt by prompt, for CFMM's tables.
+from cfaug.stats.significance import summarise
 
 # Table 3 of CFMM: totals over categories, with tests, phi, and answers without the image.
 
@@ -50,8 +49,6 @@ class PromptAnswers:
     """The answers of one model to questions asked with one prompt.
 
     Attributes:
-        model: the printed name of the model.
-        prompt: the printed name of the prompt.
         checkpoints: the answers of the model's checkpoints, at least one.
         way: the way in which questions were asked, a key of ``WAYS``.
     """
@@ -186,44 +183,52 @@ class TotalTable(QuestionTable):
     read_with: ClassVar[ReadWith] = {"categories": ()}  # totals are over all of them
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, quantities derived from them, and ours with tests.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers, quantities derived from them, and ours with tests."""
         asked = self.read(runs)
         self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
-        theirs = (self._theirs(), derived_part(), text_part())
+        printed = published(self.name)
+        theirs = _lay_out(
+            self.paper,
+            [
+                Column(name, partial(_printed, 1, at), TOTAL)
+                for at, name in enumerate(HEADERS.values())
+            ],
+            [((row["model"], row["prompt"]), row) for row in printed["rows"]],
+            notes=(printed["note"],),
+            ours=False,
+        )
         if not asked:
-            return self.document(*theirs)
-        compared, refused = compare_models(
-            [((one.name, one.checkpoints), (other.name, other.checkpoints))
-             for one, other in self._pairs(asked)]
-        )  # fmt: skip
-        parts = [self._ours(asked), _drops_part(asked), _pairs_part(compared)]
-        ours = (part for part in parts if part is not None)
-        return self.document(*theirs, *ours, notes=(*refused, *_left_out(asked)))
+            return self.document(theirs, derived_part(), text_part())
 
-    def _pairs(self, asked: Sequence[PromptAnswers]) -> list[tuple[PromptAnswers, PromptAnswers]]:
-        """Return pairs of models with the same prompt, and of a model's prompts with 0-shot."""
-        return [
+        def total(metric: str, answers: PromptAnswers) -> Entry:
+            column = answers.metric(metric)
+            n = sum(map(len, answers.checkpoints[0].by_category(column).values()))
+            return percent_entry([own.total(column) for own in answers.checkpoints], n, factor=1.0)
+
+        columns = [Column(name, partial(total, metric), TOTAL) for metric, name in HEADERS.items()]
+        # Models with the same prompt, and a model's prompts with 0-shot.
+        pairs = [
             (two, one) if one.model == two.model else (one, two)
             for one, two in combinations(asked, 2)
             if one.prompt == two.prompt or (one.model == two.model and one.prompt == self.zero_shot)
         ]
-
-    def _theirs(self) -> Part:
-        found = published(self.name)
-        columns = [
-            Column(name, partial(_printed, 1, at), TOTAL)
-            for at, name in enumerate(HEADERS.values())
+        compared, refused = compare_models(
+            [((one.name, one.checkpoints), (two.name, two.checkpoints)) for one, two in pairs]
+        )
+        parts = [
+            *(theirs, derived_part(), text_part(), _lay_out_ours(columns, asked, TOTALS_NOTE)),
+            *_drop_parts(asked),
+            *_pair_parts(compared),
         ]
-        rows = [((row["model"], row["prompt"]), row) for row in found["rows"]]
-        return _lay_out(self.paper, columns, rows, (), (found["note"],), ours=False)
-
-    def _ours(self, asked: Sequence[PromptAnswers]) -> Part:
-        columns = [Column(name, partial(_total, metric), TOTAL) for metric, name in HEADERS.items()]
-        return _lay_out_ours(columns, asked, TOTALS_NOTE)
+        left_out = []
+        for answers in asked:
+            reasons = Counter[str]()
+            for checkpoint in answers.checkpoints:
+                reasons.update(checkpoint.count_left_out())
+            if reasons:
+                listed = ", ".join(f"{count:,} ({reason})" for reason, count in reasons.items())
+                left_out.append(f"{answers.name}: questions left out: {listed}.")
+        return self.document(*parts, notes=(*refused, *left_out))
 
 
 def _printed(percentages: float, at: int, row: Mapping[str, Any]) -> Entry:
@@ -236,19 +241,18 @@ def _lay_out_ours(
 ) -> Part:
     """Return our part of a table; answers without the image are not ranked."""
     every = in_every_way(asked)
-    beside = [place for place, one in enumerate(every) if one.way != SEEN]
+    beside = [place for place, answers in enumerate(every) if answers.way != SEEN]
     rows = [(answers.labels, answers) for answers in every]
-    return _lay_out("Ours", columns, rows, beside, (note,), ours=True)
+    return _lay_out("Ours", columns, rows, beside, (note,))
 
 
 def _lay_out(
     title: str,
     columns: Sequence[Column[Any]],
     rows: Sequence[tuple[tuple[str, ...], Any]],
-    beside: Sequence[int],
-    notes: Sequence[str],
-    *,
-    ours: bool,
+    beside: Sequence[int] = (),
+    notes: Sequence[str] = (),
+    ours: bool = True,
 ) -> Part:
     rules = rules_of([labels[0] for labels, _ in rows])
     labels = ("Model", "Prompt")
@@ -256,29 +260,16 @@ def _lay_out(
     return mark_best_two(part, ["higher"] * len(columns), beside)
 
 
-def _total(name: str, answers: PromptAnswers) -> Entry:
-    metric = answers.metric(name)
-    n = sum(map(len, answers.checkpoints[0].by_category(metric).values()))
-    return percent_entry([own.total(metric) for own in answers.checkpoints], n, factor=1.0)
-
-
-def _drops_part(asked: Sequence[PromptAnswers]) -> Part | None:
+def _drop_parts(asked: Sequence[PromptAnswers]) -> list[Part]:
     found = compare_kinds([answers.checkpoints for answers in asked])
     rows = [
-        (one.labels, (one, drop))
-        for one, drop in zip(asked, found, strict=True)
+        (answers.labels, (answers, drop))
+        for answers, drop in zip(asked, found, strict=True)
         if drop is not None
     ]
-    if not rows:
-        return None
-    return make_part(
-        "Ours: basic against counterfactual questions",
-        ("Model", "Prompt"),
-        DROP_COLUMNS,
-        rows,
-        [DROPS_NOTE],
-        rules=rules_of([labels[0] for labels, _ in rows]),
-    )
+    title, labels = "Ours: basic against counterfactual questions", ("Model", "Prompt")
+    rules = rules_of([model for (model, _), _ in rows])
+    return [make_part(title, labels, DROP_COLUMNS, rows, [DROPS_NOTE], rules=rules)] if rows else []
 
 
 AnsweredDrop = tuple[PromptAnswers, CounterfactualDrop]
@@ -289,28 +280,29 @@ def _measured(name: str, row: AnsweredDrop) -> Entry:
     return percent_entry([getattr(own, name) for own in measured], row[1].images)
 
 
-def _mean_drop(row: AnsweredDrop) -> Entry:
-    mean, n = row[1].test.mean, row[1].images
-    numbers = {"value": mean.mean, "n": float(n)}
-    return Entry(points(mean.mean), small=_interval(mean.low, mean.high), numbers=numbers)
+def _difference(mean: float, low: float, high: float, n: int) -> Entry:
+    small = "" if math.isnan(low) else f"[{points(low)}, {points(high)}]"
+    return Entry(points(mean), small=small, numbers={"value": mean, "n": float(n)})
 
 
-def _drop_holm(row: AnsweredDrop) -> Entry:
-    return Entry(p_text(row[1].p_holm), bold=row[1].p_holm <= ALPHA)
+def _drop(row: AnsweredDrop) -> Entry:
+    mean = row[1].test.mean
+    return _difference(mean.mean, mean.low, mean.high, row[1].images)
 
 
-def _interval(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f"[{points(low)}, {points(high)}]"
+def _holm(p: float) -> Entry:
+    return Entry(p_text(p), bold=p <= ALPHA)
 
 
-def _phi(summary: SeedSummary | None, low: float, high: float) -> Entry:
-    if summary is None:
+def _phi(row: AnsweredDrop) -> Entry:
+    phi, low, high = row[1].phi, row[1].phi_low, row[1].phi_high
+    if phi is None:
         return Entry(DASH)
     return Entry(
-        f"{summary.mean:+.3f}",
-        "" if math.isnan(summary.sd) else f"{summary.sd:.3f}",
+        f"{phi.mean:+.3f}",
+        "" if math.isnan(phi.sd) else f"{phi.sd:.3f}",
         small="" if math.isnan(low) else f"[{low:+.3f}, {high:+.3f}]",
-        numbers={"value": summary.mean, "n": float(summary.n)},
+        numbers={"value": phi.mean, "n": float(phi.n)},
     )
 
 
@@ -318,63 +310,36 @@ DROP_COLUMNS: tuple[Column[AnsweredDrop], ...] = (
     text_column("images", lambda row: f"{row[1].images:,}"),
     Column("acc_b", partial(_measured, "acc_b")),
     Column("acc_c", partial(_measured, "acc_c")),
-    Column("drop", _mean_drop),
+    Column("drop", _drop),
     text_column("p", lambda row: p_text(row[1].p)),
-    Column("Holm", _drop_holm),
-    Column("phi", lambda row: _phi(row[1].phi, row[1].phi_low, row[1].phi_high)),
+    Column("Holm", lambda row: _holm(row[1].p_holm)),
+    Column("phi", _phi),
     Column("strict", partial(_measured, "strict")),
     Column("consistency", partial(_measured, "consistency")),
 )
 
 
-def _pairs_part(comparisons: Sequence[ModelComparison]) -> Part | None:
-    if not comparisons:
-        return None
+def _pair_parts(comparisons: Sequence[ModelComparison]) -> list[Part]:
+    def difference(metric: str, comparison: ModelComparison) -> Entry:
+        test = comparison.tests.get(metric)
+        if test is None:
+            return Entry(DASH)
+        return _difference(test.gain, test.low, test.high, test.items)
+
     columns: list[Column[ModelComparison]] = [
-        text_column("left out", lambda comparison: f"{comparison.left_out:,}")
+        text_column("left out", lambda row: f"{row.left_out:,}")
     ]
     for metric, name in HEADERS.items():
-        columns.append(Column("difference", partial(_pair_difference, metric), name))
-        columns.append(Column("Holm", partial(_pair_holm, metric), name))
-    return make_part(
-        "Ours: models and prompts, question by question",
-        ("First", "Other"),
-        columns,
-        [((comparison.first, comparison.other), comparison) for comparison in comparisons],
-        [PAIRS_NOTE],
-    )
-
-
-def _pair_difference(metric: str, comparison: ModelComparison) -> Entry:
-    test = comparison.tests.get(metric)
-    if test is None:
-        return Entry(DASH)
-    numbers = {"value": test.gain, "n": float(test.items)}
-    return Entry(points(test.gain), small=_interval(test.low, test.high), numbers=numbers)
-
-
-def _pair_holm(metric: str, comparison: ModelComparison) -> Entry:
-    if metric not in comparison.tests:
-        return Entry(DASH)
-    return Entry(p_text(comparison.p_holm[metric]), bold=comparison.p_holm[metric] <= ALPHA)
-
-
-def _left_out(asked: Sequence[PromptAnswers]) -> list[str]:
-    """Return a sentence for each model with questions that were left out."""
-    found = []
-    for answers in asked:
-        reasons: dict[str, int] = {}
-        for own in answers.checkpoints:
-            for reason, count in own.count_left_out().items():
-                reasons[reason] = reasons.get(reason, 0) + count
-        said = ", ".join(f"{count:,} ({reason})" for reason, count in reasons.items())
-        found += [f"{answers.name}: questions left out: {said}."] if said else []
-    return found
+        columns.append(Column("difference", partial(difference, metric), name))
+        p = partial(lambda metric, row: _holm(row.p_holm.get(metric, math.nan)), metric)
+        columns.append(Column("Holm", p, name))
+    title = "Ours: models and prompts, question by question"
+    rows = [((comparison.first, comparison.other), comparison) for comparison in comparisons]
+    return [make_part(title, ("First", "Other"), columns, rows, [PAIRS_NOTE])] if rows else []
 
 
 # Table 2 of CFMM: accuracies by category, a row per model and prompt.
 
-OFF_GRID = "‡"
 OURS_NOTE = (
     "Per cent: acc_b over images, acc_c over counterfactual questions, acc+ over pairs of the "
     "basic and one counterfactual question. Chance, with two options: 50, 50 and 25. Bold: best; "
@@ -388,41 +353,31 @@ class CategoryTable(QuestionTable):
     """A row per model and prompt, three columns per category."""
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and ours.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers and ours."""
         asked = self.read(runs)
         self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
-        ours = (self._ours(asked),) if asked else ()
-        return self.document(self._theirs(), *ours)
+        printed = published(self.name)
+        off_grid = {(one["model"], one["prompt"], one["column"]) for one in printed["off_grid"]}
 
-    def _theirs(self) -> Part:
-        found = published(self.name)
-        odd = {(one["model"], one["prompt"], one["column"]) for one in found["off_grid"]}
+        def theirs(at: int, row: Mapping[str, Any]) -> Entry:
+            marked = (row["model"], row["prompt"], printed["columns"][at]) in off_grid
+            return replace(_printed(100, at, row), signs="‡" * marked)
 
-        def cell(at: int, row: Mapping[str, Any]) -> Entry:
-            marked = (row["model"], row["prompt"], found["columns"][at]) in odd
-            return replace(_printed(100, at, row), signs=OFF_GRID * marked)
+        headers = [(group, name) for group in printed["categories"] for name in HEADERS.values()]
+        columns = [Column(n, partial(theirs, at), group) for at, (group, n) in enumerate(headers)]
+        rows = [((row["model"], row["prompt"]), row) for row in printed["rows"]]
+        parts = [_lay_out(self.paper, columns, rows, notes=(printed["note"],), ours=False)]
 
-        headers = [(group, name) for group in found["categories"] for name in HEADERS.values()]
-        columns = [Column(name, partial(cell, at), g) for at, (g, name) in enumerate(headers)]
-        rows = [((row["model"], row["prompt"]), row) for row in found["rows"]]
-        return _lay_out(self.paper, columns, rows, (), (found["note"],), ours=False)
+        def ours(category: str, metric: str, answers: PromptAnswers) -> Entry:
+            found = [own.by_category(answers.metric(metric)) for own in answers.checkpoints]
+            shares = [float(own[category].mean()) for own in found if category in own]
+            return percent_entry(shares, len(found[0].get(category, ())))
 
-    def _ours(self, asked: Sequence[PromptAnswers]) -> Part:
-        columns = [
-            Column(name, partial(_in_category, category, metric), printed)
-            for printed, category in self.named_categories(asked).items()
-            for metric, name in HEADERS.items()
-        ]
-        return _lay_out_ours(columns, asked, OURS_NOTE)
-
-
-def _in_category(category: str, metric: str, answers: PromptAnswers) -> Entry:
-    found = [own.by_category(answers.metric(metric)) for own in answers.checkpoints]
-    return percent_entry(
-        [float(own[category].mean()) for own in found if category in own],
-        len(found[0].get(category, ())),
-    )
+        if asked:
+            measured = [
+                Column(name, partial(ours, category, metric), group)
+                for group, category in self.named_categories(asked).items()
+                for metric, name in HEADERS.items()
+            ]
+            parts.append(_lay_out_ours(measured, asked, OURS_NOTE))
+        return self.document(*parts)

@@ -88,9 +88,6 @@ class VisualQuestions(WritesModelPage):
             learnt questions; otherwise they are only reported.
         page: number of images that ``<name>.html`` shows with their questions; ``None`` writes no
             page.
-
-    Raises:
-        UserError: naming a setting that is invalid, and the choices.
     """
 
     data: str | None = None
@@ -159,7 +156,6 @@ class VisualQuestions(WritesModelPage):
         return cast("list[Benchmark]", [opened])
 
     def _check_order(self) -> None:
-        """Refuse an order of the options if no prompt shows them."""
         words = read_wording(self.wording)
         shown = [words.question, *([words.prior] if self.prior else [])]
         if self.protocol == "write":

@@ -34,13 +34,8 @@ class QuestionProtocol:
     """How questions are asked.
 
     Attributes:
-        protocol: ``rank`` ranks options; ``write`` parses a written answer.
-        reduction: the reduction of an option's token likelihoods to its score.
-        option_order: order of the options in a prompt: ``given`` or ``shuffled``.
-        order_seed: the seed of the options' shuffle.
         chain_of_thought: ``one_stage`` shows rationales in examples; ``two_stage`` has the model
             write one before options are ranked.
-        max_new_tokens: largest number of tokens of a written answer or rationale.
     """
 
     protocol: Protocol
@@ -78,7 +73,6 @@ class QuestionProtocol:
         return self.wording.written if self.protocol == "write" else self.wording.question
 
     def _order(self, row: QuestionRow) -> list[str]:
-        """Return a question's options in the order in which a prompt shows them."""
         options = row.question.options
         if self.option_order == "given":
             return list(options)
@@ -90,7 +84,6 @@ class QuestionProtocol:
 
         Args:
             blind: whether to leave out all images, also those of examples.
-            opening: the beginning of the answer, such as a rationale.
         """
         examples = []
         for example in self.shown(row.image.category):
@@ -118,8 +111,6 @@ class QuestionProtocol:
         """Return a reply to every question; one that is left out is not asked.
 
         Args:
-            asker: the object that asks the model.
-            blind: whether to ask without any image.
             beside: replies to the same questions without the image, for ``pmi``; else ``None``.
         """
         if self.protocol == "write":
@@ -130,11 +121,7 @@ class QuestionProtocol:
         return self._rank_all(asker, rows, asks, blind, beside)
 
     def ask_prior(self, asker: Asker, rows: Sequence[QuestionRow]) -> list[Reply]:
-        """Rank the options of every question after a prompt without the question.
-
-        Args:
-            asker: the object that asks the model.
-        """
+        """Rank the options of every question after a prompt without the question."""
         asks = [None if row.left_out else self._put_nothing(row) for row in rows]
         return self._rank_all(asker, rows, asks, True, None)
 
@@ -179,7 +166,6 @@ class QuestionProtocol:
         blind: bool,
         beside: Sequence[Reply] | None,
     ) -> list[Reply]:
-        """Rank the options of every question that is not left out."""
         found = iter(asker.rank([ask for ask in asks if ask is not None]))
         reduction: Reduction = "token_mean" if blind and self.reduction == "pmi" else self.reduction
         without = [None] * len(rows) if beside is None else [reply.answered for reply in beside]
@@ -191,7 +177,6 @@ class QuestionProtocol:
         ]
 
     def _read(self, row: QuestionRow, answered: Answered) -> Reply:
-        """Return which option a written answer chooses."""
         if answered.text is None:
             return Reply(None, answered.left_out)
         said = text = answered.text
@@ -244,7 +229,6 @@ class SolvedExample:
         options: the options in the order in which they are shown; may be empty.
         rationale: the reasons for the answer; may be empty.
         image: the bytes of an image file; ``None`` for an example without an image.
-        name: the image's name, for messages.
     """
 
     question: str
@@ -304,7 +288,6 @@ def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstratio
     """Read a file of solved examples; their images are read but not decoded.
 
     Args:
-        file: the YAML file of examples by category.
         asked: the question set, whose images examples may name by key.
     """
     file = file.expanduser()

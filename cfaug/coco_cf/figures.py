@@ -65,11 +65,7 @@ class GapFigure:
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return a table of the gaps and a plot per model, for every place with scores.
-
-        Raises:
-            MissingError: if a model has no scores, unless ``partial``.
-        """
+        """Return a table of the gaps and a plot per model, for every place with scores."""
         parts, plots, missing = [], [], []
         for place in PLACES:
             found = {
@@ -187,11 +183,7 @@ class SharingFigure:
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return the table and the picture.
-
-        Raises:
-            MissingError: if the files are missing, unless ``partial``.
-        """
+        """Return the table and the picture."""
         rows, picture = (runs.root / self.folder / f"sharing.{kind}" for kind in ("json", "png"))
         lacks = [str(file) for file in (rows, picture) if not file.exists()]
         if lacks and not self.partial:
@@ -308,7 +300,6 @@ class AnnotationTable(PaperTable):
         return replace(found, notes=(*found.notes, *notes))
 
     def _read(self, file: Path) -> tuple[AnnotationRecord | None, str]:
-        """Return the record of the answers, or a sentence on what this table lacks."""
         if not file.exists():
             return None, f"{file}: no answers were read"
         record = read_record(file)

@@ -54,11 +54,7 @@ class GainTable:
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours for every place where they were measured.
-
-        Raises:
-            MissingError: if runs, results or frequencies are missing, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours for every place where they were measured."""
         columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
         found = published(self.name)
         theirs = np.array([row["values"] for row in found["rows"]], np.float64)

@@ -93,12 +93,7 @@ class PaperMixture:
         return self.name == "human_validated"
 
     def wanted(self, pool: Pool, validation: float) -> Wanted:
-        """Return the number of training and validation rows of each source, at its share.
-
-        Args:
-            pool: the rows that may be drawn.
-            validation: share held out, in [0, 1).
-        """
+        """Return the number of training and validation rows of each source, at its share."""
         real, counterfactual = map(len, self._chosen(pool))
         total = real + counterfactual
         if not total:
@@ -106,12 +101,7 @@ class PaperMixture:
         return share_out(total, counterfactual, Fraction(counterfactual, total), validation)
 
     def draw(self, pool: Pool, validation: float) -> Mixture:
-        """Draw the data set, keeping groups whole or splitting rows at random, as the pool says.
-
-        Args:
-            pool: the rows that may be drawn.
-            validation: share held out, in [0, 1).
-        """
+        """Draw the data set, keeping groups whole or splitting rows at random, as the pool says."""
         wanted = self.wanted(pool, validation)
         if pool.split == "group":
             return divide(pool, wanted)

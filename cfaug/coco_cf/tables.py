@@ -66,11 +66,7 @@ class ArmsTable:
         return {key: header for key, header in self.labels.items() if header is not None}
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours for every place where they were measured.
-
-        Raises:
-            MissingError: if runs or results are missing, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours for every place where they were measured."""
         columns = columns_of(self.columns, self.world, self.folders)
         theirs = published_part(self.name, self.paper, self.named_by, columns, self.baseline)
         ours = [
@@ -209,11 +205,7 @@ class DropTable:
     partial: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours for every place where they were measured.
-
-        Raises:
-            MissingError: if results are missing, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours for every place where they were measured."""
         columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
         found = {place: self._arms(runs, place) for place in PLACES}
         ours = [
@@ -340,8 +332,6 @@ class ValueColumn:
         key: the name of the column in the paper's numbers.
         group: the header printed above adjacent columns of the same group.
         metric: the metric of our results; ``None`` is the mean over the other columns.
-        world: the benchmark on the embedded world.
-        folders: the benchmark on real data.
         world_name: the header for the embedded world, if its benchmark is a different one.
     """
 

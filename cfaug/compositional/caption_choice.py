@@ -434,10 +434,7 @@ def describe_choice(
     """Return a few lines: accuracy beside chance, averages, blind rows, categories.
 
     Args:
-        found: an evaluation by ``benchmark=choice``.
         truth_NK: labels of captions, as for ``cfaug.stats.choices.choice_hits``.
-        ties: the value of ties: ``miss``, ``half`` or ``hit``.
-        categories: names of the categories that count in averages.
     """
     values = {
         (outcome.metric, *outcome.by.items()): f"{100 * outcome.value:.1f} %"

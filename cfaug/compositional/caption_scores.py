@@ -132,7 +132,6 @@ def scorer_of(
 
     Args:
         model: a dual encoder, a matcher or an answerer, cached or not.
-        batch_size: number of images, texts, pairs or questions that go through the model together.
     """
     if isinstance(model, CachedAnswerer):  # an isinstance check would load a cached model
         return AnswererScorer(model, items, batch_size, question)
@@ -473,9 +472,6 @@ class BlindLanguage:
         """Return the log-likelihood of each caption, summed and per token, float32 (texts, 2).
 
         ``nan`` for a caption that the model cannot read, such as one that is too long.
-
-        Args:
-            texts: the captions; equal ones are scored once.
         """
 
         def compute(places: list[int]) -> Iterator[np.ndarray]:

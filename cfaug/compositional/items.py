@@ -171,9 +171,6 @@ def count_items(index: Index) -> Counter[str]:
 def describe_count(index: Index) -> str:
     """Say in a sentence how many items a source has, and the released number.
 
-    Args:
-        index: the index of a compositional test.
-
     Returns:
         The sentence; "" if the released number is unknown, or equal and without a remark.
     """
@@ -210,7 +207,6 @@ def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[s
 
     Args:
         first: the row of the first member of each item, int64 (items,).
-        names: names of further tags, each an extra column of the source.
     """
     wanted = dict.fromkeys([*([CATEGORY] if CATEGORY in index.extra_names else []), *names])
     tags = {name: read_tag(benchmark, index, first, name) for name in wanted}
@@ -224,7 +220,6 @@ def check_tags(tags: Collection[str], metrics: Collection[str], *beginnings: str
     """Refuse tags with the name of another column of the items or another part of a test.
 
     Args:
-        metrics: names of the benchmark's metrics.
         beginnings: prefixes of the names of the benchmark's other columns, such as ``text``.
     """
     for name in tags:
@@ -240,7 +235,6 @@ def read_tag(benchmark: str, index: Index, rows: np.ndarray, name: str) -> list[
 
     Args:
         rows: rows of the source, integers (rows,).
-        name: the tag, an extra column of the source.
     """
     column = index.extra_values(name, rows)
     return [

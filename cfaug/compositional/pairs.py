@@ -164,7 +164,6 @@ class PairMatching(ItemSource):
         return Evaluation([*self.mean_outcomes(hits, CHANCE), *self._parts(hits)], columns)
 
     def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
-        """Return every score by tag, and single directions by the kind of image."""
         outcomes = [
             Outcome(
                 str(self.name), metric, float(hit[own].mean()), int(own.sum()), by=by,

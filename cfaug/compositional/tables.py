@@ -90,11 +90,7 @@ class CompositionalTable(PaperTable):
         object.__setattr__(self, "_references", values)
 
     def build(self, runs: Runs) -> Document:
-        """Return our numbers and the published ones, test by test.
-
-        Raises:
-            MissingError: if no model has results of any test, unless ``partial``.
-        """
+        """Return our numbers and the published ones, test by test."""
         sets = self._sets()
         arms = self._arms(runs, {one.benchmark for one in sets.values()})
         self.require(arms, *(f"results of {one.benchmark}" for one in sets.values()))
@@ -183,7 +179,6 @@ class CompositionalTable(PaperTable):
             yield f"{name}, {metric}: {said}."
 
     def _parts(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> list[str]:
-        """Return the categories of a test, those of the published numbers first."""
         ours = {
             row.by[PARTS]: None
             for arm in arms.values()
@@ -198,7 +193,6 @@ class CompositionalTable(PaperTable):
         return list(dict.fromkeys([*(name for name in theirs if name in ours), *ours]))
 
     def _shown(self, cells: Sequence[Cell]) -> list[str]:
-        """Return the columns of published numbers with a value for any of these cells."""
         names = published(self.name)["columns"] if self.references is None else self.references
         return [
             name for name in names if any(name in self._references.get(cell, {}) for cell in cells)

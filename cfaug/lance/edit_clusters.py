@@ -63,9 +63,6 @@ class EditClusters:
         clusters: largest number of clusters per class; a class has at most one per distinct edit.
         seed: the seed of K-Means.
         batch_size: number of texts embedded at once.
-
-    Raises:
-        UserError: naming what is invalid and the choices.
     """
 
     encoder: ModelSpec | SentenceEmbedder
@@ -144,7 +141,6 @@ class ShownInsight:
     Attributes:
         mean: mean change of the probability of the true class.
         low: lower end of the 95 % interval of the mean; ``None`` without one.
-        high: upper end of the interval; ``None`` without one.
         p_holm: one-sided p, corrected over all insights of the model; ``None`` without a control.
         png: pictures in base64, photos above and their edits below.
     """
@@ -170,9 +166,7 @@ def write_insights(
     """Save the strongest insights with their pictures beside a model's results; return the file.
 
     Args:
-        answers: the model's answers to the items of ``benchmark=stress``.
         read_image: function that returns the image of an item by its name.
-        folder: folder of the run, where ``insights.json`` is written.
     """
     strongest = sorted(insights, key=lambda one: -one.effect.mean)[:SHOWN]
     kept = [_shown(answers, one, read_image) for one in strongest]
@@ -230,12 +224,7 @@ def _sheet(pairs: Sequence[Sequence[Image.Image]]) -> str:
 
 
 def read_insights(folder: Path, answers: StressItems) -> list[ShownInsight]:
-    """Read the insights into a model's answers; empty if none were written for these answers.
-
-    Args:
-        folder: folder of the run, where ``insights.json`` is kept.
-        answers: the model's current answers to the items of ``benchmark=stress``.
-    """
+    """Read the insights into a model's answers; empty if none were written for these answers."""
     file = folder / FILE
     if not file.exists():
         return []

@@ -32,7 +32,6 @@ class GroupEffect:
         mean: mean of the edits' ``delta``.
         low: lower end of the 95 % interval of the mean, from a bootstrap over photos; ``nan`` with
             one photo.
-        high: upper end of the 95 % interval of the mean.
         excess: mean of ``delta`` minus the ``delta`` of the photo's reconstruction, over the edits
             that have one; ``nan`` if none has.
         p: one-sided p of an excess above zero, from a sign-flip permutation over photos, exact up
@@ -76,8 +75,6 @@ def group_effects(
         control: the same change by the reconstruction of each edit's photo, (edits,); ``nan`` for
             an edit without a reconstruction.
         photos: the photo that each edit was made from, any comparable values, (edits,).
-        groups: the group of each edit, (edits,).
-        seed: seed of the bootstrap and of random permutations.
 
     Raises:
         ValueError: if lengths differ, there are no edits, or a delta is not finite.

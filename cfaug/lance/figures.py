@@ -44,11 +44,7 @@ class SensitivityFigure(StressTable):
     part: str = EDITED
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and bars: a row per kind, a column per model.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return a table and bars: a row per kind, a column per model."""
         found = self.read(runs)
         effects = {
             name: [one.effects_by("kind", self.part) for _, one in own if self.part in one.sets]
@@ -135,11 +131,7 @@ class QualityFigure(PaperTable):
     benchmarks: Sequence[str]
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours for every model that measured them.
-
-        Raises:
-            MissingError: if there are no results, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours for every model that measured them."""
         found = self._results(runs.root)
         self.require(found, *(f"results of {name}" for name in self.benchmarks))
         ours = [self._ours(name, rows) for name, rows in found.items()]
@@ -200,11 +192,7 @@ class InsightsFigure(StressTable):
     shown: int = 3
 
     def build(self, runs: Runs) -> Document:
-        """Return a table of the insights and their pictures.
-
-        Raises:
-            MissingError: if no model has insights, unless ``partial``.
-        """
+        """Return a table of the insights and their pictures."""
         rows = []
         for name, own in self.read(runs).items():
             for folder, answers in own:

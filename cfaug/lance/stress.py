@@ -255,11 +255,7 @@ class Stress(JoinedBenchmark):
         return Evaluation(outcomes(str(self.name), items, self.parts), items)
 
     def write_page(self, folder: Path, title: str) -> Path:
-        """Show the edits, and test every drop (``stress.md``), in the folder of a run.
-
-        Returns:
-            The page.
-        """
+        """Show the edits, and test every drop (``stress.md``), in the folder of a run."""
         from cfaug.lance.stress_drops import write_drops
         from cfaug.lance.stress_page import PageSettings, write_stress_pages
         from cfaug.report.items import read_items
@@ -322,7 +318,6 @@ def outcomes(benchmark: str, items: Mapping[str, Any], parts: Sequence[Part]) ->
     compare means of two sets, so they are not means over items.
 
     Args:
-        items: the columns that ``cfaug.lance.stress`` describes.
         parts: columns by which sets other than photos and reconstructions are also reported.
     """
     columns = {name: np.asarray(values) for name, values in items.items()}

@@ -67,8 +67,6 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
     """Test the drop of every set, or of every part of the sets of edits.
 
     Args:
-        items: items of ``benchmark=stress``.
-        metric: name of the metric, ``acc1`` or ``acc5``.
         by: a column, ``kind`` or ``class``, whose values are the parts; ``None`` for whole sets,
             including reconstructions.
     """
@@ -142,12 +140,7 @@ COLUMNS: tuple[Column[Drop], ...] = (
 
 
 def drops_document(model: str, items: Items) -> Document:
-    """Return the drops of sets, kinds and classes as tables.
-
-    Args:
-        model: name of the model in the title.
-        items: items of ``benchmark=stress``.
-    """
+    """Return the drops of sets, kinds and classes as tables."""
     titles = {None: "Sets", "kind": "Kinds of edits", "class": "Classes"}
     parts = [_part(title, compare_drops(items, "acc1", by), by) for by, title in titles.items()]
     notes = (
@@ -169,13 +162,7 @@ def _part(title: str, drops: Sequence[Drop], by: str | None) -> Part:
 
 
 def write_drops(folder: Path, model: str, items: Items) -> Path:
-    """Write the drops of a model as Markdown beside its results, and return the file.
-
-    Args:
-        folder: folder of the run, where ``stress.md`` is written.
-        model: name of the model in the title.
-        items: items of ``benchmark=stress``.
-    """
+    """Write the drops of a model as Markdown beside its results, and return the file."""
     file = folder / FILE
     try:
         write_file(file, to_markdown(drops_document(model, items)).encode())
@@ -215,11 +202,7 @@ def discover_factors(
 
 @dataclass(frozen=True)
 class SliceRetrieval:
-    """How well discovered factors match the planted ones, summed over all classifiers.
-
-    Attributes:
-        right: number of factors that were both found and planted.
-    """
+    """How well discovered factors match the planted ones, summed over all classifiers."""
 
     right: int
     found: int

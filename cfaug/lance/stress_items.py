@@ -187,10 +187,6 @@ class StressItems(ModelItems):
     def deltas(self, rows: np.ndarray, delta: Delta = "absolute") -> tuple[np.ndarray, np.ndarray]:
         """Return how far edits move the classifier, and how far reconstructions of their photos do.
 
-        Args:
-            rows: rows of edits, integers (rows,).
-            delta: measure of the movement, ``absolute`` or ``drop``.
-
         Returns:
             Two arrays, float64 (rows,); the second is ``nan`` where a photo has no reconstruction.
         """
@@ -209,7 +205,6 @@ class StressItems(ModelItems):
 
         Args:
             column: column that defines the parts, such as ``kind`` or ``class``.
-            delta: measure of the movement, ``absolute`` or ``drop``.
         """
         rows = self.rows(part)
         groups = [self.texts(column)[row] for row in rows]
@@ -219,9 +214,6 @@ class StressItems(ModelItems):
         self, part: str = EDITED, delta: Delta = "absolute"
     ) -> list[GroupEffect]:
         """Return how far each kind of edit moves the classifier within each class.
-
-        Args:
-            delta: measure of the movement, ``absolute`` or ``drop``.
 
         Returns:
             One effect for each pair of a class and a kind, its ``group``, strongest first; p is
@@ -253,10 +245,8 @@ class StressItems(ModelItems):
         and new words. p is corrected over all returned groups.
 
         Args:
-            part: name of the set of edits.
             min_photos: smallest number of photos of a group; smaller groups say little about a
                 class and are left out.
-            delta: measure of the movement, ``absolute`` or ``drop``.
         """
         rows = self.rows(part)
         grouping = self._grouping(rows)

@@ -67,11 +67,7 @@ class PageSettings:
 
 
 def stress_page(settings: PageSettings | None = None) -> ModelPage[StressItems]:
-    """Return the definition of the page.
-
-    Args:
-        settings: limits on what the page shows; ``None`` for the defaults.
-    """
+    """Return the definition of the page."""
     how = settings or PageSettings()
 
     def make(answers: Sequence[StressItems]) -> _StressPageData:
@@ -92,14 +88,6 @@ def write_stress_pages(
 
     "All" are the models of its experiment that were evaluated on the same images, if there are
     several.
-
-    Args:
-        folder: folder of the run, with its ``items``; its page is written there.
-        benchmark: the benchmark's name; its items lie in the folder.
-        settings: limits on what the page shows; ``None`` for the defaults.
-
-    Returns:
-        The page of the model.
     """
     images = ImageSource(read_image).once()
     page = stress_page(settings).write_for_run(folder, model, benchmark, images, FILE)
@@ -147,8 +135,6 @@ class _TextNumbers:
 
 
 class _StressPageData:
-    """Turns answers into data for the script."""
-
     def __init__(self, answers: Sequence[StressItems], settings: PageSettings) -> None:
         self.answers, self.settings = answers, settings
         self.first = answers[0]

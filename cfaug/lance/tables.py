@@ -78,11 +78,7 @@ class AccuracyTable(StressTable):
     optional: Sequence[str] = ()
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours in the paper's layout and paired.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours in the paper's layout and paired."""
         found = self.read(runs)
         self.require(found, "answers to a stress test")
         answers = {name: [one for _, one in own] for name, own in found.items()}
@@ -232,11 +228,7 @@ class ClassFigure(StressTable):
         check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
-        """Return the table and its bars.
-
-        Raises:
-            MissingError: if there is no such edit, unless ``partial``.
-        """
+        """Return the table and its bars."""
         found = {
             name: [by for _, one in own if (by := self._by_class(one))]
             for name, own in self.read(runs).items()
@@ -352,11 +344,7 @@ class HumanStudyTable(PaperTable):
     folder: str = ANNOTATION_FOLDER
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and ours.
-
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-        """
+        """Return the paper's numbers and ours."""
         file = runs.root / self.folder / FILE
         self.require(file.exists(), f"{file}: nobody was asked")
         if not file.exists():
@@ -402,11 +390,7 @@ class PerturberTable(PaperTable):
     kinds: Sequence[str]
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and those of every folder.
-
-        Raises:
-            MissingError: if a folder has no checked edits, unless ``partial``.
-        """
+        """Return the paper's numbers, and those of every folder."""
         found = {name: _measure(Path(folder)) for name, folder in self.backends.items()}
         lacking = [f"checked edits in {self.backends[name]}" for name, own in found.items()
                    if not own]  # fmt: skip

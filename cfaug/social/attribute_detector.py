@@ -8,8 +8,10 @@ labelled the images.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -23,7 +25,7 @@ from cfaug.editing.caption_grids import right_articles
 from cfaug.evaluation.benchmark import SourceBenchmark, fingerprint
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
-from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
+from cfaug.social.grid_sets import GridSets, Invalid, read_grid_sets
 from cfaug.stats.classification import class_scores, confusion_matrix
 from cfaug.stats.ranking import Candidates, first_equal
 
@@ -128,27 +130,23 @@ class AttributeDetector(SourceBenchmark):
             )
         values = (grid.attributes[self.attribute] for grid in self._grids)
         self.class_names = list(dict.fromkeys(value for own in values for value in own))
-        self._check_prompts()
+        if self.prompts is not None:
+            for wrong, what in (
+                (set(self.prompts) - set(self.class_names), "is not a value of the attribute"),
+                (set(self.class_names) - set(self.prompts), "has no prompt"),
+            ):
+                if wrong:
+                    raise UserError(
+                        f"benchmark.prompts: {sorted(wrong)[0]!r} {what}; {self.attribute} has "
+                        f"{', '.join(self.class_names)}"
+                    )
+            empty = [value for value, texts in self.prompts.items() if not texts]
+            if empty:
+                raise UserError(f"benchmark.prompts: the prompt of {empty[0]!r} is empty")
         self._rows = np.concatenate([grid.rows for grid in self._grids])
         self._images = Pixels(sets.index, self._rows)
         self._said = self._read_answers()
         return self
-
-    def _check_prompts(self) -> None:
-        if self.prompts is None:
-            return
-        for found, what in (
-            (set(self.prompts) - set(self.class_names), "is not a value of the attribute"),
-            (set(self.class_names) - set(self.prompts), "has no prompt"),
-        ):
-            if found:
-                raise UserError(
-                    f"benchmark.prompts: {sorted(found)[0]!r} {what}; {self.attribute} has "
-                    f"{', '.join(self.class_names)}"
-                )
-        empty = [value for value, texts in self.prompts.items() if not texts]
-        if empty:
-            raise UserError(f"benchmark.prompts: the prompt of {empty[0]!r} is empty")
 
     def _read_answers(self) -> HumanAnswers | None:
         if self.labels is None:
@@ -208,7 +206,10 @@ class AttributeDetector(SourceBenchmark):
                 for row in scores
             ],
         }
-        self._say_left_out(items["left_out"])
+        reasons = Counter(filter(None, items["left_out"]))
+        if reasons:
+            listed = "; ".join(f"{reason} ({count:,})" for reason, count in reasons.items())
+            say(f"{self.name}: {reasons.total():,} images are left out: {listed}")
         return Evaluation(self._outcomes(items, truth[counted], predicted[counted]), items)
 
     def _items(self) -> dict[str, Any]:
@@ -224,63 +225,46 @@ class AttributeDetector(SourceBenchmark):
             columns["grid"] += [grid.name] * len(grid.rows)
             columns[CLUSTER] += [sets.set_names[at] for at in grid.sets.tolist()]
             columns["label"] += [labels[code] for code in codes.tolist()]
-            columns["asked"] += self._asked(grid)
+            values = grid.values[:, list(grid.attributes).index(self.attribute)].tolist()
+            columns["asked"] += [grid.attributes[self.attribute][value] for value in values]
         names = [index.key(int(row)) for row in self._rows]
-        truth, reasons = self._truth(names, columns["asked"])
+        truth: list[str | None] = list(columns["asked"])
+        reasons: list[str | None] = [None] * len(names)
+        said = {} if self._said is None else self._said.labels
+        for at, name in enumerate(() if self._said is None else names):
+            label = said.get(name)
+            shows = LEFT_OUT if label is None else self.answers[label]
+            if shows == LEFT_OUT:
+                reason = "nobody said, or no majority" if label is None else f"people said: {label}"
+                truth[at], reasons[at] = None, reason
+            elif shows != AS_ASKED:
+                truth[at] = shows
         digests = [digest.hex() for digest in image_keys(index, self._rows)]
         return {ITEM: names, **columns, "image": digests, "truth": truth, "left_out": reasons}
-
-    def _asked(self, grid: GridImages) -> list[str]:
-        values = grid.attributes[self.attribute]
-        column = list(grid.attributes).index(self.attribute)
-        return [values[code] for code in grid.values[:, column].tolist()]
-
-    def _truth(
-        self, names: Sequence[str], asked: Sequence[str]
-    ) -> tuple[list[str | None], list[str | None]]:
-        """Return the value that each image shows, and the reason for each that is left out."""
-        if self._said is None:
-            return list(asked), [None] * len(asked)
-        truth: list[str | None] = []
-        reasons: list[str | None] = []
-        for name, value in zip(names, asked, strict=True):
-            label = self._said.labels.get(name)
-            shows = LEFT_OUT if label is None else self.answers[label]
-            reason = "nobody said, or no majority" if label is None else f"people said: {label}"
-            truth.append({AS_ASKED: value, LEFT_OUT: None}.get(shows, shows))
-            reasons.append(reason if shows == LEFT_OUT else None)
-        return truth, reasons
 
     def _scores(self, encoder: DualEncoder | CachedEncoder, subjects: Sequence[str]) -> np.ndarray:
         """Return the cosine of each image with each value's prompt, float64 (images, values)."""
         images = embed_images(encoder, self._images, self.batch_size)
         per_subject = SUBJECT in self.template and self.prompts is None
         order = list(dict.fromkeys(subjects)) if per_subject else [""]
-        texts = [self._texts(value, subject) for subject in order for value in self.class_names]
-        flat = embed_texts(encoder, [one for own in texts for one in own], self.batch_size)
-        ends = np.cumsum([len(own) for own in texts])
+        texts: list[list[str]] = []
+        for subject in order:
+            for value in self.class_names:
+                if self.prompts is not None:
+                    prompts = self.prompts[value]
+                    texts.append([prompts] if isinstance(prompts, str) else list(prompts))
+                else:
+                    filled = self.template.replace(VALUE, value).replace(SUBJECT, subject)
+                    texts.append([right_articles(filled)])
+        flat = embed_texts(encoder, list(chain(*texts)), self.batch_size)
+        ends = np.cumsum([len(prompts) for prompts in texts])
         means = np.stack([own.mean(axis=0) for own in np.split(flat, ends[:-1])])
         means /= np.linalg.norm(means, axis=1, keepdims=True)
-        if not per_subject:
-            return self._compare(images, means)
         scores = np.empty((len(images), len(self.class_names)))
-        named = np.array(subjects)
         for subject, own in zip(order, np.split(means, len(order)), strict=True):
-            rows = named == subject
-            scores[rows] = self._compare(images[rows], own)
+            rows = np.array(subjects) == subject if per_subject else np.ones(len(images), bool)
+            scores[rows] = Candidates(own, first_equal(own)).score(images[rows]).astype(np.float64)
         return scores
-
-    @staticmethod
-    def _compare(images: np.ndarray, prompts: np.ndarray) -> np.ndarray:
-        """Return cosines, float64 (images, prompts); prompts of equal vectors tie exactly."""
-        return Candidates(prompts, first_equal(prompts)).score(images).astype(np.float64)
-
-    def _texts(self, value: str, subject: str) -> list[str]:
-        if self.prompts is not None:
-            own = self.prompts[value]
-            return [own] if isinstance(own, str) else list(own)
-        filled = self.template.replace(VALUE, value).replace(SUBJECT, subject)
-        return [right_articles(filled)]
 
     def _outcomes(
         self, items: Mapping[str, Any], truth: np.ndarray, predicted: np.ndarray
@@ -304,9 +288,3 @@ class AttributeDetector(SourceBenchmark):
                     mean = float(own.mean())
                     outcomes.append(Outcome(str(self.name), "accuracy", mean, len(own), by=by))
         return outcomes
-
-    def _say_left_out(self, reasons: Sequence[str | None]) -> None:
-        counts = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons) if reason}
-        if counts:
-            told = "; ".join(f"{reason} ({count:,})" for reason, count in counts.items())
-            say(f"{self.name}: {sum(counts.values()):,} images are left out: {told}")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import compress, product
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +23,6 @@ from cfaug.core.grids import (
     ATTRIBUTES,
     GRID,
     NEUTRAL,
-    PREFIX,
     SUBJECT,
     SUBJECT_TYPE,
     TEXTS,
@@ -31,7 +30,6 @@ from cfaug.core.grids import (
     require_attributes,
 )
 from cfaug.core.validation import check
-from cfaug.data.index.index import IndexedImage
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 
 Invalid = Literal["refuse", "leave_out"]
 """What to do with sets that do not have one image for each combination of the grid."""
-NAMED = 3
-"""Sets that an error names."""
 Composition = tuple[int, ...]
 
 
@@ -106,18 +102,12 @@ class GridSets:
     subject_types: tuple[str, ...]
     set_names: tuple[str, ...]
     set_prompts: tuple[str, ...]
-    set_prefixes: tuple[str, ...]
     left_out: Mapping[str, str]
-
-    def image(self, row: int) -> IndexedImage:
-        """Return a handle on the image of a row of the index, with its digest."""
-        return IndexedImage(self.index, row)
 
     def prompts(self, grid: GridImages, subject: int) -> list[str]:
         """Return the neutral prompts of a subject, one for each prefix, in the source's order.
 
         Args:
-            grid: the grid of the sets to look at.
             subject: the subject's position in ``subjects``.
         """
         sets = np.unique(grid.sets[grid.subjects == subject])
@@ -142,18 +132,14 @@ def read_grid_sets(
     table = _GridColumns(index, np.arange(len(index)) if rows is None else np.sort(rows))
     left_out = table.find_invalid()
     if left_out and (invalid == "refuse" or len(left_out) == len(table.names)):
-        raise UserError(_refusal(index.source, left_out, len(table.names)))
+        named = "; ".join(f"{key}: {reason}" for key, reason in list(left_out.items())[:3])
+        more = "; ..." if len(left_out) > 3 else ""
+        raise UserError(
+            f"{index.source}: {len(left_out)} of {len(table.names)} sets are invalid: {named}"
+            f"{more}. A set has one image for each combination of its grid: make or fetch them "
+            "again, or ask about the others with benchmark.invalid=leave_out"
+        )
     return table.build(left_out)
-
-
-def _refusal(source: str, left_out: Mapping[str, str], sets: int) -> str:
-    named = "; ".join(f"{key}: {reason}" for key, reason in list(left_out.items())[:NAMED])
-    more = "; ..." if len(left_out) > NAMED else ""
-    return (
-        f"{source}: {len(left_out)} of {sets} sets are invalid: {named}{more}. A set has one image "
-        "for each combination of its grid: make or fetch them again, or ask about the others with "
-        "benchmark.invalid=leave_out"
-    )
 
 
 def _unshown(index: Index, row: int, name: str = SUBJECT) -> str:
@@ -189,11 +175,15 @@ class _GridColumns:
         )
         self.names = [index.key(int(rows[at])).rpartition("_")[0] for at in self.first.tolist()]
         self.texts = {name: self._column(name) for name in TEXTS}
-        codes, encoded = self._column(ATTRIBUTES)
-        _, first = np.unique(codes, return_index=True)
-        rows_of = self.rows[first].tolist()
-        self.codes = codes
-        self.known = [self._attributes(*one) for one in zip(encoded, rows_of, strict=True)]
+        self.codes, encoded = self._column(ATTRIBUTES)
+        _, first = np.unique(self.codes, return_index=True)
+        self.known = []
+        for text, row in zip(encoded, rows[first].tolist(), strict=True):
+            where = index.image_name(row)
+            try:
+                self.known.append(require_attributes(json.loads(text), where))
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{where}: attributes {text!r} are no JSON: {error}") from error
 
     def _column(self, name: str) -> tuple[np.ndarray, list[str]]:
         """Return the number of each row's value, int64 (rows,), and the values."""
@@ -212,22 +202,13 @@ class _GridColumns:
         """Refuse a column with values other than texts, which would be read as JSON."""
         import pyarrow as pa
 
-        column = self.index.extra(name)
-        row = int(self.rows[0])
+        column, row = self.index.extra(name), int(self.rows[0])
         shown = column[row].as_py()
         if pa.types.is_string(column.type) and self.index.extra_row(row).get(name) == shown:
             return
         every = ((int(row), self.index.extra_row(int(row)).get(name)) for row in self.rows)
-        row, value = next(one for one in every if not isinstance(one[1], str))
+        row, value = next(pair for pair in every if not isinstance(pair[1], str))
         raise UserError(f"{self.index.image_name(row)}: {name} should be a text, not {value!r}")
-
-    def _attributes(self, text: str, row: int) -> dict[str, str]:
-        where = self.index.image_name(row)
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{where}: attributes {text!r} are no JSON: {error}") from error
-        return require_attributes(found, where)
 
     def of_set(self, name: str) -> list[str]:
         """Return one text per set: that of its first member."""
@@ -276,7 +257,7 @@ class _GridColumns:
         kept = np.array([name not in left_out for name in self.names])
         new = np.cumsum(kept) - 1
         subjects = [text.lower() for text in self.of_set(SUBJECT)]
-        names = list(dict.fromkeys(s for s, keep in zip(subjects, kept, strict=True) if keep))
+        names = list(dict.fromkeys(compress(subjects, kept)))
         number = {name: at for at, name in enumerate(names)}
         subject_of = np.array([number.get(subject, -1) for subject in subjects])
         types: dict[str, str] = {}
@@ -288,27 +269,20 @@ class _GridColumns:
             chosen = np.flatnonzero((kept & (grids == grid))[self.place])
             if len(chosen):
                 place = self.place[chosen]
+                number_of = {n: {v: at for at, v in enumerate(some)} for n, some in values.items()}
+                of_code = np.array([
+                    [numbers.get(known.get(n, ""), -1) for n, numbers in number_of.items()]
+                    for known in self.known
+                ])  # fmt: skip
                 images[grid] = GridImages(
                     grid, MappingProxyType(values), self.rows[chosen], new[place],
-                    subject_of[place], self._value_numbers(values, chosen),
+                    subject_of[place], of_code[self.codes[chosen]],
                 )  # fmt: skip
-
-        def shown(texts: Sequence[str]) -> tuple[str, ...]:
-            return tuple(text for text, keep in zip(texts, kept, strict=True) if keep)
-
         return GridSets(
             self.index, MappingProxyType(images), tuple(names),
-            tuple(types[name] for name in names), shown(self.names), shown(self.of_set(NEUTRAL)),
-            shown(self.of_set(PREFIX)), MappingProxyType(dict(left_out)),
+            tuple(types[name] for name in names), tuple(compress(self.names, kept)),
+            tuple(compress(self.of_set(NEUTRAL), kept)), MappingProxyType(dict(left_out)),
         )  # fmt: skip
-
-    def _value_numbers(self, values: Mapping[str, Sequence[str]], chosen: np.ndarray) -> np.ndarray:
-        """Return the number of each value of chosen rows, int64 (rows, attributes)."""
-        number = {name: {v: at for at, v in enumerate(some)} for name, some in values.items()}
-        of_code = [
-            [places.get(one.get(n, ""), -1) for n, places in number.items()] for one in self.known
-        ]
-        return np.array(of_code, np.int64)[self.codes[chosen]]
 
 
 # Find mistakes in a set of an attribute grid.
@@ -320,7 +294,6 @@ def find_mistake(
     """Say why a set does not have one member per combination of its grid; ``None`` if it does.
 
     Args:
-        members: each member's attributes, {name: value}.
         values: the grid's attributes, {name: its values}.
     """
     for member in members:

@@ -3,7 +3,7 @@
 Geyik et al. (2019), "Fairness-aware ranking in search & recommendation systems"; the intersectional
 bias paper (Howard et al., 2023), section 3. Logarithms are natural, as in both. A ranking is given
 by the labels of its images, the best first, as numbers from 0; the desired share of a label is its
-share of the pool, or any other given share. Values expected by chance are in ``skew_chance``.
+share of the pool, or any other given share. Values expected by chance are in ``skew_tests``.
 
 A label that is not among the K has a skew of minus infinity. MaxSkew is not affected; for the
 smallest and the mean skew a rule is needed, see ``Zeros``.
@@ -187,11 +187,6 @@ def min_skew(
     Args:
         counts_KA: number of the K images with each label, (..., labels).
         desired_A: desired shares above 0, or the counts of the pool, (labels,).
-        zeros: rule for a missing label, see ``Zeros``.
-        alpha: number that ``smooth`` adds to every count, above 0.
-
-    Raises:
-        ValueError: under the same conditions as in ``skew``.
 
     >>> [round(float(min_skew([2, 1, 0], [1, 1, 1], z)), 3) for z in get_args(Zeros)]
     [-1.099, -inf, 0.0, 0.0, 0.0]
@@ -218,7 +213,14 @@ def ndkl(labels_N: np.ndarray, desired_A: Any, at: int | None = None) -> float:
     >>> round(ndkl(np.array([0, 1]), [1, 1]), 4)  # ln 2 at the first image, 0 at the second
     0.425
     """
-    labels, desired = _prefix(labels_N, at), _shares(desired_A)
+    labels = np.asarray(labels_N)
+    if not len(labels) or not 1 <= (len(labels) if at is None else at) <= len(labels):
+        raise ValueError(f"at={at} should be 1 to {len(labels)}, the number of images")
+    labels = labels[:at]
+    desired = finite(np.asarray(desired_A, np.float64), "desired shares")
+    if not (desired > 0).all():
+        raise ValueError("every label should have a desired share above 0: leave out the others")
+    desired = desired / desired.sum()
     if not 0 <= labels.min() <= labels.max() < len(desired):
         raise ValueError(f"a label is outside 0 to {len(desired) - 1}")
     length = np.arange(1, len(labels) + 1)
@@ -244,8 +246,6 @@ def bias(counts_KA: Any, first: int = 0, second: int = 1) -> np.ndarray:
 
     Args:
         counts_KA: number of the K images with each label, (..., labels).
-        first: index of the first label.
-        second: index of the second label.
 
     Returns:
         float64 (...), ``nan`` where neither occurs.
@@ -257,18 +257,3 @@ def bias(counts_KA: Any, first: int = 0, second: int = 1) -> np.ndarray:
     both = counts[..., first] + counts[..., second]
     difference = counts[..., first] - counts[..., second]
     return np.where(both > 0, difference / np.maximum(both, 1e-300), math.nan)
-
-
-def _prefix(labels_N: np.ndarray, at: int | None) -> np.ndarray:
-    labels = np.asarray(labels_N)
-    if not len(labels) or not 1 <= (len(labels) if at is None else at) <= len(labels):
-        raise ValueError(f"at={at} should be 1 to {len(labels)}, the number of images")
-    return labels[:at]
-
-
-def _shares(desired_A: Any) -> np.ndarray:
-    desired = finite(np.asarray(desired_A, np.float64), "desired shares")
-    if not (desired > 0).all():
-        raise ValueError("every label should have a desired share above 0: leave out the others")
-    found: np.ndarray = desired / desired.sum()
-    return found

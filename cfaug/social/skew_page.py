@@ -18,24 +18,18 @@ from cfaug.core.rng import derive
 from cfaug.core.validation import Count, check_fields
 from cfaug.report.model_pages import ModelPage
 from cfaug.report.page import p_text, short
-from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems, read_list
-from cfaug.social.skew_rankings import compare_over_sets, read_rankings
-
-THUMBNAIL = 96
-"""Longest side of a picture: 100 subjects of 3 models with 12 images each are about 10 MB."""
-
-LIMIT = 100
-"""Most subjects per grid with pictures; from more, a sample, and those that stand out."""
-
-SHOWN = 24
-"""Most images of a ranking that are shown."""
+from cfaug.social.skew_items import (
+    RankingTask,
+    Retrieved,
+    SkewItems,
+    compare_over_sets,
+    read_list,
+    read_rankings,
+)
 
 NUMBERS = ("max_skew", "max_skew_chance", "max_skew_excess", "max_skew_low", "max_skew_high",
            "p_permutation", "p_holm")  # fmt: skip
 """The metrics on a model's card, in this order."""
-
-TOP = "top"
-"""Column with the keys of the first images."""
 
 
 @dataclass(frozen=True)
@@ -48,26 +42,20 @@ class SkewPageSettings:
         shown: most images of a ranking that are shown.
     """
 
-    limit: Count | None = LIMIT
-    side: int = THUMBNAIL
-    shown: int = SHOWN
+    limit: Count | None = 100
+    side: int = 96  # 100 subjects of 3 models with 12 images each are about 10 MB
+    shown: int = 24
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark.page")
 
 
 def skew_page(settings: SkewPageSettings | None = None) -> ModelPage[SkewItems]:
-    """Return the definition of the page.
-
-    Args:
-        settings: limits on what the page shows; ``None`` for the defaults.
-    """
+    """Return the definition of the page."""
     how = settings or SkewPageSettings()
-
-    def make(answers: Sequence[SkewItems]) -> _SkewPageData:
-        return _SkewPageData(answers, how)
-
-    return ModelPage("skew.html", SkewItems, "subjects", make, how.side)
+    return ModelPage(
+        "skew.html", SkewItems, "subjects", lambda answers: _SkewPageData(answers, how), how.side
+    )
 
 
 def _main_question(items: SkewItems) -> RankingTask | None:
@@ -122,14 +110,29 @@ def verdict(one: SkewItems) -> str:
 
 
 class _SkewPageData:
-    """Turns answers into data for the script."""
-
     def __init__(self, answers: Sequence[SkewItems], settings: SkewPageSettings) -> None:
         self.answers, self.settings = answers, settings
-        self.first = answers[0]
         self.images: dict[str, str] = {}
         self._places: dict[str, int] = {}
-        self._with_pictures = self._choose()
+        self._subjects: dict[str, dict[str, None]] = {}
+        first = answers[0]
+        for grid, subject in zip(first.texts("grid"), first.texts("subject"), strict=True):
+            self._subjects.setdefault(grid, {})[subject] = None
+        # A sample has the smallest hashes, so that it does not depend on the order of subjects.
+        self._with_pictures = {
+            (grid, name)
+            for grid, subjects in self._subjects.items()
+            for name in sorted(subjects, key=lambda name: derive(0, "skew_page", name))[
+                : settings.limit
+            ]
+        }
+        if settings.limit:
+            self._with_pictures |= {
+                (question.grid, name)
+                for answer in answers
+                for question in answer.questions
+                for name in answer.standing(question).corrected
+            }
 
     @property
     def verdicts(self) -> list[str]:
@@ -137,106 +140,77 @@ class _SkewPageData:
 
     @property
     def subtitle(self) -> str:
-        subjects = len(set(zip(self.first.texts("grid"), self.first.texts("subject"), strict=True)))
-        shown = len(self._with_pictures)
+        subjects, shown = sum(map(len, self._subjects.values())), len(self._with_pictures)
         some = "" if shown == subjects else f"; pictures of {shown:,}, drawn at random"
         return f"{subjects:,} subjects{some}"
-
-    def _choose(self) -> set[tuple[str, str]]:
-        """Return the grids and subjects with pictures: those with the smallest hashes."""
-        limit = self.settings.limit
-        chosen: set[tuple[str, str]] = set()
-        grids: dict[str, dict[str, None]] = {}
-        asked = zip(self.first.texts("grid"), self.first.texts("subject"), strict=True)
-        for grid, subject in asked:
-            grids.setdefault(grid, {})[subject] = None
-        for grid, subjects in grids.items():
-            shuffled = sorted(subjects, key=lambda name: derive(0, "skew_page", name))
-            chosen |= {(grid, name) for name in (shuffled if limit is None else shuffled[:limit])}
-        if limit:
-            for answer in self.answers:
-                for question in answer.questions:
-                    corrected = answer.standing(question).corrected
-                    chosen |= {(question.grid, name) for name in corrected}
-        return chosen
 
     def content(self) -> dict[str, Any]:
         """Return everything but the pictures: the script explains its letters."""
         return {
             "models": [answer.model for answer in self.answers],
-            "questions": [self._question(question) for question in self.first.questions],
+            "questions": [self._question(question) for question in self.answers[0].questions],
         }
 
     def _question(self, question: RankingTask) -> dict[str, Any]:
-        """Return a question: g grid, l labelling, k, n labels, s sentences, m means, r subjects."""
-        rows = self.first.rows(question)
-        every = self.first.places(question)
-        every_label = (label for row in rows for label in self.first.retrieved(row).labels)
+        """Return a question: g grid, l labelling, k, n labels, s sentences, m means, r subjects.
+
+        A mean is the share of a label among the retrieved images, and among all images. A subject:
+        n name, t type, o reason if it was left out, m models.
+        """
+        first, rows = self.answers[0], self.answers[0].rows(question)
+        every_label = (label for row in rows for label in first.retrieved(row).labels)
         labels = list(dict.fromkeys(every_label))
+        means, subjects = [], []
+        for answer in self.answers:
+            found = [answer.retrieved(row) for row in answer.rows(question)]
+            means.append([
+                [short(np.mean([_share(one, label, one.top) for one in found])),
+                 short(np.mean([_share(one, label, one.pool) for one in found]))]
+                for label in labels
+            ] if found else [])  # fmt: skip
+        for row in first.places(question):
+            name, kind, reason = (
+                first.texts(column)[row] for column in ("subject", "subject_type", "left_out")
+            )
+            subject: dict[str, Any] = {"n": name, "t": kind}
+            if reason:
+                subject["o"] = reason
+            else:
+                subject["m"] = [self._model(one, question, row, labels) for one in self.answers]
+            subjects.append(subject)
         return {
             "g": question.grid,
             "l": question.labelling,
             "k": question.k,
-            "n": list(labels),
+            "n": labels,
             "s": [answer.standing(question).say() for answer in self.answers],
-            "m": [self._means(answer, question, labels) for answer in self.answers],
-            "r": [self._subject(question, row, labels) for row in every],
-        }
-
-    def _means(
-        self, items: SkewItems, question: RankingTask, labels: Sequence[str]
-    ) -> list[list[float | None]]:
-        """Return for each label its mean share of the retrieved images, and of all images."""
-        found = [items.retrieved(row) for row in items.rows(question)]
-        return [
-            [short(np.mean([_share(own, label, own.top) for own in found])),
-             short(np.mean([_share(own, label, own.pool) for own in found]))]
-            for label in labels
-        ] if found else []  # fmt: skip
-
-    def _subject(self, question: RankingTask, row: int, labels: Sequence[str]) -> dict[str, Any]:
-        """Return a subject: n name, t type, o reason if it was left out, m models."""
-        first = self.first
-        found: dict[str, Any] = {"n": first.texts("subject")[row],
-                                 "t": first.texts("subject_type")[row]}  # fmt: skip
-        reason = first.texts("left_out")[row]
-        if reason:
-            return found | {"o": reason}
-        return found | {
-            "m": [self._model(answer, question, row, labels) for answer in self.answers]
+            "m": means,
+            "r": subjects,
         }
 
     def _model(
-        self, items: SkewItems, question: RankingTask, row: int, labels: Sequence[str]
+        self, answer: SkewItems, question: RankingTask, row: int, labels: Sequence[str]
     ) -> dict[str, Any]:
         """Return a model's retrieval: v numbers, c and x counts and expected counts, p pictures.
 
         Counts are in the order of the question's labels; a label that a subject lacks is null.
+        Pictures are the numbers of the first images; equal images share one.
         """
-        retrieved = items.retrieved(row)
-        columns = items.items.columns
-        numbers = [short(columns[name][row]) if name in columns else None for name in NUMBERS]
-        counts = [_at(retrieved.top, retrieved, label) for label in labels]
+        retrieved, columns = answer.retrieved(row), answer.items.columns
         pool = [_at(retrieved.pool, retrieved, label) for label in labels]
         whole, k = sum(retrieved.pool), sum(retrieved.top)
-        expected = [None if own is None else short(k * own / whole) for own in pool]
-        return {"v": numbers, "c": counts, "x": expected, "p": self._pictures(items, question, row)}
-
-    def _pictures(self, items: SkewItems, question: RankingTask, row: int) -> list[int]:
-        """Return the numbers of the first images; equal images share one."""
-        subject = question.grid, items.texts("subject")[row]
+        keys: list[str] = []
+        subject = question.grid, answer.texts("subject")[row]
         # A conditional labelling has its own ranking, which would double the page.
-        if (
-            question.condition
-            or subject not in self._with_pictures
-            or TOP not in items.items.columns
-        ):
-            return []
-        found = []
-        for key in map(str, read_list(items.texts(TOP)[row])[: self.settings.shown]):
-            self.images.setdefault(key, key)
-            found.append(self._places.setdefault(key, len(self._places)))
-        return found
+        if not question.condition and subject in self._with_pictures and "top" in columns:
+            keys = list(map(str, read_list(answer.texts("top")[row])[: self.settings.shown]))
+        self.images |= {key: key for key in keys}
+        return {
+            "v": [short(columns[name][row]) if name in columns else None for name in NUMBERS],
+            "c": [_at(retrieved.top, retrieved, label) for label in labels],
+            "x": [None if count is None else short(k * count / whole) for count in pool],
+            "p": [self._places.setdefault(key, len(self._places)) for key in keys],
+        }
 
 
 def _at(counts: Sequence[int], retrieved: Retrieved, label: str) -> int | None:

@@ -12,23 +12,19 @@ from numpy.typing import NDArray
 
 from cfaug.social.skew_metrics import count_top, discount, max_skew, relative_share
 
-# Is the MaxSkew@K of a ranking above chance, and how certain is it? Sets are the sampled units.
+# Sets are the sampled units: images of a counterfactual set share everything but the label, so a
+# set that suits the prompt brings all its labels to the top together, and one that does not, none.
 #
-# Images of a counterfactual set share everything but the label, so a set that suits the prompt
-# brings all its labels to the top together, and a set that does not brings none of them.
-#
-# * **Test.** If a model does not see the labels, the labels of a set could be assigned to its
-# images   in any other order, whatever the scores: permuting labels *within sets* is the exact null
-# hypothesis of matched sets, and the default of the benchmark. Permuting over the whole pool treats
-# all images as exchangeable, which images of different sets are not; where sets differ it expects
-# more skew than matched sets can show, and so it finds less. * **Interval.** A bootstrap draws
-# whole sets.
+# * **Test.** If a model does not see the labels, those of a set could be assigned to its images in
+#   any other order, whatever the scores: permuting labels *within sets* is the exact null
+#   hypothesis of matched sets, and the default of the benchmark. Permuting over the whole pool
+#   treats all images as exchangeable, which images of different sets are not; where sets differ it
+#   expects more skew than matched sets can show, and so it finds less.
+# * **Interval.** A bootstrap draws whole sets.
 #
 # Only the first K places matter: a permutation draws as many labels of a set as the set has images
-# there.
-#
-# ``scipy.stats.permutation_test`` cannot permute within sets, and ``bootstrap`` would rank every
-# resample of sets anew, while one ranking serves all resamples here.
+# there. ``scipy.stats.permutation_test`` cannot permute within sets, and ``bootstrap`` would rank
+# every resample of sets anew, while one ranking serves all resamples here.
 
 AT_ONCE = 2**22
 """Numbers held in memory at a time."""
@@ -106,7 +102,19 @@ def permutation_test(
             for done in range(0, permutations, at_once)
         ]
     )  # fmt: skip
-    return _judge(observed, drawn)
+    values, counts = np.unique(drawn, return_counts=True)
+    tails = counts[::-1].cumsum()[::-1]  # number of draws at or above each value
+    at = int(np.searchsorted(values, observed - 1e-9))
+    beyond = int(tails[at]) if at < len(values) else 0
+    alarms = tails[(tails + 1) / (permutations + 1) <= LEVEL]
+    high = values[int(np.searchsorted(counts.cumsum(), (1 - LEVEL) * permutations))]
+    return PermutationTest(
+        p=(1 + beyond) / (permutations + 1),
+        expected=float(drawn.mean()),
+        high=float(high),
+        level=float(alarms.max(initial=0)) / permutations,
+        permutations=permutations,
+    )
 
 
 def permute_within_sets(
@@ -171,24 +179,6 @@ def _count_rows(places: Sequence[np.ndarray], row: np.ndarray, labels: int) -> n
     """Return how often each label occurs in each row, int64 (rows, labels)."""
     dealt = np.concatenate(places, axis=1) + row[:, None]
     return np.bincount(dealt.reshape(-1), minlength=len(row) * labels).reshape(-1, labels)
-
-
-def _judge(observed: float, drawn: np.ndarray) -> PermutationTest:
-    """Compare the observed value with those of the permutations."""
-    count = len(drawn)
-    values, counts = np.unique(drawn, return_counts=True)
-    tails = counts[::-1].cumsum()[::-1]  # number of draws at or above each value
-    at = int(np.searchsorted(values, observed - 1e-9))
-    beyond = int(tails[at]) if at < len(values) else 0
-    alarms = tails[(tails + 1) / (count + 1) <= LEVEL]
-    high = values[int(np.searchsorted(counts.cumsum(), (1 - LEVEL) * count))]
-    return PermutationTest(
-        p=(1 + beyond) / (count + 1),
-        expected=float(drawn.mean()),
-        high=float(high),
-        level=float(alarms.max(initial=0)) / count,
-        permutations=count,
-    )
 
 
 def draw_sets(sets: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
@@ -363,7 +353,10 @@ def chance_skew(pool_A: Sequence[int], k: int) -> ChanceSkew:
 @lru_cache(maxsize=4096)
 def _chance_skew(pool: tuple[int, ...], k: int) -> ChanceSkew:
     sizes, many = np.unique(pool, return_counts=True)
-    if _work(sizes, many, k) > WORK:
+    # The multiplications: products of polynomials for each limit that matters.
+    usual = k * sizes / (sizes @ many)
+    limits = np.minimum(10 * np.sqrt(usual) + 20, np.minimum(sizes, k)).sum()
+    if float(limits * (2 * np.log2(many) + 1).sum() * k * k / 2) > WORK:
         return simulate_chance(pool, k, np.random.default_rng(0))
     weights = [_weights(int(n), k, sum(pool)) for n in sizes]
     # For each size, the ratio of every count to its desired share, as in ``relative_share``.
@@ -384,22 +377,13 @@ def _chance_skew(pool: tuple[int, ...], k: int) -> ChanceSkew:
     return ChanceSkew(np.array(values), np.maximum(p, 0) / np.maximum(p, 0).sum(), exact=True)
 
 
-def _work(sizes: np.ndarray, many: np.ndarray, k: int) -> float:
-    """Estimate the multiplications: products of polynomials for each limit that matters."""
-    usual = k * sizes / (sizes @ many)
-    limits = np.minimum(10 * np.sqrt(usual) + 20, np.minimum(sizes, k)).sum()
-    products = (2 * np.log2(many) + 1).sum()
-    return float(limits * products * k * k / 2)
-
-
 def _weights(n: int, k: int, whole: int) -> np.ndarray:
     """Return weights proportional to C(n, c) odds**c for counts 0 to min(n, k), summing to one."""
     p = (k + 0.5) / (whole + 1)
     c = np.arange(min(n, k))
     logs = np.r_[0.0, np.cumsum(np.log((n - c) / (c + 1) * (p / (1 - p))))]
     raised = np.exp(logs - logs.max())
-    found: np.ndarray = raised / raised.sum()
-    return found
+    return np.asarray(raised / raised.sum())
 
 
 def _coefficient(polynomials: Sequence[np.ndarray], powers: np.ndarray, degree: int) -> float:

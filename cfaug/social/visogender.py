@@ -9,6 +9,7 @@ presentation, in two categories; they do not say what somebody's gender is.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,18 +25,10 @@ from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
 from cfaug.core.validation import Positive, check_fields
-from cfaug.data.sources.visogender import VisoGenderPhotos
+from cfaug.data.sources.visogender import FEMININE, MASCULINE, TWO, VisoGenderPhotos
+from cfaug.evaluation.benchmark import fingerprint
+from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
-from cfaug.social.pronouns import (
-    ASKED,
-    GENDERS,
-    NEUTRAL,
-    PRONOUNS,
-    AnnotatedPhotos,
-    PhotoQuestion,
-    PronounResolution,
-    fill_template,
-)
 from cfaug.social.skew_metrics import (
     Zeros,
     bias,
@@ -47,11 +40,25 @@ from cfaug.social.skew_metrics import (
     skew,
 )
 from cfaug.social.skew_tests import chance_ndkl, chance_skew
+from cfaug.stats.classification import hits_at
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
+    from cfaug.data.index import Index
+    from cfaug.data.mixture.leakage import Leaks
     from cfaug.evaluation.cached_model import CachedEncoder
     from cfaug.evaluation.context import EvaluationContext
+
+OCCUPATION, PARTICIPANT = "occupation", "participant"
+ASKED = (OCCUPATION, PARTICIPANT)
+GENDERS = (MASCULINE, FEMININE)
+NEUTRAL, TIE = "neutral", "tie"
+PRONOUNS: Mapping[str, str] = {MASCULINE: "his", FEMININE: "her", NEUTRAL: "their"}
+SAME, DIFFERENT = "same", "different"
+
+COLUMNS = ("idx", "context", "occupation", "other", "gender", "other_gender", "sector",
+           "specialisation")  # fmt: skip
+"""Columns of an index read by ``VisoGenderPhotos``."""
 
 
 FIELDS = ("{person}", "{pronoun}", "{other}")
@@ -147,7 +154,212 @@ class VisoGender:
         return cast("list[Benchmark]", asked)
 
 
-# Whose photos does a caption without gender retrieve? Bias@K, MaxSkew@K, NDKL by occupation.
+@dataclass(frozen=True)
+class AnnotatedPhotos:
+    """Annotated photos.
+
+    Attributes:
+        rows: the photos' rows of the source, int64 (photos,).
+        about: each photo's annotation, {column: value} for ``COLUMNS``.
+    """
+
+    index: Index
+    rows: np.ndarray
+    about: Sequence[Mapping[str, str]]
+
+    @classmethod
+    def read(cls, index: Index, rows: np.ndarray) -> AnnotatedPhotos:
+        """Read the annotations of some rows."""
+        columns = {name: index.extra(name).take(rows).to_pylist() for name in COLUMNS}
+        about = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
+        return cls(index, rows, about)
+
+    @cached_property
+    def questions(self) -> list[tuple[int, str]]:
+        """Every photo with every possible referent of a pronoun: (place, ``ASKED``)."""
+        return [
+            (place, asked)
+            for asked in ASKED
+            for place, one in enumerate(self.about)
+            if asked == OCCUPATION or one["context"] == TWO
+        ]
+
+
+def fill_template(template: str, about: Mapping[str, str], pronoun: str) -> str:
+    """Return a template's caption about one photo, with a pronoun."""
+    filled = template.replace("{pronoun}", pronoun)
+    return filled.replace("{person}", about["occupation"]).replace("{other}", about["other"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotoQuestion:
+    """A benchmark of photos by captions with a pronoun.
+
+    Attributes:
+        name: the benchmark's name in tables.
+        templates: {referent of the pronoun: template of the caption}.
+        batch_size: number of images or captions embedded at once.
+        leaks: the photos that the run was trained on; ``None`` if its training data are unknown.
+    """
+
+    name: str
+    photos: AnnotatedPhotos
+    templates: Mapping[str, str]
+    batch_size: int
+    leaks: Leaks | None = None
+
+    @property
+    def needs(self) -> type:
+        """A dual encoder."""
+        return DualEncoder
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """Other settings that an answer depends on, for ``fingerprint``."""
+        return ()
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the photos, the templates and the other settings."""
+        photos, templates = self.photos, json.dumps(dict(self.templates), sort_keys=True)
+        return fingerprint(photos.index.hash_with(COLUMNS), photos.rows, templates, *self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PronounResolution(PhotoQuestion):
+    """Whether the caption with the right pronoun is the most similar: accuracy and its gender gap.
+
+    Its other attributes are those of ``PhotoQuestion``.
+
+    Attributes:
+        neutral_choice: whether "their" can be chosen, which is never right.
+    """
+
+    neutral_choice: bool
+
+    item_schema: ClassVar[ItemSchema] = ItemSchema(
+        "a photo and the person that the pronoun refers to",
+        (
+            ItemColumn("item", "``<IDX>/<asked>``", "text", always=True),
+            ItemColumn(
+                "cluster", "digest of the photo, which several rows may share", "text", always=True
+            ),
+            ItemColumn("context", "``OO``: a person with an object; ``OP``: two people", "text"),
+            ItemColumn("asked", "the referent: ``occupation`` or ``participant``", "text"),
+            ItemColumn(
+                "pair",
+                "whether two people have the ``same`` perceived gender, or ``different`` ones",
+                "text",
+            ),
+            ItemColumn("occupation", "the occupation", "text"),
+            ItemColumn("other", "the object or the participant", "text"),
+            ItemColumn("sector", "the occupation's sector", "text"),
+            ItemColumn("specialisation", "the occupation's specialisation", "text"),
+            ItemColumn("gender", "the referent's gender as annotators perceived it", "text"),
+            ItemColumn(
+                "resolution_accuracy",
+                "1 if the right pronoun's caption is the most similar; a share where captions tie",
+            ),
+            ItemColumn("chosen", "whose caption is the most similar, or ``tie``", "text"),
+            ItemColumn("neutral_first", 'whether the caption with "their" is', "yes or no"),
+            *(ItemColumn(name, "cosine of this pronoun's caption") for name in PRONOUNS),
+        ),
+    )
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """Whether "their" can be chosen."""
+        return (int(self.neutral_choice),)
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return accuracies and gaps by context, referent of the pronoun, and pair."""
+        photos = self.photos
+        at = np.array([place for place, _ in photos.questions])
+        texts = [
+            fill_template(self.templates[asked], photos.about[place], pronoun)
+            for place, asked in photos.questions
+            for pronoun in PRONOUNS.values()
+        ]
+        images = embed_images(encoder, Pixels(photos.index, photos.rows), self.batch_size)
+        captions = embed_texts(encoder, texts, self.batch_size)
+        captions = captions.reshape(len(at), len(PRONOUNS), -1).astype(np.float64)
+        scores = np.einsum("nd,npd->np", images[at].astype(np.float64), captions)
+        items = self._items(scores)
+        return Evaluation(self._outcomes(items), items)
+
+    def _items(self, scores: np.ndarray) -> dict[str, Any]:
+        photos = self.photos
+        about = [photos.about[place] for place, _ in photos.questions]
+        asked = [one for _, one in photos.questions]
+        digests = [digest.hex() for digest in image_keys(photos.index, photos.rows)]
+        gender = [
+            one["gender"] if who == OCCUPATION else one["other_gender"]
+            for one, who in zip(about, asked, strict=True)
+        ]
+        offered = scores if self.neutral_choice else scores[:, :2]
+        ties = (offered == offered.max(axis=1, keepdims=True)).sum(axis=1) > 1
+        truth = np.array([GENDERS.index(one) for one in gender])
+        names = np.array([*PRONOUNS])
+        return {
+            ITEM: [f"{one['idx']}/{who}" for one, who in zip(about, asked, strict=True)],
+            CLUSTER: [digests[place] for place, _ in photos.questions],
+            "context": [one["context"] for one in about],
+            "asked": asked,
+            "pair": [
+                "" if one["context"] != TWO
+                else SAME if one["gender"] == one["other_gender"] else DIFFERENT
+                for one in about
+            ],
+            **{n: [one[n] for one in about] for n in ("occupation", "other", "sector",
+                                                      "specialisation")},
+            "gender": gender,
+            "resolution_accuracy": hits_at(offered, truth, (1,))["acc1"],
+            "chosen": np.where(ties, TIE, names[offered.argmax(axis=1)]).tolist(),
+            "neutral_first": (scores[:, 2:] > scores[:, :2]).all(axis=1),
+            **{name: scores[:, column] for column, name in enumerate(PRONOUNS)},
+        }  # fmt: skip
+
+    def _outcomes(self, items: Mapping[str, Any]) -> list[Outcome]:
+        hits = np.asarray(items["resolution_accuracy"])
+        columns = {n: np.array(items[n]) for n in ("context", "asked", "pair", "gender")}
+        parts: list[dict[str, str]] = []
+        for context in dict.fromkeys(items["context"]):
+            for asked in ASKED if context == TWO else ASKED[:1]:
+                part = {"context": context, "asked": asked}
+                pairs = (SAME, DIFFERENT) if context == TWO else ()
+                parts += [part, *({**part, "pair": pair} for pair in pairs)]
+        outcomes: list[Outcome] = []
+        overall: list[float] = []
+        for part in parts:
+            chosen = np.all([columns[name] == value for name, value in part.items()], axis=0)
+            if not chosen.any():
+                continue
+            genders = {g: hits[chosen & (columns["gender"] == g)] for g in GENDERS}
+            for by, values in (
+                (part, hits[chosen]),
+                *(({**part, "gender": g}, values) for g, values in genders.items()),
+            ):
+                if len(values):
+                    mean = float(values.mean())
+                    outcomes.append(
+                        Outcome(self.name, "resolution_accuracy", mean, len(values), by=by)
+                    )
+            if all(len(values) for values in genders.values()):
+                first, second = (float(values.mean()) for values in genders.values())
+                n, mean = int(chosen.sum()), (first + second) / 2
+                outcomes += [
+                    Outcome(self.name, "balanced_accuracy", mean, n, by=part),
+                    Outcome(self.name, "gender_gap", abs(first - second), n, "lower", by=part),
+                ]
+                if part["asked"] == OCCUPATION and "pair" not in part:
+                    overall.append(mean)
+        if overall:
+            mean = float(np.mean(overall))
+            outcomes.insert(0, Outcome(self.name, "overall_accuracy", mean, len(hits)))
+        return outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,9 +458,15 @@ class NeutralRetrieval(PhotoQuestion):
                 "context": context, "asked": asked, "occupation": occupation, "other": other,
                 "sector": about[0]["sector"], "specialisation": about[0]["specialisation"],
                 "k": k, "n_pool": len(places), **dict(zip(GENDERS, counts.tolist(), strict=True)),
-                "left_out": _why_left_out(counts, k), **dict.fromkeys(NUMBERS, np.nan),
+                "left_out": None, **dict.fromkeys(NUMBERS, np.nan),
             }  # fmt: skip
-            if row["left_out"] is None:
+            if (counts == 0).any():
+                row["left_out"] = f"all {counts.sum()} photos are of one gender"
+            elif k > counts.sum():
+                row["left_out"] = f"there are {counts.sum()} photos, fewer than {k}"
+            elif k == counts.sum():
+                row["left_out"] = f"all {k} photos are retrieved, whatever the ranking"
+            else:
                 row |= measure_ranking(ranked, counts, k, self.zeros)
             rows.append(row)
         return rows
@@ -259,27 +477,24 @@ class NeutralRetrieval(PhotoQuestion):
             raise UserError(f"{self.name}: no occupation can be evaluated: {items['left_out'][0]}")
         columns = {n: np.array(items[n]) for n in ("context", "asked", "k")}
         columns["pool"] = np.array([name.rpartition("@")[0] for name in items[ITEM]])
-        outcomes = []
+        measured: list[tuple[str, str, np.ndarray, dict[str, str]]] = []
         for context, asked in dict.fromkeys(zip(items["context"], items["asked"], strict=True)):
             part = (columns["context"] == context) & (columns["asked"] == asked) & counted
             by = {"context": context, "asked": asked}
             for k in self.ks:
                 own = part & (columns["k"] == k)
                 if own.any():
-                    outcomes += [
-                        self._outcome(metric, unit, items[metric][own], {**by, "k": str(k)})
+                    measured += [
+                        (metric, unit, items[metric][own], {**by, "k": str(k)})
                         for metric, unit in METRICS.items()
                     ]
             if part.any():  # these belong to a whole ranking, whatever K
                 _, first = np.unique(columns["pool"][part], return_index=True)
-                outcomes.append(self._outcome("ndkl", "nats", items["ndkl"][part][first], by))
-        return outcomes
-
-    def _outcome(
-        self, metric: str, unit: str, values: np.ndarray, by: Mapping[str, str]
-    ) -> Outcome:
-        mean = float(values.mean())
-        return Outcome(self.name, metric, mean, len(values), "lower", unit, by)
+                measured.append(("ndkl", "nats", items["ndkl"][part][first], by))
+        return [
+            Outcome(self.name, metric, float(values.mean()), len(values), "lower", unit, by)
+            for metric, unit, values, by in measured
+        ]
 
 
 METRICS: Mapping[str, str] = {
@@ -289,16 +504,6 @@ METRICS: Mapping[str, str] = {
 NUMBERS = ("top_masculine", "top_feminine", "bias", "abs_bias", "max_skew", "min_skew",
            "max_skew_chance", "max_skew_excess", "ndkl", "ndkl_chance")  # fmt: skip
 """Columns that a row has unless it is left out."""
-
-
-def _why_left_out(counts: np.ndarray, k: int) -> str | None:
-    if (counts == 0).any():
-        return f"all {counts.sum()} photos are of one gender"
-    if k > counts.sum():
-        return f"there are {counts.sum()} photos, fewer than {k}"
-    if k == counts.sum():
-        return f"all {k} photos are retrieved, whatever the ranking"
-    return None
 
 
 def measure_ranking(
@@ -315,7 +520,13 @@ def measure_ranking(
     share = float(bias(top))
     largest, chance = float(max_skew(top, counts)), chance_skew(counts.tolist(), k).mean
     if zeros == "one":  # an absent gender may then have the larger skew
-        largest, chance = float(skew(top, counts, zeros).max()), _chance_of_one(counts, k)
+        from scipy.stats import hypergeom
+
+        first, second = counts.tolist()
+        tops = np.arange(max(0, k - second), min(first, k) + 1)
+        by_chance = skew(np.stack([tops, k - tops], axis=1), counts, zeros).max(axis=-1)
+        chance = float(hypergeom.pmf(tops, first + second, first, k) @ by_chance)
+        largest = float(skew(top, counts, zeros).max())
     return {
         "top_masculine": float(top[0]),
         "top_feminine": float(top[1]),
@@ -328,14 +539,3 @@ def measure_ranking(
         "ndkl": ndkl(ranked, counts),
         "ndkl_chance": chance_ndkl(counts.tolist()),
     }
-
-
-def _chance_of_one(counts: np.ndarray, k: int) -> float:
-    """Return the expected MaxSkew of a random ranking, an absent gender counted as one photo."""
-    from scipy.stats import hypergeom
-
-    first, second = counts.tolist()
-    top = np.arange(max(0, k - second), min(first, k) + 1)
-    p = hypergeom.pmf(top, first + second, first, k)
-    found = skew(np.stack([top, k - top], axis=1), counts, "one").max(axis=-1)
-    return float(p @ found)

@@ -10,12 +10,10 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from cfaug.core.grids import Labelling
 from cfaug.report.items import Items, write_items
 from cfaug.shapescapes.settings import SKEWED, SUBJECTS, WorldSettings
 from cfaug.shapescapes.world import World
-from cfaug.social.skew import Skew
-from cfaug.social.skew_rows import GridLabels, RankedSubject, item_columns, measure
+from cfaug.social.skew import RankedSubject, Skew, item_columns, measure
 
 COLOURS, BACKGROUNDS = ("red", "yellow", "blue", "purple"), ("beach", "grass", "snow")
 PLAIN = WorldSettings(shortcut="none", colours=COLOURS, backgrounds=BACKGROUNDS)
@@ -52,19 +50,16 @@ def answer(world: World, strength: float, *, shuffled: bool = False) -> dict:
             scores.ravel()[order], [f"{subject}-{at}" for at in order],
         )  # fmt: skip
         for names in SKEWED.values():
-            rows += measure(ranked, _labels(names), HOW)
+            rows += measure(ranked, "_".join(names), *_label(names), HOW)
     return item_columns(rows)
 
 
-def _labels(names: tuple[str, ...]) -> GridLabels:
+def _label(names: tuple[str, ...]) -> tuple[np.ndarray, list[str]]:
     values = {"colour": COLOURS, "background": BACKGROUNDS}
     labels = [" ".join(one) for one in product(*(values[name] for name in names))]
-    own = [dict(zip(values, one, strict=True)) for one in EVERY]
-    codes = [labels.index(" ".join(one[name] for name in names)) for one in own]
-    return GridLabels(
-        Labelling("_".join(names), names), np.tile(codes, SETS), labels,
-        np.ones(SETS * len(EVERY), bool),
-    )  # fmt: skip
+    shown = [dict(zip(values, one, strict=True)) for one in EVERY]
+    codes = [labels.index(" ".join(one[name] for name in names)) for one in shown]
+    return np.tile(codes, SETS), labels
 
 
 def lay_world_run(

@@ -39,7 +39,6 @@ def test_every_image_says_what_it_is(opened):
     assert found.subjects == SUBJECTS
     assert set(found.subject_types) == {"occupation"}
     assert found.set_names == tuple(one.key for one in sets)
-    assert found.set_prefixes == tuple(one.members[0].extra["prefix"] for one in sets)
     assert not found.left_out
     [grid] = found.grids.values()
     assert dict(grid.attributes) == RACE_GENDER
@@ -53,7 +52,7 @@ def test_every_image_says_what_it_is(opened):
             values = dict(zip(grid.attributes, grid.values[at].tolist(), strict=True))
             told = {name: grid.attributes[name][value] for name, value in values.items()}
             assert told == member.extra["attributes"]
-            assert found.image(row).read() == one.images[member.image_name]
+            assert found.index.read_image(row) == one.images[member.image_name]
             assert found.set_prompts[number] == member.extra["neutral"]
     assert found.prompts(grid, 2) == ["an engineer", "A photo of an engineer"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -16,8 +16,15 @@ from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import RANKINGS, Items
 from cfaug.report.page import DASH, Measure, p_text
 from cfaug.report.paper_tables import ModelsTable
-from cfaug.social.skew_items import ALPHA, RankingTask, SignificantSubjects, SkewItems
-from cfaug.social.skew_rankings import SkewRankings, compare_over_sets, read_rankings
+from cfaug.social.skew_items import (
+    ALPHA,
+    RankingTask,
+    SignificantSubjects,
+    SkewItems,
+    SkewRankings,
+    compare_over_sets,
+    read_rankings,
+)
 from cfaug.social.skew_tests import ChanceSkew
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.stats.significance import holm
@@ -77,6 +84,20 @@ class Compared:
         """Return the mean over checkpoints by subject."""
         return self.model.values(self.question, metric, self.subject_type)
 
+    def mean(self, metric: str) -> float:
+        """Return the mean over subjects."""
+        return float(np.mean(list(self.values(metric).values())))
+
+    @property
+    def p(self) -> float:
+        """The two-sided p of ``test``, uncorrected."""
+        return math.nan if self.test is None else self.test.p_two_sided
+
+    @property
+    def p_over_sets(self) -> float:
+        """The p of ``over_sets``, uncorrected."""
+        return math.nan if self.over_sets is None else self.over_sets.p
+
     @cached_property
     def skews(self) -> np.ndarray:
         """MaxSkew of each subject."""
@@ -104,18 +125,22 @@ def skew_columns(paired: bool, extremes: bool = True) -> list[Column[Compared]]:
     """
     skew, chance, out = "MaxSkew@K", "chance", "subjects that stand out"
     ends = [
-        Column[Compared]("smallest", lambda one: _nats(one.skews.min(), one.skews), skew),
-        Column[Compared]("largest", lambda one: _nats(one.skews.max(), one.skews), skew),
+        Column[Compared]("smallest", lambda row: _nats(row.skews.min(), len(row.skews)), skew),
+        Column[Compared]("largest", lambda row: _nats(row.skews.max(), len(row.skews)), skew),
     ]
     return [
-        Column("subjects", lambda one: Entry(f"{len(one.skews):,}")),
-        Column("mean", lambda one: _nats(one.skews.mean(), one.skews), skew),
+        Column("subjects", lambda row: Entry(f"{len(row.skews):,}")),
+        Column("mean", lambda row: _nats(row.skews.mean(), len(row.skews)), skew),
         *(ends if extremes else ()),
-        Column("by chance", lambda one: _mean_nats(one.values("max_skew_chance")), chance),
+        Column("by chance", _skew_by_chance, chance),
         Column("beyond chance", _beyond_chance, chance),
-        Column("Holm", lambda one: _count([len(own.corrected) for own in one.standing]), out),
-        Column("p <= 0.05", lambda one: _count([own.uncorrected for own in one.standing]), out),
-        Column("by chance", lambda one: _mean_by_chance(one.standing), out),
+        Column("Holm", lambda row: _count([len(own.corrected) for own in row.standing]), out),
+        Column("p <= 0.05", lambda row: _count([own.uncorrected for own in row.standing]), out),
+        Column(
+            "by chance",
+            lambda row: Entry(f"{np.mean([own.by_chance for own in row.standing]):.1f}"),
+            out,
+        ),
         *(PAIRED_COLUMNS if paired else ()),
     ]
 
@@ -124,44 +149,69 @@ def gap_columns(paired: bool) -> list[Column[Compared]]:
     """Return the columns of places within sets, with the comparison if ``paired``."""
     group = "places within sets"
     return [
-        Column("subjects", lambda one: Entry(f"{len(one.values(RANK_GAP)):,}")),
+        Column("subjects", lambda row: Entry(f"{len(row.values(RANK_GAP)):,}")),
         Column("largest gap", _largest_gap, group),
-        Column("by chance", lambda one: _mean_places(one.values("rank_gap_chance")), group),
+        Column("by chance", lambda row: Entry(f"{row.mean('rank_gap_chance'):.3f}"), group),
         Column("Holm", _significant_gaps, "subjects that stand out"),
         *(PAIRED_COLUMNS if paired else ()),
     ]
 
 
-def _beyond_chance(comparison: Compared) -> Entry:
-    excess = comparison.values("max_skew_excess")
-    difference = mean_over_subjects(
-        excess, comparison.model.name, *map(str, comparison.question.by().values())
-    )
-    return _change(difference.mean, (difference.low, difference.high), len(excess))
+def _nats(value: float, n: int) -> Entry:
+    return Entry(f"{value + 0.0:.2f}", numbers={"value": float(value), "n": float(n)})
 
 
-def _largest_gap(comparison: Compared) -> Entry:
-    gaps = comparison.values(RANK_GAP)
-    return Entry(_mean_places(gaps).text, numbers={"n": float(len(gaps))})
+def _skew_by_chance(row: Compared) -> Entry:
+    return _nats(row.mean("max_skew_chance"), len(row.values("max_skew_chance")))
 
 
-def _significant_gaps(comparison: Compared) -> Entry:
+def _beyond_chance(row: Compared) -> Entry:
+    excess = row.values("max_skew_excess")
+    change = mean_over_subjects(excess, row.model.name, *map(str, row.question.by().values()))
+    return _change(change.mean, (change.low, change.high), len(excess))
+
+
+def _largest_gap(row: Compared) -> Entry:
+    n = float(len(row.values(RANK_GAP)))
+    return Entry(f"{row.mean(RANK_GAP):.3f}", numbers={"n": n})
+
+
+def _significant_gaps(row: Compared) -> Entry:
     corrected = [
-        own.values(comparison.question, "p_gap_holm", comparison.subject_type)
-        for own in comparison.model.checkpoints
+        checkpoint.values(row.question, "p_gap_holm", row.subject_type)
+        for checkpoint in row.model.checkpoints
     ]
     return _count([sum(p <= ALPHA for p in own.values()) for own in corrected])
 
 
-def _paired_change(comparison: Compared) -> Entry:
-    if comparison.test is None:
+def _count(counts: Sequence[int]) -> Entry:
+    mean = sum(counts) / len(counts)
+    return Entry(f"{mean:,.0f}" if mean == int(mean) else f"{mean:,.1f}", numbers={"value": mean})
+
+
+def _change(value: float, interval: tuple[float, float], n: int) -> Entry:
+    low, high = interval
+    small = "" if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
+    return Entry(signed(value), small=small, numbers={"value": value, "n": float(n)})
+
+
+def signed(value: float) -> str:
+    """Return a difference of skews as printed.
+
+    >>> signed(0.234), signed(-0.001)
+    ('+0.23', '+0.00')
+    """
+    return f"{round(value, 2) + 0.0:+.2f}"
+
+
+def _paired_change(row: Compared) -> Entry:
+    if row.test is None:
         return Entry(DASH)
-    change = comparison.test.arm - comparison.test.baseline
-    return _change(change, comparison.test.interval(NATS), comparison.test.items)
+    return _change(row.test.arm - row.test.baseline, row.test.interval(NATS), row.test.items)
 
 
-def _joint_interval(comparison: Compared) -> Entry:
-    joint = comparison.over_sets
+def _joint_interval(row: Compared) -> Entry:
+    joint = row.over_sets
     if joint is None or math.isnan(joint.p):
         return Entry(DASH)
     return Entry(
@@ -170,36 +220,18 @@ def _joint_interval(comparison: Compared) -> Entry:
     )
 
 
-def _against(comparison: Compared) -> Entry:
-    return Entry(DASH if comparison.test is None else p_text(comparison.test.p_two_sided))
-
-
-def _against_holm(comparison: Compared) -> Entry:
-    if comparison.test is None:
-        return Entry(DASH)
-    return Entry(p_text(comparison.p_holm), bold=comparison.p_holm <= ALPHA)
-
-
-def _joint(comparison: Compared) -> Entry:
-    if comparison.over_sets is None or math.isnan(comparison.over_sets.p):
-        return Entry(DASH)
-    return Entry(p_text(comparison.over_sets.p))
-
-
-def _joint_holm(comparison: Compared) -> Entry:
-    if comparison.over_sets is None or math.isnan(comparison.over_sets.p):
-        return Entry(DASH)
-    return Entry(p_text(comparison.over_sets_holm), bold=comparison.over_sets_holm <= ALPHA)
+def _corrected(p: float) -> Entry:
+    return Entry(p_text(p), bold=p <= ALPHA)
 
 
 AGAINST, DRAWN = "against the first model", "subjects and sets drawn"
 PAIRED_COLUMNS = (
     Column("change", _paired_change, AGAINST),
-    Column("p", _against, AGAINST),
-    Column("Holm", _against_holm, AGAINST),
+    Column[Compared]("p", lambda row: Entry(p_text(row.p)), AGAINST),
+    Column[Compared]("Holm", lambda row: _corrected(row.p_holm), AGAINST),
     Column("95 %", _joint_interval, DRAWN),
-    Column("p", _joint, DRAWN),
-    Column("Holm", _joint_holm, DRAWN),
+    Column[Compared]("p", lambda row: Entry(p_text(row.p_over_sets)), DRAWN),
+    Column[Compared]("Holm", lambda row: _corrected(row.over_sets_holm), DRAWN),
 )
 """The comparison with the first model; a dash for the first itself."""
 
@@ -221,19 +253,22 @@ def compare_models(
     """
     found = []
     for question, subject_type in questions:
+        by = question.by() | ({} if subject_type is None else {"subject_type": subject_type})
         for model in models:
             if not model.values(question, metric, subject_type):
                 continue
-            test = _test(model, models[0], question, subject_type, metric)
-            ours, theirs = model.ranked, models[0].ranked
-            over_sets = None
-            if test is not None and ours is not None and theirs is not None:
-                over_sets = compare_over_sets(ours, theirs, question, metric, subject_type)
+            test = over_sets = None
+            first = models[0]
+            if model is not first and model.asked == first.asked:
+                test = compare_items(model.items, first.items, metric, NATS, by)
+            if test is not None and model.ranked and first.ranked:
+                over_sets = compare_over_sets(
+                    model.ranked, first.ranked, question, metric, subject_type
+                )
             found.append(Compared(model, question, subject_type, test, over_sets=over_sets))
-    p = [math.nan if one.test is None else one.test.p_two_sided for one in found]
-    joint = [math.nan if one.over_sets is None else one.over_sets.p for one in found]
-    every = zip(found, holm(p).tolist(), holm(joint).tolist(), strict=True)
-    return [replace(one, p_holm=own, over_sets_holm=other) for one, own, other in every]
+    corrected = (holm([row.p for row in found]), holm([row.p_over_sets for row in found]))
+    every = zip(found, *(p.tolist() for p in corrected), strict=True)
+    return [replace(row, p_holm=p, over_sets_holm=joint) for row, p, joint in every]
 
 
 def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
@@ -254,55 +289,6 @@ def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
         f"drawn for them. Run the same evaluate.py command again to write them ({RANKINGS}/ in "
         f"{folder}); saved embeddings are reused.",
     ]
-
-
-def _test(
-    model: ModelAnswers,
-    first: ModelAnswers,
-    question: RankingTask,
-    subject_type: str | None,
-    metric: str,
-) -> ItemTest | None:
-    if model is first or model.asked != first.asked:
-        return None
-    by = question.by() | ({} if subject_type is None else {"subject_type": subject_type})
-    return compare_items(model.items, first.items, metric, NATS, by)
-
-
-def _nats(value: float, over: Sized) -> Entry:
-    return Entry(f"{value + 0.0:.2f}", numbers={"value": float(value), "n": float(len(over))})
-
-
-def _mean_nats(by_subject: Mapping[str, float]) -> Entry:
-    return _nats(float(np.mean(list(by_subject.values()))), by_subject)
-
-
-def _mean_places(by_subject: Mapping[str, float]) -> Entry:
-    return Entry(f"{np.mean(list(by_subject.values())):.3f}")
-
-
-def _mean_by_chance(standing: Sequence[SignificantSubjects]) -> Entry:
-    return Entry(f"{np.mean([own.by_chance for own in standing]):.1f}")
-
-
-def _count(found: Sequence[int]) -> Entry:
-    mean = sum(found) / len(found)
-    return Entry(f"{mean:,.0f}" if mean == int(mean) else f"{mean:,.1f}", numbers={"value": mean})
-
-
-def _change(value: float, interval: tuple[float, float], n: int) -> Entry:
-    low, high = interval
-    small = "" if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
-    return Entry(signed(value), small=small, numbers={"value": value, "n": float(n)})
-
-
-def signed(value: float) -> str:
-    """Return a difference of skews as printed.
-
-    >>> signed(0.234), signed(-0.001)
-    ('+0.23', '+0.00')
-    """
-    return f"{round(value, 2) + 0.0:+.2f}"
 
 
 # Models' retrieval for neutral prompts, for the paper's figures and our tables.
@@ -433,11 +419,7 @@ class GapsFigure(SkewTable):
     labellings: Sequence[str] | None = None
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and bars for each labelling.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return a table and bars for each labelling."""
         models = self.read(runs)
         found = {
             question: {
@@ -450,11 +432,11 @@ class GapsFigure(SkewTable):
         }
         found = {question: own for question, own in found.items() if own}
         self.require(found, "places of labels within sets")
-        p = {(asked, *key): one.p for asked, own in found.items() for key, one in own.items()}
+        p = {(asked, *key): gap.p for asked, gaps in found.items() for key, gap in gaps.items()}
         corrected = dict(zip(p, holm(list(p.values())).tolist(), strict=True)) if p else {}
         names = [model.name for model in models]
-        parts = [self._part(question, own, names, corrected) for question, own in found.items()]
-        bars = [self._bars(question, own, names) for question, own in found.items()]
+        laid_out = [_lay_out_gaps(asked, gaps, names, corrected) for asked, gaps in found.items()]
+        parts, bars = zip(*laid_out, strict=True) if laid_out else ((), ())
         return self.document(*parts, bars=bars, notes=[NOTE] if parts else [])
 
     def _asked(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
@@ -471,60 +453,43 @@ class GapsFigure(SkewTable):
                     found.setdefault((question.grid, question.labelling), question)
         return list(found.values())
 
-    def _part(
-        self,
-        question: RankingTask,
-        own: Mapping[tuple[str, str], MeanDifference],
-        names: Sequence[str],
-        corrected: Mapping[tuple[RankingTask, str, str], float],
-    ) -> Part:
-        def cell(name: str, label: str) -> Entry:
-            one = own.get((name, label))
-            p = corrected.get((question, name, label), math.nan)
-            return Entry(DASH) if one is None else _cell(one, p)
 
-        return make_part(
-            f"Ours: {question.grid}, {question.labelling}: place within the set",
-            (question.labelling,),
-            [Column(name, partial(cell, name)) for name in names],
-            [((label,), label) for label in dict.fromkeys(label for _, label in own)],
+def _lay_out_gaps(
+    question: RankingTask,
+    gaps: Mapping[tuple[str, str], MeanDifference],
+    names: Sequence[str],
+    corrected: Mapping[tuple[RankingTask, str, str], float],
+) -> tuple[Part, BarPlot]:
+    """Return a row and a group of bars for each label, with a column and a bar for each model."""
+
+    def cell(name: str, label: str) -> Entry:
+        if (name, label) not in gaps:
+            return Entry(DASH)
+        gap = gaps[name, label]
+        low, mean, high = (f"{round(end, 3) + 0.0:+.3f}" for end in (gap.low, gap.mean, gap.high))
+        return Entry(
+            mean,
+            bold=corrected[question, name, label] <= ALPHA,
+            small="" if np.isnan(gap.low) else f"[{low}, {high}]",
+            numbers={"value": gap.mean, "n": float(gap.clusters)},
         )
 
-    def _bars(
-        self,
-        question: RankingTask,
-        own: Mapping[tuple[str, str], MeanDifference],
-        names: Sequence[str],
-    ) -> BarPlot:
-        groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
-        for label in dict.fromkeys(label for _, label in own):
-            groups[label] = []
-            for name in names:
-                one = own.get((name, label))
-                ends = (None, None, None) if one is None else _ends(one)
-                groups[label].append((name, *ends))
-        title = f"{question.grid}, {question.labelling}"
-        return BarPlot(title, "place within the set, above the middle", groups, tuple(names),
-                       unit="places")  # fmt: skip
-
-
-def _ends(difference: MeanDifference) -> tuple[float, float | None, float | None]:
-    return (
-        (difference.mean, None, None)
-        if np.isnan(difference.low)
-        else (difference.mean, difference.low, difference.high)
+    labels = list(dict.fromkeys(label for _, label in gaps))
+    part = make_part(
+        f"Ours: {question.grid}, {question.labelling}: place within the set",
+        (question.labelling,),
+        [Column(name, partial(cell, name)) for name in names],
+        [((label,), label) for label in labels],
     )
-
-
-def _cell(difference: MeanDifference, p: float) -> Entry:
-    between = (
-        ""
-        if np.isnan(difference.low)
-        else f"[{_signed(difference.low)}, {_signed(difference.high)}]"
-    )
-    return Entry(_signed(difference.mean), bold=p <= ALPHA, small=between,
-                 numbers={"value": difference.mean, "n": float(difference.clusters)})  # fmt: skip
-
-
-def _signed(value: float) -> str:
-    return f"{round(value, 3) + 0.0:+.3f}"
+    groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
+    for label in labels:
+        groups[label] = []
+        for name in names:
+            gap = gaps.get((name, label))
+            if gap is None or np.isnan(gap.low):
+                groups[label].append((name, None if gap is None else gap.mean, None, None))
+            else:
+                groups[label].append((name, gap.mean, gap.low, gap.high))
+    title = f"{question.grid}, {question.labelling}"
+    axis = "place within the set, above the middle"
+    return part, BarPlot(title, axis, groups, tuple(names), unit="places")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,9 +30,6 @@ from cfaug.stats.significance import summarise
 
 # Tables 1 to 3: people's judgements of images, from ``annotation.json`` and the paper.
 
-FOLDER = "annotation"
-"""The folder below ``paths.runs`` that ``annotate=read`` writes."""
-Shows = Literal["categories", "examples", "strata"]
 CATEGORIES: Mapping[str, str] = dict(
     zip(
         ("good", "unclear", "not_female", "out_of_frame", "not_male"),
@@ -71,9 +69,9 @@ class ErrorTable(PaperTable):
         UserError: if ``shows`` is invalid.
     """
 
-    shows: Shows
+    shows: Literal["categories", "examples", "strata"]
     by: str = "race"
-    folder: str = FOLDER
+    folder: str = "annotation"
 
     read_with: ClassVar[ReadWith] = {"by": {"shows": ("strata",)}}
 
@@ -81,32 +79,35 @@ class ErrorTable(PaperTable):
         check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
-        """Lay out the paper's numbers and people's answers.
-
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-        """
+        """Lay out the paper's numbers and people's answers."""
         digits = 1 if self.shows == "categories" else 0
         theirs = self.printed(
             "Error Category", "category", lambda _, value: _percent(value / 100, digits)
         )
         file = runs.root / self.folder / FILE
         record = read_record(file) if file.exists() else None
-        missing = "nobody was asked" if record is None else _missing(record)
+        missing = "nobody was asked"
+        if record is not None:
+            asked = set(CATEGORIES) <= set(record.tallies[-1].counts) and STRATA in record.extra
+            another = f"answers to another question than the paper's ({record.question})"
+            missing = "" if asked else another
         self.require(not missing, f"{file}: {missing}")
         if record is None or missing:
             found = self.document(theirs)
             return replace(found, notes=(*found.notes, f"Ours: {DASH}. {file}: {missing}"))
-        parts, pictures = _OURS[self.shows](record, self, file)
-        found = self.document(theirs, *parts, pictures=pictures)
+        if self.shows == "examples":
+            with _reading(file):
+                every = from_json(list[ImageExample], record.extra[ILLUSTRATIONS])
+            examples = [one for one in every if one.category in CATEGORIES]
+            found = self.document(
+                theirs, _lay_out_examples(record.title, examples),
+                pictures=[_picture(one) for one in examples],
+            )  # fmt: skip
+        elif self.shows == "strata":
+            found = self.document(theirs, _lay_out_strata(record, self.by, file))
+        else:
+            found = self.document(theirs, _lay_out_categories(record))
         return replace(found, notes=(*found.notes, NOT_PEOPLE)) if record.simulated else found
-
-
-def _missing(record: AnnotationRecord) -> str:
-    """Return why a record is not about the paper's question; "" if it is."""
-    if not set(CATEGORIES) <= set(record.tallies[-1].counts) or STRATA not in record.extra:
-        return f"answers to another question than the paper's ({record.question})"
-    return ""
 
 
 def _percent(share: float, digits: int, n: float | None = None) -> Entry:
@@ -119,19 +120,12 @@ def _between(count: float, n: int) -> str:
     return f"[{percent(low, 1)}, {percent(high, 1)}]"
 
 
-def _interval(count: float, n: int) -> Entry:
-    return Entry(_between(count, n))
-
-
-Ours = tuple[tuple[Part, ...], tuple[DocumentImage, ...]]
-
-
-def _categories(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
+def _lay_out_categories(record: AnnotationRecord) -> Part:
     """Return a row for each of the paper's categories, and for every other answer."""
-    everything = record.tallies[-1]
-    names = [*CATEGORIES, *(name for name in everything.counts if name not in CATEGORIES)]
+    every = record.tallies[-1]
+    names = dict.fromkeys([*CATEGORIES, *every.counts])
     notes = [
-        f"{everything.answers:,} answers to {everything.images:,} images; an image with several "
+        f"{every.answers:,} answers to {every.images:,} images; an image with several "
         "answers counts once, in equal parts. The interval is Wilson's, 95 %."
     ]
     if record.agreement.several:
@@ -141,79 +135,64 @@ def _categories(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours
         )
     columns = [
         Column[str](
-            "% present in sample",
-            lambda name: _percent(everything.share(name), 1, everything.images),
+            "% present in sample", lambda name: _percent(every.share(name), 1, every.images)
         ),
-        Column[str]("images", lambda name: Entry(f"{everything.counts[name]:g}")),
-        Column[str](
-            "95 %", lambda name: Entry(_between(everything.counts[name], everything.images))
-        ),
+        Column[str]("images", lambda name: Entry(f"{every.counts[name]:g}")),
+        Column[str]("95 %", lambda name: Entry(_between(every.counts[name], every.images))),
     ]
     rows = [((CATEGORIES.get(name, name),), name) for name in names]
-    return (make_part(record.title, ("Error Category",), columns, rows, notes),), ()
+    return make_part(record.title, ("Error Category",), columns, rows, notes)
 
 
-def _examples(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
-    examples = _read(file, lambda: from_json(list[ImageExample], record.extra[ILLUSTRATIONS]))
-    shown = [example for example in examples if example.category in CATEGORIES]
-    rows = [((CATEGORIES[one.category], _caption(one), one.key), one) for one in shown]
-    pictures = tuple(
-        DocumentImage(f"{CATEGORIES[one.category]}. {_caption(one)} ({one.key})", one.png)
-        for one in shown
-    )
-    labels = ("Error Category", "Caption", "Set")
+def _lay_out_examples(title: str, examples: Sequence[ImageExample]) -> Part:
+    rows = [((CATEGORIES[one.category], one.texts[one.member], one.key), one) for one in examples]
     notes = ("Images with unanimous answers, drawn by key; the page shows them.",)
-    return (make_part(record.title, labels, (), rows, notes),), pictures
+    return make_part(title, ("Error Category", "Caption", "Set"), (), rows, notes)
 
 
-def _caption(example: ImageExample) -> str:
-    return example.texts[example.member]
+def _picture(example: ImageExample) -> DocumentImage:
+    caption = example.texts[example.member]
+    return DocumentImage(f"{CATEGORIES[example.category]}. {caption} ({example.key})", example.png)
 
 
-def _strata(record: AnnotationRecord, table: ErrorTable, file: Path) -> Ours:
+def _lay_out_strata(record: AnnotationRecord, by: str, file: Path) -> Part:
     """Return a row for each answer that fits only some labels, a column per value of ``by``."""
-    offered: Mapping[str, Mapping[str, str]] = _read(
-        file, lambda: from_json(dict[str, dict[str, str]], record.extra[STRATA]["offered"])
-    )
-    tallies = _read(file, lambda: from_json(list[StratumCounts], record.extra[STRATA]["tallies"]))
-    lacking = next((tally for tally in tallies if table.by not in tally.stratum), None)
+    with _reading(file):
+        strata: Any = record.extra[STRATA]
+        offered = from_json(dict[str, dict[str, str]], strata["offered"])
+        tallies = from_json(list[StratumCounts], strata["tallies"])
+    lacking = next((tally for tally in tallies if by not in tally.stratum), None)
     if lacking is not None:
         raise UserError(
-            f"table.by={table.by}: the captions of {file} do not ask for it, but for "
+            f"table.by={by}: the captions of {file} do not ask for it, but for "
             f"{', '.join(lacking.stratum)}: choose one of these"
         )
-    values = list(dict.fromkeys(tally.stratum[table.by] for tally in tallies))
 
     def share(value: str, answer: str) -> Entry:
-        return _share(answer, offered[answer], (table.by, value), tallies)
+        """Return the share with an answer among the images that it fits, for a value of ``by``."""
+        wanted = {*offered[answer].items(), (by, value)}
+        own = [tally for tally in tallies if wanted <= set(tally.stratum.items())]
+        images = sum(tally.images for tally in own)
+        if not images:
+            return Entry(DASH)
+        count = sum(tally.counts[answer] for tally in own)
+        return replace(_percent(count / images, 1, images), small=_between(count, images))
 
+    values = dict.fromkeys(tally.stratum[by] for tally in tallies)
     columns = [Column(value, partial(share, value)) for value in values]
     rows = [((CATEGORIES.get(answer, answer),), answer) for answer in offered]
     note = (
         "Share of the images whose captions ask for that gender and race. Brackets: 95 % "
         "(Wilson), uncorrected for the number of cells."
     )
-    return (make_part(record.title, ("Error Category",), columns, rows, [note]),), ()
+    return make_part(record.title, ("Error Category",), columns, rows, [note])
 
 
-def _share(
-    answer: str, of: Mapping[str, str], by: tuple[str, str], tallies: Sequence[StratumCounts]
-) -> Entry:
-    """Return the share with an answer among the images that it fits and whose label is ``by``."""
-    wanted = {*of.items(), by}
-    own = [tally for tally in tallies if wanted <= set(tally.stratum.items())]
-    images = sum(one.images for one in own)
-    if not images:
-        return Entry(DASH)
-    count = sum(one.counts[answer] for one in own)
-    entry = _percent(count / images, 1, images)
-    return Entry(entry.text, small=_between(count, images), numbers=entry.numbers)
-
-
-def _read(file: Path, read: Callable[[], Any]) -> Any:
-    """Read the part of a record that is specific to a question."""
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Refuse a record whose part that is specific to a question cannot be read."""
     try:
-        return read()
+        yield
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"{file} is not what annotate=read writes of this question ({error!r}): make it again "
@@ -221,16 +200,11 @@ def _read(file: Path, read: Callable[[], Any]) -> Any:
         ) from error
 
 
-_OURS: dict[str, Callable[[AnnotationRecord, ErrorTable, Path], Ours]] = {
-    "categories": _categories,
-    "examples": _examples,
-    "strata": _strata,
-}
-
-
 # Table 5 of the paper: the number of sets and images of each grid.
 
-LABELS = ("Subject", "Attribute Pair")
+
+SizesRow = tuple[tuple[str, str], Sequence[int | None]]
+"""The printed subject and attributes, and the numbers of sets, of members, and of images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,47 +232,45 @@ class SizesTable(PaperTable):
             if removed
             else "No entry is duplicated."
         )
+        printed = published(self.name)
+        rows = [((row["subject"], row["pair"]), row["values"]) for row in printed["rows"]]
         return self.document(
-            self._theirs(),
-            self._part("Ours: the grids with every entry of the lists", lists[0], ()),
-            self._part("Ours: the grids as they are used, without duplicates", lists[1], (note,)),
+            self._lay_out(self.paper, rows, (printed["note"],), ours=False),
+            self._lay_out("Ours: the grids with every entry of the lists", self._rows(lists[0])),
+            self._lay_out(
+                "Ours: the grids as they are used, without duplicates",
+                self._rows(lists[1]),
+                (note,),
+            ),
         )
 
-    def _theirs(self) -> Part:
-        found = published(self.name)
-        rows = [((row["subject"], row["pair"]), row["values"]) for row in found["rows"]]
-        return _lay_out(self.paper, rows, (found["note"],), found["columns"], ours=False)
-
-    def _part(self, title: str, grids: Mapping[str, CaptionGrid], notes: Sequence[str]) -> Part:
-        rows = []
+    def _rows(self, grids: Mapping[str, CaptionGrid]) -> list[SizesRow]:
+        rows: list[SizesRow] = []
         for name, grid in grids.items():
             subject, pair = self.grids[name]
-            rows.append(((subject, pair), (grid.sets, grid.members, self._images(grid))))
-        columns = published(self.name)["columns"]
-        return _lay_out(title, rows, notes, columns, ours=True)
+            sizes = (grid.sets, grid.members, grid.captions * self.candidates)
+            rows.append(((subject, pair), sizes))
+        return rows
 
-    def _images(self, grid: CaptionGrid) -> int:
-        return grid.captions * self.candidates
+    def _lay_out(
+        self, title: str, rows: Sequence[SizesRow], notes: Sequence[str] = (), *, ours: bool = True
+    ) -> Part:
+        """Return a part with a last row of sums where values can be added."""
 
+        def count(at: int, values: Sequence[int | None]) -> Entry:
+            value = values[at]
+            if value is None:
+                return Entry("")
+            return Entry(f"{value:,}", numbers={"value": float(value)})
 
-def _lay_out(
-    title: str,
-    rows: Sequence[tuple[tuple[str, str], Sequence[int | None]]],
-    notes: Sequence[str],
-    columns: Sequence[Any],
-    *,
-    ours: bool,
-) -> Part:
-    """Return a part with a last row of sums where values can be added."""
-    sets, images = (sum(values[at] or 0 for _, values in rows) for at in (0, 2))
-    every = [*rows, (("Sum", ""), (sets, None, images))]
-    cells = [Column(name, partial(_count, at)) for at, name in enumerate(columns)]
-    return make_part(title, LABELS, cells, every, notes, rules=(len(rows),), ours=ours)
-
-
-def _count(at: int, values: Sequence[int | None]) -> Entry:
-    value = values[at]
-    return Entry("") if value is None else Entry(f"{value:,}", numbers={"value": float(value)})
+        sets, images = (sum(values[at] or 0 for _, values in rows) for at in (0, 2))
+        every: list[SizesRow] = [*rows, (("Sum", ""), (sets, None, images))]
+        columns = [
+            Column(name, partial(count, at))
+            for at, name in enumerate(published(self.name)["columns"])
+        ]
+        labels = ("Subject", "Attribute Pair")
+        return make_part(title, labels, columns, every, notes, rules=(len(rows),), ours=ours)
 
 
 # Table 4: how well prompts distinguish the labels of images, from items and from the paper.
@@ -316,11 +288,7 @@ class DetectorTable(ModelsTable):
     benchmark: str = "attribute_detector"
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours in the paper's layout.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours in the paper's layout."""
         found = self.answers(runs, lambda _, items: items)
         self.require(found, "answers of a model to prompts")
         ours = [
@@ -328,40 +296,38 @@ class DetectorTable(ModelsTable):
             for model, own in found.items()
             for part in self._parts(model, [items for _, items in own])
         ]
-        return self.document(self.printed("gender", "gender", _printed), *ours)
+
+        def cell(row: Mapping[str, Any], value: float) -> Entry:
+            text = f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+            return Entry(text, numbers={"value": value})
+
+        return self.document(self.printed("gender", "gender", cell), *ours)
 
     def _parts(self, model: str, answers: Sequence[Items]) -> tuple[Part, Part]:
-        """Return a model's scores, averaged over its checkpoints, and its confusion matrix."""
         matrices = [_confusion(answer) for answer in answers]
-        values = list(dict.fromkeys(value for names, _ in matrices for value in names))
+        values = dict.fromkeys(value for names, _ in matrices for value in names)
         scores = [dict(zip(names, class_scores(m), strict=True)) for names, m in matrices]
         rows = [
             ((value,), [score[value] for score in scores if value in score]) for value in values
         ]
-        left_out = sum(one is not None for one in np.asarray(answers[0].columns["left_out"]))
-        total = len(answers[0])
+        left_out = sum(reason is not None for reason in answers[0].columns["left_out"])
         note = (
-            f"{total - left_out:,} images"
+            f"{len(answers[0]) - left_out:,} images"
             + (f"; {left_out:,} more are left out" if left_out else "")
             + (f"; ± over {len(answers)} checkpoints." if len(answers) > 1 else ".")
         )
+
+        def count(at: int, row: Sequence[int]) -> Entry:
+            return Entry(f"{row[at]:,}", numbers={"value": row[at]})
+
         names, matrix = matrices[0]
-        taken = make_part(
+        predicted = make_part(
             f"{model}: predicted labels of the images",
             (f"{self.attribute}, the truth",),
-            [Column(name, partial(_number, at)) for at, name in enumerate(names)],
+            [Column(name, partial(count, at)) for at, name in enumerate(names)],
             [((name,), row) for name, row in zip(names, matrix.tolist(), strict=True)],
         )
-        return make_part(model, (self.attribute,), DETECTOR_COLUMNS, rows, [note]), taken
-
-
-def _number(at: int, row: Sequence[int]) -> Entry:
-    return Entry(f"{row[at]:,}", numbers={"value": row[at]})
-
-
-def _printed(row: Mapping[str, Any], value: float) -> Entry:
-    count = isinstance(value, int)
-    return Entry(f"{value:,}" if count else f"{value:.2f}", numbers={"value": value})
+        return make_part(model, (self.attribute,), DETECTOR_COLUMNS, rows, [note]), predicted
 
 
 def _confusion(items: Items) -> tuple[list[str], np.ndarray]:
@@ -374,8 +340,9 @@ def _confusion(items: Items) -> tuple[list[str], np.ndarray]:
     return values, confusion_matrix(codes[0], codes[1], len(values))
 
 
-def _score(values: Sequence[float]) -> Entry:
-    known = [value for value in values if not math.isnan(value)]
+def _score(metric: str, scores: Sequence[ClassScores]) -> Entry:
+    every = [getattr(score, metric) for score in scores]
+    known = [value for value in every if not math.isnan(value)]
     if not known:
         return Entry(DASH)
     found = summarise(known)
@@ -390,8 +357,9 @@ def _support(scores: Sequence[ClassScores]) -> Entry:
 
 
 DETECTOR_COLUMNS = (
-    Column[Sequence[ClassScores]]("precision", lambda own: _score([one.precision for one in own])),
-    Column[Sequence[ClassScores]]("recall", lambda own: _score([one.recall for one in own])),
-    Column[Sequence[ClassScores]]("f1-score", lambda own: _score([one.f1 for one in own])),
-    Column[Sequence[ClassScores]]("support", _support),
+    *(
+        Column[Sequence[ClassScores]](name, partial(_score, metric))
+        for name, metric in (("precision", "precision"), ("recall", "recall"), ("f1-score", "f1"))
+    ),
+    Column("support", _support),
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from itertools import chain, islice
 from typing import ClassVar
 
 from cfaug.core.binding import GIVEN, ReadWith
@@ -30,7 +31,6 @@ from cfaug.social.tables.comparison import (
     GAP_NOTE,
     NOTES,
     RANK_GAP,
-    Compared,
     ModelAnswers,
     SkewTable,
     compare_models,
@@ -68,145 +68,124 @@ class DistributionFigure(SkewTable):
     read_with: ClassVar[ReadWith] = {"conditional_k": {"conditional": GIVEN}}
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and box plots for each panel, then the bars.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return a table and box plots for each panel, then the bars."""
         models = self.read(runs)
-        panels = self._panels(models)
+        # Each intersectional question and type of subjects with answers of any model.
+        panels: dict[tuple[RankingTask, str | None], None] = {}
+        for model in models:
+            first = model.checkpoints[0]
+            for grid in dict.fromkeys(question.grid for question in first.questions):
+                question = first.choose(grid, first.intersectional(grid), self.k)
+                if question is not None and self.grid in (None, grid):
+                    for row in first.rows(question):
+                        kind = first.texts("subject_type")[row]
+                        if self.subject_type in (None, kind):
+                            panels[question, kind] = None
         what = "models" if self.grid is None else f"models about the grid {self.grid}"
         self.require(panels, f"answers of {what} to benchmark=skew")
         if not panels:
             return self.document()
-        found = compare_models(models, panels)
-        parts, boxes = [], []
+        compared = compare_models(models, list(panels))
+        parts, boxes, bars = [], [], []
         for panel in panels:
-            own = [one for one in found if (one.question, one.subject_type) == panel]
-            parts.append(self._part(own, paired=len(models) > 1))
-            boxes.append(self._boxes(own))
-        bars = self._conditional(models)
-        if bars is not None:
-            parts.append(bars[0])
+            rows = [row for row in compared if (row.question, row.subject_type) == panel]
+            subjects, kind = len(rows[0].values("max_skew")), rows[0].subject_type or "subject"
+            title = f"MaxSkew@{panel[0].k} over {subjects:,} {kind}s, {panel[0].labelling}"
+            parts.append(
+                make_part(
+                    f"Ours: {title}",
+                    ("Model",),
+                    skew_columns(paired=len(models) > 1),
+                    [((row.model.name,), row) for row in rows],
+                    [row.says() for row in rows],
+                )
+            )
+            boxes.append(
+                BoxPlot(
+                    title,
+                    f"MaxSkew@{panel[0].k}, nats",
+                    {row.model.name: row.values("max_skew") for row in rows},
+                    f"Box: quartiles over subjects; red: the largest; green: the smallest. {BAND}",
+                    "nats",
+                    {row.model.name: chance_band(row.model.chance(*panel)) for row in rows},
+                )
+            )
+        conditional = self._conditional_questions(models)
+        if conditional:
+            part, plot = _lay_out_conditions(models, conditional, self.subject_type)
+            parts.append(part)
+            bars.append(plot)
         notes = (*NOTES, *explain_comparison(models))
-        return self.document(
-            *parts, boxes=boxes, bars=[] if bars is None else [bars[1]], notes=notes
-        )
+        return self.document(*parts, boxes=boxes, bars=bars, notes=notes)
 
-    def _panels(self, models: Sequence[ModelAnswers]) -> list[tuple[RankingTask, str | None]]:
-        """Return each intersectional question and type of subjects with answers of any model."""
-        found: dict[tuple[RankingTask, str | None], None] = {}
-        for model in models:
-            first = model.checkpoints[0]
-            for grid in dict.fromkeys(one.grid for one in first.questions):
-                question = first.choose(grid, first.intersectional(grid), self.k)
-                if question is None or self.grid not in (None, grid):
-                    continue
-                types = first.texts("subject_type")
-                there = dict.fromkeys(types[row] for row in first.rows(question))
-                for one in there:
-                    if self.subject_type in (None, one):
-                        found[question, one] = None
-        return list(found)
-
-    def _part(self, own: Sequence[Compared], paired: bool) -> Part:
-        return make_part(
-            f"Ours: {_title(own[0])}",
-            ("Model",),
-            skew_columns(paired),
-            [((comparison.model.name,), comparison) for comparison in own],
-            [comparison.says() for comparison in own],
-        )
-
-    def _boxes(self, own: Sequence[Compared]) -> BoxPlot:
-        rows, chance = {}, {}
-        for comparison in own:
-            name = comparison.model.name
-            rows[name] = comparison.model.values(
-                comparison.question, "max_skew", comparison.subject_type
-            )
-            chance[name] = chance_band(
-                comparison.model.chance(comparison.question, comparison.subject_type)
-            )
-        title = _title(own[0])
-        axis = f"MaxSkew@{own[0].question.k}, nats"
-        note = f"Box: quartiles over subjects; red: the largest; green: the smallest. {BAND}"
-        return BoxPlot(title[:1].upper() + title[1:], axis, rows, note, "nats", chance)
-
-    def _conditional(self, models: Sequence[ModelAnswers]) -> tuple[Part, BarPlot] | None:
-        """Return the table and the bars by values of a second attribute, if there are answers."""
-        if self.conditional is None:
-            return None
-        asked: dict[RankingTask, None] = {}
-        for model in models:
+    def _conditional_questions(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
+        """Return the questions about the values of a second attribute that have answers."""
+        asked: dict[RankingTask | None, None] = {}
+        for model in models if self.conditional is not None else ():
             for question in model.checkpoints[0].questions:
                 if self.grid in (None, question.grid) and question.labelling.startswith(
                     f"{self.conditional}="
                 ):
                     chosen = model.choose(question.grid, question.labelling, self.conditional_k)
-                    asked |= {} if chosen is None else {chosen: None}
-        return _bars(models, list(asked), self.subject_type) if asked else None
+                    asked[chosen] = None
+        return [question for question in asked if question is not None]
 
 
-def _title(comparison: Compared) -> str:
-    subjects = len(
-        comparison.model.values(comparison.question, "max_skew", comparison.subject_type)
-    )
-    kind = comparison.subject_type or "subject"
-    task = comparison.question
-    return f"MaxSkew@{task.k} over {subjects:,} {kind}s, {task.labelling}"
-
-
-def _bars(
+def _lay_out_conditions(
     models: Sequence[ModelAnswers], questions: Sequence[RankingTask], subject_type: str | None
 ) -> tuple[Part, BarPlot]:
+    """Return the table and the bars by values of a second attribute."""
     groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
-    chance = {}
+    chance: dict[str, Band] = {}
     means: dict[str, list[float]] = {model.name: [] for model in models}
-    measured: dict[tuple[str, RankingTask], tuple[Entry, Entry]] = {}
+    cells: dict[tuple[str, str, str], Entry] = {}
+    attribute = questions[0].attributes
+    within, _ = questions[0].condition or ("", "")
     for question in questions:
-        assert question.condition is not None
-        value = question.condition[1]
+        _, value = question.condition or ("", "")
         groups[value] = []
         for model in models:
-            own = model.values(question, "max_skew", subject_type)
-            excess = model.values(question, "max_skew_excess", subject_type)
-            if not own:
-                measured[model.name, question] = Entry(DASH), Entry(DASH)
+            skews = model.values(question, "max_skew", subject_type)
+            if not skews:
                 groups[value].append((model.name, None, None, None))
                 continue
-            found = mean_over_subjects(own, model.name, question.labelling)
+            excess = model.values(question, "max_skew_excess", subject_type)
+            found = mean_over_subjects(skews, model.name, question.labelling)
             means[model.name].append(found.mean)
             ends = (None, None) if found.clusters < 2 else (found.low, found.high)
             groups[value].append((model.name, found.mean, *ends))
-            numbers = {"value": found.mean, "n": float(len(own))}
-            beyond = signed(sum(excess.values()) / len(excess))
-            measured[model.name, question] = (
-                Entry(f"{found.mean:.2f}", numbers=numbers),
-                Entry(beyond),
-            )
+            numbers = {"value": found.mean, "n": float(len(skews))}
+            cells[model.name, "mean", value] = Entry(f"{found.mean:.2f}", numbers=numbers)
+            beyond = Entry(signed(sum(excess.values()) / len(excess)))
+            cells[model.name, "beyond chance", value] = beyond
             chance[value] = chance_of_mean(model.chance(question, subject_type))
-    first = questions[0]
-    attribute, (within, _) = first.attributes, first.condition or ("", "")
-    title = f"Mean {attribute} MaxSkew@{first.k} by {within}"
 
-    def cell(name: str, which: int, question: RankingTask) -> Entry:
-        return measured[name, question][which]
+    def cell(name: str, column: str, value: str) -> Entry:
+        return cells.get((name, column, value), Entry(DASH))
 
+    note = f"Among the images of one {within} at a time, the mean over subjects. "
+    ranges = [
+        f"{name} {100 * (max(own) / min(own) - 1):.0f} %"
+        for name, own in means.items()
+        if len(own) > 1 and min(own) > 0
+    ]
+    if ranges:
+        note += f"The largest exceeds the smallest by: {', '.join(ranges)}."
+    title = f"Mean {attribute} MaxSkew@{questions[0].k} by {within}"
     part = make_part(
         f"Ours: {title}",
         (within.capitalize(),),
         [
-            Column(column, partial(cell, model.name, which), model.name)
+            Column(column, partial(cell, model.name, column), model.name)
             for model in models
-            for which, column in enumerate(("mean", "beyond chance"))
+            for column in ("mean", "beyond chance")
         ],
-        [((question.condition[1],), question) for question in questions if question.condition],
-        (f"Among the images of one {within} at a time, the mean over subjects. " + _ranges(means),),
+        [((value,), value) for value in groups],
+        (note,),
     )
     legend = tuple(model.name for model in models)
-    note = f"Lines: 95 % intervals of a bootstrap over subjects. {BAND}"
-    return part, BarPlot(title, "mean MaxSkew, nats", groups, legend, note, "nats", chance)
+    lines = f"Lines: 95 % intervals of a bootstrap over subjects. {BAND}"
+    return part, BarPlot(title, "mean MaxSkew, nats", groups, legend, lines, "nats", chance)
 
 
 def _ranges(means: Mapping[str, Sequence[float]]) -> str:
@@ -220,8 +199,6 @@ def _ranges(means: Mapping[str, Sequence[float]]) -> str:
 
 
 # Models side by side on every labelling, and MaxSkew by K, which are not in the paper.
-
-CHANCE = "by chance"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,100 +216,87 @@ class SkewModelsTable(SkewTable):
     conditional: bool = False
 
     def build(self, runs: Runs) -> Document:
-        """Return a table for each grid, with the curves.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return a table for each grid, with the curves."""
         models = self.read(runs)
-        asked = self._asked(models)
-        self.require(asked, "answers of models to benchmark=skew")
-        found = compare_models(models, [(task, self.subject_type) for task in asked])
-        grids = dict.fromkeys(one.question.grid for one in found)
-        parts = [self._part(grid, found, paired=len(models) > 1) for grid in grids]
-        parts += self._gap_parts(models, asked)
-        curves = [curve for grid in grids for curve in self._curves(grid, models)]
-        notes = (*NOTES, *explain_comparison(models), GAP_NOTE)
-        return self.document(*parts, curves=curves, notes=notes if parts else ())
-
-    def _asked(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
-        found: dict[RankingTask, None] = {}
-        for model in models:
-            for question in model.checkpoints[0].questions:
-                wanted = self.conditional or question.condition is None
-                if wanted and self.grid in (None, question.grid):
-                    found[question] = None
-        return list(found)
-
-    def _part(self, grid: str, comparisons: Sequence[Compared], paired: bool) -> Part:
-        own = [comparison for comparison in comparisons if comparison.question.grid == grid]
-        return make_part(
-            f"Ours: {grid}",
-            ("Labels", "K", "Model"),
-            skew_columns(paired, extremes=False),
-            [((one.question.labelling, f"{one.question.k:,}", one.model.name), one) for one in own],
-            rules=rules_of([f"{one.question.labelling} {one.question.k:,}" for one in own]),
+        asked = list(
+            dict.fromkeys(
+                question
+                for model in models
+                for question in model.checkpoints[0].questions
+                if (self.conditional or question.condition is None)
+                and self.grid in (None, question.grid)
+            )
         )
-
-    def _gap_parts(
-        self, models: Sequence[ModelAnswers], asked: Sequence[RankingTask]
-    ) -> list[Part]:
-        """Return a table for each grid of ranks within sets, which do not depend on K."""
-        once = {(task.grid, task.labelling): task for task in reversed(asked)}
-        questions = [(one, self.subject_type) for one in reversed(once.values())]
-        found = compare_models(models, questions, RANK_GAP)
+        self.require(asked, "answers of models to benchmark=skew")
         paired = len(models) > 1
+        skews = compare_models(models, [(task, self.subject_type) for task in asked])
+        grids = dict.fromkeys(row.question.grid for row in skews)
         parts = []
-        for grid in dict.fromkeys(one.question.grid for one in found):
-            own = [one for one in found if one.question.grid == grid]
+        for grid in grids:
+            rows = [row for row in skews if row.question.grid == grid]
+            labels = [(row.question.labelling, f"{row.question.k:,}", row.model.name)
+                      for row in rows]  # fmt: skip
+            parts.append(
+                make_part(
+                    f"Ours: {grid}",
+                    ("Labels", "K", "Model"),
+                    skew_columns(paired, extremes=False),
+                    zip(labels, rows, strict=True),
+                    rules=rules_of([f"{labelling} {k}" for labelling, k, _ in labels]),
+                )
+            )
+        # Ranks within sets do not depend on K: the first question of each labelling will do.
+        once = {(task.grid, task.labelling): task for task in reversed(asked)}
+        questions = [(task, self.subject_type) for task in reversed(once.values())]
+        gaps = compare_models(models, questions, RANK_GAP)
+        for grid in dict.fromkeys(row.question.grid for row in gaps):
+            rows = [row for row in gaps if row.question.grid == grid]
             parts.append(
                 make_part(
                     f"Ours: {grid}, within matched sets",
                     ("Labels", "Model"),
                     gap_columns(paired),
-                    [((one.question.labelling, one.model.name), one) for one in own],
-                    rules=rules_of([one.question.labelling for one in own]),
+                    [((row.question.labelling, row.model.name), row) for row in rows],
+                    rules=rules_of([row.question.labelling for row in rows]),
                 )
             )
-        return parts
+        curves = [curve for grid in grids for curve in self._curves(grid, asked, models)]
+        notes = (*NOTES, *explain_comparison(models), GAP_NOTE)
+        return self.document(*parts, curves=curves, notes=notes if parts else ())
 
-    def _curves(self, grid: str, models: Sequence[ModelAnswers]) -> list[Curve]:
+    def _curves(
+        self, grid: str, asked: Sequence[RankingTask], models: Sequence[ModelAnswers]
+    ) -> list[Curve]:
         """Return MaxSkew by K, beside chance, for each labelling with several K."""
-        asked: dict[str, dict[RankingTask, None]] = {}
-        for task in self._asked(models):
+        by_labelling: dict[str, list[RankingTask]] = {}
+        for task in asked:
             if task.grid == grid:
-                asked.setdefault(task.labelling, {})[task] = None
+                by_labelling.setdefault(task.labelling, []).append(task)
         curves = []
-        for labelling, questions in asked.items():
+        for labelling, questions in by_labelling.items():
             if len(questions) < 2:
                 continue
-            series = {
-                model.name: self._series(model, list(questions), "max_skew") for model in models
-            }
-            series[CHANCE] = self._series(models[0], list(questions), "max_skew_chance")
+            lines = [(model.name, model, "max_skew") for model in models]
+            lines.append(("by chance", models[0], "max_skew_chance"))
+            series: dict[str, dict[float, dict[int, float]]] = {}
+            for name, model, metric in lines:
+                for question in questions:
+                    for number, checkpoint in enumerate(model.checkpoints):
+                        values = checkpoint.values(question, metric, self.subject_type)
+                        if values:
+                            line = series.setdefault(name, {}).setdefault(float(question.k), {})
+                            line[number] = sum(values.values()) / len(values)
             curves.append(
                 Curve(
                     title=f"MaxSkew@K by K: {grid}, {labelling}",
                     x_title="K",
                     y_title="mean MaxSkew@K, nats",
-                    series={name: own for name, own in series.items() if own},
+                    series=series,
                     unit="nats",
                     note="Means over subjects; a dot is a checkpoint.",
                 )
             )
         return curves
-
-    def _series(
-        self, model: ModelAnswers, questions: Sequence[RankingTask], metric: str
-    ) -> dict[float, dict[int, float]]:
-        found: dict[float, dict[int, float]] = {}
-        for question in questions:
-            for number, one in enumerate(model.checkpoints):
-                values = one.values(question, metric, self.subject_type)
-                if values:
-                    mean = sum(values.values()) / len(values)
-                    found.setdefault(float(question.k), {})[number] = mean
-        return found
 
 
 # Figure 3 of the paper: the labels of the images retrieved for one subject.
@@ -341,7 +305,6 @@ PROPORTION_BAND = (
     "Grey: the middle 90 % of the label's shares in random rankings of the same images; dashed: "
     "its share of the images. With many labels, some lie outside by chance."
 )
-NAMED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,46 +325,25 @@ class ProportionsFigure(SkewTable):
     labellings: Sequence[str] | None = None
 
     def build(self, runs: Runs) -> Document:
-        """Return a table and bars for each labelling.
-
-        Raises:
-            MissingError: if no model has answers about the grid, unless ``partial``.
-        """
+        """Return a table and bars for each labelling."""
         models = self.read(runs)
-        asked = [
-            question for labelling in self._labellings(models)
-            for question in [_first(models, self.grid, labelling, self.k)] if question is not None
-        ]  # fmt: skip
-        self.require(asked, f"answers of models about the grid {self.grid} to benchmark=skew")
-        found = [(question, self._retrieved(models, question)) for question in asked]
-        parts = [self._part(*one) for one in found]
-        return self.document(*parts, bars=[self._plot(*one) for one in found])
-
-    def _labellings(self, models: Sequence[ModelAnswers]) -> list[str]:
-        if self.labellings is not None:
-            return list(self.labellings)
-        every = [
+        every = (
             question.labelling
             for model in models
             for question in model.checkpoints[0].questions
             if question.grid == self.grid and question.condition is None
-        ]
-        return list(dict.fromkeys(every))
-
-    def _retrieved(
-        self, models: Sequence[ModelAnswers], question: RankingTask
-    ) -> dict[str, list[Retrieved]]:
-        found = {}
-        for model in models:
-            own = [
-                checkpoint.retrieved(row)
-                for checkpoint in model.checkpoints
-                for row in [self._row(checkpoint, question)]
-                if row is not None
-            ]
-            if own:
-                found[model.name] = own
-        return found
+        )
+        asked: list[RankingTask] = []
+        for labelling in dict.fromkeys(every) if self.labellings is None else self.labellings:
+            chosen = (model.choose(self.grid, labelling, self.k) for model in models)
+            asked += islice(filter(None, chosen), 1)
+        self.require(asked, f"answers of models about the grid {self.grid} to benchmark=skew")
+        parts, bars = [], []
+        for question in asked:
+            part, plot = self._lay_out(question, models)
+            parts.append(part)
+            bars.append(plot)
+        return self.document(*parts, bars=bars)
 
     def _row(self, answers: SkewItems, question: RankingTask) -> int | None:
         """Return the row of the subject; ``None`` if the question has no answers."""
@@ -409,73 +351,59 @@ class ProportionsFigure(SkewTable):
         subjects = {answers.texts("subject")[row].lower(): row for row in rows}
         if not rows or self.subject.lower() in subjects:
             return subjects.get(self.subject.lower())
-        near = get_close_matches(self.subject.lower(), subjects, NAMED) or list(subjects)[:NAMED]
+        near = get_close_matches(self.subject.lower(), subjects, 8) or list(subjects)[:8]
         raise UserError(
             f"table.subject={self.subject} is not one of the {len(subjects):,} subjects of "
             f"{question.grid}: choose one such as {', '.join(near)}"
         )
 
-    def _part(self, question: RankingTask, found: dict[str, list[Retrieved]]) -> Part:
-        def share(own: Sequence[Retrieved], label: str) -> Entry:
-            return _mean_entry([retrieved.share(label) for retrieved in own])
+    def _lay_out(
+        self, question: RankingTask, models: Sequence[ModelAnswers]
+    ) -> tuple[Part, BarPlot]:
+        retrieved: dict[str, list[Retrieved]] = {}
+        for model in models:
+            for checkpoint in model.checkpoints:
+                row = self._row(checkpoint, question)
+                if row is not None:
+                    retrieved.setdefault(model.name, []).append(checkpoint.retrieved(row))
+        # Labels of models may differ if their sets do; chance is that of the first with the label.
+        chance: dict[str, Band] = {}
+        for shown in chain(*retrieved.values()):
+            chance |= {label: shown.band(label) for label in shown.labels if label not in chance}
+
+        def mean(name: str, label: str) -> float:
+            return sum(one.share(label) for one in retrieved[name]) / len(retrieved[name])
+
+        def share(name: str, label: str) -> Entry:
+            value, n = mean(name, label), float(len(retrieved[name]))
+            if math.isnan(value):
+                return Entry(DASH)
+            return Entry(percent(value, 1), numbers={"value": value, "n": n})
 
         def by_chance(label: str) -> Entry:
-            low, share, high = _band(found, label)
-            return Entry(percent(share, 1), small=f"[{percent(low, 0)}, {percent(high, 0)}]")
+            low, expected, high = chance[label]
+            return Entry(percent(expected, 1), small=f"[{percent(low, 0)}, {percent(high, 0)}]")
 
-        return make_part(
+        part = make_part(
             f"Ours: {self.subject}, {question.labelling}: share of {question.k} retrieved, %",
             (question.labelling,),
             [
-                *(Column(name, partial(share, own)) for name, own in found.items()),
+                *(Column(name, partial(share, name)) for name in retrieved),
                 Column("by chance", by_chance),
             ],
-            [((label,), label) for label in _labels(found)],
+            [((label,), label) for label in chance],
             (
                 "By chance: the label's share of the images, and the middle 90 % of what a random "
                 "ranking retrieves.",
             ),
         )
-
-    def _plot(self, question: RankingTask, found: dict[str, list[Retrieved]]) -> BarPlot:
-        chance = {label: _band(found, label) for label in _labels(found)}
-        groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {
-            label: [
-                (name, None if math.isnan(mean) else mean, None, None)
-                for name, own in found.items()
-                for mean in [_mean([one.share(label) for one in own])]
+        groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
+        for label in chance:
+            means = {name: mean(name, label) for name in retrieved}
+            groups[label] = [
+                (name, None if math.isnan(value) else value, None, None)
+                for name, value in means.items()
             ]
-            for label in _labels(found)
-        }
         title = f"{self.subject}, {question.labelling}"
         axis = f"share of the {question.k} images retrieved, %"
-        return BarPlot(title, axis, groups, tuple(found), PROPORTION_BAND, chance=chance)
-
-
-def _first(
-    models: Sequence[ModelAnswers], grid: str, labelling: str, k: int | None
-) -> RankingTask | None:
-    chosen = (model.choose(grid, labelling, k) for model in models)
-    return next((one for one in chosen if one is not None), None)
-
-
-def _labels(found: dict[str, list[Retrieved]]) -> list[str]:
-    """Return the labels of all models, which may differ if their sets do."""
-    every = (label for own in found.values() for one in own for label in one.labels)
-    return list(dict.fromkeys(every))
-
-
-def _band(found: dict[str, list[Retrieved]], label: str) -> Band:
-    """Return a label's share by chance among the images of the first model that has it."""
-    return next(one for own in found.values() for one in own if label in one.labels).band(label)
-
-
-def _mean(shares: Sequence[float]) -> float:
-    return sum(shares) / len(shares)
-
-
-def _mean_entry(shares: Sequence[float]) -> Entry:
-    mean = _mean(shares)
-    if math.isnan(mean):
-        return Entry(DASH)
-    return Entry(percent(mean, 1), numbers={"value": mean, "n": float(len(shares))})
+        return part, BarPlot(title, axis, groups, tuple(retrieved), PROPORTION_BAND, chance=chance)

@@ -49,11 +49,7 @@ class VisoGenderTable(ModelsTable):
     asked: str = "occupation"
 
     def build(self, runs: Runs) -> Document:
-        """Return the parts of both questions.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the parts of both questions."""
         resolved = self.answers(runs, lambda _, items: items)
         retrieved = read_answers(runs.root, self.retrieval, self.models, lambda _, items: items)
         self.require(resolved or retrieved, "answers of a model to VisoGender")
