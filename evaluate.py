@@ -1,8 +1,7 @@
 """Evaluate runs or checkpoints, test whether arms differ: ``python evaluate.py``, or --help."""
 
-import sys
-
+from cfaug.core.leaving import exit_with
 from cfaug.run.scripts.evaluate import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

@@ -1,8 +1,7 @@
 """Make counterfactual image-text sets: ``python generate.py limit=6``, or --help."""
 
-import sys
-
+from cfaug.core.leaving import exit_with
 from cfaug.run.scripts.generate import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main())

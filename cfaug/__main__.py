@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import NoReturn
 
 from cfaug import __version__
 from cfaug.core.errors import CALLED_BY, USERS_MISTAKE
+from cfaug.core.leaving import exit_with
 
 COMMANDS = {
     "train": ("cfaug.run.scripts.train", "fine-tune a model on real and counterfactual pairs"),
@@ -48,13 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return found
 
 
-def run() -> int:
+def run() -> NoReturn:
     """Run as the installed command, so that messages name commands as they are typed here."""
     installed = Path(sys.argv[0]).stem == "cfaug"
     os.environ.setdefault(CALLED_BY, "cfaug" if installed else "python -m cfaug")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # the user's own modules, as python -m does
-    return main()
+    exit_with(main())
 
 
 def usage() -> str:
@@ -70,4 +72,4 @@ def usage() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run())
+    run()

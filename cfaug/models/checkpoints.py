@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from cfaug.core.cards import CARD
 from cfaug.core.errors import UserError
 from cfaug.core.files import replace_folder
+from cfaug.core.processes import uncollected
 from cfaug.core.protocols import DualEncoder, Matcher
 from cfaug.core.safety.safe_loading import (
     check_built,
@@ -114,8 +115,9 @@ class Checkpoint(Spec):
         """Load weights and processor, in float32 and evaluation mode."""
         wanted = choose_protocol(self.provides, protocol, self.owner)
         module, _, name = self.implementation.rpartition(".")
-        load = getattr(import_module(module), name).load
-        return self.adapt(load(self.folder(), **self.settings), wanted)
+        with uncollected():
+            load = getattr(import_module(module), name).load
+            return self.adapt(load(self.folder(), **self.settings), wanted)
 
     def adapt(self, model: Any, protocol: type) -> Any:
         """Return the main model as another of the protocols that it provides."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import errno
-import gc
 import os
 import shutil
 import sys
@@ -70,8 +68,6 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
         0 if it is done, now or already; 2 for a user's mistake; 130 if interrupted; 1 otherwise.
     """
     wait_briefly()
-    atexit.unregister(_skip_last_search)  # of an earlier command of this process
-    atexit.register(_skip_last_search)
     try:
         with interruptible():
             words = hide_words(sys.argv[1:] if argv is None else argv)
@@ -84,15 +80,6 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
         if rank() == 0:
             say(f"interrupted: {said}")
         return INTERRUPTED
-
-
-def _skip_last_search() -> None:
-    """Exempt imported modules from garbage collection, which would slow down a short command.
-
-    Libraries below torch rely on garbage collection and warn if they are exempted.
-    """
-    if "torch" not in sys.modules:
-        gc.freeze()
 
 
 def _launch(script: Script, words: Sequence[str]) -> int:

@@ -68,9 +68,7 @@ def run_jobs(jobs: Jobs) -> int:
             if settings.dry_run == "json":
                 say_record(about, as_json=True)
                 continue
-            say_record(
-                about, hidden=["sources", "config_hash", "order_hash", *estimate], as_json=False
-            )
+            say_record(about, hidden=for_programs, as_json=False)
             seconds, basis = (about[name] for name in estimate)
             say(f"  {'estimate':16} {_hours(seconds) if seconds else 'none'} ({basis})", sys.stdout)
         states = Counter(job.folder.state() for job in planned)

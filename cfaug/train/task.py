@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cfaug.core.errors import UserError
+from cfaug.core.processes import uncollected
 
 if TYPE_CHECKING:
     from cfaug.data.mixture.loader import KeptPixels
@@ -227,8 +228,9 @@ def fit(
     if task.tuning is not None:
         task.tuning.apply(trained, task.seed)
 
-    from cfaug.train.engine import train
-    from cfaug.train.tuning import trainable
+    with uncollected():
+        from cfaug.train.engine import train
+        from cfaug.train.tuning import trainable
 
     start_step, end_step, best = train(
         task.make_module(trained, total_steps),

@@ -70,19 +70,6 @@ def test_evaluate_takes_one_run_as_it_takes_a_list(place):
     assert "seed=9" in refusal(place.evaluate, f"runs={folder.with_name('seed=9')}")
 
 
-@pytest.mark.parametrize(("more", "frozen"), [("", "True"), ("import torch", "False")])
-def test_a_short_command_is_not_searched_for_garbage_at_exit(more, frozen):
-    code = (
-        "import atexit, gc, evaluate\n"
-        "atexit.register(lambda: print(gc.get_freeze_count() > 0))\n"  # runs after later ones
-        f"evaluate.main(['--help'])\n{more}"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == frozen
-
-
 # Hydra's submitit launcher, with the executor that needs no cluster.
 
 

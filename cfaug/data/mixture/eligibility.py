@@ -144,7 +144,10 @@ def find_edited(index: Index) -> np.ndarray:
             f"and {index.source} has no column {EDIT_KIND!r}: shards of generate.py have it; or "
             "choose all or unedited"
         )
-    return np.asarray(index.extra(EDIT_KIND).is_valid())
+    import pyarrow as pa
+
+    bits = index.extra(EDIT_KIND).is_valid().cast(pa.uint8())  # numpy's own view imports pandas
+    return np.concatenate([np.empty(0, bool), *map(np.from_dlpack, bits.chunks)]).astype(bool)
 
 
 def find_unchanged(index: Index) -> np.ndarray | None:
