@@ -21,7 +21,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from types import MappingProxyType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    is_typeddict,
+)  # fmt: skip
 
 from annotated_types import BaseMetadata, Ge, GroupedMetadata, Gt, Interval, Le, Lt, MinLen
 
@@ -163,7 +174,7 @@ def _strict(annotation: Any) -> Any:
         if len(kinds) == 1:
             return _strict(kinds[0])
         if not all(isinstance(mark, BaseMetadata | GroupedMetadata) for mark in kinds[1:]):
-            return Any  # cfaug.core.binding reads and checks other marks
+            return Any  # fit_value reads and checks other marks
         # The validator of the base comes last, so that it runs before the bounds are compared.
         number = kinds[0] in {float, int}
         base, *reader = get_args(_strict(kinds[0])) if number else [_strict(kinds[0])]
@@ -403,6 +414,228 @@ def _written_annotation(target: Callable[..., Any], name: str) -> tuple[Any, str
         return Any, target.__module__
     maker: Any = vars(target).get("__init__", target) if isinstance(target, type) else target
     return found.annotation, getattr(maker, "__module__", target.__module__)
+
+
+# Composed settings in the types of the annotations that receive them.
+
+YES_AND_NO = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+"""YAML 1.1's booleans; Hydra's grammar reads ``no`` as a text."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of a mapping, for ``Annotated``.
+
+    Attributes:
+        required: keys that must be present and not null.
+        kinds: (key, annotation) of each key whose value has another type than the rest.
+    """
+
+    required: tuple[str, ...]
+    kinds: tuple[tuple[str, Any], ...] = ()
+
+
+Node = Annotated[Mapping[str, Any], Keys(("_target_",))]
+"""The settings of an object, whose class or function ``_target_`` names."""
+RunPaths = Annotated[
+    Mapping[str, str],
+    Keys(("runs", "shards", "cache"), (("image_roots", Sequence[str] | None),)),
+]
+"""The folders of runs, shards and cached indexes; other keys are for ``${paths.NAME}``."""
+Given = Mapping[str, str]
+"""{dotted key: its value as typed}."""
+
+
+def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
+    """Return a value in the type of its annotation.
+
+    A text such as ``no`` becomes a boolean if one is expected, a number becomes the typed text if a
+    text is expected, and a single text becomes a list if a list of texts is. Nothing else changes:
+    an integer stays an integer if any number is accepted.
+
+    Args:
+        value: the composed value, of one of YAML's types.
+        annotation: the resolved annotation that ``annotation_of`` returns.
+        key: the setting's dotted name.
+    """
+    choices = alternatives_of(annotation)
+    for choice in choices:
+        if _is(value, choice):
+            return _inside(value, choice, key, given)
+    for choice in choices:
+        if choice is bool and isinstance(value, str) and value.lower() in YES_AND_NO:
+            return YES_AND_NO[value.lower()]
+        if _takes_text(choice) and isinstance(value, bool | int | float):
+            text = given.get(key, write_value(value))
+            if accepts(text, choice):
+                return text
+        if isinstance(value, str) and _takes_texts(choice):
+            return fit_value([value], choice, key, given)
+    raise UserError(explain_refusal(value, annotation, key))
+
+
+def _takes_text(choice: Any) -> bool:
+    return base_of(choice) is str or (
+        base_of(choice) is Literal and all(isinstance(one, str) for one in choices_of(choice))
+    )
+
+
+def _takes_texts(choice: Any) -> bool:
+    kinds = get_args(plain_of(choice))
+    return is_sequence(base_of(choice)) and base_of((*kinds, None)[0]) is str
+
+
+def _is(value: Any, choice: Any) -> bool:
+    """Say whether a value of YAML's types has a choice's type, apart from its content."""
+    base = base_of(choice)
+    if base in {Any, object}:
+        return True
+    if base in {None, types.NoneType, bool, int, float, str, Literal}:
+        return accepts(value, choice)
+    if value is None:
+        return _is_object(base)
+    if isinstance(value, Mapping):
+        return is_typeddict(base) or not is_sequence(base)
+    return isinstance(value, list | tuple) and is_sequence(base)
+
+
+def _is_object(base: Any) -> bool:
+    """Say whether an annotation expects an object made from a node, or null in its place."""
+    data = base in {Any, object, Mapping, dict} or is_typeddict(base) or is_sequence(base)
+    return isinstance(base, type) and not data
+
+
+def _inside(value: Any, choice: Any, key: str, given: Given) -> Any:
+    """Return a value of the right kind with its content fitted as well."""
+    base = base_of(choice)
+    if isinstance(value, Mapping):
+        return _mapping(value, choice, key, given)
+    if not isinstance(value, list | tuple) or base in {Any, object}:
+        return value
+    kinds = get_args(plain_of(choice)) or (Any,)
+    if base is tuple and kinds[-1] is not Ellipsis:
+        if len(kinds) != len(value):
+            raise UserError(explain_refusal(value, choice, key))
+    else:
+        kinds = (kinds[0],) * len(value)
+    pairs = enumerate(zip(value, kinds, strict=True))
+    return [fit_value(one, kind, f"{key}[{number}]", given) for number, (one, kind) in pairs]
+
+
+def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> Mapping[str, Any]:
+    base = base_of(choice)
+    if is_typeddict(base):
+        kinds = {name: annotation_of(base, name) for name in base.__annotations__}
+        refuse_unknown(value, list(kinds), f"{key}.")
+        required: Sequence[str] = sorted(base.__required_keys__)
+    else:
+        required, special = _keys_of(choice)
+        kinds = {**dict.fromkeys(value, _kind_of_values(choice)), **special}
+        for name in required:
+            if name in value and value[name] is None:
+                raise UserError(f"{key}.{name}=null should be a text")
+    missing = [name for name in required if name not in value]
+    if "_target_" in missing:
+        raise UserError(
+            f"{key}={write_value(value)} lacks _target_, the class that takes these settings, such "
+            "as _target_: PACKAGE.MODULE.CLASS"
+        )
+    if missing:
+        raise UserError(f"{key}.{missing[0]} is missing")
+    return {
+        name: fit_value(one, kinds[name], f"{key}.{name}", given) for name, one in value.items()
+    }
+
+
+def _keys_of(choice: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
+    """Return the required keys of a mapping, and the annotations of single keys."""
+    if get_origin(choice) is Annotated:
+        for mark in get_args(choice)[1:]:
+            if isinstance(mark, Keys):
+                return mark.required, dict(mark.kinds)
+    return ("_target_",) if _is_object(base_of(choice)) else (), {}
+
+
+def _kind_of_values(choice: Any) -> Any:
+    """Return the annotation of a mapping's values."""
+    kinds = get_args(plain_of(choice))
+    return kinds[1] if len(kinds) == 2 else Any
+
+
+def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> None:
+    """Refuse an unknown key."""
+    for key in node:
+        if key in taken:
+            continue
+        near = nearest(str(key), taken)
+        hint = f"did you mean {path}{near}? " if near else ""
+        if not (path or near) and isinstance(node[key], Mapping):
+            hint = f"a file of {key}/ with settings of every group begins with "
+            hint += "`# @package _global_`. "
+        raise UserError(
+            f"nothing takes {path}{key}: {hint}Keys here: "
+            + ", ".join(path + name for name in taken)
+        )
+
+
+USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "lr": ("learning_rate", "learningrate", "rate"),
+        "weight_decay": ("wd", "decay"),
+        "warmup_steps": ("warmup", "num_warmup_steps"),
+        "warmup_ratio": ("warmup_proportion", "warmup_fraction"),
+        "max_epochs": ("epochs", "epoch", "num_epochs", "num_train_epochs"),
+        "max_steps": ("steps", "num_steps", "total_steps", "iterations"),
+        "accumulate_grad_batches": (
+            "accumulate", "accum_freq", "accumulation_steps", "gradient_accumulation_steps",
+        ),
+        "gradient_clip": ("grad_clip", "clip_grad", "gradient_clip_val", "max_grad_norm"),
+        "devices": ("gpus", "num_gpus", "nproc_per_node"),
+        "num_nodes": ("nodes", "nnodes"),
+        "batch_size": ("bs", "batch", "train_batch_size", "per_device_train_batch_size"),
+        "workers": ("num_workers", "dataloader_num_workers"),
+        "validation": ("val_split", "val_ratio", "validation_split"),
+        "cf_ratio": ("ratio", "counterfactual_ratio"),
+        "name": ("experiment_name", "run_name"),
+        "overwrite": ("force",),
+        "captions": ("caption_file", "prompts"),
+        "guidance_scale": ("cfg",),
+    }
+)  # fmt: skip
+"""{setting: its names in other libraries (Hugging Face, Lightning, open_clip)}."""
+
+
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """Return the known dotted key that ``key`` probably means.
+
+    Keys are compared as a whole and by their last part, those of the same node first. Names that
+    other libraries use for a setting count as well; keys that begin with an underscore do not.
+
+    >>> nearest("data.cf_rato", ["data.cf_ratio", "seed"])
+    'data.cf_ratio'
+    >>> nearest("cf_ratio", ["data.cf_ratio", "seed"])
+    'data.cf_ratio'
+    >>> nearest("optim.learning_rate", ["optim._target_", "optim.lr"])
+    'optim.lr'
+    """
+    parent, _, tail = key.rpartition(".")
+    own = [name for name in known if name.rpartition(".")[0] == parent]
+    settings = [
+        name
+        for name in dict.fromkeys([*own, *known])
+        if not any(part.startswith("_") for part in name.split("."))
+    ]
+    last = {name.rsplit(".", 1)[-1]: name for name in reversed(settings)}
+    if tail in last and key not in settings:
+        return last[tail]
+    for name, others in USUAL_NAMES.items():
+        if tail.lower() in others and name in last:
+            return last[name]
+    whole = difflib.get_close_matches(key, settings, 1, 0.6)
+    if whole and whole[0].rpartition(".")[0] == parent:
+        return whole[0]
+    near = difflib.get_close_matches(tail, list(last), 1, 0.65)
+    return last[near[0]] if near else (whole[0] if whole else None)
 
 
 # Dataclasses read from JSON; pydantic checks the fields against their annotations.

@@ -8,9 +8,8 @@ from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
 
-from cfaug.core.binding import fit_value
 from cfaug.core.errors import UserError
-from cfaug.core.validation import annotation_of
+from cfaug.core.validation import annotation_of, fit_value
 from cfaug.models import specs
 
 TARGET = "_target_"

@@ -8,10 +8,19 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
-from cfaug.core.binding import Config, Node, RunPaths
+from cfaug.core.binding import Config
 from cfaug.core.errors import UserError
 from cfaug.core.processes import Threads
-from cfaug.core.validation import DryRun, Means, Positive, Processes, RunSeed, check_fields
+from cfaug.core.validation import (
+    DryRun,
+    Means,
+    Node,
+    Positive,
+    Processes,
+    RunPaths,
+    RunSeed,
+    check_fields,
+)
 from cfaug.planning.build import build
 
 if TYPE_CHECKING:

@@ -12,11 +12,10 @@ from unicodedata import normalize
 
 from annotated_types import MinLen
 
-from cfaug.core.binding import Node, RunPaths
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.processes import Threads, check_device, choose_device, use_threads
 from cfaug.core.protocols import NoModel
-from cfaug.core.validation import Means, RunSeed, Share, check_fields
+from cfaug.core.validation import Means, Node, RunPaths, RunSeed, Share, check_fields
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
 from cfaug.evaluation.suites import check_member, open_member

@@ -10,11 +10,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-from cfaug.core.binding import Config, Keys, Node, locate
+from cfaug.core.binding import Config, locate
 from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.processes import Threads, use_threads
 from cfaug.core.types import Example
-from cfaug.core.validation import DryRun, Means, Positive, Processes, check
+from cfaug.core.validation import DryRun, Keys, Means, Node, Positive, Processes, check
 from cfaug.core.weights import QUESTIONS_PREFIX, is_world
 from cfaug.generate.images import yield_lines
 from cfaug.generate.job import Job, JobIdentity

@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.binding import nearest
 from cfaug.core.errors import UserError
 from cfaug.core.processes import find_folder
+from cfaug.core.validation import nearest
 from cfaug.report.results import RESULTS
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.arms import EXPERIMENT, names_itself, read_arms

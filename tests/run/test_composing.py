@@ -11,8 +11,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.core.binding import bind, nearest
+from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
+from cfaug.core.validation import nearest
 from cfaug.run.arguments import flatten, read, sweep_overrides
 from cfaug.run.arms import names_itself, read_arms
 from cfaug.run.usage import name_both, options_in, usage

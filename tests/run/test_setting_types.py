@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 import pytest
 
-from cfaug.core.binding import Node, bind, locate
+from cfaug.core.binding import bind, locate
 from cfaug.core.errors import UserError
-from cfaug.core.validation import Positive, accepts, annotation_of
+from cfaug.core.validation import Node, Positive, accepts, annotation_of
 from cfaug.run.api import mix
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.scripts.evaluate import main as evaluate
