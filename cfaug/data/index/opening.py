@@ -112,8 +112,7 @@ def _read(
 
 
 def _open_folder(folder: Path, source: str | Path) -> Index:
-    about = read_about(folder)
-    return Index(folder, str(source), about.kind, about.hash, about.reading)
+    return Index(folder, str(source), *read_about(folder))
 
 
 def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) -> None:

@@ -86,10 +86,6 @@ class PhotoList(Reader):
         """Return whether the first record of a list has this form."""
         raise NotImplementedError
 
-    def open(self, path: Path) -> Iterator[Row]:
-        """Yield every text with its photo, with the texts of a set adjacent."""
-        raise NotImplementedError
-
     def recognises(self, path: Path) -> bool:
         """Return whether the path is such a list, or a folder with one or more."""
         return bool(self.lists(path))
