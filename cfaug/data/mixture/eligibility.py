@@ -70,28 +70,19 @@ def find_barred(
         name: replace(one, groups=np.unique(groups[at][one.rows]))
         for name, (at, one) in chosen.items()
     }
-    found = None
+    held_out = None
     if "holdout" in chosen:
         assert source is not None
-        found = _held_out(source, chosen["holdout"][1], kept_out["holdout"], sources, groups)
-    return Barred(groups, tuple(kept_out.values()), found)
-
-
-def _held_out(
-    source: Index,
-    chosen: Withheld,
-    joined: Withheld,
-    sources: Sequence[Index | None],
-    groups: Sequence[np.ndarray],
-) -> HeldOutTest:
-    not_drawn, copies = [], 0
-    for one, codes in zip(sources, groups, strict=True):
-        barred = ~joined.find_allowed(codes)
-        not_drawn.append(int(barred.sum()) - (len(chosen.rows) if one is source else 0))
-        if one is not None:
-            copies += int((barred & chosen.find_allowed(one.groups)).sum())
-    images = len(np.unique(source.images[chosen.rows]))
-    return HeldOutTest(source, chosen.rows, images, tuple(not_drawn), copies)
+        (_, test), joined = chosen["holdout"], kept_out["holdout"]
+        not_drawn, copies = [], 0
+        for one, codes in zip(sources, groups, strict=True):
+            barred = ~joined.find_allowed(codes)
+            not_drawn.append(int(barred.sum()) - (len(test.rows) if one is source else 0))
+            if one is not None:
+                copies += int((barred & test.find_allowed(one.groups)).sum())
+        images = len(np.unique(source.images[test.rows]))
+        held_out = HeldOutTest(source, test.rows, images, tuple(not_drawn), copies)
+    return Barred(groups, tuple(kept_out.values()), held_out)
 
 
 def find_eligible(

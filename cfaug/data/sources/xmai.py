@@ -137,7 +137,17 @@ class ModifiedPhotos(PhotoList):
                 file = self.photo(path, row.image, row.where)
                 if file not in digests:
                     digests[file] = file_digest(file)
-                yield from rows_of(row.key, row.group, file, _members(row), digests[file])
+                before, after = caption(row.original, row.where), caption(row.modified, row.where)
+                about = {} if row.premise is None else {PREMISE: caption(row.premise, row.where)}
+                edit = {}
+                if before != after:
+                    gone, come = replaced_run(before, after)
+                    edit = {"edit_kind": "modified", "edit_before": gone, "edit_after": come}
+                texts = (
+                    PhotoText(before, row.label, about),
+                    PhotoText(after, row.label, {**about, **edit}, edited=before != after),
+                )
+                yield from rows_of(row.key, row.group, file, texts, digests[file])
         errors.report()
         self.left_out = {"duplicated rows": found.duplicates, "rows without any word left": empty}
 
@@ -164,19 +174,6 @@ def original_examples(found: ModifiedCaptions) -> tuple[Example, ...]:
             extra={} if row.premise is None else {PREMISE: caption(row.premise, row.where)},
         )
         for row in found.rows
-    )
-
-
-def _members(one: ModifiedCaption) -> tuple[PhotoText, PhotoText]:
-    before, after = caption(one.original, one.where), caption(one.modified, one.where)
-    known = {} if one.premise is None else {PREMISE: caption(one.premise, one.where)}
-    edit = {}
-    if before != after:
-        gone, come = replaced_run(before, after)
-        edit = {"edit_kind": "modified", "edit_before": gone, "edit_after": come}
-    return (
-        PhotoText(before, one.label, known),
-        PhotoText(after, one.label, {**known, **edit}, edited=before != after),
     )
 
 
