@@ -69,13 +69,9 @@ def test_other_questions_and_full_folders_are_refused(tmp_path):
 
 def test_sets_whose_members_are_questions_are_exported(tmp_path):
     (one,) = asked(tmp_path / "in", 1)
+    about = {CATEGORY: one.category, "coco_id": 5}
     members = tuple(
-        Member(
-            q.text,
-            "0",
-            one.key,
-            extra={CATEGORY: one.category, QUESTION: details_of(q), "coco_id": 5},
-        )
+        Member(q.text, "0", one.key, extra={**about, QUESTION: details_of(q)})
         for q in one.questions
     )
     made = CounterfactualSet(one.key, one.group, members, {"0": encode_image(4)})
