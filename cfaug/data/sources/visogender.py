@@ -60,7 +60,7 @@ NAMED = 8
 """Number of photos that a message names."""
 
 NOT_KEPT = ("url", "where")
-"""Fields of an annotation that are no columns of the index."""
+"""Fields of an annotation that do not become columns of the index."""
 
 
 @dataclass(frozen=True)
