@@ -1,6 +1,8 @@
-"""InstructPix2Pix folders as its generate_img_dataset.py writes them.
+"""Released pairs: COCO-Counterfactuals, and InstructPix2Pix folders.
 
-out/NNNNNNN/prompt.json, {seed}_0.jpg, {seed}_1.jpg, metadata.jsonl."""
+generate_img_dataset.py writes out/NNNNNNN/prompt.json, {seed}_0.jpg,
+{seed}_1.jpg, metadata.jsonl.
+"""
 
 from __future__ import annotations
 
