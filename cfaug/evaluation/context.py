@@ -77,8 +77,8 @@ class EvaluationContext:
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets."""
-        from cfaug.data.mixture.eligibility import holds_counterfactuals
         from cfaug.data.mixture.leakage import withhold
+        from cfaug.data.mixture.mixture import holds_counterfactuals
 
         trained_on = self._trained_on(source)
         if not trained_on and not holds_counterfactuals(self.open(source)):

@@ -40,7 +40,7 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
     """Return the label file of a part of pairs, writing it first if it does not exist.
 
     Each line has ``key``, ``member``, ``label`` (original, counterfactual or neither) and
-    ``visibility``, in the form that ``cfaug.data.mixture.eligibility`` reads.
+    ``visibility``, in the form that ``cfaug.data.mixture.pool`` reads.
 
     Args:
         part: a part whose sets are pairs, such as "counterfactual".

@@ -24,15 +24,13 @@ from cfaug.data.sources import READERS, Reader, find_reader
 from tests.data import compositional, layouts, test_layouts
 from tests.data.making import noise_image, pair, write_tar
 from tests.data.released import coco_counterfactuals, image
-from tests.data.test_class_folders import food, put
+from tests.data.test_class_folders import CSV, food, lay, put
 from tests.data.test_coco import lay_out_coco, lay_out_karpathy
 from tests.data.test_damaged_imports import laid_out, members
-from tests.data.test_entailment_parquet import ROWS
-from tests.data.test_entailment_parquet import write as entailment_parquet
 from tests.data.test_index import as_prompts
-from tests.data.test_label_list import CSV, lay
 from tests.data.test_labelled import cifar
-from tests.data.test_photo_lists import ENCODED, OBJECTS, PAIRS, coco_line, encoded, photos
+from tests.data.test_photo_lists import ENCODED, OBJECTS, PAIRS, ROWS, coco_line, encoded, photos
+from tests.data.test_photo_lists import write as entailment_parquet
 from tests.data.test_social_counterfactuals import social, social_rows
 
 Lay = Callable[[Path], object]

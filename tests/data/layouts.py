@@ -13,6 +13,10 @@ TEXTS = {"a": "a dog, running", "b": "a red bus", "c": "two cats"}
 """Captions of three photos by their names; the first has a comma."""
 
 
+CAPTIONED = [(f"{name}.png", text) for name, text in TEXTS.items()]
+"""(file, caption) of each, as most lists have it."""
+
+
 def edited(text: str) -> str:
     """Return the caption of a photo's counterfactual."""
     return f"{text} at night"
@@ -84,4 +88,4 @@ def negclip(x: Path) -> None:
 def captions_csv(x: Path) -> None:
     """Lay out a list beside a folder of images."""
     images(x / "images")
-    table(x / "captions.csv", ["image", "caption"], [(f"{n}.png", t) for n, t in TEXTS.items()])
+    table(x / "captions.csv", ["image", "caption"], CAPTIONED)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
+from cfaug.data.sources.row import imagenet_names, make_distinct, prompt_names
+from cfaug.evaluation.classification import Classification
+from cfaug.evaluation.context import EvaluationContext
 from tests.data.making import labels, noise_image
 
 
@@ -142,3 +148,141 @@ def test_splits_are_no_classes_however_deep(tmp_path):
         opened(tmp_path / "one", tmp_path)
     index = opened(tmp_path / "one/val", tmp_path)
     assert (index.label(0), index.text(0)) == ("n01440764", "a photo of a tench")
+
+
+# A list of images and classes is asked as classification.
+
+
+def lay(folder, lines, name="labels.csv", images=4):
+    folder.mkdir(parents=True)
+    for number in range(images):
+        (folder / f"{number}.png").write_bytes(noise_image(number))
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return folder
+
+
+CSV = [
+    "image,label,site",
+    "0.png,polar_bear,a",
+    "1.png,zebra,b",
+    "2.png,polar_bear,a",
+    "3.png,zebra,a",
+]
+
+
+def test_every_image_has_its_class(tmp_path):
+    index = open_index(lay(tmp_path / "own", CSV), tmp_path / "cache")
+    assert index.kind == "label_list"
+    assert [index.label(row) for row in range(4)] == ["polar_bear", "zebra"] * 2
+    assert index.text(0) == "a photo of a polar bear"
+    assert len(set(index.groups.tolist())) == 4
+    assert index.extra_row(1) == {"site": "b"}
+    lines = [json.dumps({"file_name": f"{n}.png", "class": "ab"[n % 2]}) for n in range(4)]
+    index = open_index(lay(tmp_path / "other", lines, "metadata.jsonl"), tmp_path / "cache")
+    assert [index.label(row) for row in range(4)] == ["a", "b"] * 2
+
+
+def test_a_caption_beside_it_is_read_as_before(tmp_path):
+    lines = ["image,label,caption", *(f"{n}.png,x,text {n}" for n in range(4))]
+    index = open_index(lay(tmp_path / "own", lines, "captions.csv"), tmp_path / "cache")
+    assert index.kind == "caption_list"
+    assert index.text(3) == "text 3"
+
+
+def test_numbers_are_read_and_refused_where_names_are_needed(tmp_path):
+    """N6: ``0`` was refused here, ``0.0`` was not; a file of names may explain either."""
+    lines = ["image,label", *(f"{n}.png,{n % 2}" for n in range(4))]
+    index = open_index(lay(tmp_path / "own", lines), tmp_path / "cache")
+    records = [json.dumps({"image": f"{n}.png", "label": n % 2}) for n in range(4)]
+    same = open_index(lay(tmp_path / "two", records, "labels.jsonl"), tmp_path / "cache")
+    assert same.hash == index.hash
+    labels = [index.label(row) for row in range(4)]
+    assert labels == ["0", "1", "0", "1"]
+    asked = Classification(str(tmp_path / "own"))
+    context = EvaluationContext(open=lambda name: index, has_world=False, held_out=tuple)
+    with pytest.raises(UserError, match=r"2 classes are called by numbers \(0, 1\), not by names"):
+        asked.open(context)
+    (tmp_path / "own" / "classnames.txt").write_text("cat\ndog\n")
+    [benchmark] = asked.open(context)
+    assert benchmark.class_names == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({2: "0.png,zebra,a"}, "duplicated image '0.png'"),
+        ({2: "7.png,zebra,a"}, "7.png"),
+        ({2: "../secret.png,zebra,a"}, "leads out of"),
+        ({2: "1.png,,a"}, "the class is missing"),
+        ({2: "1.png,polar_bear,a", 4: "3.png,polar_bear,a"}, "polar_bear"),
+    ],
+)
+def test_what_is_wrong_is_named(changed, said, tmp_path):
+    lines = [changed.get(number, line) for number, line in enumerate(CSV)]
+    with pytest.raises(UserError, match=said):
+        open_index(lay(tmp_path / "own", lines), tmp_path / "cache")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_asked(tmp_path, script, capsys):
+    lines = ["image,label", *(f"{n}.png,{'ball' if n % 2 else 'star'}" for n in range(4))]
+    folder = lay(tmp_path / "own", lines)
+    words = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}"]
+    asked = ["weights=zoo:clip-0", "benchmark=classification", f"benchmark.data={folder}"]
+    assert script("evaluate")([*words, *asked]) == 0
+    assert "own_classification (n=4): acc1" in capsys.readouterr().out
+
+
+# Class names, against the lists of the packages that everybody evaluates with.
+
+
+def installed(package, file):
+    """Return a file of a package, which is not imported: that would take a minute."""
+    found = find_spec(package)
+    assert found is not None, f"{package} is not installed"
+    return Path(found.submodule_search_locations[0]) / file
+
+
+def test_imagenets_names_are_open_clips_in_the_order_of_the_ids():
+    synsets = installed("timm", "data/_info/imagenet_synsets.txt").read_text().split()
+    tree = ast.parse(installed("open_clip", "zero_shot_metadata.py").read_text())
+    [names] = [
+        ast.literal_eval(one.value)
+        for one in tree.body
+        if isinstance(one, ast.Assign) and one.targets[0].id == "IMAGENET_CLASSNAMES"
+    ]
+    assert list(imagenet_names()) == synsets
+    assert list(imagenet_names().values()) == list(names)
+
+
+FOLDERS = """
+BACKGROUND_Google Faces Faces_easy Leopards Motorbikes accordion airplanes anchor ant barrel bass
+beaver binocular bonsai brain brontosaurus buddha butterfly camera cannon car_side ceiling_fan
+cellphone chair chandelier cougar_body cougar_face crab crayfish crocodile crocodile_head cup
+dalmatian dollar_bill dolphin dragonfly electric_guitar elephant emu euphonium ewer ferry flamingo
+flamingo_head garfield gerenuk gramophone grand_piano hawksbill headphone hedgehog helicopter ibis
+inline_skate joshua_tree kangaroo ketch lamp laptop llama lobster lotus mandolin mayfly menorah
+metronome minaret nautilus octopus okapi pagoda panda pigeon pizza platypus pyramid revolver rhino
+rooster saxophone schooner scissors scorpion sea_horse snoopy soccer_ball stapler starfish
+stegosaurus stop_sign strawberry sunflower tick trilobite umbrella watch water_lilly wheelchair
+wild_cat windsor_chair wrench yin_yang
+"""
+
+
+def test_caltechs_names_are_clip_benchmarks():
+    file = installed("clip_benchmark", "datasets/en_classnames.json")
+    theirs = json.loads(file.read_text())["caltech101"]
+    assert prompt_names(FOLDERS.split()) == [" ".join(name.split()) for name in theirs]
+
+
+def test_a_folder_of_ones_own_is_not_taken_for_caltech():
+    assert prompt_names(["Faces", "airplanes", "x-ray"]) == ["Faces", "airplanes", "x-ray"]
+
+
+def test_every_label_differs_and_the_first_keep_their_names():
+    labels = make_distinct(list(imagenet_names().values()))
+    assert len(set(labels)) == 1000
+    assert [label for label in labels if label.endswith(" (2)")] == [
+        "missile (2)",
+        "sunglasses (2)",
+    ]

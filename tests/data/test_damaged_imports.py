@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import random
 import tempfile
@@ -20,8 +21,9 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources import find_reader
+from cfaug.data.sources.importing import import_sets
 from tests.data.making import noise_image, pair
-from tests.data.released import coco_counterfactuals, edit_lines, image, refused
+from tests.data.released import PAIRS, coco_counterfactuals, edit_lines, image, jpeg, refused
 from tests.properties import examples
 
 JSON = st.recursive(
@@ -44,7 +46,7 @@ def read(folder: Path, place: Path) -> None:
         assert len(str(error)) < 20_000  # noqa: PT017  # a sentence, not the data
 
 
-def members(changes: dict[str, Any], *, types: dict[str, pa.DataType] | None = None) -> pa.Table:
+def members(changes: dict[str, Any]) -> pa.Table:
     """Return a set of two as our own export has it, columns of its second row changed."""
     own = [
         {"image_name": str(i), "source_id": "s", "edit": None, "label": None, "extra": {}}
@@ -57,11 +59,13 @@ def members(changes: dict[str, Any], *, types: dict[str, pa.DataType] | None = N
         for i in (0, 1)
     ]  # fmt: skip
     rows[1] |= changes
-    columns = {}
-    for name in rows[0]:
-        values = [row[name] for row in rows]
-        columns[name] = pa.array(values, (types or {}).get(name))
-    return pa.table(columns)
+    return pa.table({name: [row[name] for row in rows] for name in rows[0]})
+
+
+def with_column(name: str, value: Any) -> pa.Table:
+    """Return the set with one value in both rows of a column."""
+    table = members({})
+    return table.set_column(table.schema.get_field_index(name), name, pa.array([value, value]))
 
 
 def laid_out(folder: Path, table: pa.Table) -> Path:
@@ -75,44 +79,34 @@ def test_the_export_that_is_changed_here_is_read_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "types", "named"),
+    ("changes", "named"),
     [
-        ({"member": None}, None, "'member' should be a whole number"),
-        ({"member": 0}, None, "member 1 of 'a' is missing or duplicated"),
-        ({"member": 7}, None, "member 1 of 'a' is missing or duplicated"),
-        ({"id": None}, None, "row 1: the row is invalid"),
-        ({"caption": None}, None, "row 2: 'caption' should be a text"),
+        ({"member": None}, "'member' should be a whole number"),
+        ({"member": 0}, "member 1 of 'a' is missing or duplicated"),
+        ({"member": 7}, "member 1 of 'a' is missing or duplicated"),
+        ({"id": None}, "row 1: the row is invalid"),
+        ({"caption": None}, "row 2: 'caption' should be a text"),
     ],
 )
-def test_a_row_of_our_export_with_another_value(tmp_path, changes, types, named):
-    refused(laid_out(tmp_path / "set", members(changes, types=types)), "all.parquet", named)
+def test_a_row_of_our_export_with_another_value(tmp_path, changes, named):
+    refused(laid_out(tmp_path / "set", members(changes)), "all.parquet", named)
 
 
 @pytest.mark.parametrize("name", ["member", "about", "id", "group", "caption", "image"])
 @pytest.mark.parametrize("value", [None, {"a": 1}, 2.5, b"\xff", [1], True, "1"])
 def test_a_column_of_our_export_of_another_type(tmp_path, name, value):
-    table = members({})
-    column = pa.array([value, value] if value is not None else [None, None])
-    table = table.set_column(table.schema.get_field_index(name), name, column)
-    read(laid_out(tmp_path / "set", table), tmp_path / "cache")
-
-
-@pytest.mark.parametrize("value", [None, {"a": 1}])
-def test_about_that_is_null_or_a_struct(tmp_path, value):
-    table = members({})
-    at = table.schema.get_field_index("about")
-    table = table.set_column(at, "about", pa.array([value, value]))
-    refused(laid_out(tmp_path / "set", table), "row 1", "about")
+    folder = laid_out(tmp_path / "set", with_column(name, value))
+    read(folder, tmp_path / "cache")
+    if name == "about" and value in (None, {"a": 1}):
+        refused(folder, "row 1", "about")
 
 
 @pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["members", "scores", "provenance"]), JSON)
 def test_any_json_in_about(name, value):
-    table = members({})
-    about = json.loads(table["about"][0].as_py()) | {name: value}
-    at = table.schema.get_field_index("about")
-    table = table.set_column(at, "about", pa.array([json.dumps(about)] * 2))
+    about = json.loads(members({})["about"][0].as_py()) | {name: value}
+    table = with_column("about", json.dumps(about))
     with tempfile.TemporaryDirectory() as place:
         read(laid_out(Path(place) / "set", table), Path(place) / "cache")
 
@@ -120,11 +114,9 @@ def test_any_json_in_about(name, value):
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["image_name", "source_id", "edit", "label", "extra", "more"]), JSON)
 def test_any_json_in_a_member(name, value):
-    table = members({})
-    about = json.loads(table["about"][0].as_py())
+    about = json.loads(members({})["about"][0].as_py())
     about["members"][1][name] = value
-    at = table.schema.get_field_index("about")
-    table = table.set_column(at, "about", pa.array([json.dumps(about)] * 2))
+    table = with_column("about", json.dumps(about))
     with tempfile.TemporaryDirectory() as place:
         read(laid_out(Path(place) / "set", table), Path(place) / "cache")
 
@@ -236,3 +228,66 @@ def test_a_parquet_without_the_columns_of_its_first_file(tmp_path):
     pq.write_table(pa.table({"id": ["b"]}), folder / "more.parquet")
     assert find_reader(folder).imported
     refused(folder, "more.parquet", "no column")
+
+
+# Importing released data: once, whole or not at all, into shards like any other.
+
+
+def test_a_released_folder_is_a_source_and_is_imported_once(tmp_path):
+    folder, cache = coco_counterfactuals(tmp_path / "coco"), tmp_path / "cache"
+    index = open_index(folder, cache)
+    assert (index.kind, index.source, len(index)) == ("coco_counterfactuals", str(folder), 6)
+    assert index.text(1) == PAIRS[0][2]
+    assert index.read_image(5) == jpeg(5)
+    assert index.groups[0] == index.groups[2] != index.groups[4]
+    (imported,) = cache.glob("imported-*")
+    written = (imported / "00000.tar").stat().st_mtime_ns
+    assert open_index(folder, cache).hash == index.hash
+    assert (imported / "00000.tar").stat().st_mtime_ns == written
+    edit_lines(folder, lambda lines: lines.pop())
+    assert len(open_index(folder, cache)) == 4
+
+
+def test_imported_sets_are_shards_like_any_other(tmp_path):
+    folder = coco_counterfactuals(tmp_path / "coco")
+    write_shards(import_sets(folder), tmp_path / "shards", sets_per_shard=2)
+    assert list(read_sets(tmp_path / "shards")) == list(import_sets(folder))
+    assert list(import_sets(tmp_path / "shards")) == list(import_sets(folder))
+
+
+def test_a_cache_that_cannot_be_written(tmp_path):
+    folder = coco_counterfactuals(tmp_path / "coco")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"shards of .*coco cannot be kept .*paths\.cache"):
+        open_index(folder, tmp_path / "file" / "cache")
+
+
+def test_a_killed_import_leaves_nothing_that_counts(tmp_path, monkeypatch):
+    folder, cache = coco_counterfactuals(tmp_path / "coco"), tmp_path / "cache"
+    whole = open_index(folder, tmp_path / "other").hash
+    with monkeypatch.context() as patch:
+        # As a kill would leave it.
+        patch.setattr("cfaug.core.files.shutil.rmtree", lambda *_, **__: None)
+        patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            open_index(folder, cache)
+    assert [f.name[:10] for f in cache.iterdir()] == [".imported-"]
+    assert open_index(folder, cache).hash == whole
+
+
+def test_an_unknown_folder_lists_the_forms(tmp_path):
+    (tmp_path / "odd").mkdir()
+    with pytest.raises(UserError, match=r"examples\.jsonl and images\.zip(?s:.*)SEED_0\.jpg"):
+        import_sets(tmp_path / "odd")
+    with pytest.raises(UserError, match="no folder"):
+        import_sets(tmp_path / "nowhere")
+
+
+def test_a_parquet_beside_shards_is_no_source(tmp_path):
+    """Candidate logs lie beside our shards, img2dataset's urls beside its tars."""
+    folder = coco_counterfactuals(tmp_path / "coco")
+    write_shards(import_sets(folder), tmp_path / "shards")
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"seed": [1], "accepted": [True]}), buffer)
+    (tmp_path / "shards" / "00000.parquet").write_bytes(buffer.getvalue())
+    assert open_index(tmp_path / "shards", tmp_path / "cache").kind == "shards"

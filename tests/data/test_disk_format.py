@@ -197,7 +197,7 @@ def test_an_index_of_100_000_rows_is_opened_within_a_moment(tmp_path):
     seconds = time.process_time() - written
     print(f"{seconds:.3f} s to open, {written - started:.3f} s to write")
     assert seconds < (written - started) / 10  # whatever the machine: nothing is done row by row
-    assert len(Index(tmp_path, "here", about.kind, about.hash)) == 100_000
+    assert len(Index(tmp_path, "here", *about)) == 100_000
 
 
 @given(st.binary(max_size=40), st.lists(st.integers(-9, 999), min_size=4, max_size=4, unique=True))

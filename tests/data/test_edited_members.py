@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import Index, open_index
-from cfaug.data.mixture.eligibility import count_unchanged, find_edited, find_unchanged
 from cfaug.data.mixture.loader import Examples, Share
-from cfaug.data.mixture.mixture import mix
+from cfaug.data.mixture.mixture import count_unchanged, find_edited, find_unchanged, mix
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Mixture
 from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.shards.shards import write_shards

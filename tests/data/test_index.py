@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,10 +20,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cfaug.core.errors import UserError
-from cfaug.core.types import CounterfactualSet, Member
+from cfaug.core.types import CounterfactualSet, Example, Member
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import group_code
 from cfaug.data.index.extra_columns import GrowingStrings, Strings
+from cfaug.data.index.index import examples
 from cfaug.data.shards.shards import write_shards
 from tests.data.hostile import assert_refused
 from tests.data.making import noise_image, pair, write_tar
@@ -280,3 +282,152 @@ def test_imported_shards_that_are_damaged_are_made_again(tmp_path, capsys):
         assert f"{imported} are damaged: they are made again" in capsys.readouterr().err
         assert again.hash == before.hash
         assert again.read_image(0) == square()
+
+
+# Rows of an index are numbered as the items of a list, and a removed index is named.
+
+
+ROWS = 5
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Five photos with captions, labels and a further column."""
+    folder = tmp_path_factory.mktemp("photos")
+    lines = ["image,caption,label,place"]
+    for number in range(ROWS):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / f"{number}.png")
+        lines.append(f"{number}.png,a photo of number {number},class {number},place {number}")
+    (folder / "captions.csv").write_text("\n".join(lines) + "\n")
+    return open_index(folder, tmp_path_factory.mktemp("cache"))
+
+
+ACCESSORS = (
+    "text", "key", "label", "negatives", "group_name", "extra_row", "file_name", "image_name",
+    "read_image",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACCESSORS)
+@given(row=st.integers(-2 * ROWS, 2 * ROWS))
+def test_a_row_is_an_item_of_a_list(photos, name, row):
+    """N8: text(-1) was empty, negatives(60) of 60 rows was [], and group_name(-1) a false error."""
+    value = getattr(photos, name)
+    every = [value(number) for number in range(len(photos))]
+    try:
+        expected = every[row]
+    except IndexError:
+        with pytest.raises(IndexError, match=f"row {row} is out of range: .* has {ROWS} rows"):
+            value(row)
+        return
+    assert value(row) == value(np.int64(row)) == expected
+
+
+@pytest.mark.parametrize("wrong", [1.0, "1", None])
+@pytest.mark.parametrize("name", ACCESSORS)
+def test_a_row_is_a_whole_number(photos, name, wrong):
+    """N8."""
+    with pytest.raises(TypeError):
+        getattr(photos, name)(wrong)
+
+
+def _read(index, name):
+    """Read a property, or an accessor's first row."""
+    value = getattr(index, name)
+    return value(0) if callable(value) else value
+
+
+@pytest.mark.parametrize("name", [*ACCESSORS, "has_negatives", "extra_names", "groups"])
+def test_an_index_that_was_removed_is_named(photos, tmp_path, name):
+    """N25: FileNotFoundError, and negatives and further columns were missing without a word.
+
+    A worker opens the columns that it needs when it needs them.
+    """
+    opened = open_index(photos.source, tmp_path)
+    sent = pickle.loads(pickle.dumps(opened))
+    shutil.rmtree(opened.folder)
+    with pytest.raises(UserError, match=r"was removed while it was in use: run the same command"):
+        _read(sent, name)
+
+
+# Examples of any source, by image or by text.
+
+
+PHOTO = CounterfactualSet(
+    "photo", "the photo's group", tuple(Member(f"caption {i}", "p", "s") for i in range(3)),
+    {"p": noise_image(9)},
+)  # fmt: skip
+MIXED = CounterfactualSet(
+    "mixed", "g", (Member("a", "x", "s"), Member("b", "y", "s"), Member("c", "x", "s")),
+    {"x": noise_image(10), "y": noise_image(11)},
+)  # fmt: skip
+
+
+def test_an_example_an_image(tmp_path):
+    sets = [pair(0), PHOTO, MIXED]
+    write_shards(sets, tmp_path / "shards")
+    found = list(examples(open_index(tmp_path / "shards", tmp_path / "cache"), "image"))
+    assert [(one.key, one.group, one.texts) for one in found] == [
+        ("pair-00000_0", "group-0", ("scene 0 as version 0",)),
+        ("pair-00000_1", "group-0", ("scene 0 as version 1",)),
+        ("photo_0", "the photo's group", ("caption 0", "caption 1", "caption 2")),
+        ("mixed_0", "g", ("a", "c")),
+        ("mixed_1", "g", ("b",)),
+    ]
+    images = [sets[0].images["image0"], sets[0].images["image1"], PHOTO.images["p"],
+              MIXED.images["x"], MIXED.images["y"]]  # fmt: skip
+    assert [one.image.read() for one in found] == images
+    assert [one.image.digest for one in found] == [
+        hashlib.blake2b(image, digest_size=16).hexdigest() for image in images
+    ]
+    assert (found[1].label, found[2].label) == ("class 1", None)
+    assert found[1].extra == {
+        "i": 1, "edit_kind": "subject", "edit_before": "cat", "edit_after": "dog 1",
+    }  # fmt: skip
+
+
+def test_an_example_a_text(tmp_path):
+    write_shards([PHOTO, MIXED], tmp_path / "shards")
+    index = open_index(tmp_path / "shards", tmp_path / "cache")
+    found = list(examples(index, "text"))
+    assert [one.text for one in found] == ["caption 0", "caption 1", "caption 2", "a", "b", "c"]
+    assert [one.key for one in found] == [index.key(row) for row in range(6)]
+    assert len({one.image.digest for one in found}) == 3
+    assert [group_code(one.group) for one in found] == index.groups.tolist()
+
+
+def test_every_key_and_group_is_kept_by_any_reader(tmp_path):
+    classes = tmp_path / "classes"
+    for name in ("cat", "dog"):
+        (classes / name).mkdir(parents=True)
+        for i in range(2):
+            (classes / name / f"{i}.png").write_bytes(noise_image(i + 5 * (name == "cat")))
+    listed = tmp_path / "listed"
+    listed.mkdir()
+    (listed / "a.png").write_bytes(noise_image(1))
+    lines = [
+        {"image": "a.png", "caption": "x", "neg_caption": "wrong", "image_id": 7, "question": "?"},
+        {"image": "a.png", "caption": "y", "image_id": 7},
+    ]
+    (listed / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    for folder, per in ((classes, "image"), (listed, "text"), (listed, "image")):
+        index = open_index(folder, tmp_path / "cache")
+        found = list(examples(index, per))
+        assert all(isinstance(one, Example) for one in found)
+        assert {group_code(one.group) for one in found} == set(index.groups.tolist())
+        assert sum(len(one.texts) for one in found) == len(index)
+    assert found[0].extra == {"question": "?", "negatives": ["wrong"]}
+    assert {one.label for one in examples(open_index(classes, tmp_path / "cache"))} == {
+        "cat",
+        "dog",
+    }
+
+
+def test_a_file_that_changed_is_noticed_when_it_is_read(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.png").write_bytes(noise_image(1))
+    (tmp_path / "a" / "1.txt").write_text("x")
+    (one,) = examples(open_index(tmp_path / "a", tmp_path / "cache"))
+    (tmp_path / "a" / "1.png").write_bytes(noise_image(2))
+    with pytest.raises(UserError, match="changed since it was indexed"):
+        one.image.read()

@@ -12,6 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
 from tests.data.hostile import assert_refused
 from tests.data.layouts import (
+    CAPTIONED,
     TEXTS,
     captions_csv,
     cells,
@@ -56,14 +57,12 @@ PAIRS: Sets = [
 
 def open_clip_tabs(x: Path) -> None:
     images(x)
-    rows = [(f"{n}.png", t) for n, t in TEXTS.items()]
-    table(x / "train.csv", ["filepath", "title"], rows, "\t")
+    table(x / "train.csv", ["filepath", "title"], CAPTIONED, "\t")
 
 
 def semicolons(x: Path) -> None:
     images(x)
-    rows = [(f"{n}.png", t) for n, t in TEXTS.items()]
-    table(x / "captions.csv", ["img", "sentence"], rows, ";")
+    table(x / "captions.csv", ["img", "sentence"], CAPTIONED, ";")
 
 
 def coco_like(x: Path) -> None:
@@ -112,7 +111,7 @@ def flickr_tokens(x: Path) -> None:
 
 def flickr8k(x: Path) -> None:
     images(x / "Images")
-    table(x / "captions.txt", ["image", "caption"], [(f"{n}.png", t) for n, t in TEXTS.items()])
+    table(x / "captions.txt", ["image", "caption"], CAPTIONED)
 
 
 def flickr8k_tokens(x: Path) -> None:
@@ -128,8 +127,7 @@ def five_columns(x: Path) -> None:
 
 def hub_metadata(x: Path) -> None:
     images(x / "train")
-    rows = [(f"{n}.png", t) for n, t in TEXTS.items()]
-    table(x / "train" / "metadata.csv", ["file_name", "text"], rows)
+    table(x / "train" / "metadata.csv", ["file_name", "text"], CAPTIONED)
 
 
 def hub_metadata_parquet(x: Path) -> None:

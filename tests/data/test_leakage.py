@@ -2,18 +2,35 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
+from cfaug.core.questions import AskedQuestion
 from cfaug.data.index import open_index
 from cfaug.data.index.disk_format import group_code
-from cfaug.data.mixture.leakage import LARGEST_ID, coco_ids, find_equal_images, find_leaks
+from cfaug.data.mixture.leakage import (
+    LARGEST_ID,
+    coco_ids,
+    count_joined_groups,
+    find_equal_images,
+    find_leaks,
+    find_question_leaks,
+    join_groups,
+)
+from cfaug.data.mixture.mixture import mix, plan_mixture
+from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.shards.shards import write_shards
-from tests.data.making import pair, photo_folder
+from cfaug.data.sources.question_sets import read_questions
+from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
+from cfaug.evaluation.benchmark import LeakAware
+from tests.data.making import Columns, noise_image, pair, photo_folder
+from tests.data.question_files import own_record, write_own
+from tests.evaluation.questions import Drawn, Picture, context, image, opened
 from tests.properties import examples
 
 
@@ -143,3 +160,186 @@ def test_equal_images_and_other_copies_of_a_photo_are_told_apart():
         "2 of 3 test images (66.7%) were trained on, 1 of them as other copies or edits of a COCO "
         "photo (COCO ids 22, 23)"
     )
+
+
+rows = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=12)
+
+
+def columns(found: list[tuple[int, int]]) -> Columns:
+    return Columns.of(((group, 1) for group, _ in found), contents=[image for _, image in found])
+
+
+def slow_join(sources: list[list[tuple[int, int]]]) -> list[list[int]]:
+    """Join until nothing changes."""
+    code = {group: group for source in sources for group, _ in source}
+    pairs = [pair for source in sources for pair in source]
+    changed = True
+    while changed:
+        changed = False
+        for one, shown in pairs:
+            for other, same in pairs:
+                if shown == same and code[one] != code[other]:
+                    code[one] = code[other] = min(code[one], code[other])
+                    changed = True
+    return [[code[group] for group, _ in source] for source in sources]
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(rows, min_size=1, max_size=3))
+def test_groups_that_share_an_image_are_one(sources):
+    found = np.concatenate(join_groups([columns(source) for source in sources]))
+    slow = np.concatenate(slow_join(sources))
+    same = found[:, None] == found[None, :]
+    assert np.array_equal(same, slow[:, None] == slow[None, :])
+
+
+@given(rows, rows)
+def test_the_first_source_keeps_its_groups_where_no_other_links_them(real, other):
+    alone = join_groups([columns(real)])[0]
+    both = join_groups([columns(real), columns(other)])[0]
+    linked = np.unique(alone).size != np.unique(both).size
+    assert linked or np.array_equal(alone, both)
+
+
+def test_nothing_shared_is_nothing_changed():
+    real, other = Columns.of([(3, 2), (4, 1)]), Columns.of([(3, 1)])
+    found = join_groups([real, None, other])
+    assert [one.tolist() for one in found] == [[3, 3, 4], [], [3]]
+    assert join_groups([None])[0].tolist() == []
+
+
+def test_no_image_is_on_both_sides_of_the_split():
+    images = [i // 2 for i in range(200)]  # every photo twice, under names of its own
+    real = Columns.of(((i, 1) for i in range(200)), contents=images)
+    copies = Columns.of(((1000 + i, 2) for i in range(100)), contents=[i % 100 for i in range(200)])
+    plan = plan_mixture(real, copies, cf_ratio=0.5, size=200, seed=3, validation=0.3)
+    shown = [
+        {int((real, copies)[source].contents[row]) for source, row in rows}
+        for rows in (plan.train, plan.validation)
+    ]
+    assert all(shown)
+    assert not shown[0] & shown[1]
+    assert plan.counts["train"] == 140
+
+
+def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name(tmp_path):
+    """The sets show the photos themselves; only their bytes tell."""
+    from cfaug.core.types import CounterfactualSet, Member
+    from cfaug.data.mixture.leakage import withhold
+    from cfaug.data.shards.shards import write_shards
+
+    sets = []
+    (tmp_path / "real").mkdir()
+    for i in range(10):
+        file = tmp_path / "real" / f"{i}.png"
+        file.write_bytes(noise_image(i))
+        file.with_suffix(".txt").write_text(f"photo {i}")
+        members = tuple(Member(f"{i} {j}", "image", "s") for j in (0, 1))
+        sets.append(CounterfactualSet(f"set-{i}", f"of-{i}", members, {"image": noise_image(i)}))
+    write_shards(sets, tmp_path / "cf")
+    real, cf = (open_index(tmp_path / name, tmp_path / "cache") for name in ("real", "cf"))
+    data = DataSettings(
+        "real", "cf", cf_ratio=0, counterfactual_holdout=0.3, validation=0.2, seed=1
+    )
+    mixture = mix(data, Sources(real, cf))
+    asked = withhold(cf, 0.3)
+    drawn = np.concatenate([mixture.train, mixture.validation])[:, 1]
+    assert len(drawn) == 7
+    assert not set(real.contents[drawn].tolist()) & set(cf.contents[asked.rows].tolist())
+
+
+def test_groups_that_are_kept_together_are_counted():
+    real = Columns.of([(1, 1), (2, 1), (3, 2)], contents=[10, 10, 11, 11])
+    assert count_joined_groups([real, Columns.of([(9, 1), (8, 1)], contents=[10, 12])]) == 3
+    assert count_joined_groups([Columns.of([(1, 5)]), None]) == 0
+
+
+# Images that a run learnt questions about, found again: by content, by COCO id, by file name.
+
+
+IMAGES = [image(n) for n in range(8)]
+
+
+def other_pixels(number: int, **changes):
+    return image(number, image=Picture(image(90 + number).image.content), **changes)
+
+
+def found(trained, asked):
+    leaks, keys = find_question_leaks(trained, asked)
+    assert leaks.images == len(keys)
+    return leaks, keys
+
+
+def test_equal_bytes_are_found_whatever_they_are_called():
+    trained = [replace(one, key=f"other-{one.key}", group="g") for one in IMAGES[:3]]
+    leaks, keys = found(trained, IMAGES)
+    assert keys == {"i0", "i1", "i2"}
+    assert (leaks.equal, leaks.total, leaks.rows.tolist()) == (3, 8, [0, 1, 2])
+    assert found(IMAGES[:3], IMAGES[3:])[1] == set()
+
+
+def test_a_coco_photo_is_found_as_the_set_or_the_file_names_it(tmp_path):
+    named = tmp_path / "COCO_val2014_000000391895.jpg"
+    named.write_bytes(IMAGES[0].image.content)
+    asked = [
+        other_pixels(0, extra={"coco_id": 391895}),
+        other_pixels(1, extra={"coco_id": "000000000139"}),
+        other_pixels(2, group="391895"),  # a number, and no word of COCO
+        other_pixels(3, questions=[AskedQuestion("q", "question", "Is it?", ("a", "b"), 0,
+                                                 {"coco_id": 139})]),
+        replace(other_pixels(4), image=None),
+    ]  # fmt: skip
+    trained = [replace(IMAGES[0], image=FileImage(named)), image(1, extra={"coco_id": "139"})]
+    leaks, keys = found(trained, asked)
+    assert keys == {"i0", "i1", "i3"}
+    assert leaks.ids.tolist() == [139, 391895]
+    assert (leaks.equal, leaks.checked, leaks.total) == (0, 3, 4)
+
+
+def test_a_set_read_from_files_leaks_into_itself(tmp_path):
+    records = [own_record(n, coco_id=n + 1) for n in range(3)]
+    images = read_questions(write_own(tmp_path / "asked", records))
+    assert found(images[:1], images)[1] == {images[0].key}
+
+
+def test_images_of_a_world_are_compared_without_being_drawn():
+    def undrawn():
+        raise AssertionError
+
+    drawn = [
+        replace(one, image=EmbeddedImage(f"world, {one.key}", undrawn, drawn=True))
+        for one in IMAGES
+    ]
+    leaks, keys = found(drawn[:2], [replace(one, key=f"again-{one.key}") for one in drawn])
+    assert keys == {"again-i0", "again-i1"}
+    assert leaks.equal == 2
+    shown = [
+        replace(one, image=EmbeddedImage(f"world, {one.key}", lambda one=one: one.image.content,
+                                         drawn=True))
+        for one in IMAGES
+    ]  # fmt: skip
+    assert found(shown[:3], IMAGES)[1] == {"i0", "i1", "i2"}  # exported to files, by their bytes
+
+
+def asking(trained):
+    return replace(context(IMAGES), trained_questions=lambda: trained)
+
+
+def test_the_benchmark_reports_leaks_or_leaves_them_out():
+    from cfaug.cfmm.vqa import VisualQuestions
+
+    plain = opened(IMAGES)
+    assert isinstance(plain, LeakAware)
+    assert plain.leaks is None
+    (told,) = VisualQuestions("asked.jsonl").open(asking(IMAGES[:2]))
+    assert told.leaks.images == 2
+    assert str(told.leaks) == "2 of 8 test images (25.0%) were trained on"
+    assert told.data_hash == plain.data_hash
+    (clean,) = VisualQuestions("asked.jsonl", without_leaks=True).open(asking(IMAGES[:2]))
+    assert clean.leaks.images == 0
+    assert clean.data_hash != plain.data_hash
+    items = clean.run(Drawn()).items
+    assert len(items["item"]) == 5 * 6
+    assert not np.isin([name.split("/")[0] for name in items["item"]], ["i0", "i1"]).any()
+    with pytest.raises(UserError, match="all 8 test images were trained on; without_leaks=true"):
+        VisualQuestions("asked.jsonl", without_leaks=True).open(asking(IMAGES))

@@ -14,7 +14,7 @@ from cfaug.core.pixels import ORIENTATION, is_turned, open_image
 from cfaug.data.index import open_index
 from cfaug.data.index.reading import ScanReport
 from cfaug.data.shards.shards import write_shards
-from tests.data.layouts import TEXTS, edited, images, sides, table
+from tests.data.layouts import CAPTIONED, TEXTS, edited, images, sides, table
 from tests.data.making import noise_image, pair
 from tests.properties import examples
 
@@ -36,7 +36,7 @@ def photo(orientation, kind="JPEG"):
 def test_duplicated_rows_are_counted(tmp_path):
     """N36: every row of captions.csv twice was "24 images with 48 captions", without a word."""
     images(tmp_path / "set")
-    rows = [(f"{n}.png", t) for n, t in TEXTS.items()]
+    rows = CAPTIONED
     table(tmp_path / "set" / "captions.csv", ["image", "caption"], rows + rows[:2] + rows[:1])
     found = reading(tmp_path / "set", tmp_path)
     assert (found.rows, found.images) == (6, 3)

@@ -33,7 +33,7 @@ from tests.data.test_layouts import (
     pairs_jsonl,
     pairs_listed,
 )
-from tests.data.test_pix2pix import pix2pix
+from tests.data.test_released_pairs import pix2pix
 from tests.properties import examples
 
 SLOW = settings(

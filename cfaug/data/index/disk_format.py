@@ -8,7 +8,7 @@ import os
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,15 +171,6 @@ class DamagedError(UserError):
     """A damaged index; the message describes the damage."""
 
 
-@dataclass(frozen=True)
-class IndexDescription:
-    """The content of ``index.json``."""
-
-    kind: str
-    hash: str
-    reading: ScanReport
-
-
 def write_index(
     rows: Iterable[Row],
     folder: Path,
@@ -225,8 +216,10 @@ def _check_of(about: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(rest, sort_keys=True).encode())
 
 
-def read_about(folder: Path) -> IndexDescription:
-    """Return an index's description, after verifying every byte that plans and loaders read.
+def read_about(folder: Path) -> tuple[str, str, ScanReport]:
+    """Return the kind of an index's reader, the hash of the content, and the reading of the source.
+
+    Every byte that plans and loaders read is verified.
 
     Raises:
         DamagedError: if a file is missing, unreadable or changed.
@@ -250,7 +243,7 @@ def read_about(folder: Path) -> IndexDescription:
         if not _fits(columns, words, digests):
             raise DamagedError("its columns do not fit each other")
         reading = ScanReport.of_json(about["reading"])
-        return IndexDescription(str(about["kind"]), str(about["hash"]), reading)
+        return str(about["kind"]), str(about["hash"]), reading
     except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
         raise DamagedError(f"it cannot be read: {error!r}") from error
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import whole_folder
 from cfaug.core.pixels import IMAGES
+from cfaug.core.progress import Progress
 from cfaug.data.index.disk_format import (
     ABOUT,
     FORMAT,
@@ -22,7 +23,6 @@ from cfaug.data.index.disk_format import (
 )
 from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.index import Index
-from cfaug.data.index.reading import show_progress
 from cfaug.data.sources import (
     Reader,
     Row,
@@ -112,16 +112,22 @@ def _read(
 
 
 def _open_folder(folder: Path, source: str | Path) -> Index:
-    about = read_about(folder)
-    return Index(folder, str(source), about.kind, about.hash, about.reading)
+    return Index(folder, str(source), *read_about(folder))
 
 
 def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) -> None:
     source, form = origin
 
     def rows() -> Iterator[Row]:
+        last = ("", 0)
         try:
-            yield from show_progress(reader.open(path), reader.files(path), str(path))
+            size = sum(file.stat().st_size for file in reader.files(path))
+            with Progress(f"indexing {path}", size, "bytes") as progress:
+                for row in reader.open(path):
+                    if last != (row.file, row.offset):
+                        last = (row.file, row.offset)
+                        progress.advance(row.length)
+                    yield row
         except OSError as error:
             raise unreadable_error(path, error) from error
 

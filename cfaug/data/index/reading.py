@@ -6,13 +6,11 @@ import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cfaug.core.errors import name_some
-from cfaug.core.progress import Progress
 from cfaug.data.sources import Row
 from cfaug.data.sources.row import Description, class_caption, one_class_error
 
@@ -208,21 +206,3 @@ class RowCounts:
         """Refuse images of a single class, which are certainly a mistake."""
         if self._rows and self._classes_alone and len(self._labels) == 1:
             raise one_class_error(source, form, self._images, *self._labels)
-
-
-# Progress of the scan of a source.
-
-
-def show_progress(rows: Iterable[Row], files: list[Path], source: str) -> Iterator[Row]:
-    """Yield rows, showing the bytes read so far if the scan takes longer than a moment.
-
-    Args:
-        files: the files that hold the images.
-    """
-    last = ("", 0)
-    with Progress(f"indexing {source}", sum(f.stat().st_size for f in files), "bytes") as progress:
-        for row in rows:
-            if last != (row.file, row.offset):
-                last = (row.file, row.offset)
-                progress.advance(row.length)
-            yield row

@@ -6,7 +6,7 @@ import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -114,9 +114,10 @@ class Examples(Dataset[Batch]):
             index = self.indexes[source]
             assert index is not None
             pixels.append(self._pixels(index, source, row))
-            changed = source == COUNTERFACTUAL and self.captions is not None
-            captions = cast("SetCaptions", self.captions) if changed else index
-            texts.append(captions.text(row))
+            if source == COUNTERFACTUAL and self.captions is not None:
+                texts.append(self.captions.text(row))
+            else:
+                texts.append(index.text(row))
             if self.classes is not None:
                 labels.append(self.classes.index(str(index.label(row))))
         negatives, owners = self._negatives(share.whole)

@@ -162,14 +162,18 @@ def list_unfinished(folder: Path) -> list[str]:
     return phrases + [f"{tar}, which has no commit" for tar in tars]
 
 
-def _card(folder: Path) -> dict[str, Any]:
-    file = folder / CARD
+def _load(file: Path, said: str) -> Any:
+    """Return the JSON in a file, ``None`` without one."""
     try:
-        card: Any = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        return json.loads(require_regular(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {}
+        return None
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{file} cannot be read ({error}); remove it") from error
+        raise UserError(f"{file} cannot be read{said.format(error)}") from error
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    card = _load(folder / CARD, " ({}); remove it")
     ours = isinstance(card, dict) and card.get("kind") == KIND
     return card if ours and isinstance(card.get("shards"), dict) else {}
 
@@ -180,12 +184,7 @@ def read_commit(folder: Path, number: int) -> dict[str, Any] | None:
 
 
 def _commit(file: Path) -> dict[str, Any] | None:
-    try:
-        commit: Any = json.loads(require_regular(file).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
+    commit = _load(file, ": {}")
     if not isinstance(commit, dict) or commit.get("kind") != KIND:
         return None
     if commit.get("format") != FORMAT:
@@ -311,12 +310,7 @@ class UnopenedImage:
 def read_caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard's edits, ``None`` if it does not exist."""
     file = folder / FOLDER / f"{number:05d}.json"
-    try:
-        commit: dict[str, Any] = json.loads(require_regular(file).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{file} cannot be read: {error}; remove it to edit again") from error
+    commit: dict[str, Any] | None = _load(file, ": {}; remove it to edit again")
     return commit
 
 

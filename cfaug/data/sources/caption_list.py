@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import check_images_differ
@@ -27,41 +28,50 @@ from cfaug.data.sources.row import (
 )
 
 
+class ListedMember(NamedTuple):
+    """A caption of a list and its image, a path relative to the source's folder.
+
+    Attributes:
+        negatives: captions that are wrong about the image.
+        extra: values of the line in other columns.
+    """
+
+    image: str
+    text: str
+    negatives: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = MappingProxyType({})
+
+
 @dataclass(slots=True)
 class ListedSet:
     """Adjacent rows: the captions of a photo, or the members of a set.
 
     Attributes:
         name: the name of the set, from which its key is made.
-        members: (image, caption) of each member; images are paths relative to the source's folder.
-        negatives: {number of a member: captions that are wrong about its image}.
-        extra: {number of a member: values of its line in other columns}.
         is_set: whether the members are counterfactuals of each other.
     """
 
     name: str
     group: str
     where: str
-    members: list[tuple[str, str]] = field(default_factory=list)
-    negatives: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    extra: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    members: list[ListedMember] = field(default_factory=list)
     is_set: bool = False
 
     def check(self) -> None:
         """Refuse counterfactuals without a change, and negatives that are right."""
-        for number, texts in self.negatives.items():
-            image = self.members[number][0]
-            right = next((text for text in texts if (image, text) in self.members), None)
+        pairs = [(member.image, member.text) for member in self.members]
+        for image, _, negatives, _ in self.members:
+            right = next((text for text in negatives if (image, text) in pairs), None)
             if right is not None:
                 raise UserError(
                     f"{self.where}: {right!r} is both a caption and a negative of {image!r}; "
                     "correct or remove one"
                 )
-        for number, member in enumerate(self.members[1:] if self.is_set else (), 1):
-            if member in self.members[:number] or member[1] == self.members[0][1]:
+        for number, pair in enumerate(pairs[1:] if self.is_set else (), 1):
+            if pair in pairs[:number] or pair[1] == pairs[0][1]:
                 raise UserError(
                     f"{self.where}: a counterfactual says what another member does, "
-                    f"{member[1]!r}; correct or remove it"
+                    f"{pair[1]!r}; correct or remove it"
                 )
 
 
@@ -99,8 +109,8 @@ class CaptionList(Reader):
         """Return every image below the folder, listed or not, and every image listed elsewhere."""
         home, elsewhere = source_home(path), dict[Path, None]()
         for one in self._sets(path) if self.image_roots else ():
-            for image, _ in one.members:
-                elsewhere[locate(home, image, one.where, self.image_roots)] = None
+            for member in one.members:
+                elsewhere[locate(home, member.image, one.where, self.image_roots)] = None
         return [
             *images_below(home), *(file for file in elsewhere if not file.is_relative_to(home)),
         ]  # fmt: skip
@@ -145,29 +155,22 @@ class CaptionList(Reader):
                 group = image if columns.group is None else str(record[columns.group] or image)
                 values = keep_json(record, columns.unused)
                 if columns.is_set:
-                    members = _members(record, columns, where)
-                    name = str(record[columns.id]) if columns.id else name_of(members[0][0])
-                    ((_, wrong),) = with_negatives([members[0][1]], columns, record, where)
-                    negatives = {0: wrong} if wrong else {}
-                    extra: dict[int, Mapping[str, Any]] = (
-                        dict.fromkeys(range(len(members)), values) if values else {}
-                    )
-                    sets.append(
-                        ListedSet(name, group, where, members, negatives, extra, is_set=True)
-                    )
+                    pairs = _pairs(record, columns, where)
+                    name = str(record[columns.id]) if columns.id else name_of(pairs[0][0])
+                    ((_, wrong),) = with_negatives([pairs[0][1]], columns, record, where)
+                    members = [ListedMember(*pair, (), values) for pair in pairs]
+                    members[0] = members[0]._replace(negatives=wrong)
+                    sets.append(ListedSet(name, group, where, members, is_set=True))
                     continue
                 if image not in photos:
                     photos[image] = ListedSet(name_of(image), group, where)
                     sets.append(photos[image])
-                photo = photos[image]
                 names = (columns.members[0][1], *columns.captions)
                 texts = [text for name in names for text in captions(record[name], where)]
-                for text, wrong in with_negatives(texts, columns, record, where):
-                    if wrong:
-                        photo.negatives[len(photo.members)] = wrong
-                    if values:
-                        photo.extra[len(photo.members)] = values
-                    photo.members.append((image, text))
+                photos[image].members += [
+                    ListedMember(image, text, wrong, values)
+                    for text, wrong in with_negatives(texts, columns, record, where)
+                ]
         for one in sets:
             with errors.collect():
                 one.check()
@@ -208,8 +211,8 @@ def image_name(name: Any, where: str) -> str:
     return os.path.normpath(name.strip())
 
 
-def _members(record: Mapping[str, Any], columns: Columns, where: str) -> list[tuple[str, str]]:
-    members = [
+def _pairs(record: Mapping[str, Any], columns: Columns, where: str) -> list[tuple[str, str]]:
+    pairs = [
         (image_name(record[image], where), caption(record[text], where))
         for image, text in columns.members
     ]
@@ -223,27 +226,27 @@ def _members(record: Mapping[str, Any], columns: Columns, where: str) -> list[tu
             if own.is_set or own.negatives or own.captions:
                 raise UserError(f"{place} should have one image and one caption")
             image, text = own.members[0]
-            members.append((image_name(one[image], place), caption(one[text], place)))
+            pairs.append((image_name(one[image], place), caption(one[text], place)))
     if columns.captions:
         raise UserError(f"{where}: {', '.join(columns.captions)}: a member has one caption")
-    return members
+    return pairs
 
 
 def set_rows(path: Path, one: ListedSet, image_roots: Sequence[Path] = ()) -> Iterator[Row]:
     """Check each image of a set once, and yield every member."""
     key = clean_key(one.name)
-    files = {image: locate(path, image, one.where, image_roots) for image, _ in one.members}
+    images = [member.image for member in one.members]
+    files = {image: locate(path, image, one.where, image_roots) for image in images}
     digests = {image: file_digest(file) for image, file in files.items()}
     if one.is_set:
-        check_images_differ([(image, digests[image].whole) for image, _ in one.members], one.where)
+        check_images_differ([(image, digests[image].whole) for image in images], one.where)
     names = {image: key if i == 0 else f"{key}_{i}" for i, image in enumerate(files)}
-    for number, (image, text) in enumerate(one.members):
+    for number, (image, text, negatives, extra) in enumerate(one.members):
         file = files[image]
         yield Row(
             set=key, member=number, group=one.group, text=text, label=None, image_id=names[image],
             file=str(file), offset=0, length=file.stat().st_size, digest=digests[image],
-            where=str(file), negatives=one.negatives.get(number, ()),
-            edited=one.is_set and number > 0, extra=one.extra.get(number, {}),
+            where=str(file), negatives=negatives, edited=one.is_set and number > 0, extra=extra,
         )  # fmt: skip
 
 
@@ -318,7 +321,7 @@ class PairedFolders(Reader):
                     if name not in texts[i]:
                         raise UserError(f"{images[i][name]} has no caption")
                     image = images[i][name]
-                    members.append((str(image.relative_to(path)), texts[i][name][0]))
+                    members.append(ListedMember(str(image.relative_to(path)), texts[i][name][0]))
                 one = ListedSet(name, name, texts[0][name][1], members, is_set=True)
                 one.check()
                 yield from set_rows(path, one)

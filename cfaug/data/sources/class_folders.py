@@ -14,6 +14,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import visible_files
 from cfaug.data.sources.caption_list import (
     CaptionList,
+    ListedMember,
     ListedSet,
     image_name,
     set_rows,
@@ -250,12 +251,12 @@ class LabelList(CaptionList):
     def open(self, path: Path) -> Iterator[Row]:
         """Yield every image with its class."""
         errors, sets = ErrorCollector(), self._sets(path)
-        labels = {one.members[0][1] for one in sets}
+        labels = {one.members[0].text for one in sets}
         if len(labels) == 1:
             raise one_class_error(str(self._list(path)), self.form, len(sets), labels.pop())
         for one in sets:
             with errors.collect():
-                label = one.members[0][1]
+                label = one.members[0].text
                 for row in set_rows(source_home(path), one, self.image_roots):
                     yield row._replace(text=class_caption(label), label=label)
         errors.report()
@@ -282,11 +283,9 @@ class LabelList(CaptionList):
                         f"{where}: duplicated image {image!r}, which {found[image].where} has too"
                     )
                 unused = [name for name in record if name not in (image_column, label_column)]
-                extra = keep_json(record, unused)
-                found[image] = ListedSet(
-                    str(Path(image).with_suffix("")), image, where, [(image, label)],
-                    extra={0: extra} if extra else {},
-                )  # fmt: skip
+                member = ListedMember(image, label, (), keep_json(record, unused))
+                name = str(Path(image).with_suffix(""))
+                found[image] = ListedSet(name, image, where, [member])
         errors.report()
         return list(found.values())
 

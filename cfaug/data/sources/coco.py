@@ -195,11 +195,34 @@ class Karpathy(Reader):
             with errors.collect():
                 photos.append((where, text_field(photo, "split", where), photo))
         errors.report()
-        wanted = _splits(home, named, Counter(split for _, split, _ in photos))
+        counts = Counter(split for _, split, _ in photos)
+        there = ", ".join(f"{home}:{name} ({n:,} photos)" for name, n in sorted(counts.items()))
+        if named is None and len(counts) > 1:
+            raise UserError(f"{home} has several splits; name one or several (a+b): {there}")
+        wanted = {*counts} if named is None else {*named.split("+")}
+        if unknown := sorted(wanted - {*counts}):
+            raise UserError(f"{home} has no split {', '.join(unknown)}: {there}")
         for where, split, photo in photos:
-            if split in wanted:
-                with errors.collect():
-                    yield from _captions(home, photo, where)
+            if split not in wanted:
+                continue
+            with errors.collect():
+                name = text_field(photo, "filename", where)
+                folder = text_field(photo, "filepath", where) if photo.get("filepath") else ""
+                sentences = photo.get("sentences")
+                if not isinstance(sentences, list) or not sentences:
+                    raise UserError(
+                        f"{where}: there should be a list 'sentences' with a caption or more"
+                    )
+                texts = [
+                    caption(sentence.get("raw") if isinstance(sentence, dict) else None, where)
+                    for sentence in sentences
+                ]
+                group = text_field(photo, "cocoid", where) if "cocoid" in photo else name
+                key = photo_key(group) if "cocoid" in photo else clean_key(PurePath(name).stem)
+                image = str(PurePath(folder) / name)
+                homes = [home / one for one in ("flickr30k-images", "flickr30k_images")]
+                homes = [one for one in homes if one.is_dir() and not (home / image).is_file()]
+                yield from image_rows(locate([*homes, home][0], image, where), key, texts, group)
         errors.report()
 
     def _list(self, home: Path) -> Path | None:
@@ -213,33 +236,3 @@ class Karpathy(Reader):
             if found:
                 return found[0]
         return None
-
-
-def _splits(home: Path, named: str | None, there: Counter[str]) -> set[str]:
-    found = ", ".join(f"{home}:{name} ({count:,} photos)" for name, count in sorted(there.items()))
-    if named is None:
-        if len(there) > 1:
-            raise UserError(f"{home} has several splits; name one or several (a+b): {found}")
-        return set(there)
-    wanted = set(named.split("+"))
-    if wanted - set(there):
-        raise UserError(f"{home} has no split {', '.join(sorted(wanted - set(there)))}: {found}")
-    return wanted
-
-
-def _captions(home: Path, photo: dict[str, Any], where: str) -> Iterator[Row]:
-    name = text_field(photo, "filename", where)
-    inside = PurePath(text_field(photo, "filepath", where) if photo.get("filepath") else "")
-    sentences = photo.get("sentences")
-    if not isinstance(sentences, list) or not sentences:
-        raise UserError(f"{where}: there should be a list 'sentences' with a caption or more")
-    texts = [
-        caption(sentence.get("raw") if isinstance(sentence, dict) else None, where)
-        for sentence in sentences
-    ]
-    group = text_field(photo, "cocoid", where) if "cocoid" in photo else name
-    key = photo_key(group) if "cocoid" in photo else clean_key(PurePath(name).stem)
-    image = inside / name
-    named = [home / folder for folder in ("flickr30k-images", "flickr30k_images")]
-    there = [folder for folder in named if folder.is_dir() and not (home / image).is_file()]
-    yield from image_rows(locate([*there, home][0], str(image), where), key, texts, group)

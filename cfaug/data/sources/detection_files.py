@@ -14,7 +14,7 @@ that image is requested, so that the others can be used.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -106,7 +106,17 @@ class DetectionFile:
                         read = (read_object(entry, self._categories),)
                     except UserError as error:
                         raise UserError(f"{where}: {error}") from error
-                objects += [cut_to_image(one, size, where) for one in read]
+                for one in read:
+                    box = one.box
+                    if box is not None and size is not None:
+                        # MS-COCO has objects of less than one pixel.
+                        box = clip_box(box, *size, least=1e-6)
+                        if box is None:
+                            raise UserError(
+                                f"{where}: the box {list(one.box or ())} of {one.label!r} lies "
+                                f"outside of the image, which is {size[0]} x {size[1]}"
+                            )
+                    objects.append(replace(one, box=box))
             return most_certain_first(objects)
         except UserError as error:
             raise RejectedError(INVALID, str(error)) from error
@@ -261,8 +271,6 @@ READ = (
     "bbox", "category_id", "score", "object_id", "name", "names", "x", "y", "w", "h", "attributes",
 )  # fmt: skip
 """The fields of an object that are read."""
-SMALLEST = 1e-6
-"""The least length of a side in pixels: MS-COCO has objects of less than one pixel."""
 
 
 def kept_columns(entry: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -299,16 +307,3 @@ def read_object(entry: Mapping[str, Any], categories: Mapping[str, str]) -> Dete
         box,
         tuple(Attribute(one) for one in named if one),
     )
-
-
-def cut_to_image(one: Detection, size: tuple[int, int] | None, where: str) -> Detection:
-    """Return an object with its box clipped to the image."""
-    if one.box is None or size is None:
-        return one
-    box = clip_box(one.box, *size, least=SMALLEST)
-    if box is None:
-        raise UserError(
-            f"{where}: the box {list(one.box)} of {one.label!r} lies outside of the image, which "
-            f"is {size[0]} x {size[1]}"
-        )
-    return Detection(one.label, one.score, box, one.attributes)

@@ -86,10 +86,6 @@ class PhotoList(Reader):
         """Return whether the first record of a list has this form."""
         raise NotImplementedError
 
-    def open(self, path: Path) -> Iterator[Row]:
-        """Yield every text with its photo, with the texts of a set adjacent."""
-        raise NotImplementedError
-
     def recognises(self, path: Path) -> bool:
         """Return whether the path is such a list, or a folder with one or more."""
         return bool(self.lists(path))
@@ -344,30 +340,25 @@ class EntailmentParquet(Reader):
                     continue
                 (where, first), key = decided[0], f"{number:08d}"
                 image, file = image_of(first, IMAGE, where), first.get(FILE)
+                members = []
+                for place, row in decided:
+                    label = row[LABEL]
+                    if isinstance(label, int) and not isinstance(label, bool):
+                        if classes is None or not 0 <= label < len(classes):
+                            raise UserError(
+                                f"{place}: the label {label} has no name: the file's schema names "
+                                f"{', '.join(classes or ()) or 'no classes'}"
+                            )
+                        label = classes[label]
+                    text = caption(row[HYPOTHESIS], place)
+                    label, premise = entailment_label(label, place), row.get(PREMISE)
+                    extra = {PREMISE: caption(premise, f"{place}: {PREMISE}")} if premise else {}
+                    members.append(Member(text, IMAGE, key, label=label, extra=extra))
                 yield CounterfactualSet(
                     key=key,
                     group=file if isinstance(file, str) and file else content_digest(image).hex(),
-                    members=tuple(_member(row, classes, key, place) for place, row in decided),
+                    members=tuple(members),
                     images={IMAGE: image},
                     provenance={"source": self.kind},
                 )
         errors.report()
-
-
-def _member(record: dict[str, Any], classes: Sequence[str] | None, key: str, where: str) -> Member:
-    label = record[LABEL]
-    if isinstance(label, int) and not isinstance(label, bool):
-        if classes is None or not 0 <= label < len(classes):
-            raise UserError(
-                f"{where}: the label {label} has no name: the file's schema names "
-                f"{', '.join(classes or ()) or 'no classes'}"
-            )
-        label = classes[label]
-    premise = record.get(PREMISE)
-    return Member(
-        caption(record[HYPOTHESIS], where),
-        IMAGE,
-        key,
-        label=entailment_label(label, where),
-        extra={} if not premise else {PREMISE: caption(premise, f"{where}: {PREMISE}")},
-    )

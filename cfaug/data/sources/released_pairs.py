@@ -15,7 +15,8 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -81,8 +82,7 @@ class CocoCounterfactuals(Reader):
         The group is the COCO photo, so that no split separates a pair from its photo.
         """
         home, errors = known(self._home(path)), ErrorCollector()
-        file = home / ZIP
-        with _Zip(file) if file.is_file() else _Folder(home / UNPACKED) as images:
+        with _open_images(home) as (source, images, read):
             lines: dict[str, tuple[str, list[str], list[str]]] = {}
             for where, record in json_lines(home / LIST):
                 with errors.collect():
@@ -92,10 +92,11 @@ class CocoCounterfactuals(Reader):
                     for i in (0, 1):
                         texts.append(caption(record.get(f"caption_{i}"), place))
                         stem = text_field(record, f"image_{i}", place)
-                        image = images.name(stem)
+                        is_file = stem not in images and stem.lower().endswith(IMAGES)
+                        image = images.get(PurePosixPath(stem).stem if is_file else stem)
                         if image is None:
                             raise UserError(
-                                f"{place}: unpaired, there is no image {stem!r} in {images.where}"
+                                f"{place}: unpaired, there is no image {stem!r} in {source}"
                             )
                         files.append(image)
                     if name in lines:
@@ -110,7 +111,7 @@ class CocoCounterfactuals(Reader):
                         key=clean_key(name),
                         group=photo.group(1) if photo else name,
                         members=(Member(texts[0], "0", name), Member(texts[1], "1", name, edit)),
-                        images={str(i): images.read(files[i], where) for i in (0, 1)},
+                        images={str(i): read(files[i], where) for i in (0, 1)},
                         provenance={"source": self.kind},
                     )
         errors.report()
@@ -122,89 +123,69 @@ class CocoCounterfactuals(Reader):
         return None
 
 
-class _Images:
-    """The images by stem; a line can name only these, so that no name leads out of the folder."""
+@contextmanager
+def _open_images(home: Path) -> Iterator[tuple[Path, dict[str, str], Callable[[str, str], bytes]]]:
+    """Open the zip or folder of images: its path, names of images by stem, and a reader of one.
 
-    def __init__(self, where: Path, names: dict[str, str]) -> None:
-        self.where = where
-        self._names = names
+    A line can name only these images, so that no name leads out of the folder.
+    """
+    file, folder = home / ZIP, home / UNPACKED
 
-    def __enter__(self) -> _Images:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def name(self, stem: str) -> str | None:
-        if stem not in self._names and stem.lower().endswith(IMAGES):
-            stem = PurePosixPath(stem).stem
-        return self._names.get(stem)
-
-    def read(self, name: str, where: str) -> bytes:
-        raise NotImplementedError
-
-
-class _Folder(_Images):
-    def __init__(self, folder: Path) -> None:
-        files = visible_files(folder.iterdir())
-        names = (file.name for file in files if file.name.lower().endswith(IMAGES))
-        super().__init__(folder, {Path(name).stem: name for name in names})
-
-    def read(self, name: str, where: str) -> bytes:
-        file = self.where / name
+    def read_file(name: str, where: str) -> bytes:
+        image = folder / name
         try:
-            if file.stat().st_size > MAX_BYTES:
-                raise UserError(f"{where}: {file} is larger than {MAX_BYTES} bytes; it is not read")
-            return require_image(require_regular(file).read_bytes(), f"{where}: {file}")
-        except OSError as error:
-            raise UserError(f"{where}: {file} cannot be read: {error.strerror}") from error
-
-
-class _Zip(_Images):
-    def __init__(self, file: Path) -> None:
-        try:
-            self._zip = zipfile.ZipFile(file)
-        except DAMAGE as error:
-            raise UserError(f"{file} is not a readable zip ({error}); fetch it again") from error
-        try:
-            super().__init__(file, self._checked_names(file))
-        except UserError:
-            self._zip.close()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        self._zip.close()
-
-    def _checked_names(self, file: Path) -> dict[str, str]:
-        names: dict[str, str] = {}
-        for entry in self._zip.infolist():
-            name, parts = entry.filename, entry.filename.replace("\\", "/").split("/")
-            if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0]:
-                raise UserError(f"{file}: member {name!r} leads out of the zip; it is not read")
-            if stat.S_ISLNK(entry.external_attr >> 16):
-                raise UserError(f"{file}: member {name!r} is a link; only plain files are read")
-            if entry.is_dir() or not name.lower().endswith(IMAGES):
-                continue  # it is never opened
-            if entry.flag_bits & 1:
-                raise UserError(f"{file}: member {name!r} is encrypted; unpack it yourself")
-            if entry.file_size > MAX_BYTES:
+            if image.stat().st_size > MAX_BYTES:
                 raise UserError(
-                    f"{file}: member {name!r} claims {entry.file_size} bytes, more than an image "
-                    f"may have ({MAX_BYTES}); it is not read"
+                    f"{where}: {image} is larger than {MAX_BYTES} bytes; it is not read"
                 )
-            stem = PurePosixPath(name).stem
-            if stem in names:
-                raise UserError(f"{file}: two members are called {stem!r}")
-            names[stem] = name
-        return names
+            return require_image(require_regular(image).read_bytes(), f"{where}: {image}")
+        except OSError as error:
+            raise UserError(f"{where}: {image} cannot be read: {error.strerror}") from error
 
-    def read(self, name: str, where: str) -> bytes:
+    if not file.is_file():
+        files = visible_files(folder.iterdir())
+        names = {one.stem: one.name for one in files if one.name.lower().endswith(IMAGES)}
+        yield folder, names, read_file
+        return
+
+    def read_member(name: str, where: str) -> bytes:
         try:
-            with self._zip.open(name) as handle:
+            with archive.open(name) as handle:
                 data = handle.read(MAX_BYTES + 1)
         except DAMAGE as error:
-            raise UserError(f"{where}: {name} in {self.where} cannot be read ({error})") from error
-        return require_image(data, f"{where}: {name} in {self.where}")
+            raise UserError(f"{where}: {name} in {file} cannot be read ({error})") from error
+        return require_image(data, f"{where}: {name} in {file}")
+
+    try:
+        archive = zipfile.ZipFile(file)
+    except DAMAGE as error:
+        raise UserError(f"{file} is not a readable zip ({error}); fetch it again") from error
+    with archive:
+        yield file, _checked_names(archive, file), read_member
+
+
+def _checked_names(archive: zipfile.ZipFile, file: Path) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for entry in archive.infolist():
+        name, parts = entry.filename, entry.filename.replace("\\", "/").split("/")
+        if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0]:
+            raise UserError(f"{file}: member {name!r} leads out of the zip; it is not read")
+        if stat.S_ISLNK(entry.external_attr >> 16):
+            raise UserError(f"{file}: member {name!r} is a link; only plain files are read")
+        if entry.is_dir() or not name.lower().endswith(IMAGES):
+            continue  # it is never opened
+        if entry.flag_bits & 1:
+            raise UserError(f"{file}: member {name!r} is encrypted; unpack it yourself")
+        if entry.file_size > MAX_BYTES:
+            raise UserError(
+                f"{file}: member {name!r} claims {entry.file_size} bytes, more than an image may "
+                f"have ({MAX_BYTES}); it is not read"
+            )
+        stem = PurePosixPath(name).stem
+        if stem in names:
+            raise UserError(f"{file}: two members are called {stem!r}")
+        names[stem] = name
+    return names
 
 
 # Folders written by InstructPix2Pix's generator, or the code for sets based on it.

@@ -59,6 +59,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 NAMED = 8
 """Number of photos that a message names."""
 
+NOT_KEPT = ("url", "where")
+"""Fields of an annotation that do not become columns of the index."""
+
 
 @dataclass(frozen=True)
 class Annotation:
@@ -263,26 +266,19 @@ class VisoGenderPhotos(Reader):
         for one in asked:
             if one.idx not in photos:
                 continue
+            file, key = photos[one.idx], clean_key(one.idx.lower())
             try:
-                row = _row(one, photos[one.idx])
+                digest = file_digest(file)
             except UserError as error:
                 self._unreadable.append(one.idx)
                 with errors.collect():
                     if not self.without_missing:
                         raise UserError(f"{error} (or benchmark.without_missing=true)") from error
                 continue
-            yield row
+            extra = {name: value for name, value in vars(one).items() if name not in NOT_KEPT}
+            yield Row(
+                set=key, member=0, group=one.url or one.idx, label=one.occupation, image_id=key,
+                text=f"The {one.occupation} and their {one.other}", file=str(file), offset=0,
+                length=file.stat().st_size, digest=digest, where=str(file), extra=extra,
+            )  # fmt: skip
         errors.report()
-
-
-def _row(annotation: Annotation, file: Path) -> Row:
-    key = clean_key(annotation.idx.lower())
-    extra = {
-        name: value for name, value in vars(annotation).items() if name not in ("url", "where")
-    }
-    return Row(
-        set=key, member=0, group=annotation.url or annotation.idx, label=annotation.occupation,
-        image_id=key, text=f"The {annotation.occupation} and their {annotation.other}",
-        file=str(file), offset=0, length=file.stat().st_size, digest=file_digest(file),
-        where=str(file), extra=extra,
-    )  # fmt: skip

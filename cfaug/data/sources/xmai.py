@@ -137,7 +137,17 @@ class ModifiedPhotos(PhotoList):
                 file = self.photo(path, row.image, row.where)
                 if file not in digests:
                     digests[file] = file_digest(file)
-                yield from rows_of(row.key, row.group, file, _members(row), digests[file])
+                before, after = caption(row.original, row.where), caption(row.modified, row.where)
+                about = {} if row.premise is None else {PREMISE: caption(row.premise, row.where)}
+                edit = {}
+                if before != after:
+                    gone, come = replaced_run(before, after)
+                    edit = {"edit_kind": "modified", "edit_before": gone, "edit_after": come}
+                texts = (
+                    PhotoText(before, row.label, about),
+                    PhotoText(after, row.label, {**about, **edit}, edited=before != after),
+                )
+                yield from rows_of(row.key, row.group, file, texts, digests[file])
         errors.report()
         self.left_out = {"duplicated rows": found.duplicates, "rows without any word left": empty}
 
@@ -164,19 +174,6 @@ def original_examples(found: ModifiedCaptions) -> tuple[Example, ...]:
             extra={} if row.premise is None else {PREMISE: caption(row.premise, row.where)},
         )
         for row in found.rows
-    )
-
-
-def _members(one: ModifiedCaption) -> tuple[PhotoText, PhotoText]:
-    before, after = caption(one.original, one.where), caption(one.modified, one.where)
-    known = {} if one.premise is None else {PREMISE: caption(one.premise, one.where)}
-    edit = {}
-    if before != after:
-        gone, come = replaced_run(before, after)
-        edit = {"edit_kind": "modified", "edit_before": gone, "edit_after": come}
-    return (
-        PhotoText(before, one.label, known),
-        PhotoText(after, one.label, {**known, **edit}, edited=before != after),
     )
 
 
@@ -284,25 +281,12 @@ NO_ATTRIBUTE = "__no_attribute__"
 """Bottom-up attention's name of its first class of attributes."""
 
 
-@dataclass(frozen=True)
-class DetectedCaption:
-    """A line of such a list.
+def _read_line(record: Mapping[str, Any], where: str) -> tuple[str, str, str, PhotoText]:
+    """Return the photo, its group, the text as in the list, and the text with all about it.
 
-    Attributes:
-        photo: the name of the photo's file, or the photo as base64.
-        group: the photo's name in every source: COCO's id, or the name of its file; empty if the
-            cell contains the photo itself.
-        text: the text as one line, with its label, premise and objects.
+    The photo is the name of its file, or base64; its group is its name in every source, COCO's id
+    or the name of its file, and empty if the cell contains the photo itself.
     """
-
-    photo: str
-    group: str
-    raw: str
-    text: PhotoText
-
-
-def read_detected(record: Mapping[str, Any], where: str) -> DetectedCaption:
-    """Read a line."""
     column = next((name for name in TEXTS if name in record), TEXTS[-1])
     extra: dict[str, Any] = {DETECTIONS: _objects(record, where)}
     if column == HYPOTHESIS and record.get(ORIGINAL):
@@ -315,7 +299,7 @@ def read_detected(record: Mapping[str, Any], where: str) -> DetectedCaption:
             raise UserError(f"{where} names no photo: it needs {FILE!r} or {PHOTO!r}")
         photo = known[1]
     group = "" if _is_encoded(photo) else photo if known is None else known[0]
-    return DetectedCaption(photo, group, str(record[column]), text)
+    return photo, group, str(record[column]), text
 
 
 def _photo(record: Mapping[str, Any]) -> str | None:
@@ -368,25 +352,25 @@ class DetectedCaptions(PhotoList):
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the captions of each photo together, photos as the list first names them."""
         errors = ErrorCollector()
-        photos: dict[str, tuple[str, DetectedCaption, list[PhotoText]]] = {}
+        photos: dict[str, tuple[str, str, list[PhotoText]]] = {}
         seen: set[tuple[str, str]] = set()
         duplicates = 0
         for where, record in self.records(self.list_of(path)):
             with errors.collect():
-                one = read_detected(record, where)
-                if (one.group, one.raw) in seen:
+                photo, group, raw, text = _read_line(record, where)
+                if (group, raw) in seen:
                     duplicates += 1
                     continue
-                seen.add((one.group, one.raw))
-                photos.setdefault(one.group, (where, one, []))[2].append(one.text)
+                seen.add((group, raw))
+                photos.setdefault(group, (where, photo, []))[2].append(text)
         errors.report()
         self.left_out = {f"duplicated caption{'s' * (duplicates != 1)}": duplicates}
-        for group, (where, first, texts) in photos.items():
+        for group, (where, photo, texts) in photos.items():
             with errors.collect():
                 name = str(PurePath(group).with_suffix(""))
                 # COCO's ids have the form of its file names.
                 key = photo_key(group) if group.isdigit() else clean_key(name)
-                yield from rows_of(key, group, self.photo(path, first.photo, where), texts)
+                yield from rows_of(key, group, self.photo(path, photo, where), texts)
         errors.report()
 
 
@@ -426,15 +410,16 @@ class EncodedCaptions(DetectedCaptions):
         together = groupby(self.records(self.list_of(path)), lambda r: _photo(r[1]))
         for number, (_, rows) in enumerate(together):
             with errors.collect():
-                found = [(where, read_detected(record, where)) for where, record in rows]
-                image = decode_base64(found[0][1].photo, found[0][0])
+                lines = list(rows)
+                found = [_read_line(record, where) for where, record in lines]
+                image = decode_base64(found[0][0], lines[0][0])
                 key = f"{number:08d}"
                 yield CounterfactualSet(
                     key=key,
                     group=content_digest(image).hex(),
                     members=tuple(
-                        Member(one.text.text, "image", key, None, one.text.label, one.text.extra)
-                        for _, one in found
+                        Member(text.text, "image", key, None, text.label, text.extra)
+                        for *_, text in found
                     ),
                     images={"image": image},
                     provenance={"source": self.kind},

@@ -352,46 +352,37 @@ class ItemTable(Reader):
                     left_out["equal"].append(short_place(where, home))
                     continue
                 try:
-                    yield item_set(self.kind, item, finder)
+                    images = {
+                        str(i): finder.found(photo, where).file.read_bytes()
+                        if photo.names
+                        else image_of({"image": photo.data}, "image", where)
+                        for i, photo in enumerate(item.photos)
+                    }
                 except MissingPhotoError as error:
                     missing.append(str(error))
+                    continue
+                first = item.photos[0]
+                names = next(iter(first.names), "")
+                path_of = first.data.get("path") if isinstance(first.data, dict) else names
+                coco = coco_photo(path_of.rpartition("/")[2]) if isinstance(path_of, str) else ""
+                members = []
+                for i, text in enumerate(item.texts):
+                    edited = item.is_edit(i)
+                    edit = Edit("text", *replaced_run(item.texts[0], text)) if edited else None
+                    label = item.labels[i] if item.labels else None
+                    image = str(item.photo_of(i))
+                    extra = item.extra(self.kind, i)
+                    members.append(Member(text, image, item.name, edit, label, extra))
+                yield CounterfactualSet(
+                    key=clean_key(item.name),
+                    group=item.group or coco or content_digest(images["0"]).hex(),
+                    members=tuple(members),
+                    images=images,
+                    provenance={"source": self.kind},
+                )
         errors.report()
         if missing:
             raise missing_error(home, missing, count, self.item_form)
-
-
-def item_set(kind: str, item: Item, finder: PhotoFinder) -> CounterfactualSet:
-    """Return the set of an item of a table.
-
-    Raises:
-        MissingPhotoError: if a photo that it names is missing or unreadable.
-    """
-    images = {
-        str(number): finder.found(photo, item.where).file.read_bytes()
-        if photo.names
-        else image_of({"image": photo.data}, "image", item.where)
-        for number, photo in enumerate(item.photos)
-    }
-    first = item.photos[0]
-    path = first.data.get("path") if isinstance(first.data, dict) else next(iter(first.names), "")
-    photo_id = coco_photo(path.rpartition("/")[2]) if isinstance(path, str) else ""
-    return CounterfactualSet(
-        key=clean_key(item.name),
-        group=item.group or photo_id or content_digest(images["0"]).hex(),
-        members=tuple(
-            Member(
-                text,
-                str(item.photo_of(i)),
-                item.name,
-                Edit("text", *replaced_run(item.texts[0], text)) if item.is_edit(i) else None,
-                item.labels[i] if item.labels else None,
-                item.extra(kind, i),
-            )
-            for i, text in enumerate(item.texts)
-        ),
-        images=images,
-        provenance={"source": kind},
-    )
 
 
 def arrow_files(path: Path) -> list[Path]:
