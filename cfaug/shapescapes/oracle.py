@@ -99,9 +99,6 @@ def psnr_outside(
 # A recipe that uses a diffusion model runs with these edits when its ``image_editor`` is replaced;
 # differences of the results are then due to the image editor.
 
-UNKNOWN_WORDS = "oracle_unknown_words"
-"""The reason for an edit that is not drawn: its text is not in the world's grammar."""
-
 
 @dataclass(frozen=True)
 class OracleEdit:
@@ -121,19 +118,21 @@ class OracleEdit:
 
         If a text of a job is not a sentence of the world, its ``Images`` have no images.
         """
-        return [self._edit(job) for job in jobs]
+        size, look = self.world.image_size, self.world.look()
+        found = []
+        for job in jobs:
+            scene = self._scene(job.proposal.example)
+            scenes = [edit_scene(scene, job.texts[0], text) for text in job.texts]
+            if None in scenes:
+                found.append(Images((), rejected="oracle_unknown_words"))
+                continue
+            shown = (render(one, size, look).pixels for one in scenes if one is not None)
+            found.append(Images(tuple(shown)))
+        return found
 
     def describe(self) -> dict[str, str]:
         """Return the name of the oracle and the style of its world."""
         return {"image_editor": f"ShapeScapes oracle, style {self.world.style}"}
-
-    def _edit(self, job: ImageJob) -> Images:
-        scene = self._scene(job.proposal.example)
-        scenes = [edit_scene(scene, job.texts[0], text) for text in job.texts]
-        if None in scenes:
-            return Images((), rejected=UNKNOWN_WORDS)
-        size, look = self.world.image_size, self.world.look()
-        return Images(tuple(render(one, size, look).pixels for one in scenes if one is not None))
 
     def _scene(self, example: Example) -> Scene:
         """Return the scene of a photo, if it is from this world."""
@@ -197,8 +196,6 @@ class OracleSets:
             independent of them: any skew that a test then finds is a false alarm, whatever the
             model prefers.
 
-    Raises:
-        UserError: if there is no such style, or the pictures are smaller than 8 pixels.
     """
 
     image_size: Annotated[int, Ge(8)]
@@ -210,23 +207,22 @@ class OracleSets:
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the images of each job, one for each text."""
-        return [self._draw(job) for job in jobs]
+        found, look = [], STYLES[self.style]
+        for job in jobs:
+            proposal, extra = job.proposal, job.proposal.example.extra
+            about = [{**extra, **details} for details in proposal.details] or [dict(extra)]
+            scenes = [Scene(factors_of(one, proposal.key), job.draw.seed) for one in about]
+            if self.shuffled:
+                order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))
+                scenes = [scenes[at] for at in order.tolist()]
+            pixels = (render(scene, self.image_size, look).pixels for scene in scenes)
+            found.append(Images(tuple(pixels)))
+        return found
 
     def describe(self) -> dict[str, str]:
         """Return the name of the oracle and its style."""
         shuffled = ", shuffled" if self.shuffled else ""
         return {"image_editor": f"ShapeScapes oracle, sets, style {self.style}{shuffled}"}
-
-    def _draw(self, job: ImageJob) -> Images:
-        proposal = job.proposal
-        extra = proposal.example.extra
-        about = [{**extra, **details} for details in proposal.details] or [dict(extra)]
-        scenes = [Scene(factors_of(one, proposal.key), job.draw.seed) for one in about]
-        if self.shuffled:
-            order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))
-            scenes = [scenes[at] for at in order.tolist()]
-        look = STYLES[self.style]
-        return Images(tuple(render(scene, self.image_size, look).pixels for scene in scenes))
 
 
 def factors_of(about: Mapping[str, Any], where: str) -> Factors:

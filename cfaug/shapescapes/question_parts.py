@@ -10,7 +10,6 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 from PIL import Image
@@ -29,7 +28,7 @@ from cfaug.core.rng import derive
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES, Gathering, Thing, render_gathering
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.world import World
+from cfaug.shapescapes.world import Choice, World, pick
 
 PARTS = {"train": "vqa_pairs", "test": "vqa_test_pairs"}
 """The world's setting that holds the number of pairs of pictures of each part."""
@@ -75,7 +74,7 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
         for condition in choose(rng, some, EACH)
     ]
     asked = [(None, False), *choose(rng, drawn, len(drawn))]
-    background = _pick(rng, settings.backgrounds)
+    background = pick(rng, settings.backgrounds)
     turned = rng.integers(2, size=len(asked)).astype(bool).tolist()
     seed = derive(settings.known_seed(), "shapescapes", part, index, "scene", 0)
     key, states = f"{part}-{index:06d}", [State(dict(enumerate(one))) for one in topic.scenes]
@@ -141,7 +140,6 @@ EACH = 2
 """The number of conditions for each image that change the answer, and of those that do not."""
 ROUND = ("ball", "ring")
 """The shapes that can roll, by a rule of the world. By another, larger things are heavier."""
-Choice = TypeVar("Choice")
 
 
 # Changes of a gathering of things under a supposition: "if the ball were removed".
@@ -290,7 +288,7 @@ def _put_others(
     taken = {getattr(thing, fixed) for thing in named}
     free[fixed] = tuple(one for one in free[fixed] if one not in taken)
     others = [
-        Thing(_pick(rng, free["shape"]), _pick(rng, free["colour"]), _pick(rng, tuple(SIZES)), *at)
+        Thing(pick(rng, free["shape"]), pick(rng, free["colour"]), pick(rng, tuple(SIZES)), *at)
         for at in cells[: int(rng.integers(3))]
     ]
     return (*named, *others)
@@ -300,20 +298,16 @@ def _at(thing: Thing, cell: tuple[int, int]) -> Thing:
     return replace(thing, column=cell[0], row=cell[1])
 
 
-def _pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
-    return choices[int(rng.integers(len(choices)))]
-
-
 def _draw_named(
     rng: np.random.Generator, attribute: str, fixed: str, colours: Sequence[str]
 ) -> list[Thing]:
     """Draw three things that differ in their names, the first two in an attribute as well."""
     known = {"shape": SHAPES, "colour": tuple(colours), "size": tuple(SIZES)}
-    drawn = {name: [_pick(rng, values) for _ in range(3)] for name, values in known.items()}
+    drawn = {name: [pick(rng, values) for _ in range(3)] for name, values in known.items()}
     drawn[fixed] = choose(rng, known[fixed], 3)
     values = choose(rng, known[attribute], 3)
     # There are only two sizes: the third thing has either.
-    drawn[attribute] = [*values[:2], values[2] if len(values) == 3 else _pick(rng, values)]
+    drawn[attribute] = [*values[:2], values[2] if len(values) == 3 else pick(rng, values)]
     return [Thing(drawn["shape"][i], drawn["colour"][i], drawn["size"][i], 0, 0) for i in range(3)]
 
 
@@ -384,7 +378,7 @@ def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     named, rest = {0: palette[0], n: palette[1]}, palette[2:]
     cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
     first = tuple(
-        Thing(shape, named.get(at) or _pick(rng, rest), _pick(rng, tuple(SIZES)), *cells[at])
+        Thing(shape, named.get(at) or pick(rng, rest), pick(rng, tuple(SIZES)), *cells[at])
         for at, shape in enumerate(shapes)
     )
     second = tuple(replace(t, shape=one) if at == 2 * n else t for at, t in enumerate(first))
@@ -479,7 +473,7 @@ def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     named = _draw_named(rng, attribute, "colour", colours)
     if rolls:
         angular = tuple(one for one in SHAPES if one not in ROUND)
-        shapes = choose(rng, (_pick(rng, ROUND), _pick(rng, angular)), 2)
+        shapes = choose(rng, (pick(rng, ROUND), pick(rng, angular)), 2)
         named[:2] = [replace(t, shape=s) for t, s in zip(named, shapes, strict=False)]
     first = _place(rng, named, "colour", colours)
     one, other = (f"the {thing.colour} thing" for thing in first[:2])

@@ -36,7 +36,7 @@ def world() -> dict[str, list[CounterfactualSet]]:
 
 
 def share_at_home(sets: list[CounterfactualSet], settings: WorldSettings = SMALL) -> float:
-    home = World(settings).home
+    home = World(settings).homes["background"]
     members = [item.members[0].extra for item in sets]
     return float(np.mean([home[m["subject"]] == m["background"] for m in members]))
 
@@ -152,7 +152,7 @@ def test_other_edits_are_named_in_the_caption(kind: str) -> None:
 
 
 def test_another_seed_is_another_world() -> None:
-    homes = [World(replace(SMALL, seed=seed)).home for seed in range(3)]
+    homes = [World(replace(SMALL, seed=seed)).homes["background"] for seed in range(3)]
     assert homes[0] != homes[1] != homes[2]
     assert all(set(home.values()) == set(PLACES) for home in homes)
     assert SMALL.content_hash() != replace(SMALL, seed=5).content_hash()

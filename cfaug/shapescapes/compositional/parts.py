@@ -41,12 +41,11 @@ from cfaug.shapescapes.compositional.edits import (
     Picture,
     PictureDescription,
     PictureDistribution,
-    choose,
     say,
     words_of_pictures,
 )
 from cfaug.shapescapes.settings import FRAMES, WorldSettings
-from cfaug.shapescapes.world import World
+from cfaug.shapescapes.world import World, pick
 
 CATEGORY, SET, NAME = "category", "set", "shapescapes"
 TRUE, FALSE = "true", "false"
@@ -180,7 +179,7 @@ def _paraphrase(world: World, items: PairDistribution, index: int) -> tuple[Draw
         ways["place_first"] = say(said, replace(form, place_first=True))
     if len(said.things) == 2:
         ways["turned"] = say(said.turned(), form)
-    way = choose(rng, tuple(ways))
+    way = pick(rng, tuple(ways))
     return drawn, way, ways[way]
 
 
