@@ -35,7 +35,7 @@ from cfaug.shapescapes.zoo.command import (
     read,
     write_card,
 )
-from cfaug.shapescapes.zoo.scenes import Pixels, Scenes, compare_factors, draw, label
+from cfaug.shapescapes.zoo.scenes import Pixels, Scenes, compare_factors, draw, label, normalise
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -143,7 +143,7 @@ class Judge:
             )
         with torch.inference_mode():
             batches = (pixels[start : start + BATCH] for start in range(0, len(pixels), BATCH))
-            logits = torch.cat([self.network(_to_unit(batch)) for batch in batches])
+            logits = torch.cat([self.network(normalise(batch)) for batch in batches])
             parts = _split(logits, self.choices)
             return {kind: part.softmax(dim=1).numpy() for kind, part in parts.items()}
 
@@ -181,12 +181,6 @@ def _config(choices: Choices) -> dict[str, Any]:
     """Return the meaning of the logits, in order, and the width of the network."""
     factors = {kind: list(names) for kind, names in choices.items()}
     return {"widths": list(WIDTHS), "factors": factors}
-
-
-def _to_unit(pixels: Pixels) -> Tensor:
-    import torch
-
-    return torch.from_numpy(pixels).float() / 127.5 - 1
 
 
 def _split(logits: Tensor, choices: Choices) -> dict[str, Tensor]:
@@ -236,7 +230,7 @@ def train(scenes: Scenes, settings: JudgeSettings) -> nn.Module:
 
     def loss(step: int) -> Tensor:
         rows = rng.choice(len(scenes.pixels), settings.batch_size, replace=True)
-        parts = _split(network(_worsen(_to_unit(scenes.pixels[rows]), rng)), choices)
+        parts = _split(network(_worsen(normalise(scenes.pixels[rows]), rng)), choices)
         return sum(
             (cross_entropy(parts[k], labels[k][rows]) for k in choices), start=torch.zeros(())
         )

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import get_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from cfaug.shapescapes.settings import (
     draw_wording,
 )
 from cfaug.shapescapes.zoo.model import IMAGE_SIZE
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Pixels = NDArray[np.uint8]
 SCENE_SIDE = 64
@@ -117,6 +120,13 @@ def truth(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> NDArray[np.bo
         stated: whether the captions of those images name each factor, (n, 3).
     """
     return ((labels[:, None] == labels[None]) | ~stated[None]).all(axis=-1)
+
+
+def normalise(pixels: Pixels) -> Tensor:
+    """Scale uint8 pixels to float32 in [-1, 1]."""
+    import torch
+
+    return torch.from_numpy(pixels).float() / 127.5 - 1
 
 
 def jitter(pixels: Pixels, rng: np.random.Generator, reach: int = 2) -> Pixels:

@@ -16,8 +16,7 @@ from cfaug.shapescapes.compositional.edits import (
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo import clip_domains, clip_things
-from cfaug.shapescapes.zoo.clip import normalise
-from cfaug.shapescapes.zoo.scenes import draw_unbiased, jitter, truth
+from cfaug.shapescapes.zoo.scenes import draw_unbiased, jitter, normalise, truth
 from tests.shapescapes.read_compositional import is_true
 from tests.shapescapes.zoo.cards import card
 
