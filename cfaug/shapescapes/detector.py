@@ -54,7 +54,6 @@ class SceneDetector:
     Args:
         error_rate: the share of objects with an error, from 0 to 1.
         errors: the kinds of errors, equally probable: ``attribute``, ``missed``, ``label``.
-        seed: the seed of the errors.
         world: the world that drew the photos (``data.world``); ``None`` gives no boxes.
 
     """
@@ -163,8 +162,6 @@ class Claim:
     """The claim of one word of a text.
 
     Attributes:
-        start: the index of the word's first character.
-        end: the index after the word's last character.
         factor: the factor that the claim is about: ``subject``, ``colour`` (of the subject),
             ``background``, ``domain``, ``place colour``, ``some colour`` (of the subject or the
             place: no word that could have it follows), or "" for a word that cannot be judged.

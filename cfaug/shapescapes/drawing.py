@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -367,7 +368,6 @@ def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Floats
     """Return a posed subject's coverage of every pixel, (size, size) in [0, 1].
 
     Args:
-        subject: a name of ``BODY``.
         matrix: the rotation and scale from the unit square to the pixels of a canvas that is
             ``SUPERSAMPLING`` times as large, (2, 2).
         offset: the pixel of the origin on that canvas, (2,).
@@ -462,6 +462,13 @@ def render(scene: Scene, size: int, style: Style) -> Rendering:
         touched, solid = widen(touched, spread), ~widen(~solid, spread)
     turned = (np.rot90(array, style.turn) for array in (pixels, touched, solid))
     return Rendering(*map(np.ascontiguousarray, turned))
+
+
+def encode_png(pixels: NDArray[np.uint8]) -> bytes:
+    """Return pixels (size, size, 3) as a PNG file."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 def paint_backdrop(scene: Scene, size: int, style: Style) -> Floats:

@@ -47,7 +47,6 @@ class Layout:
     """The cells of a gathering.
 
     Attributes:
-        side: the number of columns, and of rows.
         sizes: half of a thing's width, as a share of the picture's width, by the name of its size.
         reach: the largest distance of a thing and its rim from the centre of its cell, as a share
             of the picture's width.

@@ -45,7 +45,6 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
 
     Args:
         part: a part whose sets are pairs, such as "counterfactual".
-        root: the folder of all shards (``paths.shards``).
     """
     folder = ensure(world, part, root)
     file = folder.parent / f"{part}-labels.jsonl"

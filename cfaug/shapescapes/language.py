@@ -88,9 +88,6 @@ class AttributeFiller:
     noun alone: in language a green tree is more usual than a purple one, whatever a photo shows.
     Each noun's probabilities are drawn from a uniform Dirichlet distribution. Any other blank gets
     the words of ``VocabularyFiller``.
-
-    Args:
-        seed: the seed of the probabilities.
     """
 
     seed: Seed = 0

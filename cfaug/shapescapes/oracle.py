@@ -49,10 +49,6 @@ def redraw_edited(
 ) -> tuple[Rendering, NDArray[np.bool_]]:
     """Render an edited scene, and the mask of pixels that may change.
 
-    Args:
-        after: the same scene with other factors.
-        size: the side of the picture in pixels.
-
     Returns:
         The edited scene, and a bool mask (size, size); outside it the edited scene equals the
         unedited one bit by bit. The masks of several changed factors are united.
@@ -106,9 +102,6 @@ class OracleEdit:
 
     The first image of a job is the photo, and so is the image of any text equal to the first, as
     the oracle reconstructs perfectly. ``Draw`` has no effect.
-
-    Args:
-        world: the world of the photos (``data.world``).
     """
 
     world: WorldSettings
@@ -190,8 +183,6 @@ class OracleSets:
     different scenes; p and the guidance scale have no effect.
 
     Args:
-        image_size: the side of the pictures in pixels.
-        style: a name of ``cfaug.shapescapes.settings.STYLES``.
         shuffled: whether to permute the pictures of a set at random, so that its labels are
             independent of them: any skew that a test then finds is a false alarm, whatever the
             model prefers.
@@ -226,11 +217,7 @@ class OracleSets:
 
 
 def factors_of(about: Mapping[str, Any], where: str) -> Factors:
-    """Return the factors of a member of a grid, from its details.
-
-    Args:
-        about: a member's ``extra``, with ``subject`` and ``attributes``.
-    """
+    """Return the factors of a member of a grid, from its details."""
     found = {SUBJECT: str(about.get(SUBJECT)).lower()}
     found |= require_attributes(about.get(ATTRIBUTES), where)
     for name, value in found.items():

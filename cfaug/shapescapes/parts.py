@@ -14,7 +14,6 @@ each, whose labels are those of entailment. Parts named "compositional_..." are 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import replace_folder
@@ -36,7 +34,7 @@ from cfaug.core.words import right_articles
 from cfaug.data.shards.shards import write_shards
 from cfaug.shapescapes.compositional import parts as compositional
 from cfaug.shapescapes.detector import HIDDEN
-from cfaug.shapescapes.drawing import Scene, render
+from cfaug.shapescapes.drawing import Scene, encode_png, render
 from cfaug.shapescapes.entailment import cover, photos
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.settings import (
@@ -55,10 +53,8 @@ Shot = tuple[Scene, str, Edit | None]
 
 
 def _png(scene: Scene, settings: WorldSettings, hidden: str | None = None) -> bytes:
-    buffer = io.BytesIO()
     drawn = render(scene, settings.image_size, settings.look())
-    Image.fromarray(cover(drawn, hidden)).save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
+    return encode_png(cover(drawn, hidden))
 
 
 def _assemble(
@@ -278,10 +274,6 @@ def ensure(world: WorldSettings, part: str, root: Path) -> Path:
     Several processes may call this at once: one draws, the others wait. A part is drawn in a
     private folder that is renamed when complete, so that a killed process leaves no incomplete
     folder under the final name, and no lock.
-
-    Args:
-        part: a name of ``cfaug.shapescapes.parts``.
-        root: the folder of all shards (``paths.shards``).
     """
     folder = part_folder(world, part, root)
     if folder.exists():

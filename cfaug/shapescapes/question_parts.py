@@ -6,13 +6,11 @@ drawn on demand; no file is written.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.questions import (
@@ -26,6 +24,7 @@ from cfaug.core.questions import (
 )
 from cfaug.core.rng import derive
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
+from cfaug.shapescapes.drawing import encode_png
 from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES, Gathering, Thing, render_gathering
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import Choice, World, pick
@@ -116,10 +115,7 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
 
 
 def _draw(gathering: Gathering, settings: WorldSettings) -> bytes:
-    buffer = io.BytesIO()
-    pixels = render_gathering(gathering, settings.image_size, settings.look())
-    Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
+    return encode_png(render_gathering(gathering, settings.image_size, settings.look()))
 
 
 # Questions about a gathering of things, basic and counterfactual.

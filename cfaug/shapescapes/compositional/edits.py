@@ -9,17 +9,15 @@ second.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from cfaug.core.words import right_articles
-from cfaug.shapescapes.drawing import Scene, render
+from cfaug.shapescapes.drawing import Scene, encode_png, render
 from cfaug.shapescapes.gathering import FOUR, SHAPES, Gathering, Thing, render_gathering
 from cfaug.shapescapes.settings import FRAMES, PLACES, Factors, WorldSettings, words
 from cfaug.shapescapes.world import World, pick
@@ -105,7 +103,6 @@ class Pair:
         """Return the descriptions of both pictures, equal except for the edit.
 
         Args:
-            rng: the random generator that decides what captions leave out.
             drop_colour: the probability that captions leave out a thing's colour, if they may.
             drop_background: the probability that they leave out the place, if they may.
         """
@@ -328,12 +325,8 @@ class Picture:
         size, style = settings.image_size, settings.look()
         shown = self.shown(seed)
         if isinstance(shown, Scene):
-            pixels = render(shown, size, style).pixels
-        else:
-            pixels = render_gathering(shown, size, style)
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
-        return buffer.getvalue()
+            return encode_png(render(shown, size, style).pixels)
+        return encode_png(render_gathering(shown, size, style))
 
 
 def relations(one: Thing, other: Thing) -> tuple[str, ...]:
@@ -376,7 +369,6 @@ class DescriptionForm:
     """The wording of a description.
 
     Attributes:
-        frame: the index of the frame in ``FRAMES``.
         place_first: whether the place comes first: "on the beach there is a red ball".
     """
 

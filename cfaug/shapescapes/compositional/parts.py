@@ -58,7 +58,6 @@ class Drawn:
     """A pair with its captions and further details for a part.
 
     Attributes:
-        form: the wording of both captions.
         edit: the edit from the first picture to the second.
     """
 
@@ -320,11 +319,7 @@ class CaptionReader:
     def log_likelihood(
         self, texts: Sequence[str], contexts: Sequence[str] | None = None
     ) -> NDArray[np.float64]:
-        """Return the natural log of the probability of each text, its end included: float64 (n,).
-
-        Args:
-            contexts: ``None``; captions have no context.
-        """
+        """Return the natural log of each text's probability, its end included: float64 (n,)."""
         assert contexts is None
         followed, words = self._counts
         unseen = self.added * (len(words_of_pictures()) + 1)

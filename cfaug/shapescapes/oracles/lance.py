@@ -91,7 +91,6 @@ def find_factor(
         planted: the factor that the classifier was trained to rely on; ``None`` for no factor.
         minimum: least excess over the reconstruction, see
             ``cfaug.lance.stress_drops.discover_factors``.
-        alpha: largest corrected p of a found factor.
     """
     rows = answers.rows(part)
     before, after = answers.texts("text_before"), answers.texts("text")
@@ -120,7 +119,6 @@ class DiscoveryTable(StressTable):
         models: {planted factor, or ``none``: checkpoints}, as in other tables of answers.
         sets: {printed name: set of edits}.
         minimum: least excess over the reconstruction, in probability.
-        alpha: largest corrected p of a found factor.
     """
 
     models: Models
@@ -312,9 +310,6 @@ def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
     """Yield the photos, reconstructions and edits of joined sets of the embedded world.
 
     Edits whose captions are not sentences of the world, or change no factor, are left out.
-
-    Args:
-        style: the style of the world, in which the oracle draws.
     """
     for one in read_sets(folder):
         photo, *others = one.members
@@ -351,7 +346,6 @@ class EditQualityTable(PaperTable):
     Args:
         folders: {printed name: folder of shards}.
         judge: the model that predicts what a picture shows.
-        style: the style of the world.
     """
 
     folders: Mapping[str, str]

@@ -41,7 +41,6 @@ class Found:
 
     Attributes:
         question: the labels and the number of retrieved images.
-        planted: the number of subjects with a planted label.
         max_skew: mean MaxSkew of planted subjects.
         excess: ``max_skew`` minus that of a random ranking.
         max_skew_of_others: mean MaxSkew of the subjects without a planted label; ``nan`` without
@@ -78,7 +77,6 @@ class WorldRun:
         In a world where nothing was planted, the labels are those that would have been planted.
 
         Args:
-            kind: ``colour``, ``background`` or ``both``.
             k: number of retrieved images, as for ``SkewItems.choose``.
         """
         answers = self.answers.get(sets)

@@ -123,7 +123,6 @@ def train_denoiser(
 
     Args:
         moments: the posteriors of the scenes from ``vae.encode``, (n, 2 x channels, 16, 16).
-        scale: the autoencoder's scaling factor.
         on_save: a function that is called with the averaged modules and the step, every
             ``save_every`` steps.
         start: the modules to train in place; ``None`` draws initial ones from the settings' seed.
@@ -347,9 +346,7 @@ def generate(
     """Generate a picture for every prompt by DDIM (Song et al., 2021), uint8 (n, 3, 64, 64).
 
     Args:
-        pipeline: a pipeline from ``load`` or ``assemble``.
         seed: the seed of the noise; a picture depends on it and on its place in the list.
-        steps: the number of steps of the sampler.
         guidance: the scale of classifier-free guidance (Ho & Salimans, 2022).
     """
     import torch

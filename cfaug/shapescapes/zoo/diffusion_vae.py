@@ -56,9 +56,6 @@ def train_vae(pixels: Pixels, settings: DiffusionSettings) -> AutoencoderKL:
     The loss is L1 + 2 L2 of the pixels in [-1, 1], and ``kl`` times the *mean* divergence per
     latent value: it gives the latents noise of a few per cent, so that the decoder tolerates the
     small errors of a sampler. (Rombach et al. weight the sum over an image's latents by 1e-6.)
-
-    Raises:
-        FloatingPointError: if the loss is not finite.
     """
     import torch
 
@@ -86,9 +83,6 @@ def refine_decoder(
     rounds, each with its own rise and fall of the learning rate (Loshchilov & Hutter, 2017).
     Nothing else in the pipeline depends on the decoder, so this may happen before, during or after
     the denoiser's training.
-
-    Raises:
-        FloatingPointError: if the loss is not finite.
     """
     import torch
 

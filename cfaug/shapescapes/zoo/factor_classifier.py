@@ -122,7 +122,6 @@ class Judge:
     """A classifier of subject, colour and background of clear pictures, and possibly of domains.
 
     Attributes:
-        network: the network of ``build_network``.
         choices: the possible values of every factor.
     """
 
@@ -202,11 +201,7 @@ def _worsen(images: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def train(scenes: Scenes, settings: JudgeSettings) -> nn.Module:
-    """Train a network with progress on stderr, from scratch or from ``settings.start``.
-
-    Raises:
-        FloatingPointError: if the loss is not finite.
-    """
+    """Train a network with progress on stderr, from scratch or from ``settings.start``."""
     import torch
     from torch.nn.functional import cross_entropy
 

@@ -190,8 +190,6 @@ class Kind:
     Attributes:
         build: a function that returns the model of transformers, from trained towers if ``start``
             loads them.
-        wrap: a function that wraps the model in our protocol.
-        spec: a function that loads the saved model.
         start: a function that loads the initial towers; ``None`` for a model trained from scratch.
     """
 

@@ -205,9 +205,6 @@ def held_out_captions(settings: RowSettings, count: int) -> list[str]:
 def evaluate(folder: Path, captions: Sequence[str], seed: int = 0) -> dict[str, Any]:
     """Return the quality of a tuned model's variations of captions by every prompt.
 
-    Args:
-        seed: the seed of the sampling, like an editor's.
-
     Returns:
         By prompt and over ``all``: ``answered``, the share of requests with a variation;
         ``parse``, ``kind`` and ``label``, the shares of variations that are captions of the world,

@@ -203,7 +203,6 @@ def draw(
 
     Args:
         part: the name of their purpose; parts have no scene in common.
-        style: a name of ``cfaug.shapescapes.settings.STYLES``.
         domains: the domains of the scenes, drawn uniformly.
     """
     pixels = draw_chunks(_render, count, CHUNK, processes, seed, part, style, domains)
