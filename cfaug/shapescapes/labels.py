@@ -10,7 +10,7 @@ of COCO-Counterfactuals, by a criterion that an annotator would use.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -48,29 +48,27 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
     """
     folder = ensure(world, part, root)
     file = folder.parent / f"{part}-labels.jsonl"
-    if not file.exists():
-        lines = [json.dumps(label) for label in oracle_labels(world, folder)]
-        try:
-            # Another process that writes at the same time writes the same bytes.
-            write_file(file, ("\n".join(lines) + "\n").encode())
-        except OSError as error:
-            raise UserError(f"cannot write labels to {file}: {error.strerror}") from error
-    return file
-
-
-def oracle_labels(world: WorldSettings, folder: Path) -> Iterator[dict[str, object]]:
-    """Yield the label of every image of a part's shards, in order."""
+    if file.exists():
+        return file
     shown = []
     for one in read_sets(folder):
         if len(one.members) != 2:
             raise UserError(f"{folder}: its sets are not pairs, so there is no caption to choose")
         shown += [(one.key, i, visibility(member, world)) for i, member in enumerate(one.members)]
-    seen = np.array([found for _, _, found in shown])
     unmatched = half_up(decimal(UNMATCHED) * len(shown))
-    hidden = set(np.argsort(seen, kind="stable")[:unmatched].tolist())
-    for place, (key, member, found) in enumerate(shown):
+    order = np.argsort([seen for *_, seen in shown], kind="stable")
+    hidden = set(order[:unmatched].tolist())
+    lines = []
+    for place, (key, member, seen) in enumerate(shown):
         label = "neither" if place in hidden else ("original", "counterfactual")[member]
-        yield {"key": key, "member": member, "label": label, "visibility": round(found, 3)}
+        row = {"key": key, "member": member, "label": label, "visibility": round(seen, 3)}
+        lines.append(json.dumps(row) + "\n")
+    try:
+        # Another process that writes at the same time writes the same bytes.
+        write_file(file, "".join(lines).encode())
+    except OSError as error:
+        raise UserError(f"cannot write labels to {file}: {error.strerror}") from error
+    return file
 
 
 def visibility(member: Member, world: WorldSettings) -> float:
