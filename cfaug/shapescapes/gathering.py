@@ -72,6 +72,10 @@ class Thing:
     column: int
     row: int
 
+    def at(self, cell: tuple[int, int]) -> Thing:
+        """Return the same thing in another cell, given as column and row."""
+        return replace(self, column=cell[0], row=cell[1])
+
 
 @dataclass(frozen=True)
 class Gathering:

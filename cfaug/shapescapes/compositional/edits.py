@@ -205,7 +205,7 @@ def _replace_relation(rng: np.random.Generator, law: PictureDistribution) -> Pai
     old = pick(rng, true)
     new = pick(rng, [one for one in CONVERSE if one not in true])
     moved = [
-        tuple(_at(thing, cell) for thing, cell in zip(before.things, cells, strict=True))
+        tuple(thing.at(cell) for thing, cell in zip(before.things, cells, strict=True))
         for cells in PLACED
     ]
     right = [one for one in moved if new in relations(*one) and old not in relations(*one)]
@@ -213,10 +213,6 @@ def _replace_relation(rng: np.random.Generator, law: PictureDistribution) -> Pai
     still = [one for one in right if one[0] == before.things[0]]
     after = replace(before, things=pick(rng, still or right))
     return Pair((Side(before, old), Side(after, new)), (old, new))
-
-
-def _at(thing: Thing, cell: tuple[int, int]) -> Thing:
-    return replace(thing, column=cell[0], row=cell[1])
 
 
 def _swap(name: str) -> Callable[..., Pair]:
@@ -239,7 +235,7 @@ def _swap_relation(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     before = draw_picture(rng, law, 2)
     one, other = before.things
     relation = pick(rng, relations(one, other))
-    things = _at(other, (one.column, one.row)), _at(one, (other.column, other.row))
+    things = other.at((one.column, one.row)), one.at((other.column, other.row))
     sides = Side(before, relation), Side(replace(before, things=things), relation, (1, 0))
     return Pair(sides, (f"{one.shape}, {other.shape}", f"{other.shape}, {one.shape}"))
 
