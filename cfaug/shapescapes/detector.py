@@ -55,7 +55,6 @@ class SceneDetector:
         error_rate: the share of objects with an error, from 0 to 1.
         errors: the kinds of errors, equally probable: ``attribute``, ``missed``, ``label``.
         world: the world that drew the photos (``data.world``); ``None`` gives no boxes.
-
     """
 
     error_rate: Share = 0.0
@@ -85,9 +84,10 @@ class SceneDetector:
         if self.world is not None:
             size = self.world.image_size
             touched = render(scene_of(example.extra), size, self.world.look()).touched
-            down, across = map(np.ndarray.tolist, np.nonzero(touched))
-            right, bottom = float(max(across) + 1), float(max(down) + 1)
-            subject = (float(min(across)), float(min(down)), right, bottom)
+            down, across = np.nonzero(touched)
+            left, right = float(across.min()), float(across.max())
+            top, bottom = float(down.min()), float(down.max())
+            subject = (left, top, right + 1, bottom + 1)
             place = (0.0, 0.0, float(size), float(size))
         attributes = () if hidden == "colour" else (Attribute(factors.colour),)
         found = [Detection(factors.subject, None, subject, attributes)]

@@ -186,7 +186,6 @@ class OracleSets:
         shuffled: whether to permute the pictures of a set at random, so that its labels are
             independent of them: any skew that a test then finds is a false alarm, whatever the
             model prefers.
-
     """
 
     image_size: Annotated[int, Ge(8)]
