@@ -36,8 +36,8 @@ KNOWN = {
     "bridgetower-0": TOWERS, "flava-0": TOWERS, "bridgetower-itm-0": MATCHERS, "vilt-0": MATCHERS,
     "clip-0": {"subject_acc1": 0.7}, "clip-1": {"subject_acc1": 0.7},
     "entailer-0": {"accuracy": 0.9}, "judge": {"all_acc1": 0.99},
-    "judge-domains": {"domain_acc1": 0.99}, "language": {"masked_acc10": 0.75}, "vlm-basic-0": {"acc_b": 0.95},
-    "vlm-both-0": {"acc_b": 0.95, "acc_c": 0.9},
+    "judge-domains": {"domain_acc1": 0.99}, "language": {"masked_acc10": 0.75},
+    "vlm-basic-0": {"acc_b": 0.95}, "vlm-both-0": {"acc_b": 0.95, "acc_c": 0.9},
 }  # fmt: skip
 """The least values of some metrics."""
 
