@@ -341,13 +341,13 @@ def generate(
     seed: int,
     *,
     steps: int = 20,
-    guidance: float = 3.0,
 ) -> Pixels:
     """Generate a picture for every prompt by DDIM (Song et al., 2021), uint8 (n, 3, 64, 64).
 
+    The scale of classifier-free guidance (Ho & Salimans, 2022) is 3.
+
     Args:
         seed: the seed of the noise; a picture depends on it and on its place in the list.
-        guidance: the scale of classifier-free guidance (Ho & Salimans, 2022).
     """
     import torch
 
@@ -359,7 +359,7 @@ def generate(
         shown = pipeline(
             part,
             num_inference_steps=steps,
-            guidance_scale=guidance,
+            guidance_scale=3.0,
             generator=[torch.Generator().manual_seed(one) for one in seeds],
             output_type="np",
         ).images

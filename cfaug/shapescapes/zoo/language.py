@@ -129,17 +129,17 @@ def pad(rows: Sequence[Sequence[int]], fill: int) -> NDArray[np.int64]:
 
 
 def batches(
-    lengths: Sequence[int], batch_size: int, rng: np.random.Generator, window: int = 32
+    lengths: Sequence[int], batch_size: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.int64]]:
     """Yield every row once, in batches of texts of similar length, in random order.
 
-    Rows are shuffled, sorted by length within windows of ``window`` batches, and the batches of a
+    Rows are shuffled, sorted by length within windows of 32 batches, and the batches of a
     window are shuffled: this halves the padding of plain shuffling, and batches do not recur.
     """
-    order = rng.permutation(len(lengths))
+    order, window = rng.permutation(len(lengths)), 32 * batch_size
     size = np.asarray(lengths)
-    for start in range(0, len(order), window * batch_size):
-        rows = order[start : start + window * batch_size]
+    for start in range(0, len(order), window):
+        rows = order[start : start + window]
         rows = rows[np.argsort(size[rows], kind="stable")]
         parts = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
         for i in rng.permutation(len(parts)):
