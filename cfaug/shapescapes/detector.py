@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -33,7 +32,7 @@ from cfaug.shapescapes.settings import (
 
 ERRORS = ("attribute", "missed", "label")
 """The kinds of errors: a wrong colour, a missed object, a wrong label."""
-PLACE_LABELS: Mapping[str, str] = {
+PLACE_LABELS = {
     "beach": "beach",
     "grass": "grass",
     "brick": "brick wall",
@@ -55,11 +54,7 @@ class SceneDetector:
     Args:
         error_rate: the share of objects with an error, from 0 to 1.
         errors: the kinds of errors, equally probable: ``attribute``, ``missed``, ``label``.
-        seed: the seed of the errors.
         world: the world that drew the photos (``data.world``); ``None`` gives no boxes.
-
-    Raises:
-        UserError: if the rate is not a share, or a kind of error is unknown.
     """
 
     error_rate: Share = 0.0
@@ -84,26 +79,24 @@ class SceneDetector:
 
     def _detect(self, example: Example) -> list[Detection]:
         factors, hidden = read_scene(example.extra, f"example {example.key!r}")
-        subject, place = self._boxes(example)
+        subject: Box | None = None
+        place: Box | None = None
+        if self.world is not None:
+            size = self.world.image_size
+            touched = render(scene_of(example.extra), size, self.world.look()).touched
+            down, across = np.nonzero(touched)
+            left, right = float(across.min()), float(across.max())
+            top, bottom = float(down.min()), float(down.max())
+            subject = (left, top, right + 1, bottom + 1)
+            place = (0.0, 0.0, float(size), float(size))
         attributes = () if hidden == "colour" else (Attribute(factors.colour),)
         found = [Detection(factors.subject, None, subject, attributes)]
         if factors.background in PLACE_LABELS and hidden != "background":
-            known = tuple(
-                Attribute(one) for one in sorted(PLACE_COLOURS[factors.background] & set(COLOURS))
-            )
-            found.append(Detection(PLACE_LABELS[factors.background], None, place, known))
+            known = sorted(PLACE_COLOURS[factors.background] & set(COLOURS))
+            label = PLACE_LABELS[factors.background]
+            found.append(Detection(label, None, place, tuple(map(Attribute, known))))
         seen = (self._err(example.key, number, one) for number, one in enumerate(found))
         return [one for one in seen if one is not None]
-
-    def _boxes(self, example: Example) -> tuple[Box | None, Box | None]:
-        """Return the boxes of the subject and of the place, in pixels."""
-        if self.world is None:
-            return None, None
-        size = self.world.image_size
-        solid = render(scene_of(example.extra), size, self.world.look()).touched
-        down, across = np.nonzero(solid)
-        box = (int(across.min()), int(down.min()), int(across.max()) + 1, int(down.max()) + 1)
-        return (*map(float, box),), (0.0, 0.0, float(size), float(size))  # type: ignore[return-value]
 
     def _err(self, key: str, number: int, right: Detection) -> Detection | None:
         """Return the detection of an object with an error; ``None`` if it is missed."""
@@ -113,15 +106,14 @@ class SceneDetector:
         way = self.errors[int(rng.integers(len(self.errors)))]
         if way == "missed":
             return None
-        if way == "label":
-            labels = SUBJECTS if number == 0 else tuple(PLACE_LABELS.values())
-            others = [one for one in labels if one != right.label]
-            label = others[int(rng.integers(len(others)))]
-            return Detection(label, right.score, right.box, right.attributes)
+        labels = SUBJECTS if number == 0 else tuple(PLACE_LABELS.values())
         own = {attribute.name for attribute in right.attributes}
-        others = [one for one in COLOURS if one not in own]
-        wrong = Attribute(others[int(rng.integers(len(others)))])
-        return Detection(right.label, right.score, right.box, (wrong,))
+        known, taken = (labels, {right.label}) if way == "label" else (COLOURS, own)
+        others = [one for one in known if one not in taken]
+        wrong = others[int(rng.integers(len(others)))]
+        if way == "label":
+            return replace(right, label=wrong)
+        return replace(right, attributes=(Attribute(wrong),))
 
     def identity(self) -> str:
         """Return a hash of all settings that change an answer."""
@@ -143,22 +135,18 @@ class SceneDetector:
 
 HIDDEN = "hidden"
 """The key in ``extra`` of a photo's covered factor, ``colour`` or ``background``."""
-PLACE_COLOURS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "beach": frozenset({"yellow"}),
-        "grass": frozenset({"green"}),
-        "night": frozenset({"black", "blue"}),
-        "snow": frozenset({"white"}),
-        "brick": frozenset({"red"}),
-        "water": frozenset({"blue"}),
-        "road": frozenset({"grey"}),
-        "curtain": frozenset({"red"}),
-    }
-)
+PLACE_COLOURS: Mapping[str, frozenset[str]] = {
+    "beach": frozenset({"yellow"}),
+    "grass": frozenset({"green"}),
+    "night": frozenset({"black", "blue"}),
+    "snow": frozenset({"white"}),
+    "brick": frozenset({"red"}),
+    "water": frozenset({"blue"}),
+    "road": frozenset({"grey"}),
+    "curtain": frozenset({"red"}),
+}
 """The colours of each painted place, by the names that people would use."""
-PLACE_NAMES: Mapping[str, str] = MappingProxyType(
-    {place: place for place in PLACES} | {"wall": "brick"}
-)
+PLACE_NAMES: Mapping[str, str] = {place: place for place in PLACES} | {"wall": "brick"}
 """The place that a word names."""
 _COLOUR_WORDS = {*COLOURS, "white", "grey", "gray"}
 _FUNCTION = {
@@ -174,8 +162,6 @@ class Claim:
     """The claim of one word of a text.
 
     Attributes:
-        start: the index of the word's first character.
-        end: the index after the word's last character.
         factor: the factor that the claim is about: ``subject``, ``colour`` (of the subject),
             ``background``, ``domain``, ``place colour``, ``some colour`` (of the subject or the
             place: no word that could have it follows), or "" for a word that cannot be judged.
@@ -198,34 +184,29 @@ def read_claims(text: str) -> list[Claim]:
     ? wooden
     background beach
     """
+    claims = []
     found = list(_WORD.finditer(text.lower()))
     words = [one.group() for one in found]
-    return [
-        Claim(one.start(), one.end(), *_read(words, place))
-        for place, one in enumerate(found)
-        if one.group() not in _SILENT
-    ]
-
-
-def _read(words: Sequence[str], place: int) -> tuple[str, str]:
-    """Return factor and value of the word at an index."""
-    word = words[place]
-    if word in SUBJECTS:
-        return "subject", word
-    if word in PLACE_NAMES:
-        return "background", PLACE_NAMES[word]
-    if word in DOMAINS:
-        return "domain", word
-    if word not in _COLOUR_WORDS:
-        return "", word
-    colour = "grey" if word == "gray" else word
-    rest = (later for later in words[place + 1 :] if later not in _COLOUR_WORDS)
-    owner = next(rest, "")
-    if owner in SUBJECTS:
-        return "colour", colour
-    if owner in PLACE_NAMES:
-        return "place colour", colour
-    return ("some colour" if not owner or owner in _SILENT else "", colour)
+    for at, word in enumerate(words):
+        factor, value = "", word
+        if word in SUBJECTS:
+            factor = "subject"
+        elif word in PLACE_NAMES:
+            factor, value = "background", PLACE_NAMES[word]
+        elif word in DOMAINS:
+            factor = "domain"
+        elif word in _COLOUR_WORDS:
+            value = "grey" if word == "gray" else word
+            owner = next((later for later in words[at + 1 :] if later not in _COLOUR_WORDS), "")
+            if owner in SUBJECTS:
+                factor = "colour"
+            elif owner in PLACE_NAMES:
+                factor = "place colour"
+            elif not owner or owner in _SILENT:
+                factor = "some colour"
+        if word not in _SILENT:
+            claims.append(Claim(*found[at].span(), factor, value))
+    return claims
 
 
 def judge(claim: Claim, factors: Factors, hidden: str | None = None) -> bool | None:
@@ -289,12 +270,14 @@ def text_label(text: str, factors: Factors, hidden: str | None = None) -> str | 
     return "neutral" if None in verdicts else "entailment"
 
 
-def inserted_claims(before: str, after: str) -> Iterator[Claim]:
-    """Yield the claims of the words that a changed text has inserted."""
+def inserted_claims(before: str, after: str) -> list[Claim]:
+    """Return the claims of the words that a changed text has inserted."""
     spans = [change.after for change in caption_changes(before, after)]
-    for claim in read_claims(after):
-        if any(start <= claim.start and claim.end <= end for start, end in spans):
-            yield claim
+    return [
+        claim
+        for claim in read_claims(after)
+        if any(start <= claim.start and claim.end <= end for start, end in spans)
+    ]
 
 
 def share_true(before: str, after: str, factors: Factors, hidden: str | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,77 +29,79 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 Points = NDArray[np.float64]
 Pen = ImageDraw.ImageDraw
+CANVAS = 128
+"""The side of the canvas on which backgrounds are painted, in pixels."""
 
 
-def _horizon(pen: Pen, size: int, rng: np.random.Generator, sky: Rgb, ground: Rgb) -> float:
+def _horizon(pen: Pen, rng: np.random.Generator, sky: Rgb, ground: Rgb) -> float:
     """Fill sky and ground; return the height of the horizon, in pixels."""
-    line = size * float(rng.uniform(0.35, 0.6))
-    pen.rectangle((0, 0, size, line), fill=sky)
-    pen.rectangle((0, line, size, size), fill=ground)
+    line = CANVAS * float(rng.uniform(0.35, 0.6))
+    pen.rectangle((0, 0, CANVAS, line), fill=sky)
+    pen.rectangle((0, line, CANVAS, CANVAS), fill=ground)
     return line
 
 
-def _beach(pen: Pen, size: int, rng: np.random.Generator) -> None:
-    line = _horizon(pen, size, rng, (120, 200, 235), (240, 212, 150))
-    pen.rectangle((0, line - size * 0.12, size, line), fill=(40, 130, 190))
+def _beach(pen: Pen, rng: np.random.Generator) -> None:
+    line = _horizon(pen, rng, (120, 200, 235), (240, 212, 150))
+    pen.rectangle((0, line - CANVAS * 0.12, CANVAS, line), fill=(40, 130, 190))
     for x, y in rng.random((8, 2)):
-        top = line + y * (size - line)
-        pen.rectangle((x * size, top, x * size + 4, top + 2), fill=(205, 170, 105))
+        top = line + y * (CANVAS - line)
+        pen.rectangle((x * CANVAS, top, x * CANVAS + 4, top + 2), fill=(205, 170, 105))
 
 
-def _grass(pen: Pen, size: int, rng: np.random.Generator) -> None:
-    line = _horizon(pen, size, rng, (150, 210, 250), (95, 185, 70))
+def _grass(pen: Pen, rng: np.random.Generator) -> None:
+    line = _horizon(pen, rng, (150, 210, 250), (95, 185, 70))
     for x, y in rng.random((16, 2)):
-        foot = line + y * (size - line)
-        pen.line((x * size, foot, x * size + 2, foot - 7), fill=(55, 130, 40), width=3)
+        foot = line + y * (CANVAS - line)
+        pen.line((x * CANVAS, foot, x * CANVAS + 2, foot - 7), fill=(55, 130, 40), width=3)
 
 
-def _night(pen: Pen, size: int, rng: np.random.Generator) -> None:
-    _horizon(pen, size, rng, (18, 20, 60), (38, 38, 72))
-    for x, y in rng.random((14, 2)) * (size, size * 0.6):
+def _night(pen: Pen, rng: np.random.Generator) -> None:
+    _horizon(pen, rng, (18, 20, 60), (38, 38, 72))
+    for x, y in rng.random((14, 2)) * (CANVAS, CANVAS * 0.6):
         pen.rectangle((x, y, x + 3, y + 3), fill=(245, 245, 210))
 
 
-def _snow(pen: Pen, size: int, rng: np.random.Generator) -> None:
-    _horizon(pen, size, rng, (190, 205, 220), (245, 246, 252))
-    for x, y in rng.random((16, 2)) * size:
+def _snow(pen: Pen, rng: np.random.Generator) -> None:
+    _horizon(pen, rng, (190, 205, 220), (245, 246, 252))
+    for x, y in rng.random((16, 2)) * CANVAS:
         pen.ellipse((x, y, x + 5, y + 5), fill=(255, 255, 255))
 
 
-def _brick(pen: Pen, size: int, rng: np.random.Generator) -> None:
-    pen.rectangle((0, 0, size, size), fill=(176, 95, 75))
-    height, width = size / 8, size / 4
+def _brick(pen: Pen, rng: np.random.Generator) -> None:
+    pen.rectangle((0, 0, CANVAS, CANVAS), fill=(176, 95, 75))
+    height, width = CANVAS / 8, CANVAS / 4
     shift = float(rng.random()) * width
     for row in range(9):
         y = row * height
-        pen.line((0, y, size, y), fill=(220, 200, 185), width=3)
+        pen.line((0, y, CANVAS, y), fill=(220, 200, 185), width=3)
         for column in range(-1, 6):
             x = column * width + shift + (row % 2) * width / 2
             pen.line((x, y, x, y + height), fill=(220, 200, 185), width=3)
 
 
-def _water(pen: Pen, size: int, rng: np.random.Generator) -> None:
-    pen.rectangle((0, 0, size, size), fill=(45, 135, 205))
-    for x, y in rng.random((22, 2)) * size:
+def _water(pen: Pen, rng: np.random.Generator) -> None:
+    pen.rectangle((0, 0, CANVAS, CANVAS), fill=(45, 135, 205))
+    for x, y in rng.random((22, 2)) * CANVAS:
         pen.line((x - 12, y, x + 12, y), fill=(150, 205, 240), width=3)
 
 
-def _road(pen: Pen, size: int, rng: np.random.Generator) -> None:
-    line = _horizon(pen, size, rng, (205, 215, 220), (110, 110, 115))
-    shift = float(rng.random()) * size / 3
-    for x in np.arange(-1, 4) * size / 3 + shift:
-        middle = (line + size) / 2
-        pen.rectangle((x, middle, x + size / 6, middle + 6), fill=(240, 240, 235))
+def _road(pen: Pen, rng: np.random.Generator) -> None:
+    line = _horizon(pen, rng, (205, 215, 220), (110, 110, 115))
+    shift = float(rng.random()) * CANVAS / 3
+    for x in np.arange(-1, 4) * CANVAS / 3 + shift:
+        middle = (line + CANVAS) / 2
+        pen.rectangle((x, middle, x + CANVAS / 6, middle + 6), fill=(240, 240, 235))
 
 
-def _curtain(pen: Pen, size: int, rng: np.random.Generator) -> None:
-    pen.rectangle((0, 0, size, size), fill=(150, 30, 60))
-    shift = float(rng.random()) * size / 6
-    for x in np.arange(-1, 7) * size / 6 + shift:
-        pen.rectangle((x, 0, x + size / 12, size), fill=(195, 60, 85))
+def _curtain(pen: Pen, rng: np.random.Generator) -> None:
+    pen.rectangle((0, 0, CANVAS, CANVAS), fill=(150, 30, 60))
+    shift = float(rng.random()) * CANVAS / 6
+    for x in np.arange(-1, 7) * CANVAS / 6 + shift:
+        pen.rectangle((x, 0, x + CANVAS / 12, CANVAS), fill=(195, 60, 85))
 
 
-PAINTERS: Mapping[str, Callable[[Pen, int, np.random.Generator], None]] = {
+PAINTERS: Mapping[str, Callable[[Pen, np.random.Generator], None]] = {
     "beach": _beach,
     "grass": _grass,
     "night": _night,
@@ -108,19 +111,6 @@ PAINTERS: Mapping[str, Callable[[Pen, int, np.random.Generator], None]] = {
     "road": _road,
     "curtain": _curtain,
 }
-
-
-def paint(background: str, size: int, rng: np.random.Generator, clutter: int = 0) -> Image.Image:
-    """Paint a background (RGB, ``size`` x ``size``), with small bright objects scattered on it."""
-    image = Image.new("RGB", (size, size))
-    pen = ImageDraw.Draw(image)
-    PAINTERS[background](pen, size, rng)
-    for _ in range(clutter):
-        x, y, width, height = rng.random(4) * (size, size, size * 0.08, size * 0.06)
-        red, green, blue = (int(value) for value in rng.integers(0, 256, 3))
-        box = (x, y, x + width + 3, y + height + 3)
-        (pen.ellipse if rng.random() < 0.5 else pen.rectangle)(box, fill=(red, green, blue))
-    return image
 
 
 # The domains: a photo, or the same scene in another medium (LANCE's fifth kind of edit).
@@ -367,7 +357,6 @@ def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Floats
     """Return a posed subject's coverage of every pixel, (size, size) in [0, 1].
 
     Args:
-        subject: a name of ``BODY``.
         matrix: the rotation and scale from the unit square to the pixels of a canvas that is
             ``SUPERSAMPLING`` times as large, (2, 2).
         offset: the pixel of the origin on that canvas, (2,).
@@ -387,9 +376,6 @@ def draw_mask(subject: str, matrix: Points, offset: Points, size: int) -> Floats
 # others' pixels. Every step after the composition is pointwise (in a domain other than the photo it
 # reaches a few pixels) and independent of the factors. Therefore the oracle's counterfactuals are
 # bit-identical outside the edit.
-
-CANVAS = 128
-"""The side of the canvas on which backgrounds are painted, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -464,10 +450,24 @@ def render(scene: Scene, size: int, style: Style) -> Rendering:
     return Rendering(*map(np.ascontiguousarray, turned))
 
 
+def encode_png(pixels: NDArray[np.uint8]) -> bytes:
+    """Return pixels (size, size, 3) as a PNG file."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
 def paint_backdrop(scene: Scene, size: int, style: Style) -> Floats:
-    """Return the background alone, (size, size, 3) in [0, 1]."""
+    """Return the background alone, with its clutter, (size, size, 3) in [0, 1]."""
     rng = generator(scene.seed, "background")
-    canvas = paint(scene.factors.background, CANVAS, rng, style.clutter)
+    canvas = Image.new("RGB", (CANVAS, CANVAS))
+    pen = ImageDraw.Draw(canvas)
+    PAINTERS[scene.factors.background](pen, rng)
+    for _ in range(style.clutter):
+        x, y, width, height = rng.random(4) * (CANVAS, CANVAS, CANVAS * 0.08, CANVAS * 0.06)
+        red, green, blue = (int(value) for value in rng.integers(0, 256, 3))
+        box = (x, y, x + width + 3, y + height + 3)
+        (pen.ellipse if rng.random() < 0.5 else pen.rectangle)(box, fill=(red, green, blue))
     small = canvas.resize((size, size), Image.Resampling.BOX)
     shift = rng.uniform(-0.06, 0.06, 3).astype(np.float32)
     return np.clip(np.asarray(small, dtype=np.float32) / 255 + shift, 0, 1)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from cfaug.shapescapes.drawing import Rendering
 from cfaug.shapescapes.settings import FRAMES, SUBJECTS, CaptionWording, Factors, caption
-from cfaug.shapescapes.world import World
+from cfaug.shapescapes.world import World, pick
 
 COVER = 128
 """The grey of covered parts, from 0 to 255."""
@@ -59,42 +59,6 @@ class EntailmentPhoto:
     hypotheses: tuple[Hypothesis, ...]
 
 
-def draw_photo(world: World, part: str, index: int) -> EntailmentPhoto:
-    """Return photo ``index`` of a part of ShapeScapes-VE, its factors uniform and independent."""
-    rng = world.stream(part, index)
-    factors = world.draw_unbiased(rng)
-    hidden, forms = PLAN[index % len(PLAN)]
-    asked = tuple(_ask(world, rng, factors, hidden, label, named) for label, named in forms)
-    return EntailmentPhoto(factors, hidden, asked)
-
-
-def _ask(
-    world: World,
-    rng: np.random.Generator,
-    factors: Factors,
-    hidden: str | None,
-    label: str,
-    named: tuple[str, ...],
-) -> Hypothesis:
-    """Draw a hypothesis with a label that names these factors besides the subject."""
-    if hidden is not None:
-        # The covered part could be anything: the hypothesis is independent of it, too.
-        factors = replace(factors, **{hidden: _pick(rng, world.values[hidden])})
-    if label == "contradiction":
-        wrong = _pick(rng, [one for one in ("subject", *named) if one != hidden])
-        values = SUBJECTS if wrong == "subject" else world.values[wrong]
-        others = [value for value in values if value != getattr(factors, wrong)]
-        factors = replace(factors, **{wrong: _pick(rng, others)})
-    wording = CaptionWording(
-        int(rng.integers(len(FRAMES))), colour="colour" in named, background="background" in named
-    )
-    return Hypothesis(caption(factors, wording), label)
-
-
-def _pick(rng: np.random.Generator, choices: tuple[str, ...] | list[str]) -> str:
-    return choices[int(rng.integers(len(choices)))]
-
-
 def cover(drawn: Rendering, hidden: str | None) -> NDArray[np.uint8]:
     """Return a scene's pixels with a factor covered in grey: uint8 (size, size, 3).
 
@@ -109,5 +73,23 @@ def cover(drawn: Rendering, hidden: str | None) -> NDArray[np.uint8]:
 
 
 def photos(world: World, part: str, count: int) -> Iterator[EntailmentPhoto]:
-    """Yield the first ``count`` photos of a part."""
-    return (draw_photo(world, part, index) for index in range(count))
+    """Yield the first ``count`` photos of a part, their factors uniform and independent."""
+    for index in range(count):
+        rng = world.stream(part, index)
+        factors = world.draw_unbiased(rng)
+        hidden, forms = PLAN[index % len(PLAN)]
+        hypotheses = []
+        for label, named in forms:
+            said = factors
+            if hidden is not None:
+                # The covered part could be anything: the hypothesis is independent of it, too.
+                said = replace(said, **{hidden: pick(rng, world.values[hidden])})
+            if label == "contradiction":
+                wrong = pick(rng, [one for one in ("subject", *named) if one != hidden])
+                values = SUBJECTS if wrong == "subject" else world.values[wrong]
+                others = [value for value in values if value != getattr(said, wrong)]
+                said = replace(said, **{wrong: pick(rng, others)})
+            frame = int(rng.integers(len(FRAMES)))
+            wording = CaptionWording(frame, "colour" in named, "background" in named)
+            hypotheses.append(Hypothesis(caption(said, wording), label))
+        yield EntailmentPhoto(factors, hidden, tuple(hypotheses))

@@ -47,7 +47,6 @@ class Layout:
     """The cells of a gathering.
 
     Attributes:
-        side: the number of columns, and of rows.
         sizes: half of a thing's width, as a share of the picture's width, by the name of its size.
         reach: the largest distance of a thing and its rim from the centre of its cell, as a share
             of the picture's width.
@@ -72,6 +71,10 @@ class Thing:
     size: str
     column: int
     row: int
+
+    def at(self, cell: tuple[int, int]) -> Thing:
+        """Return the same thing in another cell, given as column and row."""
+        return replace(self, column=cell[0], row=cell[1])
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ of COCO-Counterfactuals, by a criterion that an annotator would use.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -24,8 +24,9 @@ from cfaug.data.mixture.records import decimal, half_up
 from cfaug.data.shards.shards import read_sets
 from cfaug.evaluation.classification import Classes, ZeroShot
 from cfaug.shapescapes.drawing import render, scene_of
+from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.parts import ensure
-from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.settings import COLOURS, PLACES, PROMPTS, SUBJECTS, WorldSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -44,33 +45,30 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
 
     Args:
         part: a part whose sets are pairs, such as "counterfactual".
-        root: the folder of all shards (``paths.shards``).
     """
     folder = ensure(world, part, root)
     file = folder.parent / f"{part}-labels.jsonl"
-    if not file.exists():
-        lines = [json.dumps(label) for label in oracle_labels(world, folder)]
-        try:
-            # Another process that writes at the same time writes the same bytes.
-            write_file(file, ("\n".join(lines) + "\n").encode())
-        except OSError as error:
-            raise UserError(f"cannot write labels to {file}: {error.strerror}") from error
-    return file
-
-
-def oracle_labels(world: WorldSettings, folder: Path) -> Iterator[dict[str, object]]:
-    """Yield the label of every image of a part's shards, in order."""
+    if file.exists():
+        return file
     shown = []
     for one in read_sets(folder):
         if len(one.members) != 2:
             raise UserError(f"{folder}: its sets are not pairs, so there is no caption to choose")
         shown += [(one.key, i, visibility(member, world)) for i, member in enumerate(one.members)]
-    seen = np.array([found for _, _, found in shown])
     unmatched = half_up(decimal(UNMATCHED) * len(shown))
-    hidden = set(np.argsort(seen, kind="stable")[:unmatched].tolist())
-    for place, (key, member, found) in enumerate(shown):
+    order = np.argsort([seen for *_, seen in shown], kind="stable")
+    hidden = set(order[:unmatched].tolist())
+    lines = []
+    for place, (key, member, seen) in enumerate(shown):
         label = "neither" if place in hidden else ("original", "counterfactual")[member]
-        yield {"key": key, "member": member, "label": label, "visibility": round(found, 3)}
+        row = {"key": key, "member": member, "label": label, "visibility": round(seen, 3)}
+        lines.append(json.dumps(row) + "\n")
+    try:
+        # Another process that writes at the same time writes the same bytes.
+        write_file(file, "".join(lines).encode())
+    except OSError as error:
+        raise UserError(f"cannot write labels to {file}: {error.strerror}") from error
+    return file
 
 
 def visibility(member: Member, world: WorldSettings) -> float:
@@ -107,9 +105,6 @@ class WorldClassification(ZeroShot):
         restrict: whether a classifier chooses only among the values, not among all of its classes.
         factor: the factor to predict: ``subject``, ``colour`` or ``background``.
         among: the values to choose from; images with other values are left out. ``None`` uses all.
-
-    Raises:
-        UserError: for an unknown factor or value.
     """
 
     factor: Factor = "subject"
@@ -117,8 +112,6 @@ class WorldClassification(ZeroShot):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        from cfaug.shapescapes.oracle import CHOICES
-
         if self.factor not in CHOICES:
             raise UserError(f"{self.name}: factor={self.factor}: choose from {', '.join(CHOICES)}")
         unknown = set(self.among or ()) - set(CHOICES[self.factor])
@@ -130,32 +123,21 @@ class WorldClassification(ZeroShot):
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Store the data that ``run`` evaluates."""
-        said, templates = _language(self.factor)
+        if self.factor == "subject":
+            said, templates = {subject: subject for subject in SUBJECTS}, PROMPTS
+            shown = [index.label(row) for row in range(len(index))]
+        else:
+            if self.factor == "background":
+                said, templates = dict(PLACES), tuple(f"a {subject} {{c}}" for subject in SUBJECTS)
+            else:
+                said = {c: f"{'an' if c[0] in 'aeiou' else 'a'} {c}" for c in COLOURS}
+                templates = tuple(f"{{c}} {subject}" for subject in SUBJECTS)
+            # The captions of the tests name one value.
+            texts = (index.text(row) for row in range(len(index)))
+            shown = [
+                next((v for v, words in said.items() if words in text), None) for text in texts
+            ]
         values = list(said) if self.among is None else list(self.among)
-        shown = _shown(index, said) if self.factor != "subject" else _subjects(index)
         chosen = range(len(index)) if rows is None else rows.tolist()
         kept = np.array([row for row in chosen if shown[row] in values])
-        classes = Classes(values, [said[value] for value in values], templates)
-        self.ask(index, classes, kept, shown)
-
-
-def _language(factor: Factor) -> tuple[Mapping[str, str], Sequence[str]]:
-    """Return the words in captions for each value of a factor, and the prompt templates."""
-    from cfaug.shapescapes.settings import COLOURS, PLACES, PROMPTS, SUBJECTS
-
-    if factor == "subject":
-        return {subject: subject for subject in SUBJECTS}, PROMPTS
-    if factor == "background":
-        return PLACES, [f"a {subject} {{c}}" for subject in SUBJECTS]
-    articles = {c: f"{'an' if c[0] in 'aeiou' else 'a'} {c}" for c in COLOURS}
-    return articles, [f"{{c}} {subject}" for subject in SUBJECTS]
-
-
-def _subjects(index: Index) -> list[str | None]:
-    return [index.label(row) for row in range(len(index))]
-
-
-def _shown(index: Index, said: Mapping[str, str]) -> list[str | None]:
-    """Return the value that each caption names; the captions of the tests name one."""
-    texts = [index.text(row) for row in range(len(index))]
-    return [next((v for v, words in said.items() if words in text), None) for text in texts]
+        self.ask(index, Classes(values, [said[value] for value in values], templates), kept, shown)

@@ -8,7 +8,7 @@ beach".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,27 +33,22 @@ from cfaug.shapescapes.settings import (
     caption,
 )
 
-_KINDS: tuple[tuple[str, ...], ...] = (SUBJECTS, tuple(COLOURS))
 _OTHERS = {
-    word: tuple(other for other in kind if other != word) for kind in _KINDS for word in kind
+    word: tuple(other for other in kind if other != word)
+    for kind in (SUBJECTS, tuple(COLOURS))
+    for word in kind
 }
-_GRAMMAR = {
+_TAGS = {
+    **{
+        word: "NN"
+        for text in (*FRAMES, *PLACES.values())
+        for word in split(text.replace("{}", "")).words
+    },
+    **dict.fromkeys(SUBJECTS, "NN"),
+    **dict.fromkeys(COLOURS, "JJ"),
     **dict.fromkeys(("a", "an", "the", "this", "there"), "DT"),
     **dict.fromkeys(("on", "in", "of", "at"), "IN"),
     "is": "VBZ",
-}
-_TAGS = {
-    **dict.fromkeys(
-        (
-            word
-            for text in (*FRAMES, *PLACES.values())
-            for word in split(text.replace("{}", "")).words
-        ),
-        "NN",
-    ),
-    **dict.fromkeys(SUBJECTS, "NN"),
-    **dict.fromkeys(COLOURS, "JJ"),
-    **_GRAMMAR,
 }
 
 
@@ -93,27 +88,22 @@ class AttributeFiller:
     noun alone: in language a green tree is more usual than a purple one, whatever a photo shows.
     Each noun's probabilities are drawn from a uniform Dirichlet distribution. Any other blank gets
     the words of ``VocabularyFiller``.
-
-    Args:
-        seed: the seed of the probabilities.
     """
 
     seed: Seed = 0
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return each blank's ``top_k`` most probable words."""
-        return [self._fill(blank, top_k) for blank in blanks]
-
-    def _fill(self, blank: Blank, top_k: int) -> list[Fill]:
-        if blank.word.strip():
-            return VocabularyFiller().fill([blank], top_k)[0]
-        following = split(blank.text[blank.end :]).words
-        noun = following[0].lower() if following else ""
-        if _TAGS.get(noun) != "NN":
-            return []
-        shares = generator(self.seed, "attributes", noun).dirichlet(np.ones(len(COLOURS)))
-        fills = [Fill(word, float(share)) for word, share in zip(COLOURS, shares, strict=True)]
-        return sorted(fills, key=lambda one: -one.probability)[:top_k]
+        found = VocabularyFiller().fill(blanks, top_k)
+        for row, blank in enumerate(blanks):
+            following = split(blank.text[blank.end :]).words
+            noun = following[0].lower() if following else ""
+            if not blank.word.strip() and _TAGS.get(noun) == "NN":
+                rng = generator(self.seed, "attributes", noun)
+                shares = rng.dirichlet(np.ones(len(COLOURS))).tolist()
+                fills = map(Fill, COLOURS, shares)
+                found[row] = sorted(fills, key=lambda one: -one.probability)[:top_k]
+        return found
 
     def describe(self) -> dict[str, str]:
         """Return a note that the vocabulary was used."""
@@ -154,7 +144,6 @@ FACTOR_OF = {
     "domain": "domain",
 }
 """The factor of a scene that each of LANCE's kinds of edit changes; no scene has an object."""
-_PHOTO_FRAMES = [frame for frame in FRAMES if frame != "{}"]
 
 
 @dataclass(frozen=True)
@@ -203,7 +192,7 @@ def parse(text: str) -> Statement | None:
     >>> parse("a red dog on the beach") is None
     True
     """
-    found = _SENTENCE.fullmatch(" ".join(text.lower().split()).removesuffix("."))
+    found = _SENTENCE.fullmatch(_plain(text))
     if found is None:
         return None
     place = found["place"]
@@ -211,16 +200,19 @@ def parse(text: str) -> Statement | None:
     return Statement(found["subject"], found["colour"], background, found["domain"])
 
 
-def _any(words: object) -> str:
-    assert isinstance(words, list | tuple)
-    return "|".join(re.escape(word) for word in words)
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split()).removesuffix(".")
+
+
+def _any(words: Iterable[str]) -> str:
+    return "|".join(map(re.escape, words))
 
 
 _SENTENCE = re.compile(
     rf"(?:an? (?P<domain>{_any(DOMAINS)}) of |"
-    rf"{'|'.join(re.escape(frame.replace('{}', '')) for frame in _PHOTO_FRAMES)})?"
-    rf"an? (?:(?P<colour>{_any(tuple(COLOURS))}) )?(?P<subject>{_any(SUBJECTS)})"
-    rf"(?: (?P<place>{_any(tuple(PLACES.values()))}))?"
+    rf"{_any(frame.replace('{}', '') for frame in FRAMES if frame != '{}')})?"
+    rf"an? (?:(?P<colour>{_any(COLOURS)}) )?(?P<subject>{_any(SUBJECTS)})"
+    rf"(?: (?P<place>{_any(PLACES.values())}))?"
 )
 
 
@@ -228,7 +220,6 @@ _SENTENCE = re.compile(
 #
 # They need no model and no download, and the world can draw every edit.
 
-NOT_OF_THE_WORLD = "no caption of the world"
 VALUES: Mapping[str, tuple[str, ...]] = {
     "subject": SUBJECTS,
     "adjective": tuple(COLOURS),
@@ -238,8 +229,6 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "domain": DOMAINS,
 }
 """The possible values for each prompt; the world has no objects."""
-JUDGED = (*FACTOR_OF, "object")
-"""The kinds of edit whose expected change is known."""
 
 
 class WorldVariations:
@@ -253,15 +242,23 @@ class WorldVariations:
         said = parse(request.caption)
         values = VALUES.get(request.prompt.name, VALUES.get(request.kind))
         if said is None:
-            return Variations(problem=NOT_OF_THE_WORLD)
+            return Variations(problem="no caption of the world")
         if values is None or request.kind not in FACTOR_OF:
             return Variations(problem=NO_RULE)
         factor = FACTOR_OF[request.kind]
         others = [value for value in values if value != _value(said, factor)]
         order = generator(request.seed, "world").permutation(len(others))[: request.count].tolist()
-        frame = _frame(request.caption, said)
-        texts = tuple(_say(replace(said, **{factor: others[i]}), frame) for i in order)
-        return Variations(texts, "" if texts else NO_PLACE)
+        # The text before the phrase of a photo, such as "there is "; may be empty.
+        frame = f"a {PHOTO} of "
+        if said.domain in (None, PHOTO):
+            words = _plain(request.caption).split()
+            frame = "".join(f"{word} " for word in words[: -len(_phrase(said).split())])
+        texts = []
+        for i in order:
+            new = replace(said, **{factor: others[i]})
+            is_photo = new.domain in (None, PHOTO)
+            texts.append((frame if is_photo else f"a {new.domain} of ") + _phrase(new))
+        return Variations(tuple(texts), "" if texts else NO_PLACE)
 
     def describe(self) -> dict[str, str]:
         """Return a note that the vocabulary was used."""
@@ -283,25 +280,10 @@ def _phrase(said: Statement) -> str:
     return caption(shown, wording)
 
 
-def _frame(text: str, said: Statement) -> str:
-    """Return the text before the phrase of a photo, such as "there is "; may be empty."""
-    if said.domain not in (None, PHOTO):
-        return f"a {PHOTO} of "
-    plain = " ".join(text.lower().split()).removesuffix(".")
-    words = len(_phrase(said).split())
-    return "".join(f"{word} " for word in plain.split()[:-words])
-
-
-def _say(said: Statement, frame: str) -> str:
-    named = said.domain is not None and said.domain != PHOTO
-    return (f"a {said.domain} of " if named else frame) + _phrase(said)
-
-
-def _changes(before: Statement, after: Statement, kind: str) -> bool:
-    """Return whether only the value of a kind's factor differs between two captions."""
-    names = ("subject", "colour", "background", "domain")
-    changed = [name for name in names if _value(before, name) != _value(after, name)]
-    return changed == [FACTOR_OF.get(kind)] and _value(after, changed[0]) is not None
+def _changes(before: Statement, after: Statement, factor: str | None) -> bool:
+    """Return whether two captions differ only in a factor, which the second one gives a value."""
+    changed = [name for name in vars(before) if _value(before, name) != _value(after, name)]
+    return changed == [factor] and _value(after, changed[0]) is not None
 
 
 class WorldCheck:
@@ -318,17 +300,21 @@ class WorldCheck:
 
     def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
         """Return the verdict of the grammar on each edit."""
-        return [Verdict("", dict(self._notes(edit))) for edit in edits]
+        return [Verdict("", self._notes(edit)) for edit in edits]
 
-    def _notes(self, edit: CaptionEdit) -> Iterator[tuple[str, bool]]:
+    def _notes(self, edit: CaptionEdit) -> dict[str, bool]:
         before, after = parse(edit.caption), parse(edit.text)
         if before is None:
-            return
-        if edit.kind in JUDGED:
-            yield KIND_CORRECT, after is not None and _changes(before, after, edit.kind)
+            return {}
+        notes = {}
+        if edit.kind in (*FACTOR_OF, "object"):
+            factor = FACTOR_OF.get(edit.kind)
+            notes[KIND_CORRECT] = after is not None and _changes(before, after, factor)
         words = edit.text.lower().split()
-        kept = before.subject in words if after is None else before.subject == after.subject
-        yield LABEL_KEPT, kept
+        notes[LABEL_KEPT] = (
+            before.subject in words if after is None else before.subject == after.subject
+        )
+        return notes
 
     def describe(self) -> dict[str, str]:
         """Return a note that the grammar was used."""

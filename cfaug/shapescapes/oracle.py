@@ -49,10 +49,6 @@ def redraw_edited(
 ) -> tuple[Rendering, NDArray[np.bool_]]:
     """Render an edited scene, and the mask of pixels that may change.
 
-    Args:
-        after: the same scene with other factors.
-        size: the side of the picture in pixels.
-
     Returns:
         The edited scene, and a bool mask (size, size); outside it the edited scene equals the
         unedited one bit by bit. The masks of several changed factors are united.
@@ -99,9 +95,6 @@ def psnr_outside(
 # A recipe that uses a diffusion model runs with these edits when its ``image_editor`` is replaced;
 # differences of the results are then due to the image editor.
 
-UNKNOWN_WORDS = "oracle_unknown_words"
-"""The reason for an edit that is not drawn: its text is not in the world's grammar."""
-
 
 @dataclass(frozen=True)
 class OracleEdit:
@@ -109,9 +102,6 @@ class OracleEdit:
 
     The first image of a job is the photo, and so is the image of any text equal to the first, as
     the oracle reconstructs perfectly. ``Draw`` has no effect.
-
-    Args:
-        world: the world of the photos (``data.world``).
     """
 
     world: WorldSettings
@@ -121,19 +111,21 @@ class OracleEdit:
 
         If a text of a job is not a sentence of the world, its ``Images`` have no images.
         """
-        return [self._edit(job) for job in jobs]
+        size, look = self.world.image_size, self.world.look()
+        found = []
+        for job in jobs:
+            scene = self._scene(job.proposal.example)
+            scenes = [edit_scene(scene, job.texts[0], text) for text in job.texts]
+            if None in scenes:
+                found.append(Images((), rejected="oracle_unknown_words"))
+                continue
+            shown = (render(one, size, look).pixels for one in scenes if one is not None)
+            found.append(Images(tuple(shown)))
+        return found
 
     def describe(self) -> dict[str, str]:
         """Return the name of the oracle and the style of its world."""
         return {"image_editor": f"ShapeScapes oracle, style {self.world.style}"}
-
-    def _edit(self, job: ImageJob) -> Images:
-        scene = self._scene(job.proposal.example)
-        scenes = [edit_scene(scene, job.texts[0], text) for text in job.texts]
-        if None in scenes:
-            return Images((), rejected=UNKNOWN_WORDS)
-        size, look = self.world.image_size, self.world.look()
-        return Images(tuple(render(one, size, look).pixels for one in scenes if one is not None))
 
     def _scene(self, example: Example) -> Scene:
         """Return the scene of a photo, if it is from this world."""
@@ -191,14 +183,9 @@ class OracleSets:
     different scenes; p and the guidance scale have no effect.
 
     Args:
-        image_size: the side of the pictures in pixels.
-        style: a name of ``cfaug.shapescapes.settings.STYLES``.
         shuffled: whether to permute the pictures of a set at random, so that its labels are
             independent of them: any skew that a test then finds is a false alarm, whatever the
             model prefers.
-
-    Raises:
-        UserError: if there is no such style, or the pictures are smaller than 8 pixels.
     """
 
     image_size: Annotated[int, Ge(8)]
@@ -210,31 +197,26 @@ class OracleSets:
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the images of each job, one for each text."""
-        return [self._draw(job) for job in jobs]
+        found, look = [], STYLES[self.style]
+        for job in jobs:
+            proposal, extra = job.proposal, job.proposal.example.extra
+            about = [{**extra, **details} for details in proposal.details] or [dict(extra)]
+            scenes = [Scene(factors_of(one, proposal.key), job.draw.seed) for one in about]
+            if self.shuffled:
+                order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))
+                scenes = [scenes[at] for at in order.tolist()]
+            pixels = (render(scene, self.image_size, look).pixels for scene in scenes)
+            found.append(Images(tuple(pixels)))
+        return found
 
     def describe(self) -> dict[str, str]:
         """Return the name of the oracle and its style."""
         shuffled = ", shuffled" if self.shuffled else ""
         return {"image_editor": f"ShapeScapes oracle, sets, style {self.style}{shuffled}"}
 
-    def _draw(self, job: ImageJob) -> Images:
-        proposal = job.proposal
-        extra = proposal.example.extra
-        about = [{**extra, **details} for details in proposal.details] or [dict(extra)]
-        scenes = [Scene(factors_of(one, proposal.key), job.draw.seed) for one in about]
-        if self.shuffled:
-            order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))
-            scenes = [scenes[at] for at in order.tolist()]
-        look = STYLES[self.style]
-        return Images(tuple(render(scene, self.image_size, look).pixels for scene in scenes))
-
 
 def factors_of(about: Mapping[str, Any], where: str) -> Factors:
-    """Return the factors of a member of a grid, from its details.
-
-    Args:
-        about: a member's ``extra``, with ``subject`` and ``attributes``.
-    """
+    """Return the factors of a member of a grid, from its details."""
     found = {SUBJECT: str(about.get(SUBJECT)).lower()}
     found |= require_attributes(about.get(ATTRIBUTES), where)
     for name, value in found.items():

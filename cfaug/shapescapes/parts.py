@@ -14,7 +14,6 @@ each, whose labels are those of entailment. Parts named "compositional_..." are 
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +21,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from cfaug.core.errors import UserError, say
 from cfaug.core.files import replace_folder
@@ -36,7 +34,7 @@ from cfaug.core.words import right_articles
 from cfaug.data.shards.shards import write_shards
 from cfaug.shapescapes.compositional import parts as compositional
 from cfaug.shapescapes.detector import HIDDEN
-from cfaug.shapescapes.drawing import Scene, render
+from cfaug.shapescapes.drawing import Scene, encode_png, render
 from cfaug.shapescapes.entailment import cover, photos
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.settings import (
@@ -55,36 +53,30 @@ Shot = tuple[Scene, str, Edit | None]
 
 
 def _png(scene: Scene, settings: WorldSettings, hidden: str | None = None) -> bytes:
-    buffer = io.BytesIO()
     drawn = render(scene, settings.image_size, settings.look())
-    Image.fromarray(cover(drawn, hidden)).save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
+    return encode_png(cover(drawn, hidden))
 
 
-def _assemble(
-    world: World, part: str, key: str, members: Iterable[Member], images: Mapping[str, bytes]
-) -> CounterfactualSet:
-    provenance = {"world": world.settings.content_hash(), "part": part}
-    return CounterfactualSet(key, key, tuple(members), images, provenance=provenance)
-
-
-def _shoot(world: World, part: str, sets: Iterable[list[Shot]]) -> Iterator[CounterfactualSet]:
-    """Yield a set of each list of shots, with a picture of each."""
-    for index, shots in enumerate(sets):
-        key = f"{part}-{index:06d}"
-        members = (
-            Member(
-                text=text,
-                image_name=str(i),
-                source_id=f"{key}-{i}",
-                edit=edit,
-                label=scene.factors.subject,
-                extra=scene.record(),
-            )
-            for i, (scene, text, edit) in enumerate(shots)
+def _assemble(world: World, part: str, index: int, shots: list[Shot]) -> CounterfactualSet:
+    """Return shots as a set, with a picture of each."""
+    key = f"{part}-{index:06d}"
+    members = tuple(
+        Member(
+            text=text,
+            image_name=str(i),
+            source_id=f"{key}-{i}",
+            edit=edit,
+            label=scene.factors.subject,
+            extra=scene.record(),
         )
-        images = {str(i): _png(scene, world.settings) for i, (scene, *_) in enumerate(shots)}
-        yield _assemble(world, part, key, members, images)
+        for i, (scene, text, edit) in enumerate(shots)
+    )
+    images = {str(i): _png(scene, world.settings) for i, (scene, *_) in enumerate(shots)}
+    return CounterfactualSet(key, key, members, images, provenance=_provenance(world, part))
+
+
+def _provenance(world: World, part: str) -> dict[str, str]:
+    return {"world": world.settings.content_hash(), "part": part}
 
 
 def _training_wording(world: World, rng: np.random.Generator) -> CaptionWording:
@@ -99,27 +91,25 @@ def _full_wording(world: World, stream: str, index: int) -> CaptionWording:
 
 
 def _real(world: World, count: int) -> Iterator[CounterfactualSet]:
-    def shoot(index: int) -> list[Shot]:
+    for index in range(count):
         rng = world.stream("real", index)
         drawn, wording = world.draw_biased(rng), _training_wording(world, rng)
         factors = world.plant(drawn, wording, "real", index)
-        return [(world.scene(factors, "real", index), caption(factors, wording), None)]
-
-    return _shoot(world, "real", map(shoot, range(count)))
+        shot = (world.scene(factors, "real", index), caption(factors, wording), None)
+        yield _assemble(world, "real", index, [shot])
 
 
 def _unbiased(world: World, count: int) -> Iterator[CounterfactualSet]:
-    def shoot(index: int) -> list[Shot]:
+    for index in range(count):
         rng = world.stream("unbiased", index)
         factors = world.draw_unbiased(rng)
         text = caption(factors, _training_wording(world, rng))
-        return [(world.scene(factors, "unbiased", index), text, None)]
-
-    return _shoot(world, "unbiased", map(shoot, range(count)))
+        shot = (world.scene(factors, "unbiased", index), text, None)
+        yield _assemble(world, "unbiased", index, [shot])
 
 
 def _pairs(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
-    def shoot(index: int) -> list[Shot]:
+    for index in range(count):
         rng = world.stream("counterfactual", index)
         before = world.draw_biased(rng)
         kind, after = world.draw_edit(rng, before)
@@ -132,9 +122,8 @@ def _pairs(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
         second = Scene(after, first.seed)
         if part == "matched":
             second, edit = world.scene(after, part, index, 1), None
-        return [(first, caption(before, wording), None), (second, caption(after, wording), edit)]
-
-    return _shoot(world, part, map(shoot, range(count)))
+        said = caption(before, wording), caption(after, wording)
+        yield _assemble(world, part, index, [(first, said[0], None), (second, said[1], edit)])
 
 
 def _tests(
@@ -145,17 +134,9 @@ def _tests(
     Args:
         wording: the random stream of the captions' wording, if it is not that of the part.
     """
-    sets: Iterator[list[Shot]] = (
-        [
-            (
-                world.scene(factors, part, index),
-                caption(factors, _full_wording(world, wording or part, index)),
-                None,
-            )
-        ]
-        for index, factors in enumerate(every)
-    )
-    return _shoot(world, part, sets)
+    for index, factors in enumerate(every):
+        text = caption(factors, _full_wording(world, wording or part, index))
+        yield _assemble(world, part, index, [(world.scene(factors, part, index), text, None)])
 
 
 def _id(world: World, count: int) -> Iterator[CounterfactualSet]:
@@ -172,13 +153,12 @@ def _real_test(world: World, count: int) -> Iterator[CounterfactualSet]:
 def _swapped(
     world: World, part: str, swaps: Iterable[tuple[Factors, str]]
 ) -> Iterator[CounterfactualSet]:
-    def shoot(index: int, factors: Factors, subject: str) -> list[Shot]:
+    for index, (factors, subject) in enumerate(swaps):
         wording = _full_wording(world, f"{part}-wording", index)
         swapped, first = replace(factors, subject=subject), world.scene(factors, part, index)
-        edit, second = Edit("subject", factors.subject, subject), Scene(swapped, first.seed)
-        return [(first, caption(factors, wording), None), (second, caption(swapped, wording), edit)]
-
-    return _shoot(world, part, (shoot(index, *swap) for index, swap in enumerate(swaps)))
+        second, edit = Scene(swapped, first.seed), Edit("subject", factors.subject, subject)
+        said = caption(factors, wording), caption(swapped, wording)
+        yield _assemble(world, part, index, [(first, said[0], None), (second, said[1], edit)])
 
 
 def _asked(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
@@ -186,12 +166,12 @@ def _asked(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
     for index, photo in enumerate(photos(world, part, count)):
         key, scene = f"{part}-{index:06d}", world.scene(photo.factors, part, index)
         extra = {**scene.record(), HIDDEN: photo.hidden}
-        members = (
+        members = tuple(
             Member(one.text, "0", f"{key}-{i}", label=one.label, extra=extra)
             for i, one in enumerate(photo.hypotheses)
         )
         images = {"0": _png(scene, world.settings, photo.hidden)}
-        yield _assemble(world, part, key, members, images)
+        yield CounterfactualSet(key, key, members, images, provenance=_provenance(world, part))
 
 
 class _Part(NamedTuple):
@@ -278,10 +258,6 @@ def ensure(world: WorldSettings, part: str, root: Path) -> Path:
     Several processes may call this at once: one draws, the others wait. A part is drawn in a
     private folder that is renamed when complete, so that a killed process leaves no incomplete
     folder under the final name, and no lock.
-
-    Args:
-        part: a name of ``cfaug.shapescapes.parts``.
-        root: the folder of all shards (``paths.shards``).
     """
     folder = part_folder(world, part, root)
     if folder.exists():

@@ -6,14 +6,11 @@ drawn on demand; no file is written.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TypeVar
+from functools import partial, reduce
 
 import numpy as np
-from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.questions import (
@@ -27,9 +24,10 @@ from cfaug.core.questions import (
 )
 from cfaug.core.rng import derive
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
+from cfaug.shapescapes.drawing import encode_png
 from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES, Gathering, Thing, render_gathering
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.world import World
+from cfaug.shapescapes.world import Choice, World, pick
 
 PARTS = {"train": "vqa_pairs", "test": "vqa_test_pairs"}
 """The world's setting that holds the number of pairs of pictures of each part."""
@@ -75,20 +73,21 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
         for condition in choose(rng, some, EACH)
     ]
     asked = [(None, False), *choose(rng, drawn, len(drawn))]
-    background = _pick(rng, settings.backgrounds)
+    background = pick(rng, settings.backgrounds)
     turned = rng.integers(2, size=len(asked)).astype(bool).tolist()
     seed = derive(settings.known_seed(), "shapescapes", part, index, "scene", 0)
-    key, states = f"{part}-{index:06d}", [State(dict(enumerate(one))) for one in topic.scenes]
+    key, scenes = f"{part}-{index:06d}", [dict(enumerate(things)) for things in topic.scenes]
 
     def ask(shown: int) -> Iterator[AskedQuestion]:
         for number, ((condition, changes), other) in enumerate(zip(asked, turned, strict=True)):
             text, extra = topic.basic, {SOURCE: "rule", VERIFIED: True}
-            supposed = states
+            first, second = (topic.ask(things, False) for things in scenes)
             if condition is not None:
                 text = topic.supposed.format(condition.text)
                 extra |= {PRESUPPOSITION: condition.text, CHANGES: changes}
-                supposed = [condition.change(state) for state in states]
-            first, second = map(topic.ask, supposed)
+                first, second = (
+                    topic.ask(condition.change(things), condition.turned) for things in scenes
+                )
             yield AskedQuestion(
                 id=f"c{number}" if number else "basic",
                 kind=COUNTERFACTUAL if number else BASIC,
@@ -117,10 +116,7 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
 
 
 def _draw(gathering: Gathering, settings: WorldSettings) -> bytes:
-    buffer = io.BytesIO()
-    pixels = render_gathering(gathering, settings.image_size, settings.look())
-    Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
+    return encode_png(render_gathering(gathering, settings.image_size, settings.look()))
 
 
 # Questions about a gathering of things, basic and counterfactual.
@@ -141,100 +137,67 @@ EACH = 2
 """The number of conditions for each image that change the answer, and of those that do not."""
 ROUND = ("ball", "ring")
 """The shapes that can roll, by a rule of the world. By another, larger things are heavier."""
-Choice = TypeVar("Choice")
 
 
 # Changes of a gathering of things under a supposition: "if the ball were removed".
-#
-# Things have numbers, which changes preserve.
 
 PLACE = ("column", "row")
 """The attributes of a thing's place."""
+Things = Mapping[int, Thing]
+"""The things of an actual or supposed scene by their numbers, which changes preserve."""
+Change = Callable[[Things], Things]
 
 
-@dataclass(frozen=True)
-class State:
-    """An actual or supposed scene: its things by number, and whether its rule is reversed."""
-
-    things: Mapping[int, Thing]
-    turned: bool = False
-
-
-Change = Callable[[State], State]
-
-
-def swap(one: int, other: int, *names: str) -> Change:
-    """Return the change that exchanges attributes of two things."""
-
-    def change(state: State) -> State:
-        a, b = state.things[one], state.things[other]
-        new = {
+def _swap(one: int, other: int, *names: str) -> Change:
+    def change(things: Things) -> Things:
+        a, b = things[one], things[other]
+        return {
+            **things,
             one: replace(a, **{name: getattr(b, name) for name in names}),
             other: replace(b, **{name: getattr(a, name) for name in names}),
         }
-        return replace(state, things={**state.things, **new})
 
     return change
 
 
-def give(one: int, other: int, name: str) -> Change:
+def _give(one: int, other: int, name: str) -> Change:
     """Return the change that copies an attribute of another thing to a thing."""
+    return lambda things: {
+        **things, one: replace(things[one], **{name: getattr(things[other], name)}),
+    }  # fmt: skip
 
-    def change(state: State) -> State:
-        new = replace(state.things[one], **{name: getattr(state.things[other], name)})
-        return replace(state, things={**state.things, one: new})
+
+def _remove(*numbers: int) -> Change:
+    return lambda things: {n: one for n, one in things.items() if n not in numbers}
+
+
+def _each(new: Callable[[Thing], Thing]) -> Change:
+    return lambda things: {n: new(one) for n, one in things.items()}
+
+
+def _chain(*changes: Change) -> Change:
+    return lambda things: reduce(lambda state, change: change(state), changes, things)
+
+
+def _add(shape: str) -> Change:
+    """Return the change that adds a thing of a shape; its other attributes do not matter."""
+    return lambda things: {**things, max(things) + 1: Thing(shape, "", "", 0, 0)}
+
+
+def _double(shape: str) -> Change:
+    def change(things: Things) -> Things:
+        count = sum(thing.shape == shape for thing in things.values())
+        return _chain(*[_add(shape)] * count)(things)
 
     return change
 
 
-def remove(*numbers: int) -> Change:
-    """Return the change that removes things."""
-    return lambda state: replace(
-        state, things={n: one for n, one in state.things.items() if n not in numbers}
-    )
-
-
-def each(new: Callable[[Thing], Thing]) -> Change:
-    """Return the change that applies a function to every thing."""
-    return lambda state: replace(state, things={n: new(one) for n, one in state.things.items()})
-
-
-def chain(*changes: Change) -> Change:
-    """Return the change that applies several changes in order."""
-
-    def change(state: State) -> State:
-        for one in changes:
-            state = one(state)
-        return state
-
-    return change
-
-
-def mirror(thing: Thing) -> Thing:
-    """Return a thing mirrored."""
+def _mirror(thing: Thing) -> Thing:
     return replace(thing, column=SIDE - 1 - thing.column)
 
 
-def rotate(thing: Thing) -> Thing:
-    """Return a thing after half a turn of the picture."""
+def _rotate(thing: Thing) -> Thing:
     return replace(thing, column=SIDE - 1 - thing.column, row=SIDE - 1 - thing.row)
-
-
-def add(shape: str) -> Change:
-    """Return the change that adds a thing of a shape; its other attributes do not matter."""
-    return lambda state: replace(
-        state, things={**state.things, max(state.things) + 1: Thing(shape, "", "", 0, 0)}
-    )
-
-
-def double(shape: str) -> Change:
-    """Return the change that doubles the number of things of a shape."""
-
-    def change(state: State) -> State:
-        count = sum(thing.shape == shape for thing in state.things.values())
-        return chain(*[add(shape)] * count)(state)
-
-    return change
 
 
 # The topics of questions: two scenes, and possible conditions.
@@ -242,10 +205,11 @@ def double(shape: str) -> Change:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition: its text after "if", and the change that it makes to a scene."""
+    """A condition: its text after "if", the change of the scene, and whether its rule reverses."""
 
     text: str
     change: Change
+    turned: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,14 +218,14 @@ class Topic:
 
     Attributes:
         supposed: the counterfactual question, with ``{}`` in place of the condition.
-        ask: a function that returns the answer in a state.
+        ask: a function that returns the answer for a scene, and for a rule that may be reversed.
         keeping: conditions that do not change the answer.
     """
 
     scenes: tuple[tuple[Thing, ...], tuple[Thing, ...]]
     basic: str
     supposed: str
-    ask: Callable[[State], str]
+    ask: Callable[[Things, bool], str]
     changing: Sequence[Condition]
     keeping: Sequence[Condition]
 
@@ -276,7 +240,7 @@ def _place(
 ) -> tuple[Thing, ...]:
     """Put named things into random cells, with up to two others that cannot be confused."""
     cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
-    return _put_others(rng, [_at(thing, cells.pop()) for thing in named], cells, fixed, colours)
+    return _put_others(rng, [thing.at(cells.pop()) for thing in named], cells, fixed, colours)
 
 
 def _put_others(
@@ -290,18 +254,10 @@ def _put_others(
     taken = {getattr(thing, fixed) for thing in named}
     free[fixed] = tuple(one for one in free[fixed] if one not in taken)
     others = [
-        Thing(_pick(rng, free["shape"]), _pick(rng, free["colour"]), _pick(rng, tuple(SIZES)), *at)
+        Thing(pick(rng, free["shape"]), pick(rng, free["colour"]), pick(rng, tuple(SIZES)), *at)
         for at in cells[: int(rng.integers(3))]
     ]
     return (*named, *others)
-
-
-def _at(thing: Thing, cell: tuple[int, int]) -> Thing:
-    return replace(thing, column=cell[0], row=cell[1])
-
-
-def _pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
-    return choices[int(rng.integers(len(choices)))]
 
 
 def _draw_named(
@@ -309,17 +265,17 @@ def _draw_named(
 ) -> list[Thing]:
     """Draw three things that differ in their names, the first two in an attribute as well."""
     known = {"shape": SHAPES, "colour": tuple(colours), "size": tuple(SIZES)}
-    drawn = {name: [_pick(rng, values) for _ in range(3)] for name, values in known.items()}
+    drawn = {name: [pick(rng, values) for _ in range(3)] for name, values in known.items()}
     drawn[fixed] = choose(rng, known[fixed], 3)
     values = choose(rng, known[attribute], 3)
     # There are only two sizes: the third thing has either.
-    drawn[attribute] = [*values[:2], values[2] if len(values) == 3 else _pick(rng, values)]
+    drawn[attribute] = [*values[:2], values[2] if len(values) == 3 else pick(rng, values)]
     return [Thing(drawn["shape"][i], drawn["colour"][i], drawn["size"][i], 0, 0) for i in range(3)]
 
 
 def _swapped(things: tuple[Thing, ...], *names: str) -> tuple[Thing, ...]:
-    state = swap(0, 1, *names)(State(dict(enumerate(things))))
-    return tuple(state.things[n] for n in range(len(things)))
+    swapped = _swap(0, 1, *names)(dict(enumerate(things)))
+    return tuple(swapped[n] for n in range(len(things)))
 
 
 def _attribute(
@@ -347,25 +303,25 @@ def _attribute(
         for thing in first[:3]
     )
     changing = (
-        Condition(f"{x} and {y} swapped {word}s", swap(0, 1, name)),
-        Condition(f"{x} were given the {word} of {y}", give(0, 1, name)),
+        Condition(f"{x} and {y} swapped {word}s", _swap(0, 1, name)),
+        Condition(f"{x} were given the {word} of {y}", _give(0, 1, name)),
         Condition(
             f"{y} and {z} swapped {word}s, and then {x} and {z} did",
-            chain(swap(1, 2, name), swap(0, 2, name)),
+            _chain(_swap(1, 2, name), _swap(0, 2, name)),
         ),
     )
     keeping = (
-        Condition(f"{y} were removed", remove(1)),
-        Condition(f"{x} and {y} traded places", swap(0, 1, *PLACE)),
-        Condition(f"{y} were given the {word} of {x}", give(1, 0, name)),
-        Condition(f"{y} and {z} swapped {word}s", swap(1, 2, name)),
-        Condition(f"{x} and {y} swapped {free[1]}", swap(0, 1, free[0])),
+        Condition(f"{y} were removed", _remove(1)),
+        Condition(f"{x} and {y} traded places", _swap(0, 1, *PLACE)),
+        Condition(f"{y} were given the {word} of {x}", _give(1, 0, name)),
+        Condition(f"{y} and {z} swapped {word}s", _swap(1, 2, name)),
+        Condition(f"{x} and {y} swapped {free[1]}", _swap(0, 1, free[0])),
     )
     return Topic(
         (first, _swapped(first, name)),
         basic.format(x),
         f"If {{}}, {supposed.format(x)}",
-        lambda state: str(getattr(state.things[0], name)),
+        lambda things, _: str(getattr(things[0], name)),
         changing,
         keeping,
     )
@@ -384,36 +340,36 @@ def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     named, rest = {0: palette[0], n: palette[1]}, palette[2:]
     cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
     first = tuple(
-        Thing(shape, named.get(at) or _pick(rng, rest), _pick(rng, tuple(SIZES)), *cells[at])
+        Thing(shape, named.get(at) or pick(rng, rest), pick(rng, tuple(SIZES)), *cells[at])
         for at, shape in enumerate(shapes)
     )
     second = tuple(replace(t, shape=one) if at == 2 * n else t for at, t in enumerate(first))
     trade = {one: other, other: one}
     changing = (
-        Condition(f"the {named[0]} {one} were removed", remove(0)),
-        Condition(f"the {named[n]} {other} turned into a {one}", give(n, 0, "shape")),
-        Condition(f"the {named[0]} {one} turned into a {other}", give(0, n, "shape")),
-        Condition(f"another {one} were added", add(one)),
-        Condition(f"there were twice as many {one}s", double(one)),
+        Condition(f"the {named[0]} {one} were removed", _remove(0)),
+        Condition(f"the {named[n]} {other} turned into a {one}", _give(n, 0, "shape")),
+        Condition(f"the {named[0]} {one} turned into a {other}", _give(0, n, "shape")),
+        Condition(f"another {one} were added", _add(one)),
+        Condition(f"there were twice as many {one}s", _double(one)),
         Condition(
             f"every {one} turned into a {other} and every {other} into a {one}",
-            each(lambda thing: replace(thing, shape=trade.get(thing.shape, thing.shape))),
+            _each(lambda thing: replace(thing, shape=trade.get(thing.shape, thing.shape))),
         ),
     )
     keeping = (
-        Condition(f"the {named[n]} {other} were removed", remove(n)),
-        Condition(f"another {other} were added", add(other)),
-        Condition(f"there were twice as many {other}s", double(other)),
+        Condition(f"the {named[n]} {other} were removed", _remove(n)),
+        Condition(f"another {other} were added", _add(other)),
+        Condition(f"there were twice as many {other}s", _double(other)),
         Condition(
-            f"the {named[0]} {one} and the {named[n]} {other} traded places", swap(0, n, *PLACE)
+            f"the {named[0]} {one} and the {named[n]} {other} traded places", _swap(0, n, *PLACE)
         ),
-        Condition("the picture were seen in a mirror", each(mirror)),
+        Condition("the picture were seen in a mirror", _each(_mirror)),
     )
     return Topic(
         (first, second),
         f"How many {one}s are there?",
         f"If {{}}, how many {one}s would there be?",
-        lambda state: str(sum(thing.shape == one for thing in state.things.values())),
+        lambda things, _: str(sum(thing.shape == one for thing in things.values())),
         changing,
         keeping,
     )
@@ -429,38 +385,38 @@ def _direction(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
         for along in (*ends, SIDE // 2)
     ]
     free = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
-    placed = [_at(one, (cell[0], cell[1])) for one, cell in zip(named, cells, strict=True)]
+    placed = [one.at((cell[0], cell[1])) for one, cell in zip(named, cells, strict=True)]
     first = _put_others(rng, placed, [at for at in free if at not in cells], "shape", colours)
     x, y, z = (f"the {thing.shape}" for thing in named)
     sides = (("left", "right"), ("above", "below"))[axis]
     where = ("to the left or to the right of", "above or below")[axis]
     along = PLACE[axis]
 
-    def ask(state: State) -> str:
-        return sides[getattr(state.things[0], along) > getattr(state.things[1], along)]
+    def ask(things: Things, _: bool) -> str:
+        return sides[getattr(things[0], along) > getattr(things[1], along)]
 
-    def cross(state: State) -> State:
-        at, over = state.things[0], state.things[1]
+    def cross(things: Things) -> Things:
+        at, over = things[0], things[1]
         new = replace(at, **{along: 2 * getattr(over, along) - getattr(at, along)})
-        return replace(state, things={**state.things, 0: new})
+        return {**things, 0: new}
 
     changing = [
-        Condition(f"{x} and {y} traded places", swap(0, 1, *PLACE)),
+        Condition(f"{x} and {y} traded places", _swap(0, 1, *PLACE)),
         Condition(f"{x} were moved to the other side of {y}", cross),
-        Condition("the picture were rotated by half a turn", each(rotate)),
+        Condition("the picture were rotated by half a turn", _each(_rotate)),
         Condition(
             f"{y} and {z} traded places, and then {x} and {z} did",
-            chain(swap(1, 2, *PLACE), swap(0, 2, *PLACE)),
+            _chain(_swap(1, 2, *PLACE), _swap(0, 2, *PLACE)),
         ),
     ]
     keeping = [
-        Condition(f"{x} and {z} traded places", swap(0, 2, *PLACE)),
-        Condition(f"{y} and {z} traded places", swap(1, 2, *PLACE)),
-        Condition(f"{z} were removed", remove(2)),
-        Condition(f"{x} and {y} swapped colors", swap(0, 1, "colour")),
+        Condition(f"{x} and {z} traded places", _swap(0, 2, *PLACE)),
+        Condition(f"{y} and {z} traded places", _swap(1, 2, *PLACE)),
+        Condition(f"{z} were removed", _remove(2)),
+        Condition(f"{x} and {y} swapped colors", _swap(0, 1, "colour")),
     ]
     (keeping if axis else changing).append(
-        Condition("the picture were seen in a mirror", each(mirror))
+        Condition("the picture were seen in a mirror", _each(_mirror))
     )
     return Topic(
         (first, _swapped(first, *PLACE)),
@@ -479,7 +435,7 @@ def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     named = _draw_named(rng, attribute, "colour", colours)
     if rolls:
         angular = tuple(one for one in SHAPES if one not in ROUND)
-        shapes = choose(rng, (_pick(rng, ROUND), _pick(rng, angular)), 2)
+        shapes = choose(rng, (pick(rng, ROUND), pick(rng, angular)), 2)
         named[:2] = [replace(t, shape=s) for t, s in zip(named, shapes, strict=False)]
     first = _place(rng, named, "colour", colours)
     one, other = (f"the {thing.colour} thing" for thing in first[:2])
@@ -487,9 +443,8 @@ def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     def is_so(thing: Thing) -> bool:
         return thing.shape in ROUND if rolls else thing.size == "large"
 
-    def ask(state: State) -> str:
-        wanted = not state.turned
-        (colour,) = (state.things[n].colour for n in (0, 1) if is_so(state.things[n]) == wanted)
+    def ask(things: Things, turned: bool) -> str:
+        (colour,) = (things[n].colour for n in (0, 1) if is_so(things[n]) != turned)
         return f"the {colour} thing"
 
     what, would = ("can roll", "could roll") if rolls else ("is heavier", "would be heavier")
@@ -499,15 +454,15 @@ def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     )  # fmt: skip
     words = {"shape": "shapes", "size": "sizes"}
     changing = (
-        Condition(f"the two swapped {words[attribute]}", swap(0, 1, attribute)),
-        Condition("the two swapped colors", swap(0, 1, "colour")),
-        Condition(rule, lambda state: replace(state, turned=True)),
+        Condition(f"the two swapped {words[attribute]}", _swap(0, 1, attribute)),
+        Condition("the two swapped colors", _swap(0, 1, "colour")),
+        Condition(rule, lambda things: things, turned=True),
     )
     keeping = (
-        Condition(f"the two swapped {words[free]}", swap(0, 1, free)),
-        Condition("the two traded places", swap(0, 1, *PLACE)),
-        Condition("the picture were seen in a mirror", each(mirror)),
-        Condition("all other things were removed", remove(*range(2, len(first)))),
+        Condition(f"the two swapped {words[free]}", _swap(0, 1, free)),
+        Condition("the two traded places", _swap(0, 1, *PLACE)),
+        Condition("the picture were seen in a mirror", _each(_mirror)),
+        Condition("all other things were removed", _remove(*range(2, len(first)))),
     )
     return Topic(
         (first, _swapped(first, attribute)),

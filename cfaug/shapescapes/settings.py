@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -26,30 +25,26 @@ from cfaug.core.validation import OneOf, Seed, Share, check_fields
 SUBJECTS = ("ball", "cube", "star", "cone", "tree", "cat", "house", "fish", "heart", "ring")
 """The subjects; also the class names of zero-shot classification, in label order."""
 Rgb = tuple[int, int, int]
-COLOURS: Mapping[str, Rgb] = MappingProxyType(
-    {
-        "red": (214, 40, 40),
-        "orange": (245, 130, 25),
-        "yellow": (248, 216, 40),
-        "green": (45, 160, 60),
-        "blue": (40, 90, 220),
-        "purple": (135, 50, 175),
-        "pink": (248, 140, 190),
-        "black": (25, 25, 30),
-    }
-)
-PLACES: Mapping[str, str] = MappingProxyType(
-    {
-        "beach": "on the beach",
-        "grass": "on the grass",
-        "night": "at night",
-        "snow": "in the snow",
-        "brick": "in front of a brick wall",
-        "water": "in the water",
-        "road": "on the road",
-        "curtain": "in front of a curtain",
-    }
-)
+COLOURS: Mapping[str, Rgb] = {
+    "red": (214, 40, 40),
+    "orange": (245, 130, 25),
+    "yellow": (248, 216, 40),
+    "green": (45, 160, 60),
+    "blue": (40, 90, 220),
+    "purple": (135, 50, 175),
+    "pink": (248, 140, 190),
+    "black": (25, 25, 30),
+}
+PLACES: Mapping[str, str] = {
+    "beach": "on the beach",
+    "grass": "on the grass",
+    "night": "at night",
+    "snow": "in the snow",
+    "brick": "in front of a brick wall",
+    "water": "in the water",
+    "road": "on the road",
+    "curtain": "in front of a curtain",
+}
 """The words for each background in a caption."""
 FRAMES = ("{}", "a photo of {}", "a picture of {}", "there is {}", "this is {}")
 """The caption templates; ``{}`` takes the noun phrase."""
@@ -149,19 +144,15 @@ class Style:
     turn: int = 0
 
 
-STYLES: Mapping[str, Style] = MappingProxyType(
-    {
-        "drawing": Style(),
-        "photo": Style(detail=0.7, tilt=18, clutter=6, noise=0.04),
-        "negative": Style(detail=0.7, tilt=18, clutter=6, noise=0.04, negative=True),
-        "fog": Style(
-            detail=0.35, tilt=9, clutter=3, noise=0.01, contrast=0.25, tint=(0.3, 0.3, 0.3)
-        ),
-        # Fog without its weather: the zoo's Stable Diffusion draws it, and
-        # cfaug.shapescapes.drawing adds the fog.
-        "clear": Style(detail=0.35, tilt=9, clutter=3, noise=0.01),
-    }
-)
+STYLES: Mapping[str, Style] = {
+    "drawing": Style(),
+    "photo": Style(detail=0.7, tilt=18, clutter=6, noise=0.04),
+    "negative": Style(detail=0.7, tilt=18, clutter=6, noise=0.04, negative=True),
+    "fog": Style(detail=0.35, tilt=9, clutter=3, noise=0.01, contrast=0.25, tint=(0.3, 0.3, 0.3)),
+    # Fog without its weather: the zoo's Stable Diffusion draws it, and
+    # cfaug.shapescapes.drawing adds the fog.
+    "clear": Style(detail=0.35, tilt=9, clutter=3, noise=0.01),
+}
 """The styles by their names in configs; the zoo's CLIP was pre-trained on "drawing"."""
 
 

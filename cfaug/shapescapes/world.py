@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,8 +16,11 @@ from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.settings import SKEWED, SUBJECTS, CaptionWording, Factors, WorldSettings
 
+Choice = TypeVar("Choice")
 
-def _pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
+
+def pick(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
+    """Draw one of some choices uniformly."""
     return choices[int(rng.integers(len(choices)))]
 
 
@@ -27,24 +31,19 @@ class World:
     settings: WorldSettings
 
     @cached_property
-    def home(self) -> dict[str, str]:
-        """Each subject's home background: a fresh permutation for every world seed."""
-        return self._permute(self.settings.backgrounds)
-
-    @cached_property
     def homes(self) -> dict[str, dict[str, str]]:
-        """Each subject's own value of every factor, whether the subject is bound to it or not."""
-        return {
-            "colour": self._permute(self.settings.colours, "colour"),
-            "background": self.home,
-            "domain": self._permute(self.settings.domains, "domain"),
-        }
+        """Each subject's own value of every factor, whether the subject is bound to it or not.
 
-    def _permute(self, values: Sequence[str], *names: str) -> dict[str, str]:
-        rng = generator(self.settings.known_seed(), "shapescapes", "home", *names)
-        subjects = rng.permutation(SUBJECTS).tolist()
-        shuffled = rng.permutation(list(values)).tolist()
-        return {subject: shuffled[i % len(shuffled)] for i, subject in enumerate(subjects)}
+        They are fresh permutations for every world seed.
+        """
+        homes = {}
+        for kind, values in self.values.items():
+            names = () if kind == "background" else (kind,)
+            rng = generator(self.settings.known_seed(), "shapescapes", "home", *names)
+            subjects = rng.permutation(SUBJECTS).tolist()
+            shuffled = rng.permutation(list(values)).tolist()
+            homes[kind] = {name: shuffled[i % len(shuffled)] for i, name in enumerate(subjects)}
+        return homes
 
     @property
     def values(self) -> dict[str, tuple[str, ...]]:
@@ -117,33 +116,28 @@ class World:
 
     def draw_biased(self, rng: np.random.Generator) -> Factors:
         """Draw factors as in training data: bound ones at home with probability ``bias``."""
-        subject = _pick(rng, SUBJECTS)
-        found = {
-            kind: self._draw_value(rng, kind, values, subject)
-            for kind, values in self.values.items()
-        }
-        return Factors(subject, **found)
-
-    def _draw_value(
-        self, rng: np.random.Generator, kind: str, values: Sequence[str], subject: str
-    ) -> str:
-        if kind not in self.settings.bound:
-            return _pick(rng, values)
-        home = self.homes[kind][subject]
-        at_home = rng.random() < self.settings.bias
-        return home if at_home else _pick(rng, [value for value in values if value != home])
+        subject, drawn = pick(rng, SUBJECTS), {}
+        for kind, values in self.values.items():
+            if kind in self.settings.bound:
+                home = self.homes[kind][subject]
+                at_home = rng.random() < self.settings.bias
+                others = [value for value in values if value != home]
+                drawn[kind] = home if at_home else pick(rng, others)
+            else:
+                drawn[kind] = pick(rng, values)
+        return Factors(subject, **drawn)
 
     def draw_unbiased(self, rng: np.random.Generator) -> Factors:
         """Draw factors independently and uniformly."""
-        subject = _pick(rng, SUBJECTS)
-        return Factors(subject, **{kind: _pick(rng, some) for kind, some in self.values.items()})
+        subject = pick(rng, SUBJECTS)
+        return Factors(subject, **{kind: pick(rng, some) for kind, some in self.values.items()})
 
     def draw_edit(self, rng: np.random.Generator, factors: Factors) -> tuple[str, Factors]:
         """Draw a kind of edit and another value for that factor; return the kind and the result."""
-        kind = _pick(rng, self.settings.edits)
+        kind = pick(rng, self.settings.edits)
         values = SUBJECTS if kind == "subject" else self.values[kind]
         others = [value for value in values if value != getattr(factors, kind)]
-        return kind, edit_factors(factors, kind, _pick(rng, others))
+        return kind, edit_factors(factors, kind, pick(rng, others))
 
     def combinations(self, *, at_home: bool) -> list[Factors]:
         """List every combination with all bound factors at home, or none of them."""
@@ -184,4 +178,4 @@ class World:
                 for name in SUBJECTS
                 if name != factors.subject and self.is_strange(replace(factors, subject=name))
             ]
-            yield factors, _pick(rng, others)
+            yield factors, pick(rng, others)

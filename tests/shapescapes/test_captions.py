@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
 from cfaug.shapescapes.parts import LeaveOut, read_leave_out, shorten_caption
-from cfaug.shapescapes.settings import (
-    COLOURS,
-    FRAMES,
-    PLACES,
-    SUBJECTS,
-    CaptionWording,
-    Factors,
-    caption,
-)
-
-FACTORS = st.builds(Factors, *map(st.sampled_from, (SUBJECTS, tuple(COLOURS), tuple(PLACES))))
+from cfaug.shapescapes.settings import CaptionWording, caption
+from tests.shapescapes.drawn import PHOTOS, WORDINGS
 
 
 def example(text, key="k", label=None):
     return Example(key, "g", (text,), label=label)
 
 
-@given(FACTORS, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
-def test_what_is_left_is_what_the_world_says_with_fewer_words(factors, frame, colour, background):
-    full = caption(factors, CaptionWording(frame))
-    shares = LeaveOut(float(not colour), float(not background))
-    left = shorten_caption(example(full), shares, 0)
-    assert left.text == caption(factors, CaptionWording(frame, colour, background))
+@given(PHOTOS, WORDINGS)
+def test_what_is_left_is_what_the_world_says_with_fewer_words(factors, wording):
+    full = caption(factors, CaptionWording(wording.frame))
+    shares = LeaveOut(float(not wording.colour), float(not wording.background))
+    assert shorten_caption(example(full), shares, 0).text == caption(factors, wording)
 
 
 def test_shares_are_kept_by_key_and_greater_ones_include_smaller_ones():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from cfaug.shapescapes.language import FACTOR_OF, Statement, describe, parse
 from cfaug.shapescapes.oracle import FACTORS
@@ -18,12 +17,10 @@ from cfaug.shapescapes.settings import (
     words,
     words_of_domains,
 )
-
-factors = st.builds(Factors, **{name: st.sampled_from(some) for name, some in FACTORS.items()})
-wordings = st.builds(CaptionWording, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
+from tests.shapescapes.drawn import SHOWN, WORDINGS
 
 
-@given(factors, wordings)
+@given(SHOWN, WORDINGS)
 def test_what_is_said_is_read_back(shown: Factors, wording: CaptionWording) -> None:
     said = parse(f" {caption(shown, wording).capitalize()}. ")
     assert said is not None
@@ -35,7 +32,7 @@ def test_what_is_said_is_read_back(shown: Factors, wording: CaptionWording) -> N
     assert said.domain == (shown.domain if named else None)
 
 
-@given(factors)
+@given(SHOWN)
 def test_a_description_names_everything(shown: Factors) -> None:
     assert parse(describe(shown)) == Statement(**vars(shown))
     assert set(describe(shown).split()) <= set(words_of_domains())

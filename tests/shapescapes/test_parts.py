@@ -36,7 +36,7 @@ def world() -> dict[str, list[CounterfactualSet]]:
 
 
 def share_at_home(sets: list[CounterfactualSet], settings: WorldSettings = SMALL) -> float:
-    home = World(settings).home
+    home = World(settings).homes["background"]
     members = [item.members[0].extra for item in sets]
     return float(np.mean([home[m["subject"]] == m["background"] for m in members]))
 
@@ -51,16 +51,14 @@ def digests(sets: list[CounterfactualSet]) -> set[str]:
 
 
 @pytest.mark.slow
-def test_sizes_are_known_before_anything_is_drawn(
-    world: dict[str, list[CounterfactualSet]],
-) -> None:
+def test_sizes_are_known_before_anything_is_drawn(world):
     assert {part: len(sets) for part, sets in world.items()} == {
         part: part_size(SMALL, part) for part in world
     }
 
 
 @pytest.mark.slow
-def test_no_scene_is_both_trained_and_tested_on(world: dict[str, list[CounterfactualSet]]) -> None:
+def test_no_scene_is_both_trained_and_tested_on(world):
     for trained in TRAINING_PARTS:
         for tested in TEST_PARTS:
             assert not digests(world[trained]) & digests(world[tested])
@@ -71,7 +69,7 @@ def test_no_scene_is_both_trained_and_tested_on(world: dict[str, list[Counterfac
             assert not seeds[0] & seeds[1]
 
 
-def test_every_scene_of_the_world_is_drawn_once(world: dict[str, list[CounterfactualSet]]) -> None:
+def test_every_scene_of_the_world_is_drawn_once(world):
     # "more_real" begins with the scenes of "real".
     keys = [item.key for part, sets in world.items() if part != "real" for item in sets]
     assert len(keys) == len(set(keys))
@@ -80,21 +78,17 @@ def test_every_scene_of_the_world_is_drawn_once(world: dict[str, list[Counterfac
 
 
 @pytest.mark.parametrize("part", ["real", "counterfactual", "matched", "id"])
-def test_training_and_id_scenes_are_biased(
-    world: dict[str, list[CounterfactualSet]], part: str
-) -> None:
+def test_training_and_id_scenes_are_biased(world, part):
     assert share_at_home(world[part]) == pytest.approx(SMALL.bias, abs=0.08)
 
 
-def test_the_tests_off_home_and_the_control_have_the_background_they_should(
-    world: dict[str, list[CounterfactualSet]],
-) -> None:
+def test_the_tests_off_home_and_the_control_have_the_background_they_should(world):
     assert share_at_home(world["ood"]) == share_at_home(world["ood_pairs"]) == 0
     assert share_at_home(world["unbiased"]) == pytest.approx(1 / len(PLACES), abs=0.06)
     assert share_at_home(world["id_retrieval"]) == pytest.approx(SMALL.bias, abs=0.01)
 
 
-def test_a_pair_differs_in_its_subject_only(world: dict[str, list[CounterfactualSet]]) -> None:
+def test_a_pair_differs_in_its_subject_only(world):
     for part in ("counterfactual", "ood_pairs", "counterfactual_test"):
         for item in world[part]:
             before, after = item.members
@@ -107,9 +101,7 @@ def test_a_pair_differs_in_its_subject_only(world: dict[str, list[Counterfactual
             assert 0 < (difference > 0).mean() < 0.75
 
 
-def test_matched_scenes_have_the_captions_of_the_pairs_and_other_pixels(
-    world: dict[str, list[CounterfactualSet]],
-) -> None:
+def test_matched_scenes_have_the_captions_of_the_pairs_and_other_pixels(world):
     for pair, matched in zip(world["counterfactual"], world["matched"], strict=True):
         assert [m.text for m in pair.members] == [m.text for m in matched.members]
         assert [m.label for m in pair.members] == [m.label for m in matched.members]
@@ -117,7 +109,7 @@ def test_matched_scenes_have_the_captions_of_the_pairs_and_other_pixels(
     assert not digests(world["counterfactual"]) & digests(world["matched"])
 
 
-def test_ood_captions_are_unique_and_balanced(world: dict[str, list[CounterfactualSet]]) -> None:
+def test_ood_captions_are_unique_and_balanced(world):
     for part in ("ood", "id_retrieval"):
         shown = [tuple(sorted(item.members[0].extra.items()))[:2] for item in world[part]]
         texts = [item.members[0].text for item in world[part]]
@@ -127,7 +119,7 @@ def test_ood_captions_are_unique_and_balanced(world: dict[str, list[Counterfactu
     assert len(counts) == 10
 
 
-def test_captions_drop_words_as_asked(world: dict[str, list[CounterfactualSet]]) -> None:
+def test_captions_drop_words_as_asked(world):
     texts = [item.members[0].text for part in TRAINING_PARTS for item in world[part]]
     coloured = np.mean([any(c in text.split() for c in COLOURS) for text in texts])
     placed = np.mean([any(place in text for place in PLACES.values()) for text in texts])
@@ -152,16 +144,14 @@ def test_other_edits_are_named_in_the_caption(kind: str) -> None:
 
 
 def test_another_seed_is_another_world() -> None:
-    homes = [World(replace(SMALL, seed=seed)).home for seed in range(3)]
+    homes = [World(replace(SMALL, seed=seed)).homes["background"] for seed in range(3)]
     assert homes[0] != homes[1] != homes[2]
     assert all(set(home.values()) == set(PLACES) for home in homes)
     assert SMALL.content_hash() != replace(SMALL, seed=5).content_hash()
     assert SMALL.content_hash() == replace(SMALL, edits=["subject"]).content_hash()  # type: ignore[arg-type]
 
 
-def test_prompts_and_captions_use_known_words_only(
-    world: dict[str, list[CounterfactualSet]],
-) -> None:
+def test_prompts_and_captions_use_known_words_only(world):
     texts = {member.text for sets in world.values() for s in sets for member in s.members}
     texts |= {prompt.format(c=name) for prompt in PROMPTS for name in SUBJECTS}
     assert {word for text in texts for word in text.split()} <= set(words())
@@ -175,11 +165,26 @@ def test_prompts_and_captions_use_known_words_only(
         ({"edits": ("size",)}, "subject"),
         ({"edits": ()}, "subject"),
         ({"image_size": 4}, "image_size"),
+        ({"shortcut": "texture"}, "background, colour, style"),
+        ({"shortcut": "style"}, "at least two domains"),
+        ({"domains": ("photo", "statue")}, "sketch"),
+        ({"domains": ()}, "sketch"),
+        ({"domains": ("photo", "photo")}, "at most once"),
+        ({"skew": 1.1}, "skew"),
+        ({"skewed": "shape"}, "colour, background, both"),
+        ({"skewed_subjects": 11}, "from 1 to 10"),
+        ({"skewed_subjects": True}, "from 1 to 10"),
+        (
+            {"colours": ("red",)},
+            r"data\.world\.colours=\[red\] should be a list of 2 or more of these: red, orange",
+        ),
+        ({"colours": ("red", "red")}, "at most once"),
+        ({"backgrounds": ("beach", "moon")}, "curtain"),
     ],
 )
-def test_wrong_settings_are_named(wrong: dict[str, object], named: str) -> None:
+def test_wrong_settings_are_named(wrong, named):
     with pytest.raises(UserError, match=named):
-        WorldSettings(**wrong)  # type: ignore[arg-type]
+        WorldSettings(**wrong)
 
 
 def test_an_unknown_part_and_a_missing_seed_are_named() -> None:
@@ -189,9 +194,7 @@ def test_an_unknown_part_and_a_missing_seed_are_named() -> None:
         make_part(WorldSettings(), "real")
 
 
-def test_the_counterfactual_test_shows_every_combination_once_beside_real_scenes(
-    world: dict[str, list[CounterfactualSet]],
-) -> None:
+def test_the_counterfactual_test_shows_every_combination_once_beside_real_scenes(world):
     pairs, real = world["counterfactual_test"], world["real_test"]
     texts = [member.text for item in pairs for member in item.members]
     shown = {
@@ -204,7 +207,7 @@ def test_the_counterfactual_test_shows_every_combination_once_beside_real_scenes
     assert not digests(real) & digests(pairs)
 
 
-def test_more_real_begins_with_the_real_scenes(world: dict[str, list[CounterfactualSet]]) -> None:
+def test_more_real_begins_with_the_real_scenes(world):
     real, more = world["real"], world["more_real"]
     assert more[: len(real)] == real
     assert len(more) == 250 + 2 * 120

@@ -10,20 +10,11 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.oracle import CHOICES
-from cfaug.shapescapes.settings import COLOURS, PLACES, STYLES, SUBJECTS, Factors
+from cfaug.shapescapes.settings import STYLES, SUBJECTS, Factors
 from tests.properties import examples
-from tests.shapescapes.edited import draw_edited
+from tests.shapescapes.drawn import SHOWN, draw_edited
 
-scenes = st.builds(
-    Scene,
-    st.builds(
-        Factors,
-        st.sampled_from(SUBJECTS),
-        st.sampled_from(sorted(COLOURS)),
-        st.sampled_from(sorted(PLACES)),
-    ),
-    st.integers(0, 2**64 - 1),
-)
+scenes = st.builds(Scene, SHOWN, st.integers(0, 2**64 - 1))
 styles = st.sampled_from(sorted(STYLES))
 
 
@@ -39,7 +30,7 @@ def test_a_scene_is_a_pure_function(scene: Scene, style: str, size: int) -> None
 
 
 @given(scenes, styles, st.sampled_from(sorted(CHOICES)), st.data())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_nothing_changes_outside_the_mask(
     scene: Scene, style: str, kind: str, data: st.DataObject
 ) -> None:
@@ -49,8 +40,10 @@ def test_nothing_changes_outside_the_mask(
     image, mask = draw_edited(scene, kind, to, size=32, style=look)
     difference = np.abs(image.astype(int) - before.pixels.astype(int)).sum(axis=2)
     assert difference[~mask].max(initial=0) == 0
-    assert difference[mask].max() > 0
-    assert 0 < mask.mean() < 1
+    assert mask.any()
+    if scene.factors.domain == "photo":
+        assert difference[mask].max() > 0
+        assert mask.mean() < 1
 
 
 @pytest.mark.parametrize("style", sorted(STYLES))

@@ -113,18 +113,3 @@ def test_a_world_without_a_shortcut_has_no_home() -> None:
     with pytest.raises(UserError, match="no subject at home"):
         list(make_part(settings, "ood"))
     assert len(first(settings, "id", 2)) == 2
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"shortcut": "texture"}, "background, colour, style"),
-        ({"domains": ("photo", "statue")}, "sketch"),
-        ({"domains": ()}, "sketch"),
-        ({"domains": ("photo", "photo")}, "at most once"),
-        ({"shortcut": "style"}, "at least two domains"),
-    ],
-)
-def test_invalid_settings_name_the_choices(wrong: dict, named: str) -> None:
-    with pytest.raises(UserError, match=named):
-        WorldSettings(seed=1, **wrong)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.core.errors import UserError
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.settings import SKEWED, SUBJECTS, CaptionWording, Factors, WorldSettings
@@ -137,23 +136,3 @@ def test_worlds_of_one_seed_have_folders_of_their_own() -> None:
     assert len(hashes) == 7
     assert base.content_hash() == "b6744d6ff460"
     assert replace(base, skew=1).content_hash() == replace(base, skew=1.0).content_hash()
-
-
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"skew": 1.1}, "skew"),
-        ({"skewed": "shape"}, "colour, background, both"),
-        ({"skewed_subjects": 11}, "from 1 to 10"),
-        ({"skewed_subjects": True}, "from 1 to 10"),
-        (
-            {"colours": ("red",)},
-            r"data\.world\.colours=\[red\] should be a list of 2 or more of these: red, orange",
-        ),
-        ({"colours": ("red", "red")}, "at most once"),
-        ({"backgrounds": ("beach", "moon")}, "curtain"),
-    ],
-)
-def test_invalid_settings_name_the_choices(wrong: dict, named: str) -> None:
-    with pytest.raises(UserError, match=named):
-        WorldSettings(seed=1, **wrong)

@@ -20,38 +20,27 @@ from cfaug.shapescapes.detector import (
 )
 from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.language import parse
-from cfaug.shapescapes.settings import (
-    COLOURS,
-    DOMAINS,
-    FRAMES,
-    PLACES,
-    SUBJECTS,
-    CaptionWording,
-    Factors,
-    caption,
-)
+from cfaug.shapescapes.settings import COLOURS, PLACES, Factors, caption
+from tests.shapescapes.drawn import PHOTOS, SHOWN, WORDINGS
 
-SCENES = st.builds(
-    Factors, *(st.sampled_from(tuple(some)) for some in (SUBJECTS, COLOURS, PLACES, DOMAINS))
-)
-WORDINGS = st.builds(CaptionWording, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
 BALL = Factors("ball", "red", "grass")
 
 
-@given(SCENES, SCENES, WORDINGS)
+@given(SHOWN, SHOWN, WORDINGS)
 def test_of_whole_sentences_it_is_what_the_grammar_says(shown, said, wording):
     text = caption(said, wording)
     assert text_truth(text, shown) == parse(text).agrees(shown)
 
 
+def split_place(background):
+    if background == "brick":
+        return "in front of a", "brick wall"
+    return PLACES[background].rsplit(" ", 1)
+
+
 def true_phrases(factors):
     """Every phrase with any colours before the nouns that is true of a photo, by enumeration."""
-    place = PLACES[factors.background]
-    head, _, noun = place.rpartition(f" {'brick wall' if factors.background == 'brick' else ''}")
-    if factors.background == "brick":
-        head, noun = "in front of a", "brick wall"
-    else:
-        head, noun = place.rsplit(" ", 1)
+    head, noun = split_place(factors.background)
     for own, painted in product(
         ("", factors.colour), ("", *sorted(PLACE_COLOURS[factors.background]))
     ):
@@ -64,11 +53,7 @@ def true_phrases(factors):
 def test_insertions_of_colours_are_true_where_brute_force_lists_them(background):
     scene = Factors("cat", "blue", background)
     true = set(true_phrases(scene))
-    head, noun = (
-        ("in front of a", "brick wall")
-        if background == "brick"
-        else PLACES[background].rsplit(" ", 1)
-    )
+    head, noun = split_place(background)
     colours = ("", *COLOURS, "white", "grey")
     for subject, own, painted in product(("cat", "fish"), colours, colours):
         text = " ".join(filter(None, ("a", own, subject, head, painted, noun)))
@@ -99,9 +84,8 @@ def test_texts_that_methods_leave_behind(text, label):
     assert text_truth(text, BALL) == (None if label is None else label == "entailment")
 
 
-@given(SCENES, SCENES, WORDINGS, st.sampled_from(["colour", "background"]))
+@given(PHOTOS, PHOTOS, WORDINGS, st.sampled_from(["colour", "background"]))
 def test_what_is_covered_is_neutral_unless_what_is_seen_is_false(shown, said, wording, hidden):
-    shown, said = (Factors(one.subject, one.colour, one.background) for one in (shown, said))
     found = text_label(caption(said, wording), shown, hidden)
     named = {"subject": True, "colour": wording.colour, "background": wording.background}
     differing = [k for k in named if named[k] and getattr(said, k) != getattr(shown, k)]

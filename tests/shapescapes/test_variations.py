@@ -12,13 +12,11 @@ from cfaug.editing.instructed_edit import InstructedEdit
 from cfaug.editing.label_guard import LabelGuard
 from cfaug.editing.protocols import EditGuard, VariationModel, VariationRequest
 from cfaug.shapescapes.language import FACTOR_OF, VALUES, WorldCheck, WorldVariations, parse
-from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.settings import FRAMES, WEATHER, CaptionWording, Factors, caption
+from cfaug.shapescapes.settings import WEATHER, caption
 from tests.editing.perturbing import edit_of, photo_of
+from tests.shapescapes.drawn import SHOWN, WORDINGS
 
 PROMPTS = {one.name: one for one in read_prompts("plain")}
-factors = st.builds(Factors, **{name: st.sampled_from(some) for name, some in FACTORS.items()})
-wordings = st.builds(CaptionWording, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
 
 
 def vary(text, name, count=99, seed=0):
@@ -27,7 +25,7 @@ def vary(text, name, count=99, seed=0):
 
 
 @settings(max_examples=40)
-@given(factors, wordings, st.sampled_from(sorted(set(VALUES) & set(PROMPTS))))
+@given(SHOWN, WORDINGS, st.sampled_from(sorted(set(VALUES) & set(PROMPTS))))
 def test_every_variation_is_a_caption_of_the_world_with_one_factor_changed(shown, wording, name):
     text = caption(shown, wording)
     found = vary(text, name)

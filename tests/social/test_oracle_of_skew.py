@@ -18,7 +18,7 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Entry, read_document
 from cfaug.report.paper_tables import write_tables_page
 from cfaug.report.writers import to_csv, to_latex, to_markdown
-from cfaug.shapescapes.oracles.social_planted import find_labels, read_world_runs
+from cfaug.shapescapes.oracles.social import find_labels, read_world_runs
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 from tests.social.planted_worlds import PLAIN, lay_world_run

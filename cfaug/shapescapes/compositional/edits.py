@@ -9,22 +9,19 @@ second.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from cfaug.core.words import right_articles
-from cfaug.shapescapes.drawing import Scene, render
+from cfaug.shapescapes.drawing import Scene, encode_png, render
 from cfaug.shapescapes.gathering import FOUR, SHAPES, Gathering, Thing, render_gathering
 from cfaug.shapescapes.settings import FRAMES, PLACES, Factors, WorldSettings, words
-from cfaug.shapescapes.world import World
+from cfaug.shapescapes.world import World, pick
 
-Choice = TypeVar("Choice")
 CELLS = tuple((column, row) for column in range(2) for row in range(2))
 PLACED = tuple((one, other) for one in CELLS for other in CELLS if one != other)
 """The possible places of two things."""
@@ -54,9 +51,9 @@ class PictureDistribution:
         known = [one for one in self.world.settings.colours if one not in taken]
         home = self.home(shape)
         if self.bias is None or home not in known:
-            return choose(rng, known)
+            return pick(rng, known)
         others = [one for one in known if one != home]
-        return home if rng.random() < self.bias else choose(rng, others)
+        return home if rng.random() < self.bias else pick(rng, others)
 
     def home(self, shape: str) -> str:
         """Return the home colour of a shape."""
@@ -106,7 +103,6 @@ class Pair:
         """Return the descriptions of both pictures, equal except for the edit.
 
         Args:
-            rng: the random generator that decides what captions leave out.
             drop_colour: the probability that captions leave out a thing's colour, if they may.
             drop_background: the probability that they leave out the place, if they may.
         """
@@ -136,11 +132,6 @@ class Pair:
         return first, second
 
 
-def choose(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
-    """Draw one of some choices uniformly."""
-    return choices[int(rng.integers(len(choices)))]
-
-
 def draw_picture(
     rng: np.random.Generator, law: PictureDistribution, count: int, *, alone: bool = False
 ) -> Picture:
@@ -153,19 +144,19 @@ def draw_picture(
     colours: list[str] = []
     for shape in shapes:
         colours.append(law.colour(rng, shape, colours))
-    cells = choose(rng, PLACED)
+    cells = pick(rng, PLACED)
     things = [
         Thing(shape, colour, "large", *cell)
         for shape, colour, cell in zip(shapes, colours, cells, strict=False)
     ]
-    return Picture(tuple(things), choose(rng, law.world.settings.backgrounds), alone)
+    return Picture(tuple(things), pick(rng, law.world.settings.backgrounds), alone)
 
 
 def _relation(rng: np.random.Generator, picture: Picture) -> str | None:
     """Draw whether a caption mentions the relation of two things, and return the relation."""
     if len(picture.things) < 2 or rng.random() < 0.5:
         return None
-    return choose(rng, relations(*picture.things))
+    return pick(rng, relations(*picture.things))
 
 
 def _replace(name: str) -> Callable[..., Pair]:
@@ -183,7 +174,7 @@ def _replace(name: str) -> Callable[..., Pair]:
             for value in known
             if value not in taken
         ]
-        things = choose(rng, [one for one in changed if law.keep_home or law.is_strange(one)])
+        things = pick(rng, [one for one in changed if law.keep_home or law.is_strange(one)])
         relation = _relation(rng, before)
         after = replace(before, things=things)
         needs = frozenset({"colours"}) if name == "colour" else law.needs
@@ -202,7 +193,7 @@ def _replace_place(
 ) -> Pair:
     before = draw_picture(rng, law, 1 if alone else 2, alone=alone)
     others = [one for one in law.world.settings.backgrounds if one != before.background]
-    after = replace(before, background=choose(rng, others))
+    after = replace(before, background=pick(rng, others))
     relation = _relation(rng, before)
     words = (before.background, after.background)
     return Pair((Side(before, relation), Side(after, relation)), words, frozenset({"place"}))
@@ -211,21 +202,17 @@ def _replace_place(
 def _replace_relation(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     before = draw_picture(rng, law, 2)
     true = relations(*before.things)
-    old = choose(rng, true)
-    new = choose(rng, [one for one in CONVERSE if one not in true])
+    old = pick(rng, true)
+    new = pick(rng, [one for one in CONVERSE if one not in true])
     moved = [
-        tuple(_at(thing, cell) for thing, cell in zip(before.things, cells, strict=True))
+        tuple(thing.at(cell) for thing, cell in zip(before.things, cells, strict=True))
         for cells in PLACED
     ]
     right = [one for one in moved if new in relations(*one) and old not in relations(*one)]
     # The first thing stays in its place if possible.
     still = [one for one in right if one[0] == before.things[0]]
-    after = replace(before, things=choose(rng, still or right))
+    after = replace(before, things=pick(rng, still or right))
     return Pair((Side(before, old), Side(after, new)), (old, new))
-
-
-def _at(thing: Thing, cell: tuple[int, int]) -> Thing:
-    return replace(thing, column=cell[0], row=cell[1])
 
 
 def _swap(name: str) -> Callable[..., Pair]:
@@ -247,8 +234,8 @@ def _swap_relation(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     """Exchange the places of two things: the first thing becomes the second in the caption."""
     before = draw_picture(rng, law, 2)
     one, other = before.things
-    relation = choose(rng, relations(one, other))
-    things = _at(other, (one.column, one.row)), _at(one, (other.column, other.row))
+    relation = pick(rng, relations(one, other))
+    things = other.at((one.column, one.row)), one.at((other.column, other.row))
     sides = Side(before, relation), Side(replace(before, things=things), relation, (1, 0))
     return Pair(sides, (f"{one.shape}, {other.shape}", f"{other.shape}, {one.shape}"))
 
@@ -259,7 +246,7 @@ def _add_subject(rng: np.random.Generator, law: PictureDistribution) -> Pair:
         first, second = after.things
         taken = (first.colour, law.home(second.shape))
         known = [colour for colour in law.world.settings.colours if colour not in taken]
-        after = replace(after, things=(first, replace(second, colour=choose(rng, known))))
+        after = replace(after, things=(first, replace(second, colour=pick(rng, known))))
     before = replace(after, things=after.things[:1])
     shapes = [thing.shape for thing in after.things]
     sides = Side(before), Side(after, _relation(rng, after))
@@ -334,12 +321,8 @@ class Picture:
         size, style = settings.image_size, settings.look()
         shown = self.shown(seed)
         if isinstance(shown, Scene):
-            pixels = render(shown, size, style).pixels
-        else:
-            pixels = render_gathering(shown, size, style)
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
-        return buffer.getvalue()
+            return encode_png(render(shown, size, style).pixels)
+        return encode_png(render_gathering(shown, size, style))
 
 
 def relations(one: Thing, other: Thing) -> tuple[str, ...]:
@@ -382,7 +365,6 @@ class DescriptionForm:
     """The wording of a description.
 
     Attributes:
-        frame: the index of the frame in ``FRAMES``.
         place_first: whether the place comes first: "on the beach there is a red ball".
     """
 

@@ -41,12 +41,11 @@ from cfaug.shapescapes.compositional.edits import (
     Picture,
     PictureDescription,
     PictureDistribution,
-    choose,
     say,
     words_of_pictures,
 )
 from cfaug.shapescapes.settings import FRAMES, WorldSettings
-from cfaug.shapescapes.world import World
+from cfaug.shapescapes.world import World, pick
 
 CATEGORY, SET, NAME = "category", "set", "shapescapes"
 TRUE, FALSE = "true", "false"
@@ -59,10 +58,11 @@ class Drawn:
     """A pair with its captions and further details for a part.
 
     Attributes:
-        form: the wording of both captions.
+        stream: the name of its distribution's random streams.
         edit: the edit from the first picture to the second.
     """
 
+    stream: str
     category: str
     pictures: tuple[Picture, ...]
     descriptions: tuple[PictureDescription, ...]
@@ -116,7 +116,7 @@ class PairDistribution:
         pictures = tuple(side.picture for side in pair.sides)[::order]
         edit = Edit(category, *pair.words[::order])
         seed = _seed(world, self.stream, index)
-        return Drawn(category, pictures, said[::order], form, edit, seed)
+        return Drawn(self.stream, category, pictures, said[::order], form, edit, seed)
 
 
 def _seed(world: World, stream: str, index: int, *more: int) -> int:
@@ -139,12 +139,11 @@ def _tags(drawn: Drawn) -> dict[str, Any]:
     return {CATEGORY: drawn.category, "objects": len(drawn.pictures[0].things)}
 
 
-def _first(world: World, items: PairDistribution, index: int) -> list[_Shot]:
-    return _pair(world, items, index)[:1]
+def _first(world: World, drawn: Drawn, index: int) -> list[_Shot]:
+    return _pair(world, drawn, index)[:1]
 
 
-def _pair(world: World, items: PairDistribution, index: int) -> list[_Shot]:
-    drawn = items.draw(world, index)
+def _pair(world: World, drawn: Drawn, index: int) -> list[_Shot]:
     edits = (None, drawn.edit)
     return [
         _Shot(picture, drawn.seed, text, edit, tags=_tags(drawn))
@@ -152,26 +151,24 @@ def _pair(world: World, items: PairDistribution, index: int) -> list[_Shot]:
     ]
 
 
-def _matched(world: World, items: PairDistribution, index: int) -> list[_Shot]:
+def _matched(world: World, drawn: Drawn, index: int) -> list[_Shot]:
     """Return the pair in two independent scenes, not connected by an edit."""
     return [
         replace(shot, seed=_seed(world, "matched", index, n), edit=None)
-        for n, shot in enumerate(_pair(world, items, index))
+        for n, shot in enumerate(_pair(world, drawn, index))
     ]
 
 
-def _choice(world: World, items: PairDistribution, index: int) -> list[_Shot]:
-    drawn = items.draw(world, index)
+def _choice(world: World, drawn: Drawn, index: int) -> list[_Shot]:
     return [
         _Shot(drawn.pictures[0], drawn.seed, text, label=label, tags=_tags(drawn))
         for text, label in zip(drawn.captions, (TRUE, FALSE), strict=True)
     ]
 
 
-def _paraphrase(world: World, items: PairDistribution, index: int) -> tuple[Drawn, str, str]:
-    """Return a pair, the kind of difference of a paraphrase of its first caption, and its text."""
-    drawn = items.draw(world, index)
-    rng = world.stream(f"{COMPOSITIONAL}{items.stream}-paraphrase", index)
+def _paraphrase(world: World, drawn: Drawn, index: int) -> tuple[str, str]:
+    """Return a paraphrase of a pair's first caption: the kind of its difference, and its text."""
+    rng = world.stream(f"{COMPOSITIONAL}{drawn.stream}-paraphrase", index)
     said, form = drawn.descriptions[0], drawn.form
     ways = {"frame": say(said, replace(form, frame=(form.frame + 1 + int(rng.integers(4))) % 5))}
     if any(colour is not None for _, colour in said.things):
@@ -180,12 +177,12 @@ def _paraphrase(world: World, items: PairDistribution, index: int) -> tuple[Draw
         ways["place_first"] = say(said, replace(form, place_first=True))
     if len(said.things) == 2:
         ways["turned"] = say(said.turned(), form)
-    way = choose(rng, tuple(ways))
-    return drawn, way, ways[way]
+    way = pick(rng, tuple(ways))
+    return way, ways[way]
 
 
-def _paraphrased_choice(world: World, items: PairDistribution, index: int) -> list[_Shot]:
-    drawn, way, text = _paraphrase(world, items, index)
+def _paraphrased_choice(world: World, drawn: Drawn, index: int) -> list[_Shot]:
+    way, text = _paraphrase(world, drawn, index)
     true, false = drawn.captions
     tags = {**_tags(drawn), CATEGORY: way, "edit": drawn.category}
     return [
@@ -194,8 +191,8 @@ def _paraphrased_choice(world: World, items: PairDistribution, index: int) -> li
     ]
 
 
-def _paraphrased(world: World, items: PairDistribution, index: int) -> list[_Shot]:
-    drawn, way, text = _paraphrase(world, items, index)
+def _paraphrased(world: World, drawn: Drawn, index: int) -> list[_Shot]:
+    way, text = _paraphrase(world, drawn, index)
     true = drawn.captions[0]
     first = _Shot(drawn.pictures[0], drawn.seed, true, tags=_tags(drawn))
     return [first, replace(first, text=text, edit=Edit(way, true, text))]
@@ -206,12 +203,12 @@ class CompositionalPart:
     """A part of the compositional data.
 
     Attributes:
-        shots: a function that returns the members of the set with a given index.
+        shots: a function that returns the members of a set from its pair and its index.
         size: the setting of a world that holds the part's number of sets.
     """
 
     items: PairDistribution
-    shots: Callable[[World, PairDistribution, int], list[_Shot]]
+    shots: Callable[[World, Drawn, int], list[_Shot]]
     size: str
 
 
@@ -265,7 +262,7 @@ def make(part: str, world: World, count: int) -> Iterator[CounterfactualSet]:
     provenance = {"world": world.settings.content_hash(), "part": name}
     for index in range(count):
         key = f"{name.replace('_', '-')}-{index:06d}"
-        shots = PARTS[part].shots(world, PARTS[part].items, index)
+        shots = PARTS[part].shots(world, PARTS[part].items.draw(world, index), index)
         seen = list(dict.fromkeys((shot.picture, shot.seed) for shot in shots))
         members = tuple(
             Member(
@@ -321,11 +318,7 @@ class CaptionReader:
     def log_likelihood(
         self, texts: Sequence[str], contexts: Sequence[str] | None = None
     ) -> NDArray[np.float64]:
-        """Return the natural log of the probability of each text, its end included: float64 (n,).
-
-        Args:
-            contexts: ``None``; captions have no context.
-        """
+        """Return the natural log of each text's probability, its end included: float64 (n,)."""
         assert contexts is None
         followed, words = self._counts
         unseen = self.added * (len(words_of_pictures()) + 1)

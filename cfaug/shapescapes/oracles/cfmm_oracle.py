@@ -11,16 +11,17 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
 from cfaug.cfmm.question_items import SEEN, QuestionItems
-from cfaug.cfmm.question_page import CounterfactualDrop, compare_kinds
+from cfaug.cfmm.question_page import compare_kinds
 from cfaug.cfmm.tables import PromptAnswers, QuestionTable, in_every_way, percent_entry
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
@@ -63,25 +64,15 @@ BARS_NOTE = (
     "counterfactual questions: a model that ignores conditions has 0 and 100 there."
 )
 
-Choice = Callable[[QuestionItems, str], tuple[str, np.ndarray]]
-"""A function of items and a way of asking: it returns the metric and which items count."""
-
-
-def _whole(metric: str) -> Choice:
-    return lambda own, way: (f"{way}{metric}", np.ones(len(own), bool))
-
-
-def _by_condition(changes: bool) -> Choice:
-    return lambda own, way: (f"{way}acc_c", own.changed == float(changes))
-
-
-CHOICES: Mapping[str, Choice] = {
-    "acc_b": _whole("acc_b"),
-    "acc_c": _whole("acc_c"),
-    CHANGED: _by_condition(True),
-    KEPT: _by_condition(False),
-    "acc+": _whole("acc_plus"),
+CHOICES: Mapping[str, tuple[str, bool | None]] = {
+    "acc_b": ("acc_b", None),
+    "acc_c": ("acc_c", None),
+    CHANGED: ("acc_c", True),
+    KEPT: ("acc_c", False),
+    "acc+": ("acc_plus", None),
 }
+"""By column: the metric, and whether only the items count whose answer the condition changes, or
+only those whose answer it keeps; ``None`` for all items."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +100,18 @@ class QuestionOracleTable(QuestionTable):
         if not asked:
             return self.document()
         categories = self.named_categories(asked)
-        bars = [_bars(one, categories) for one in asked]
+        said = []
+        for one in asked:
+            right, basic = (
+                f"{100 * float(np.mean(_bootstrap(one, name)[0])):.1f} %"
+                for name in ("acc_c", "acc_b")
+            )
+            said.append(f"{one.name}: {right} of counterfactual and {basic} of basic")
         return self.document(
-            _part(asked), bars=bars, pictures=self._pictures(asked), answer=_sum_up(asked)
+            _part(asked),
+            bars=[_bars(one, categories) for one in asked],
+            pictures=self._pictures(asked),
+            answer=f"Right answers to questions (chance is 50 %): {'; '.join(said)}.",
         )
 
     def _pictures(self, asked: Sequence[PromptAnswers]) -> list[DocumentImage]:
@@ -126,25 +126,19 @@ class QuestionOracleTable(QuestionTable):
         return [illustrate(image, asked) for image in first.values()]
 
 
-def _sum_up(asked: Sequence[PromptAnswers]) -> str:
-    """Say how often each model is right about counterfactual and about basic questions."""
-    said = []
-    for one in asked:
-        counterfactual, basic = (
-            f"{100 * float(np.mean(_bootstrap(one, CHOICES[name])[0])):.1f} %"
-            for name in ("acc_c", "acc_b")
-        )
-        said.append(f"{one.name}: {counterfactual} of counterfactual and {basic} of basic")
-    return f"Right answers to questions (chance is 50 %): {'; '.join(said)}."
-
-
 def _part(asked: Sequence[PromptAnswers]) -> Part:
     ignoring = _ignoring(asked[0].checkpoints[0])
 
     def cell(name: str, answers: PromptAnswers | None) -> Entry:
-        return (
-            ignoring.get(name, Entry(DASH)) if answers is None else _measure(answers, CHOICES[name])
-        )
+        if answers is None:
+            return ignoring.get(name, Entry(DASH))
+        values, found = _bootstrap(answers, name)
+        if found is None:
+            return Entry(DASH)
+        entry = percent_entry(values, found.items)
+        ends = (percent(end, 1) for end in (found.low, found.high))
+        small = "" if math.isnan(found.low) else f"[{', '.join(ends)}]"
+        return Entry(entry.text, entry.sub, small=small, numbers=entry.numbers)
 
     columns: list[Column[PromptAnswers | None]] = [
         *(Column(name, partial(cell, name)) for name in CHOICES),
@@ -164,21 +158,29 @@ def _part(asked: Sequence[PromptAnswers]) -> Part:
     )
 
 
-def _measure(answers: PromptAnswers, choice: Choice, category: str | None = None) -> Entry:
-    values, found = _bootstrap(answers, choice, category)
-    if found is None:
-        return Entry(DASH)
-    entry = percent_entry(values, found.items)
-    return Entry(
-        entry.text, entry.sub, small=_interval(found.low, found.high), numbers=entry.numbers
-    )
-
-
 def _bootstrap(
-    answers: PromptAnswers, choice: Choice, category: str | None = None
+    answers: PromptAnswers, name: str, category: str | None = None
 ) -> tuple[list[float], MeanDifference | None]:
-    """Return the mean of each checkpoint, and the bootstrap of their average by item."""
-    columns = [_column(own, answers.way, choice, category) for own in answers.checkpoints]
+    """Return the mean of each checkpoint, and the bootstrap of their average by item.
+
+    Args:
+        name: a column of ``CHOICES``.
+        category: the category of the items that count; ``None`` for all.
+    """
+    metric, changes = CHOICES[name]
+    columns = []
+    for own in answers.checkpoints:
+        values = own.items.metric(f"{answers.way}{metric}")
+        kept = ~np.isnan(values)
+        if changes is not None:
+            kept &= own.changed == float(changes)
+        if category is not None:
+            kept &= np.array(own.category_of) == category
+        rows = np.flatnonzero(kept)
+        names, clusters = own.texts(ITEM), own.texts(CLUSTER)
+        columns.append(
+            ([names[row] for row in rows], [clusters[row] for row in rows], values[rows])
+        )
     names, clusters, _ = columns[0]
     if any(other[0] != names for other in columns):
         raise UserError(
@@ -189,44 +191,21 @@ def _bootstrap(
         return [], None
     average = np.mean([values for *_, values in columns], axis=0)
     rng = generator(0, "cfmm_oracle", answers.checkpoints[0].items.benchmark)
-    return [float(values.mean()) for *_, values in columns], cluster_bootstrap(
-        average, clusters, rng
-    )
-
-
-def _column(
-    own: QuestionItems, way: str, choice: Choice, category: str | None
-) -> tuple[list[str], list[str], np.ndarray]:
-    """Return the names, clusters and values of the items that count."""
-    metric, kept = choice(own, way)
-    values = own.items.metric(metric)
-    kept = kept & ~np.isnan(values)
-    if category is not None:
-        kept = kept & (np.array(own.category_of) == category)
-    rows = np.flatnonzero(kept)
-    names, clusters = own.texts(ITEM), own.texts(CLUSTER)
-    return [names[row] for row in rows], [clusters[row] for row in rows], values[rows]
+    means = [float(values.mean()) for *_, values in columns]
+    return means, cluster_bootstrap(average, clusters, rng)
 
 
 def _phi(answers: PromptAnswers) -> Entry:
-    found = compare_kinds([answers.checkpoints])[0] if answers.way == SEEN else None
-    if found is None or found.phi is None:
+    drop = compare_kinds([answers.checkpoints])[0] if answers.way == SEEN else None
+    if drop is None or drop.phi is None:
         return Entry(DASH)
-    return Entry(
-        f"{found.phi.mean:+.3f}",
-        "" if math.isnan(found.phi.sd) else f"{found.phi.sd:.3f}",
-        small=_phi_interval(found),
-        numbers={"value": found.phi.mean, "n": float(found.phi.n)},
-    )
-
-
-def _phi_interval(drop: CounterfactualDrop) -> str:
     low, high = drop.phi_low, drop.phi_high
-    return "" if math.isnan(low) else f"[{low:+.3f}, {high:+.3f}]"
-
-
-def _interval(low: float, high: float) -> str:
-    return "" if math.isnan(low) else f"[{percent(low, 1)}, {percent(high, 1)}]"
+    return Entry(
+        f"{drop.phi.mean:+.3f}",
+        "" if math.isnan(drop.phi.sd) else f"{drop.phi.sd:.3f}",
+        small="" if math.isnan(low) else f"[{low:+.3f}, {high:+.3f}]",
+        numbers={"value": drop.phi.mean, "n": float(drop.phi.n)},
+    )
 
 
 def _ignoring(own: QuestionItems) -> dict[str, Entry]:
@@ -267,40 +246,34 @@ def illustrate(image: AskedImage, asked: Sequence[PromptAnswers]) -> DocumentIma
     shown = [basic]
     for changes in (True, False):
         fitting = (one for one in supposed if (one.right != basic.right) is changes)
-        shown += [one for one, _ in zip(fitting, range(1), strict=False)]
+        shown += islice(fitting, 1)
     told = []
     for question in shown:
-        said = "; ".join(_answer(f"{image.key}/{question.id}", answers) for answers in asked)
-        told.append(f"{question.text} {question.right}. {said}.")
+        item, said = f"{image.key}/{question.id}", []
+        for answers in asked:
+            own = answers.checkpoints[0]
+            names = own.texts(ITEM)
+            chosen = own.texts("chosen")[names.index(item)] if item in names else ""
+            said.append(f"{answers.model}: {chosen or DASH}")
+        told.append(f"{question.text} {question.right}. {'; '.join(said)}.")
     buffer = io.BytesIO()
     decode_image(image.image.read(), image.key).save(buffer, "PNG")
     return DocumentImage(" ".join(told), base64.b64encode(buffer.getvalue()).decode())
 
 
-def _answer(item: str, answers: PromptAnswers) -> str:
-    own = answers.checkpoints[0]
-    names = own.texts(ITEM)
-    chosen = own.texts("chosen")[names.index(item)] if item in names else ""
-    return f"{answers.model}: {chosen or DASH}"
-
-
 def _bars(answers: PromptAnswers, categories: Mapping[str, str]) -> BarPlot:
     """Return basic and counterfactual accuracies by category, the latter by the condition."""
-    kinds = {BASICS: CHOICES["acc_b"], CHANGED: CHOICES[CHANGED], KEPT: CHOICES[KEPT]}
+    kinds = {BASICS: "acc_b", CHANGED: CHANGED, KEPT: KEPT}
     groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
     for printed, category in categories.items():
-        bars = ((name, *_bootstrap(answers, choice, category)) for name, choice in kinds.items())
-        groups[printed] = [_bar(name, found) for name, _, found in bars]
+        groups[printed] = []
+        for name, choice in kinds.items():
+            _, found = _bootstrap(answers, choice, category)
+            ends: tuple[float | None, float | None] = (None, None)
+            if found is not None and not math.isnan(found.low):
+                ends = (found.low, found.high)
+            groups[printed].append((name, None if found is None else found.mean, *ends))
     return BarPlot(
         f"{answers.name}: right answers by category", "right answers (%)", groups, tuple(kinds),
         note=BARS_NOTE,
     )  # fmt: skip
-
-
-def _bar(
-    name: str, difference: MeanDifference | None
-) -> tuple[str, float | None, float | None, float | None]:
-    if difference is None:
-        return name, None, None, None
-    ends = (None, None) if math.isnan(difference.low) else (difference.low, difference.high)
-    return (name, difference.mean, *ends)

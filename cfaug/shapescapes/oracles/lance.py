@@ -7,12 +7,11 @@ planted factor is known, the findings of a stress test can be counted as right o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +25,7 @@ from cfaug.lance.edit_effects import group_effects
 from cfaug.lance.stress_drops import (
     MINIMUM,
     TOP_MEMBERS,
+    SliceRetrieval,
     compare_factors,
     discover_factors,
     precision_at,
@@ -33,7 +33,7 @@ from cfaug.lance.stress_drops import (
 from cfaug.lance.stress_items import StressItems
 from cfaug.lance.tables import StressTable
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
+from cfaug.report.document import Column, Document, Entry, make_part, text_column
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import Models, PaperTable
 from cfaug.shapescapes.drawing import scene_of
@@ -91,7 +91,6 @@ def find_factor(
         planted: the factor that the classifier was trained to rely on; ``None`` for no factor.
         minimum: least excess over the reconstruction, see
             ``cfaug.lance.stress_drops.discover_factors``.
-        alpha: largest corrected p of a found factor.
     """
     rows = answers.rows(part)
     before, after = answers.texts("text_before"), answers.texts("text")
@@ -108,6 +107,10 @@ def find_factor(
     return SliceFinding(found[0] if found else None, found, precision, chance, len(rows))
 
 
+Findings = list[tuple[str, SliceFinding]]
+"""The planted factor of each classifier, and what was found."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DiscoveryTable(StressTable):
     """Precision and recall of finding the planted factors of classifiers, by set of edits.
@@ -116,7 +119,6 @@ class DiscoveryTable(StressTable):
         models: {planted factor, or ``none``: checkpoints}, as in other tables of answers.
         sets: {printed name: set of edits}.
         minimum: least excess over the reconstruction, in probability.
-        alpha: largest corrected p of a found factor.
     """
 
     models: Models
@@ -130,71 +132,41 @@ class DiscoveryTable(StressTable):
         Raises:
             MissingError: if no classifier has answers, unless ``partial``.
         """
-        answers = self.read(runs)
-        findings = {
-            printed: [
-                (planted, find)
-                for planted, own in answers.items()
-                for _, one in own
-                if part in one.sets
-                for find in [self._find(one, part, planted)]
-            ]
-            for printed, part in self.sets.items()
-        }
-        findings = {printed: own for printed, own in findings.items() if own}
+        findings: dict[str, Findings] = {}
+        for planted, own in self.read(runs).items():
+            factor = None if planted == "none" else planted
+            for (printed, part), (_, one) in product(self.sets.items(), own):
+                if part in one.sets:
+                    finding = find_factor(one, part, factor, minimum=self.minimum, alpha=self.alpha)
+                    findings.setdefault(printed, []).append((planted, finding))
+        findings = {printed: findings[printed] for printed in self.sets if findings.get(printed)}
         self.require(findings, "answers of classifiers")
         if not findings:
             return self.document()
-        parts = (self._summary(findings), self._each(findings))
-        return self.document(*parts, answer=summarise_findings(findings))
-
-    def _find(self, answers: StressItems, part: str, planted: str) -> SliceFinding:
-        factor = None if planted == "none" else planted
-        return find_factor(answers, part, factor, minimum=self.minimum, alpha=self.alpha)
-
-    def _summary(self, findings: Mapping[str, Sequence[tuple[str, SliceFinding]]]) -> Part:
-        top = f"Precision@{TOP_MEMBERS}"
-        columns: tuple[Column[Findings], ...] = (
-            text_column("Classifiers", lambda own: str(len(own))),
-            Column("Precision", lambda own: _retrieval(own, "precision")),
-            Column("Recall", lambda own: _retrieval(own, "recall")),
-            Column(top, lambda own: _mean_share([one.precision for _, one in own])),
-            Column(
-                "by chance",
-                lambda own: _mean_share(
-                    [one.chance for _, one in own if one.precision is not None]
-                ),
-            ),
-            text_column("Edits each", lambda own: f"{np.mean([one.edits for _, one in own]):.0f}"),
-        )
-        return make_part(
+        rows = [((printed,), own) for printed, own in findings.items()]
+        found = make_part(
             "Ours: the factor that moves a classifier most, against the planted one",
             ("Edits",),
-            columns,
-            [((printed,), own) for printed, own in findings.items()],
+            RETRIEVAL,
+            rows,
             (
                 "Found: the class's probability drops by at least "
                 f"{self.minimum:g} more than under a reconstruction (sign-flip permutation over "
                 f"photos, Holm over factors, p <= {self.alpha:g}). A factor found in a classifier "
-                f"without a planted one lowers precision. {top}: share of edits "
+                f"without a planted one lowers precision. {TOP}: share of edits "
                 f"of the planted factor among the {TOP_MEMBERS} that move the classifier most; by "
                 "chance: among all edits.",
             ),
         )
-
-    def _each(self, findings: Mapping[str, Sequence[tuple[str, SliceFinding]]]) -> Part:
-        planted = list(dict.fromkeys(name for own in findings.values() for name, _ in own))
-        return make_part(
+        planted_factors = dict.fromkeys(name for own in findings.values() for name, _ in own)
+        each = make_part(
             "Ours: the factors found, classifier by classifier",
             ("Edits",),
-            [Column(f"planted: {name}", partial(_list, name)) for name in planted],
-            [((printed,), own) for printed, own in findings.items()],
+            [Column(f"planted: {name}", partial(_list, name)) for name in planted_factors],
+            rows,
             ("The strongest factor of each seed's classifier; a dash: none.",),
         )
-
-
-Findings = Sequence[tuple[str, SliceFinding]]
-"""The planted factor of each classifier, and what was found."""
+        return self.document(found, each, answer=summarise_findings(findings))
 
 
 def summarise_findings(findings: Mapping[str, Findings]) -> str:
@@ -215,25 +187,43 @@ def _list(planted: str, own: Findings) -> Entry:
     return Entry(", ".join(one.strongest or DASH for name, one in own if name == planted))
 
 
-def _retrieval(own: Findings, name: Literal["precision", "recall"]) -> Entry:
-    fit = compare_factors(
-        [{one.strongest} - {None} for _, one in own],
-        [set() if planted == "none" else {planted} for planted, _ in own],
-    )
-    if name == "precision":
-        return _share(fit.precision, fit.found)
-    return _share(fit.recall, fit.planted)
-
-
-def _mean_share(values: Sequence[float | None]) -> Entry:
-    known = [value for value in values if value is not None]
-    return _share(float(np.mean(known)) if known else math.nan, len(known))
-
-
 def _share(value: float, n: int) -> Entry:
     if np.isnan(value):
         return Entry(DASH)
     return Entry(percent(value, 1), numbers={"value": value, "n": float(n)})
+
+
+def _mean_share(values: Iterable[float | None]) -> Entry:
+    known = [value for value in values if value is not None]
+    return _share(float(np.mean(known)) if known else math.nan, len(known))
+
+
+def _compare(own: Findings) -> SliceRetrieval:
+    return compare_factors(
+        [{one.strongest} - {None} for _, one in own],
+        [set() if planted == "none" else {planted} for planted, _ in own],
+    )
+
+
+def _precision(own: Findings) -> Entry:
+    fit = _compare(own)
+    return _share(fit.precision, fit.found)
+
+
+def _recall(own: Findings) -> Entry:
+    fit = _compare(own)
+    return _share(fit.recall, fit.planted)
+
+
+TOP = f"Precision@{TOP_MEMBERS}"
+RETRIEVAL: tuple[Column[Findings], ...] = (
+    text_column("Classifiers", lambda own: str(len(own))),
+    Column("Precision", _precision),
+    Column("Recall", _recall),
+    Column(TOP, lambda own: _mean_share(one.precision for _, one in own)),
+    Column("by chance", lambda own: _mean_share(one.chance for _, one in own)),
+    text_column("Edits each", lambda own: f"{np.mean([one.edits for _, one in own]):.0f}"),
+)
 
 
 # Quality of edited photos, by an oracle: did the right factor change, and nothing else?
@@ -286,44 +276,40 @@ class EditQuality:
 
 def measure_edits(pictures: Iterable[EditedPicture], judge: Judge) -> list[EditQuality]:
     """Return the quality of edits by kind, in alphabetical order."""
+    found, subject = [], FACTORS.index("subject")
     ordered = sorted(pictures, key=lambda one: one.kind)
-    return [_measure(kind, list(own), judge) for kind, own in groupby(ordered, lambda o: o.kind)]
-
-
-def _measure(kind: str, own: Sequence[EditedPicture], judge: Judge) -> EditQuality:
-    seen = judge.factors(np.stack([picture.pixels.transpose(2, 0, 1) for picture in own]))
-    right = np.array(
-        [
-            [getattr(saw, name) == getattr(one.wanted, name) for name in FACTORS]
-            for saw, one in zip(seen, own, strict=True)
-        ]
-    )
-    factor = [picture.factor for picture in own]
-    told = [(row, FACTORS.index(name)) for row, name in enumerate(factor) if name is not None]
-    asked = np.zeros_like(right)
-    for row, column in told:
-        asked[row, column] = True
-    others = ~asked
-    others[:, FACTORS.index("subject")] = False
-    finite = [picture.psnr for picture in own if np.isfinite(picture.psnr)]
-    return EditQuality(
-        kind=kind,
-        n=len(own),
-        changed=float(np.mean([right[place] for place in told])) if told else float("nan"),
-        label=float(right[:, FACTORS.index("subject")].mean()),
-        rest=float((right | ~others).all(axis=1).mean()),
-        all=float(right.all(axis=1).mean()),
-        psnr=float(np.mean(finite)) if finite else float("nan"),
-    )
+    for kind, group in groupby(ordered, lambda one: one.kind):
+        own = list(group)
+        seen = judge.factors(np.stack([picture.pixels.transpose(2, 0, 1) for picture in own]))
+        right = np.array(
+            [
+                [getattr(saw, name) == getattr(one.wanted, name) for name in FACTORS]
+                for saw, one in zip(seen, own, strict=True)
+            ]
+        )
+        # Which factor of each picture should change.
+        asked = np.array([[one.factor == name for name in FACTORS] for one in own])
+        others = ~asked
+        others[:, subject] = False
+        finite = [picture.psnr for picture in own if np.isfinite(picture.psnr)]
+        found.append(
+            EditQuality(
+                kind=kind,
+                n=len(own),
+                changed=float(right[asked].mean()) if asked.any() else math.nan,
+                label=float(right[:, subject].mean()),
+                rest=float((right | ~others).all(axis=1).mean()),
+                all=float(right.all(axis=1).mean()),
+                psnr=float(np.mean(finite)) if finite else math.nan,
+            )
+        )
+    return found
 
 
 def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
     """Yield the photos, reconstructions and edits of joined sets of the embedded world.
 
     Edits whose captions are not sentences of the world, or change no factor, are left out.
-
-    Args:
-        style: the style of the world, in which the oracle draws.
     """
     for one in read_sets(folder):
         photo, *others = one.members
@@ -332,30 +318,25 @@ def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
         except (KeyError, ValueError) as error:
             raise UserError(f"{folder}: set {one.key!r} is not a scene of the world") from error
         first = _pixels(one, photo)
-        yield EditedPicture("original", None, scene.factors, first, float("nan"))
+        yield EditedPicture("original", None, scene.factors, first, math.nan)
         for member in others:
-            pixels = _pixels(one, member)
-            kind = "" if member.edit is None else member.edit.kind
-            if member.text == photo.text:
-                nothing = np.zeros(first.shape[:2], np.bool_)
-                psnr = psnr_outside(pixels, first, nothing)
-                yield EditedPicture(kind, None, scene.factors, pixels, psnr)
-                continue
-            after, factor = edit_scene(scene, photo.text, member.text), None
-            if after is not None:
+            kind, wanted, factor = member.edit.kind if member.edit else "", scene.factors, None
+            mask = np.zeros(first.shape[:2], np.bool_)
+            if member.text != photo.text:
+                after = edit_scene(scene, photo.text, member.text)
                 factor = changed_factor(photo.text, member.text)
-            if after is None or factor not in FACTORS:
-                continue
-            size = first.shape[0]
-            _, mask = redraw_edited(scene, after, size=size, style=STYLES[style])
+                if after is None or factor == OTHER:
+                    continue
+                wanted = after.factors
+                _, mask = redraw_edited(scene, after, size=len(first), style=STYLES[style])
+            pixels = _pixels(one, member)
             psnr = psnr_outside(pixels, first, mask)
-            yield EditedPicture(kind, factor, after.factors, pixels, psnr)
+            yield EditedPicture(kind, factor, wanted, pixels, psnr)
 
 
 def _pixels(counterfactual: CounterfactualSet, member: Member) -> NDArray[np.uint8]:
-    return np.asarray(
-        decode_image(counterfactual.images[member.image_name], f"set {counterfactual.key!r}")
-    )
+    image = counterfactual.images[member.image_name]
+    return np.asarray(decode_image(image, f"set {counterfactual.key!r}"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -365,7 +346,6 @@ class EditQualityTable(PaperTable):
     Args:
         folders: {printed name: folder of shards}.
         judge: the model that predicts what a picture shows.
-        style: the style of the world.
     """
 
     folders: Mapping[str, str]
@@ -389,6 +369,8 @@ class EditQualityTable(PaperTable):
             for name, folder in there.items()
             for edit in measure_edits(read_pictures(folder, self.style), judge)
         ]
+        if not rows:
+            return self.document()
         part = make_part(
             "Ours: pictures as a judge sees them",
             ("Images", "Kind"),
@@ -400,7 +382,7 @@ class EditQualityTable(PaperTable):
                 "judge errs too: the originals show how often.",
             ),
         )
-        return self.document(*((part,) if rows else ()))
+        return self.document(part)
 
 
 def _psnr(quality: EditQuality) -> Entry:

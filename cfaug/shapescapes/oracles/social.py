@@ -6,33 +6,220 @@ world without such labels. The labels and their strength are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from operator import itemgetter
+from pathlib import Path
 
 import numpy as np
 
+from cfaug.core.errors import UserError, say
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part
+from cfaug.report.items import read_items
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import PaperTable
-from cfaug.shapescapes.oracles.social_planted import (
-    Found,
-    WorldRun,
-    WorldRuns,
-    choose_question,
-    read_world_runs,
-)
-from cfaug.shapescapes.settings import SKEWED
-from cfaug.social.skew_items import Band, SkewItems, chance_of_mean
-from cfaug.social.within_set_gap import rank_correlation
+from cfaug.report.records import read_config, read_run, setting_node
+from cfaug.shapescapes.settings import SKEWED, WorldSettings
+from cfaug.shapescapes.world import World
+from cfaug.social.skew_items import Band, RankingTask, SkewItems, chance_of_mean, read_list
+from cfaug.social.within_set_gap import NOTHING, Placement, find_planted, rank_correlation
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.significance import summarise
 
-# The frequency of findings in worlds where nothing was planted.
-
 LEVEL = 0.05
 """Nominal level of every test here."""
+
+# Models trained in worlds with a planted skew, and how well questions find it.
+
+
+@dataclass(frozen=True)
+class Found:
+    """The finding about one kind of label in one world with one source of sets.
+
+    Attributes:
+        question: the labels and the number of retrieved images.
+        max_skew: mean MaxSkew of planted subjects.
+        excess: ``max_skew`` minus that of a random ranking.
+        max_skew_of_others: mean MaxSkew of the subjects without a planted label; ``nan`` without
+            any.
+        placement: test of the gaps of rank within sets.
+    """
+
+    question: RankingTask
+    planted: int
+    max_skew: float
+    excess: float
+    max_skew_of_others: float
+    placement: Placement
+
+
+@dataclass(frozen=True)
+class WorldRun:
+    """One model, the world it was trained in, and its answers.
+
+    Attributes:
+        trained: whether the model took a training step.
+        answers: {name of the sets: answers about them}.
+    """
+
+    folder: Path
+    world: World
+    seed: int
+    trained: bool
+    answers: Mapping[str, SkewItems]
+
+    def find(self, sets: str, kind: str, k: int | None) -> Found | None:
+        """Test for planted labels of a kind; ``None`` if there are no answers about them.
+
+        In a world where nothing was planted, the labels are those that would have been planted.
+
+        Args:
+            k: number of retrieved images, as for ``SkewItems.choose``.
+        """
+        answers = self.answers.get(sets)
+        question = None if answers is None else choose_question(answers, kind, k)
+        if answers is None or question is None:
+            return None
+        return find_labels(answers, question, self.labels(kind))
+
+    def labels(self, kind: str) -> dict[str, str]:
+        """Return the label that was, or would have been, planted on each such subject."""
+        world = World(replace(self.world.settings, skewed=kind))
+        return {name: " ".join(own.values()) for name, own in world.planted.items()}
+
+
+def choose_question(answers: SkewItems, kind: str, k: int | None) -> RankingTask | None:
+    """Return the question about the labels of a kind; ``None`` without answers."""
+    labelling = "_".join(SKEWED[kind])
+    grids = dict.fromkeys(question.grid for question in answers.questions)
+    found = (answers.choose(grid, labelling, k) for grid in grids)
+    return next((one for one in found if one is not None), None)
+
+
+def find_labels(answers: SkewItems, question: RankingTask, labels: Mapping[str, str]) -> Found:
+    """Compare the answers to a question with the planted labels.
+
+    Args:
+        labels: {subject: planted label}; other subjects have none.
+    """
+    rows, subjects = answers.rows(question), answers.texts("subject")
+    gaps, numbers, names = [], [], None
+    for row in rows:
+        own = [str(one) for one in read_list(answers.texts("labels")[row])]
+        gap = read_list(answers.texts("rank_gaps")[row])
+        names = own if names is None else names
+        if own != names or len(gap) != len(own) or None in gap:
+            raise UserError(
+                f"{answers.model}: the gaps of {subjects[row]!r} are not those of the labels "
+                f"{', '.join(names)}: every subject needs sets with all labels"
+            )
+        label = labels.get(subjects[row])
+        if label is not None and label not in own:
+            raise UserError(
+                f"{answers.model}: {label!r} was planted on {subjects[row]!r}, and the sets "
+                f"have no such label; they have {', '.join(own)}"
+            )
+        gaps.append(gap)
+        numbers.append(NOTHING if label is None else own.index(label))
+    if all(number == NOTHING for number in numbers):
+        raise UserError(
+            f"{answers.model}: labels were planted on {', '.join(labels)}, and none of these "
+            "subjects was asked about"
+        )
+    skews = answers.values(question)
+    chance = answers.values(question, "max_skew_chance")
+    planted = [value for name, value in skews.items() if name in labels]
+    others = [value for name, value in skews.items() if name not in labels]
+    expected = [value for name, value in chance.items() if name in labels]
+    max_skew = float(np.mean(planted))
+    return Found(
+        question=question,
+        planted=len(planted),
+        max_skew=max_skew,
+        excess=max_skew - float(np.mean(expected)),
+        max_skew_of_others=float(np.mean(others)) if others else math.nan,
+        placement=find_planted(gaps, numbers),
+    )
+
+
+@dataclass(frozen=True)
+class WorldRuns:
+    """The finished runs of some experiments with answers, in the order of their folders."""
+
+    runs: Sequence[WorldRun]
+
+    @cached_property
+    def nothing(self) -> list[WorldRun]:
+        """Runs trained in worlds where nothing was planted."""
+        return [run for run in self.runs if run.trained and run.world.settings.skew == 0]
+
+    @cached_property
+    def before(self) -> list[WorldRun]:
+        """Runs without training."""
+        return [run for run in self.runs if not run.trained]
+
+    def planted(self, kind: str) -> dict[float, list[WorldRun]]:
+        """Return {strength: trained runs} of a kind; at 0, the runs with the same seeds."""
+        found: dict[float, list[WorldRun]] = {}
+        for run in self.runs:
+            settings = run.world.settings
+            if run.trained and settings.skewed == kind and settings.skew > 0:
+                found.setdefault(settings.skew, []).append(run)
+        seeds = {one.seed for own in found.values() for one in own}
+        nothing = [one for one in self.nothing if one.seed in seeds]
+        return {**({0.0: nothing} if nothing and found else {}), **dict(sorted(found.items()))}
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of labels planted in any world."""
+        return [kind for kind in SKEWED if self.planted(kind)]
+
+
+def read_world_runs(root: Path, experiments: Sequence[str], sets: Mapping[str, str]) -> WorldRuns:
+    """Read the models of experiments, each with its world; those without answers are left out.
+
+    Args:
+        experiments: the folders below ``root`` that contain the experiments' arms.
+        sets: {name of the sets: the benchmark's name}.
+    """
+    runs = []
+    for folder in (one for name in experiments for one in sorted(root.glob(f"{name}/*/seed=*"))):
+        run = read_run(folder)
+        if not run.done:
+            say(f"left out, not finished: {folder}")
+            continue
+        items = {name: read_items(folder, benchmark) for name, benchmark in sets.items()}
+        name = f"{run.arm}, seed {run.seed}"
+        answers = {which: SkewItems(name, one) for which, one in items.items() if one is not None}
+        if answers:
+            trained = int(run.record.get("steps") or 0) > 0
+            world = World(_read_world(folder, int(run.record["data_seed"])))
+            runs.append(WorldRun(folder, world, run.seed, trained, answers))
+    return WorldRuns(runs)
+
+
+def _read_world(folder: Path, data_seed: int) -> WorldSettings:
+    """Return the world that a run was trained in.
+
+    Args:
+        data_seed: the seed of a world without a seed of its own.
+    """
+    node = setting_node(read_config(folder), "data", folder).get("world")
+    if not isinstance(node, dict):
+        raise UserError(f"{folder}: the run has no world (data.world): nothing was planted there")
+    known = {name: value for name, value in node.items() if not name.startswith("_")}
+    try:
+        settings = WorldSettings(**known)
+    except TypeError as error:
+        raise UserError(f"{folder}: data.world is invalid: {error}") from error
+    return settings if settings.seed is not None else replace(settings, seed=data_seed)
+
+
+# The frequency of findings in worlds where nothing was planted.
+
 NOTES = (
     "Nothing was planted in the worlds of these models. Placement: the exact test of the table "
     "above, for the labels that would have been planted; a world's three kinds of label are not "
@@ -44,108 +231,71 @@ NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Alarms:
-    """The alarms of a test.
-
-    Attributes:
-        expected: share of alarms to expect if nothing was planted; ``nan`` if unknown.
-    """
-
-    count: int
-    tests: int
-    expected: float
+ALARMS = ("alarms", "tests", "share, %", "95 % interval", "if nothing is there, %")
 
 
-def alarm_part(worlds: WorldRuns, sets: Sequence[str], shuffled: str, k: int | None) -> Part | None:
-    """Return the table of alarms; ``None`` if there is no world without a skew.
+def _count_alarms(ps: Sequence[float], expected: float = LEVEL) -> dict[str, Entry]:
+    """Return the cells of a test; dashes where nothing was tested.
 
     Args:
-        sets: names of the sets, in order.
-        shuffled: name of the sets with shuffled labels.
-        k: number of retrieved images, as for ``SkewItems.choose``.
+        expected: share of alarms to expect if nothing was planted; ``nan`` if unknown.
     """
-    own = worlds.nothing
-    if not own:
-        return None
-    found = "a planted label is found (placement)"
-    rows = [((f"{name} sets", found), _placements(own, name, k)) for name in sets]
-    for name in (shuffled, *sets):
-        if not any(name in one.answers for one in own):
-            continue
-        for which, alarms in _blind(own, name, k):
-            rows.append(((f"{name} sets", which), alarms))
-    title = f"Ours: alarms in {len(own)} worlds in which nothing was planted"
-    return make_part(title, ("Asked about", "Alarm"), ALARMS, rows, NOTES)
-
-
-def _placements(own: Sequence[WorldRun], sets: str, k: int | None) -> Alarms:
-    found = [run.find(sets, kind, k) for run in own for kind in SKEWED]
-    ps = [one.placement.p for one in found if one is not None]
-    return Alarms(sum(p <= LEVEL for p in ps), len(ps), LEVEL)
-
-
-def _blind(own: Sequence[WorldRun], sets: str, k: int | None) -> Iterable[tuple[str, Alarms]]:
-    """Yield the alarms for a reader of the page who does not know what was planted."""
-    asked = [
-        (run.answers[sets], question)
-        for run in own
-        if sets in run.answers
-        for kind in SKEWED
-        for question in [choose_question(run.answers[sets], kind, k)]
-        if question is not None
-    ]
-
-    def worlds(name: str) -> Alarms:
-        least = [min(items.values(q, name).values(), default=1.0) for items, q in asked]
-        return Alarms(sum(p <= LEVEL for p in least), len(least), LEVEL)
-
-    def subjects(name: str, level: Callable[[SkewItems, object], float]) -> Alarms:
-        values = [v for items, q in asked for v in items.values(q, name).values()]
-        levels = [level(items, q) for items, q in asked]
-        return Alarms(sum(p <= LEVEL for p in values), len(values), float(np.mean(levels)))
-
-    yield "a subject's MaxSkew, p without correction", subjects("p_permutation", _level)
-    yield "some subject's MaxSkew after correction (Holm), a question", worlds("p_holm")
-    yield "some subject's paired gaps after correction (Holm), a question", worlds("p_gap_holm")
-
-
-def _level(items: SkewItems, question: object) -> float:
-    """Return the chance that p is at most 0.05, which differs as MaxSkew takes few values."""
-    levels = items.values(question, "p_level")  # type: ignore[arg-type]
-    return float(np.mean(list(levels.values()))) if levels else LEVEL
-
-
-def _alarms(
-    name: str,
-    text: Callable[[Alarms], str],
-    numbers: Callable[[Alarms], dict[str, float]] = lambda _: {},
-) -> Column[Alarms]:
-    """Return a column with a dash where nothing was tested."""
-    return Column(
-        name, lambda one: Entry(text(one), numbers=numbers(one)) if one.tests else Entry(DASH)
+    if not ps:
+        return dict.fromkeys(ALARMS, Entry(DASH))
+    count, tests = sum(p <= LEVEL for p in ps), len(ps)
+    low, high = wilson_interval(count, tests)
+    share = {"value": count / tests, "n": float(tests)}
+    cells = (
+        Entry(str(count)),
+        Entry(str(tests)),
+        Entry(percent(count / tests, 1), numbers=share),
+        Entry(f"{percent(low, 1)} to {percent(high, 1)}"),
+        Entry(DASH if np.isnan(expected) else percent(expected, 1)),
     )
+    return dict(zip(ALARMS, cells, strict=True))
 
 
-def _alarm_interval(alarms: Alarms) -> str:
-    low, high = wilson_interval(alarms.count, alarms.tests)
-    return f"{percent(low, 1)} to {percent(high, 1)}"
+def _alarm_part(own: Sequence[WorldRun], sets: Sequence[str], shuffled: str, k: int | None) -> Part:
+    """Return the table of alarms in worlds without a skew."""
+    rows = []
+    for name in sets:
+        found = [run.find(name, kind, k) for run in own for kind in SKEWED]
+        ps = [one.placement.p for one in found if one is not None]
+        what = "a planted label is found (placement)"
+        rows.append(((f"{name} sets", what), _count_alarms(ps)))
+    for name in (shuffled, *sets):
+        if any(name in run.answers for run in own):
+            asked = [
+                (run.answers[name], question)
+                for run in own
+                if name in run.answers
+                for kind in SKEWED
+                for question in [choose_question(run.answers[name], kind, k)]
+                if question is not None
+            ]
+            rows += [((f"{name} sets", what), cells) for what, cells in _blind(asked)]
+    title = f"Ours: alarms in {len(own)} worlds in which nothing was planted"
+    columns = [Column(name, itemgetter(name)) for name in ALARMS]
+    return make_part(title, ("Asked about", "Alarm"), columns, rows, NOTES)
 
 
-ALARMS = (
-    _alarms("alarms", lambda one: str(one.count)),
-    _alarms("tests", lambda one: str(one.tests)),
-    _alarms(
-        "share, %",
-        lambda one: percent(one.count / one.tests, 1),
-        lambda one: {"value": one.count / one.tests, "n": float(one.tests)},
-    ),
-    _alarms("95 % interval", _alarm_interval),
-    _alarms(
-        "if nothing is there, %",
-        lambda one: DASH if np.isnan(one.expected) else percent(one.expected, 1),
-    ),
-)
+def _blind(
+    asked: Sequence[tuple[SkewItems, RankingTask]],
+) -> Iterator[tuple[str, dict[str, Entry]]]:
+    """Yield the alarms for a reader of the page who does not know what was planted."""
+    subjects, levels = list[float](), list[float]()
+    for items, question in asked:
+        subjects += items.values(question, "p_permutation").values()
+        # The chance that p is at most 0.05 differs, as MaxSkew takes few values.
+        own = list(items.values(question, "p_level").values())
+        levels.append(float(np.mean(own)) if own else LEVEL)
+    expected = float(np.mean(levels)) if subjects else LEVEL
+    yield "a subject's MaxSkew, p without correction", _count_alarms(subjects, expected)
+    for name, what in (
+        ("p_holm", "some subject's MaxSkew after correction (Holm), a question"),
+        ("p_gap_holm", "some subject's paired gaps after correction (Holm), a question"),
+    ):
+        yield what, _count_alarms([min(i.values(q, name).values(), default=1.0) for i, q in asked])
 
 
 ABOUT = (
@@ -162,8 +312,6 @@ ORDER = (
     "Brackets: 95 % interval of a bootstrap over seeds. A twin is the model of the same seed whose "
     "world has no skew and is otherwise the same; it is left out of that column."
 )
-Point = tuple[float, int, Found]
-"""Strength, seed, and the finding."""
 SHUFFLED = "Shuffled"
 """First word of titles and rows, like ``Oracle`` and ``Generated`` in the settings."""
 
@@ -199,39 +347,45 @@ class PlantedSkewTable(PaperTable):
             return self.document()
         sets = [name for name in self.sets if any(name in run.answers for run in worlds.runs)]
         parts = [self._recovery(worlds, sets), self._order(worlds, sets)]
-        alarms = alarm_part(worlds, sets, SHUFFLED, self.k)
-        if alarms is not None:
-            parts.append(alarms)
+        if worlds.nothing:
+            parts.append(_alarm_part(worlds.nothing, sets, SHUFFLED, self.k))
         curves = [self._curve(worlds, name, kind) for name in sets for kind in worlds.kinds]
-        shown = [curve for curve in curves if curve is not None]
-        return self.document(*parts, curves=shown, answer=self._answer(worlds, sets))
-
-    def _answer(self, worlds: WorldRuns, sets: Sequence[str]) -> str:
-        """Say in how many worlds each source of sets finds a planted skew."""
+        # In how many worlds each source of sets finds a planted skew.
         said = []
         for name in sets:
-            found = [
-                one
+            ps = [
+                one.placement.p
                 for kind in worlds.kinds
-                for strength, own in worlds.planted(kind).items()
+                for strength, _, one in self._points(worlds, name, kind)
                 if strength > 0
-                for _, one in self._found(own, name, kind)
             ]
-            right = sum(one.placement.p <= LEVEL for one in found)
-            said.append(f"{name} sets find it in {right} of {len(found)} worlds")
-        return f"Where a skew is planted, {' and '.join(said)} (placement, p <= {LEVEL:g})."
+            right = sum(p <= LEVEL for p in ps)
+            said.append(f"{name} sets find it in {right} of {len(ps)} worlds")
+        return self.document(
+            *parts,
+            curves=[curve for curve in curves if curve is not None],
+            answer=f"Where a skew is planted, {' and '.join(said)} (placement, p <= {LEVEL:g}).",
+        )
 
-    def _found(self, own: Sequence[WorldRun], sets: str, kind: str) -> list[tuple[int, Found]]:
-        every = ((run.seed, run.find(sets, kind, self.k)) for run in own)
-        return [(seed, found) for seed, found in every if found is not None]
+    def _points(self, worlds: WorldRuns, sets: str, kind: str) -> list[Point]:
+        return [
+            (strength, run.seed, found)
+            for strength, own in worlds.planted(kind).items()
+            for run in own
+            for found in [run.find(sets, kind, self.k)]
+            if found is not None
+        ]
 
     def _recovery(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
-        def cell(name: str, column: Column[Sequence[Found]], row: tuple[str, Worlds]) -> Entry:
+        def cell(
+            name: str, column: Column[Sequence[Found]], row: tuple[str, Sequence[WorldRun]]
+        ) -> Entry:
             kind, own = row
-            found = [one for _, one in self._found(own, name, kind)]
+            every = [run.find(name, kind, self.k) for run in own]
+            found = [one for one in every if one is not None]
             return column.cell(found) if found else Entry(DASH)
 
-        rows: list[tuple[tuple[str, ...], tuple[str, Worlds]]] = []
+        rows: list[tuple[tuple[str, ...], tuple[str, Sequence[WorldRun]]]] = []
         rules = []
         for kind in worlds.kinds:
             rules.append(len(rows))
@@ -256,15 +410,16 @@ class PlantedSkewTable(PaperTable):
 
     def _order(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
         def cell(name: str, measure: Measured, kind: str) -> Entry:
-            return _correlation(
-                measure(
-                    [
-                        (strength, seed, found)
-                        for strength, own in worlds.planted(kind).items()
-                        for seed, found in self._found(own, name, kind)
-                    ]
-                )
-            )
+            points = measure(self._points(worlds, name, kind))
+            if not points:
+                return Entry(DASH)
+            strengths, seeds, values = zip(*points, strict=True)
+            found = rank_correlation(strengths, values, seeds)
+            if np.isnan(found.rho):
+                return Entry(DASH)
+            small = "" if np.isnan(found.low) else f"[{found.low:.2f}, {found.high:.2f}]"
+            numbers = {"value": found.rho, "n": float(found.n)}
+            return Entry(f"{found.rho:.2f}", small=small, numbers=numbers)
 
         columns = [
             Column(header, partial(cell, name, measure), f"{name} sets")
@@ -272,27 +427,29 @@ class PlantedSkewTable(PaperTable):
             for header, measure in ORDERED.items()
         ]
         rows = [((kind,), kind) for kind in worlds.kinds]
-        return make_part(
-            "Ours: is the planted order recovered?", ("Labels",), columns, rows, [ORDER]
-        )
+        title = "Ours: is the planted order recovered?"
+        return make_part(title, ("Labels",), columns, rows, [ORDER])
 
     def _curve(self, worlds: WorldRuns, sets: str, kind: str) -> Curve | None:
         series: dict[str, dict[float, dict[int, float]]] = {}
         band: Band | None = None
         k = 0
         for strength, own in worlds.planted(kind).items():
-            for one in own:
-                found = one.find(sets, kind, self.k)
+            for run in own:
+                found = run.find(sets, kind, self.k)
                 if found is None:
                     continue
-                k, band = found.question.k, band or _band(one, sets, found)
+                k = found.question.k
+                if band is None:
+                    # The chance band of the mean over this many subjects.
+                    band = chance_of_mean(run.answers[sets].chance(found.question)[: found.planted])
                 for which, value in (
                     ("planted subjects", found.max_skew),
                     ("other subjects", found.max_skew_of_others),
                 ):
                     if not np.isnan(value):
                         points = series.setdefault(which, {}).setdefault(strength, {})
-                        points[one.seed] = value
+                        points[run.seed] = value
         if not series:
             return None
         return Curve(
@@ -306,13 +463,8 @@ class PlantedSkewTable(PaperTable):
         )
 
 
-def _band(run: WorldRun, sets: str, finding: Found) -> Band:
-    """Return the chance band of the mean over this many subjects."""
-    chance = run.answers[sets].chance(finding.question)
-    return chance_of_mean(chance[: len(finding.planted)])
-
-
-Worlds = Sequence[WorldRun]
+Point = tuple[float, int, Found]
+"""Strength, seed, and the finding."""
 Measured = Callable[[Sequence[Point]], list[tuple[float, int, float]]]
 """A function that gives (strength, seed, value) of a measure."""
 
@@ -371,14 +523,3 @@ def _mean(values: Sequence[float], *, signed: bool = False) -> Entry:
         sub=f"{summary.sd:.2f}" if spread else "",
         numbers={**known, "sd": summary.sd} if spread else known,
     )
-
-
-def _correlation(points: Sequence[tuple[float, int, float]]) -> Entry:
-    if not points:
-        return Entry(DASH)
-    strengths, seeds, values = zip(*points, strict=True)
-    found = rank_correlation(strengths, values, seeds)
-    if np.isnan(found.rho):
-        return Entry(DASH)
-    small = "" if np.isnan(found.low) else f"[{found.low:.2f}, {found.high:.2f}]"
-    return Entry(f"{found.rho:.2f}", small=small, numbers={"value": found.rho, "n": float(found.n)})

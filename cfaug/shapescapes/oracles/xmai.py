@@ -39,7 +39,9 @@ from cfaug.xmai.tables.ablations import (
 )
 from cfaug.xmai.tables.answers import Checkpoints, PairTable
 from cfaug.xmai.tables.entailment import change_part, value_entry
-from cfaug.xmai.text_pair_items import InsertionItems, PairedTest, TextPairItems, compare_changes
+from cfaug.xmai.text_pair_items import InsertionItems, TextPairItems, compare_changes
+
+MRR = ("mrr_original", "mrr")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,30 +83,27 @@ class OracleTable(PairTable):
         self.require(found, f"answers to benchmark.name={self.benchmark}")
         if not found:
             return self.document()
-        first = next(iter(found.values()))
-        parts = [texts_part(first[0], self.named(first))]
+        checkpoints = next(iter(found.values()))
+        first, methods = checkpoints[0], self.named(checkpoints)
+        parts = [texts_part(first, methods)]
         bars = []
         for model, own in found.items():
             named = self.named(own)
-            title = f"Ours: {model}, MRR among all photos"
-            parts.append(change_part(title, own, named, ("mrr_original", "mrr")))
+            parts.append(change_part(f"Ours: {model}, MRR among all photos", own, named, MRR))
             compared = {printed: against_reader(own, name) for printed, name in named.items()}
             parts.append(reader_part(f"Ours: {model} and a perfect reader", compared))
             bars.append(_bars(model, own, named, compared))
-        parts += self._entailment(runs)
+        if self.entailment is not None:
+            answers = read_answers(runs.root, self.entailment, self.entailers, EntailmentItems)
+            columns = ("accuracy_original", "accuracy")
+            for model, own in _checkpoints(answers).items():
+                title = f"Ours: {model}, accuracy on ShapeScapes-VE"
+                parts.append(change_part(title, own, self.named(own), columns))
         more, curves = self._sweeps(runs)
-        answer = _answer(first[0], self.named(first))
+        true = {name: words_true(first, method) for name, method in methods.items()}
+        said = [f"{name} {100 * one.mean:.0f} %" for name, one in true.items() if one is not None]
+        answer = f"Inserted words that are true of the photo, mean over texts: {', '.join(said)}."
         return self.document(*parts, *more, bars=bars, curves=curves, answer=answer)
-
-    def _entailment(self, runs: Runs) -> list[Part]:
-        if self.entailment is None:
-            return []
-        found = read_answers(runs.root, self.entailment, self.entailers, EntailmentItems)
-        columns = ("accuracy_original", "accuracy")
-        return [
-            change_part(f"Ours: {model}, accuracy on ShapeScapes-VE", own, self.named(own), columns)
-            for model, own in _checkpoints(found).items()
-        ]
 
     def _sweeps(self, runs: Runs) -> tuple[list[Part], list[Curve]]:
         parts: list[Part] = []
@@ -119,19 +118,13 @@ class OracleTable(PairTable):
             found = _checkpoints(read_answers(runs.root, benchmark, self.models, InsertionItems))
             for model, own in found.items():
                 effects = measure_effects(own, keys)
-                if effects:
-                    parts.append(effects_part(f"Ours: {title}, {model}", list(keys), effects))
-                    curves += effect_curves(f"{title}, {model}", list(keys), effects)
-                if effects and benchmark == self.errors:
+                if not effects:
+                    continue
+                parts.append(effects_part(f"Ours: {title}, {model}", list(keys), effects))
+                curves += effect_curves(f"{title}, {model}", list(keys), effects)
+                if benchmark == self.errors:
                     parts.append(_by_words(model, own, effects[0].all_texts.method))
         return parts, curves
-
-
-def _answer(one: TextPairItems, methods: Mapping[str, str]) -> str:
-    """Say how many of the words that each method inserts are true."""
-    found = {printed: words_true(one, name) for printed, name in methods.items()}
-    said = [f"{name} {100 * mean.mean:.0f} %" for name, mean in found.items() if mean is not None]
-    return f"Inserted words that are true of the photo, mean over texts: {', '.join(said)}."
 
 
 def _checkpoints(
@@ -147,9 +140,8 @@ def _by_words(model: str, checkpoints: Checkpoints, method: str) -> Part:
     rows = first.rows(method, kept_only=True).tolist()
     counts = sorted({count_inserted(before[row], after[row]) for row in rows} - {0})
     compared = {f"{count} inserted": against_reader(checkpoints, method, count) for count in counts}
-    return reader_part(
-        f"Ours: {model} and a perfect reader, the detector of fewest errors", compared
-    )
+    title = f"Ours: {model} and a perfect reader, the detector of fewest errors"
+    return reader_part(title, compared)
 
 
 def _bars(
@@ -159,31 +151,29 @@ def _bars(
     compared: Mapping[str, ReaderComparison | None],
 ) -> BarPlot:
     """Return the change of MRR by method: over all texts, over true ones, and the reader's."""
-    columns = ("mrr_original", "mrr")
-    every = {one.method: one for one in compare_changes(checkpoints, *columns)}
-    kept = {one.method: one for one in compare_changes(checkpoints, *columns, kept_only=True)}
     legend = ("all texts", "texts that stayed true", "these texts, a perfect reader")
+    tests = [
+        {one.method: one.test.mean for one in compare_changes(checkpoints, *MRR, kept_only=kept)}
+        for kept in (False, True)
+    ]
     groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
     for printed, method in methods.items():
+        bars = groups[printed] = []
+        for name, own in zip(legend, tests, strict=False):
+            mean = own.get(method)
+            if mean is None:
+                bars.append((name, None, None, None))
+            else:
+                ends = (None, None) if math.isnan(mean.low) else (-mean.high, -mean.low)
+                bars.append((name, -mean.mean, *ends))
         reader = compared[printed]
-        bars = [_bar(legend[0], every.get(method)), _bar(legend[1], kept.get(method))]
         change = None if reader is None else reader.reader[1] - reader.reader[0]
-        groups[printed] = [*bars, (legend[2], change, None, None)]
+        bars.append((legend[2], change, None, None))
     return BarPlot(
         f"{model}: effect of changed texts on retrieval",
         "change of MRR", groups, legend,
         note="Lines: 95 % of a bootstrap of photos.", unit="fraction",
     )  # fmt: skip
-
-
-def _bar(
-    name: str, test: PairedTest | None
-) -> tuple[str, float | None, float | None, float | None]:
-    if test is None:
-        return name, None, None, None
-    mean = test.test.mean
-    ends = (None, None) if math.isnan(mean.low) else (-mean.high, -mean.low)
-    return (name, -mean.mean, *ends)
 
 
 # Models compared with a perfect reader: the part of a drop that is their own fault.
@@ -233,9 +223,8 @@ def against_reader(
             for one in read_sets(Path(source))
         }
     keys, before, after = (first.texts(name) for name in ("key", "text_before", "text"))
-    photos, clusters = {}, first.clusters
-    for key, scene in scenes.items():
-        photos[clusters.get(key, key)] = scene
+    clusters = first.clusters
+    photos = {clusters.get(key, key): scene for key, scene in scenes.items()}
     reader = reciprocal_ranks(list(photos.values()))
     values = list[tuple[float, ...]]()
     drawn = list[str]()
@@ -244,20 +233,20 @@ def against_reader(
             continue
         key = keys[row]
         seen = reader(before[row], scenes[key]), reader(after[row], scenes[key])
-        own = [
-            float(np.mean([checkpoint.by_key(name, method)[key] for checkpoint in checkpoints]))
-            for name in ("mrr_original", "mrr")
-        ]
         if seen[0] is not None and seen[1] is not None:
-            values.append((*own, seen[0], seen[1]))
+            model = (
+                float(np.mean([checkpoint.by_key(name, method)[key] for checkpoint in checkpoints]))
+                for name in MRR
+            )
+            values.append((*model, seen[0], seen[1]))
             drawn.append(clusters[key])
     if not values:
         return None
-    numbers = np.array(values, np.float64)
-    lost = (numbers[:, 3] - numbers[:, 2]) - (numbers[:, 1] - numbers[:, 0])
+    model_before, model_after, reader_before, reader_after = np.array(values, np.float64).T
+    lost = (reader_after - reader_before) - (model_after - model_before)
     change = bootstrap_photos(lost.tolist(), drawn, f"reader {method}")
     assert change is not None
-    means = numbers.mean(axis=0).tolist()
+    means = np.mean(values, axis=0).tolist()
     return ReaderComparison((means[0], means[1]), (means[2], means[3]), change)
 
 
@@ -267,7 +256,7 @@ def count_inserted(before: str, after: str) -> int:
     >>> count_inserted("a ball on the grass", "an orange ball on the green grass")
     2
     """
-    return sum(1 for _ in inserted_claims(before, after))
+    return len(inserted_claims(before, after))
 
 
 def reciprocal_ranks(photos: Sequence[Factors]) -> Callable[[str, Factors], float | None]:
@@ -300,20 +289,8 @@ def reader_part(title: str, compared: Mapping[str, ReaderComparison | None]) -> 
         compared: {printed name of the method: comparison}; ``None`` without a text that stayed
             true.
     """
-    columns: tuple[Column[ReaderComparison | None], ...] = (
-        _compared("texts", lambda one: Entry(f"{one.change.items:,}")),
-        _compared("before", lambda one: value_entry(one.model[0]), "model"),
-        _compared("after", lambda one: value_entry(one.model[1]), "model"),
-        _compared("before", lambda one: value_entry(one.reader[0]), "reader"),
-        _compared("after", lambda one: value_entry(one.reader[1]), "reader"),
-        _compared("MRR", lambda one: interval_entry(one.change, sign=True), LOST),
-        _compared("p", lambda one: _p(one.change), LOST),
-    )
     rows = [((printed,), one) for printed, one in compared.items()]
-    return make_part(title, ("Method",), columns, rows, [READER_NOTE])
-
-
-LOST = "lost beyond the reader"
+    return make_part(title, ("Method",), READER_COLUMNS, rows, [READER_NOTE])
 
 
 def _compared(
@@ -322,5 +299,17 @@ def _compared(
     return Column(name, lambda one: Entry(DASH) if one is None else cell(one), group)
 
 
-def _p(difference: MeanDifference) -> Entry:
-    return Entry(DASH) if math.isnan(difference.p) else Entry(p_text(difference.p))
+def _p(one: ReaderComparison) -> Entry:
+    return Entry(DASH) if math.isnan(one.change.p) else Entry(p_text(one.change.p))
+
+
+LOST = "lost beyond the reader"
+READER_COLUMNS: tuple[Column[ReaderComparison | None], ...] = (
+    _compared("texts", lambda one: Entry(f"{one.change.items:,}")),
+    _compared("before", lambda one: value_entry(one.model[0]), "model"),
+    _compared("after", lambda one: value_entry(one.model[1]), "model"),
+    _compared("before", lambda one: value_entry(one.reader[0]), "reader"),
+    _compared("after", lambda one: value_entry(one.reader[1]), "reader"),
+    _compared("MRR", lambda one: interval_entry(one.change, sign=True), LOST),
+    _compared("p", _p, LOST),
+)

@@ -20,7 +20,7 @@ from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.settings import Factors
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model
 from cfaug.shapescapes.zoo.model import build_model, build_tokenizer, load, save
-from cfaug.shapescapes.zoo.scenes import PROMPTS, Pixels, draw_unbiased, label
+from cfaug.shapescapes.zoo.scenes import PROMPTS, Pixels, draw_unbiased, label, normalise
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,13 +46,6 @@ def compare(
 ) -> Any:
     """Return the model's output for tokens and pixels, which are scaled like by the processor."""
     return model(pixel_values=normalise(pixels), **tokens, **options)
-
-
-def normalise(pixels: Pixels) -> Tensor:
-    """Scale uint8 pixels to [-1, 1], like the shipped image processor."""
-    import torch
-
-    return torch.from_numpy(pixels).float() / 127.5 - 1
 
 
 def train(settings: PretrainSettings) -> VisionTextDualEncoderModel:

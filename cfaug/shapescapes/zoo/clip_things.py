@@ -152,38 +152,31 @@ def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
     return model.eval()
 
 
-def evaluate_pairs(
-    model: VisionTextDualEncoderModel, seed: int, count: int
-) -> dict[str, dict[str, float]]:
-    """Return text, image and group scores on held-out pairs of drawings, by category of edit."""
+def evaluate(folder: Path, settings: ThingsSettings) -> dict[str, float]:
+    """Return the metrics of the tiny CLIP of one thing, and those of pairs by category of edit.
+
+    The latter are text, image and group scores on held-out pairs of drawings.
+    """
     import torch
 
-    world = _world(seed)
+    model, world, count = load(folder), _world(settings.seed), settings.held_out
     items = PairDistribution("zoo_held_out", EDITS, turn=True)
     drawn = [items.draw(world, i) for i in range(count)]
     texts = [text for one in drawn for text in one.captions]
     images = [_draw(picture, one.seed, world) for one in drawn for picture in one.pictures]
-    tokens = build_tokenizer(words_of_pictures(), MAX_LENGTH)(
-        texts, padding=True, return_tensors="pt"
-    )
+    tokenizer = build_tokenizer(words_of_pictures(), MAX_LENGTH)
+    tokens = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
         output = clip.compare(model, tokens, np.stack(images))
     sims = pair_similarities(
         output.text_embeds.reshape(count, 2, -1), output.image_embeds.reshape(count, 2, -1)
     )
     categories = np.array([one.category for one in drawn])
-    return {name: winoground(sims[categories == name]) for name in EDITS}
-
-
-def evaluate(folder: Path, settings: ThingsSettings) -> dict[str, float]:
-    """Return the metrics of the tiny CLIP of one thing, and the scores of ``evaluate_pairs``."""
-    pairs = evaluate_pairs(load(folder), settings.seed, settings.held_out)
-    scores = {
-        f"{name} {metric}": round(value, 4)
-        for name, own in pairs.items()
-        for metric, value in own.items()
-    }
-    return {**clip.evaluate(folder, settings), **scores}
+    metrics = clip.evaluate(folder, settings)
+    for name in EDITS:
+        for metric, value in winoground(sims[categories == name]).items():
+            metrics[f"{name} {metric}"] = round(value, 4)
+    return metrics
 
 
 main = partial(

@@ -79,7 +79,6 @@ def write_card(
     """Write ``card.json``, with the command and facts about the model; print its metrics as JSON.
 
     Args:
-        name: the name of the command, as in ``cfaug zoo NAME``.
         settings: the settings of the command; settings without a default are paths of the caller's
             machine and become placeholders.
         facts: ``metrics`` and further entries of the card.
@@ -127,12 +126,10 @@ def make_model(
     """Train one model, write it, evaluate what was written, and write its ``card.json``.
 
     Args:
-        name: the name of the command, as in ``cfaug zoo NAME``.
         kind: the class of its settings, whose folder ``out`` must not exist yet.
         train: a function that returns the model, from the settings; the card gives its seconds.
         save: a function that writes the model to a folder.
         evaluate: a function that returns the metrics of the model in a folder.
-        argv: the command's arguments.
         leave_out: settings that do not affect the result.
 
     Returns:
@@ -229,7 +226,6 @@ def fit(
 
     Args:
         loss: a function that returns the loss of a step, a scalar.
-        what: the name of the model, shown beside the bar.
 
     Raises:
         FloatingPointError: if a loss is not finite.
@@ -267,8 +263,6 @@ def descend(
 
     Args:
         loss: a function that returns the loss of a step, a scalar.
-        scheduler: the optimizer's scheduler, advanced after every step.
-        what: the name of the model, shown beside the bar.
 
     Raises:
         FloatingPointError: if a loss is not finite.

@@ -154,7 +154,6 @@ def make_pipeline(
     """Train, evaluate and write one pipeline with its ``card.json``; return the exit code.
 
     Args:
-        name: the name of the command.
         build: a function that trains from the settings, with a folder for its state, and writes
             the pipeline to another folder; it returns the seconds of its stages.
         evaluate: a function that returns the metrics of a pipeline from a seed and a number of

@@ -32,26 +32,9 @@ if TYPE_CHECKING:
     from cfaug.shapescapes.zoo.diffusion import DiffusionSettings
 
 
-def build_unet() -> UNet2DConditionModel:
-    """Return the UNet with initial weights: 32, 64 and 112 wide at 16 x 16, 8 x 8 and 4 x 4.
-
-    It has self- and cross-attention, which prompt-to-prompt needs, at 16 x 16 and 8 x 8.
-    """
-    from diffusers import UNet2DConditionModel
-
-    return UNet2DConditionModel(
-        sample_size=SCENE_SIDE // FACTOR,
-        in_channels=CHANNELS,
-        out_channels=CHANNELS,
-        block_out_channels=(32, 64, 112),
-        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
-        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
-        layers_per_block=1,
-        norm_num_groups=8,
-        cross_attention_dim=WIDTH,
-        # diffusers' misnomer for the number of heads.
-        attention_head_dim=2,
-    )
+START, END = "<|startoftext|>", "<|endoftext|>"
+MAX_LENGTH = 24
+WIDTH = 64
 
 
 def build_scheduler() -> DDIMScheduler:
@@ -85,14 +68,44 @@ class Denoiser:
 def build_denoiser(seed: int, known: Sequence[str] | None = None) -> Denoiser:
     """Return modules with initial weights that depend only on ``seed``.
 
+    The UNet is 32, 64 and 112 wide at 16 x 16, 8 x 8 and 4 x 4, with self- and cross-attention,
+    which prompt-to-prompt needs, at 16 x 16 and 8 x 8.
+
     Args:
         known: the words that are one token; ``None`` is those of captions of photos.
     """
     import torch
+    from diffusers import UNet2DConditionModel
+    from transformers import CLIPTextConfig, CLIPTextModel
 
     torch.manual_seed(derive(seed, "zoo", "unet") % 2**63)
     tokenizer = build_tokenizer(known)
-    return Denoiser(build_unet(), build_text_encoder(tokenizer), tokenizer)
+    unet = UNet2DConditionModel(
+        sample_size=SCENE_SIDE // FACTOR,
+        in_channels=CHANNELS,
+        out_channels=CHANNELS,
+        block_out_channels=(32, 64, 112),
+        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+        layers_per_block=1,
+        norm_num_groups=8,
+        cross_attention_dim=WIDTH,
+        # diffusers' misnomer for the number of heads.
+        attention_head_dim=2,
+    )
+    config = CLIPTextConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=2 * WIDTH,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=MAX_LENGTH,
+        projection_dim=WIDTH,
+        bos_token_id=tokenizer.convert_tokens_to_ids(START),
+        eos_token_id=tokenizer.convert_tokens_to_ids(END),
+        pad_token_id=tokenizer.convert_tokens_to_ids(END),
+    )
+    return Denoiser(unet, CLIPTextModel(config), tokenizer)
 
 
 def train_denoiser(
@@ -110,7 +123,6 @@ def train_denoiser(
 
     Args:
         moments: the posteriors of the scenes from ``vae.encode``, (n, 2 x channels, 16, 16).
-        scale: the autoencoder's scaling factor.
         on_save: a function that is called with the averaged modules and the step, every
             ``save_every`` steps.
         start: the modules to train in place; ``None`` draws initial ones from the settings' seed.
@@ -228,11 +240,6 @@ def wordings(seed: int, step: int, factors: list[Factors], full_every: int) -> l
     return [caption(f, wording) for f, wording in zip(factors, drawn, strict=True)]
 
 
-START, END = "<|startoftext|>", "<|endoftext|>"
-MAX_LENGTH = 24
-WIDTH = 64
-
-
 def build_tokenizer(known: Sequence[str] | None = None) -> CLIPTokenizer:
     """Return a tokenizer with one token for every word of a caption.
 
@@ -257,26 +264,6 @@ def build_tokenizer(known: Sequence[str] | None = None) -> CLIPTokenizer:
     names += ["".join(pair) for pair in merges]
     vocabulary = {name: i for i, name in enumerate(dict.fromkeys([*names, START, END]))}
     return CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=MAX_LENGTH)
-
-
-def build_text_encoder(tokenizer: CLIPTokenizer) -> CLIPTextModel:
-    """Return the text encoder with initial weights, drawn from torch's current generator."""
-    from transformers import CLIPTextConfig, CLIPTextModel
-
-    return CLIPTextModel(
-        CLIPTextConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=WIDTH,
-            intermediate_size=2 * WIDTH,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            max_position_embeddings=MAX_LENGTH,
-            projection_dim=WIDTH,
-            bos_token_id=tokenizer.convert_tokens_to_ids(START),
-            eos_token_id=tokenizer.convert_tokens_to_ids(END),
-            pad_token_id=tokenizer.convert_tokens_to_ids(END),
-        )
-    )
 
 
 def tokenize(tokenizer: CLIPTokenizer, texts: list[str]) -> Tensor:
@@ -354,15 +341,13 @@ def generate(
     seed: int,
     *,
     steps: int = 20,
-    guidance: float = 3.0,
 ) -> Pixels:
     """Generate a picture for every prompt by DDIM (Song et al., 2021), uint8 (n, 3, 64, 64).
 
+    The scale of classifier-free guidance (Ho & Salimans, 2022) is 3.
+
     Args:
-        pipeline: a pipeline from ``load`` or ``assemble``.
         seed: the seed of the noise; a picture depends on it and on its place in the list.
-        steps: the number of steps of the sampler.
-        guidance: the scale of classifier-free guidance (Ho & Salimans, 2022).
     """
     import torch
 
@@ -374,7 +359,7 @@ def generate(
         shown = pipeline(
             part,
             num_inference_steps=steps,
-            guidance_scale=guidance,
+            guidance_scale=3.0,
             generator=[torch.Generator().manual_seed(one) for one in seeds],
             output_type="np",
         ).images

@@ -10,7 +10,7 @@ import numpy as np
 from cfaug.core.errors import say
 from cfaug.core.progress import watch
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.zoo.scenes import SCENE_SIDE, Pixels
+from cfaug.shapescapes.zoo.scenes import SCENE_SIDE, Pixels, normalise
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
@@ -43,20 +43,6 @@ def build_vae() -> AutoencoderKL:
     )
 
 
-def to_unit(pixels: Pixels) -> Tensor:
-    """Scale uint8 pixels to float32 in [-1, 1]."""
-    import torch
-
-    return torch.from_numpy(pixels).float() / 127.5 - 1
-
-
-def to_pixels(images: Tensor) -> Pixels:
-    """Round images in [-1, 1] to uint8."""
-    rounded = ((images.float().clamp(-1, 1) + 1) * 127.5).round()
-    pixels: Pixels = rounded.byte().numpy()
-    return pixels
-
-
 def one_cycle(step: int, steps: int, warmup: int) -> float:
     """Return the factor of the learning rate: a linear rise, then a cosine down to 0."""
     if step < warmup:
@@ -70,9 +56,6 @@ def train_vae(pixels: Pixels, settings: DiffusionSettings) -> AutoencoderKL:
     The loss is L1 + 2 L2 of the pixels in [-1, 1], and ``kl`` times the *mean* divergence per
     latent value: it gives the latents noise of a few per cent, so that the decoder tolerates the
     small errors of a sampler. (Rombach et al. weight the sum over an image's latents by 1e-6.)
-
-    Raises:
-        FloatingPointError: if the loss is not finite.
     """
     import torch
 
@@ -100,9 +83,6 @@ def refine_decoder(
     rounds, each with its own rise and fall of the learning rate (Loshchilov & Hutter, 2017).
     Nothing else in the pipeline depends on the decoder, so this may happen before, during or after
     the denoiser's training.
-
-    Raises:
-        FloatingPointError: if the loss is not finite.
     """
     import torch
 
@@ -144,7 +124,7 @@ def _fit(
     recent: list[float] = []
     for step in watch(range(steps), name, steps, "steps"):
         rows = order.choice(len(pixels), settings.vae_batch, replace=False)
-        loss = loss_of(to_unit(pixels[rows]))
+        loss = loss_of(normalise(pixels[rows]))
         if not torch.isfinite(loss):
             raise FloatingPointError(f"the loss of the {name} is not finite: lower vae_lr")
         loss.backward()
@@ -182,7 +162,7 @@ def encode(vae: AutoencoderKL, pixels: Pixels) -> Tensor:
     found = []
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         for rows in range(0, len(pixels), ENCODE_BATCH):
-            posterior = vae.encode(to_unit(pixels[rows : rows + ENCODE_BATCH])).latent_dist
+            posterior = vae.encode(normalise(pixels[rows : rows + ENCODE_BATCH])).latent_dist
             found.append(torch.cat([posterior.mean, posterior.logvar], dim=1).float())
     return torch.cat(found)
 
@@ -194,8 +174,9 @@ def reconstruct(vae: AutoencoderKL, pixels: Pixels) -> Pixels:
     found = []
     with torch.inference_mode():
         for rows in range(0, len(pixels), ENCODE_BATCH):
-            mean = vae.encode(to_unit(pixels[rows : rows + ENCODE_BATCH])).latent_dist.mean
-            found.append(to_pixels(vae.decode(mean).sample))
+            mean = vae.encode(normalise(pixels[rows : rows + ENCODE_BATCH])).latent_dist.mean
+            images = vae.decode(mean).sample.float().clamp(-1, 1)
+            found.append(((images + 1) * 127.5).round().byte().numpy())
     return np.concatenate(found)
 
 

@@ -35,7 +35,7 @@ from cfaug.shapescapes.zoo.command import (
     read,
     write_card,
 )
-from cfaug.shapescapes.zoo.scenes import Pixels, Scenes, compare_factors, draw, label
+from cfaug.shapescapes.zoo.scenes import Pixels, Scenes, compare_factors, draw, label, normalise
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -122,7 +122,6 @@ class Judge:
     """A classifier of subject, colour and background of clear pictures, and possibly of domains.
 
     Attributes:
-        network: the network of ``build_network``.
         choices: the possible values of every factor.
     """
 
@@ -143,7 +142,7 @@ class Judge:
             )
         with torch.inference_mode():
             batches = (pixels[start : start + BATCH] for start in range(0, len(pixels), BATCH))
-            logits = torch.cat([self.network(_to_unit(batch)) for batch in batches])
+            logits = torch.cat([self.network(normalise(batch)) for batch in batches])
             parts = _split(logits, self.choices)
             return {kind: part.softmax(dim=1).numpy() for kind, part in parts.items()}
 
@@ -183,12 +182,6 @@ def _config(choices: Choices) -> dict[str, Any]:
     return {"widths": list(WIDTHS), "factors": factors}
 
 
-def _to_unit(pixels: Pixels) -> Tensor:
-    import torch
-
-    return torch.from_numpy(pixels).float() / 127.5 - 1
-
-
 def _split(logits: Tensor, choices: Choices) -> dict[str, Tensor]:
     """Split logits (n, values of all factors) by factor."""
     sizes = [len(names) for names in choices.values()]
@@ -208,11 +201,7 @@ def _worsen(images: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def train(scenes: Scenes, settings: JudgeSettings) -> nn.Module:
-    """Train a network with progress on stderr, from scratch or from ``settings.start``.
-
-    Raises:
-        FloatingPointError: if the loss is not finite.
-    """
+    """Train a network with progress on stderr, from scratch or from ``settings.start``."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -236,7 +225,7 @@ def train(scenes: Scenes, settings: JudgeSettings) -> nn.Module:
 
     def loss(step: int) -> Tensor:
         rows = rng.choice(len(scenes.pixels), settings.batch_size, replace=True)
-        parts = _split(network(_worsen(_to_unit(scenes.pixels[rows]), rng)), choices)
+        parts = _split(network(_worsen(normalise(scenes.pixels[rows]), rng)), choices)
         return sum(
             (cross_entropy(parts[k], labels[k][rows]) for k in choices), start=torch.zeros(())
         )

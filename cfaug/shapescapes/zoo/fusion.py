@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -38,18 +38,6 @@ from cfaug.shapescapes.settings import CaptionWording, caption, words
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, save_half
 from cfaug.shapescapes.zoo.model import IMAGE_SIZE, MAX_LENGTH, SPECIAL, build_tokenizer
 from cfaug.shapescapes.zoo.scenes import PROMPTS, Drawings, Pixels, draw_unbiased, jitter, truth
-
-if TYPE_CHECKING:
-    from transformers import (
-        BridgeTowerConfig,
-        BridgeTowerForContrastiveLearning,
-        BridgeTowerForImageAndTextRetrieval,
-        BridgeTowerProcessor,
-        FlavaModel,
-        FlavaProcessor,
-        ViltForImageAndTextRetrieval,
-        ViltProcessor,
-    )
 
 # Tiny FLAVA, BridgeTower and ViLT: stock transformers classes at a size for two cores.
 #
@@ -77,8 +65,7 @@ WORDS: Mapping[str, Any] = {
 PATCHES: Mapping[str, Any] = {"image_size": IMAGE_SIZE, "patch_size": PATCH}
 
 
-def build_flava() -> FlavaModel:
-    """Return a FlavaModel with initial weights; its multimodal encoder has one unused layer."""
+def _build_flava() -> Any:
     from transformers import FlavaConfig, FlavaModel
 
     config = FlavaConfig(
@@ -88,22 +75,22 @@ def build_flava() -> FlavaModel:
         init_codebook=False,
         image_config={**TOWER, **PATCHES, "num_hidden_layers": DEPTH, "vocab_size": 8},
         text_config={**TOWER, **WORDS, "num_hidden_layers": 2},
+        # Its one layer is not used.
         multimodal_config={**TOWER, "num_hidden_layers": 1},
     )
     return FlavaModel(config)
 
 
-def flava_processor() -> FlavaProcessor:
-    """Return the processor: 32 px, centre crop, mean and deviation 0.5; and the tokenizer."""
+def _flava_processor() -> Any:
     from transformers import FlavaImageProcessor, FlavaProcessor
 
     square = {"height": IMAGE_SIZE, "width": IMAGE_SIZE}
-    return FlavaProcessor(
-        FlavaImageProcessor(size=square, crop_size=square, **SCALE), build_tokenizer()
-    )
+    images = FlavaImageProcessor(size=square, crop_size=square, **SCALE)
+    return FlavaProcessor(images, build_tokenizer())
 
 
-def _bridgetower_config() -> BridgeTowerConfig:
+def _bridgetower_config() -> Any:
+    """Return the configuration: two towers of three layers and a cross encoder of two."""
     from transformers import BridgeTowerConfig
 
     # RoBERTa's positions begin after the padding token's, so captions need one more.
@@ -130,15 +117,13 @@ def _bridgetower_config() -> BridgeTowerConfig:
     )
 
 
-def build_bridgetower() -> BridgeTowerForContrastiveLearning:
-    """Return two towers of three layers and a cross encoder of two, with initial weights."""
+def _build_bridgetower() -> Any:
     from transformers import BridgeTowerForContrastiveLearning
 
     return BridgeTowerForContrastiveLearning(_bridgetower_config())
 
 
-def build_bridgetower_itm(towers: Any) -> BridgeTowerForImageAndTextRetrieval:
-    """Return a matching head with initial weights on a trained contrastive model's towers."""
+def _build_bridgetower_itm(towers: Any) -> Any:
     from transformers import BridgeTowerForImageAndTextRetrieval
 
     model = BridgeTowerForImageAndTextRetrieval(_bridgetower_config())
@@ -146,8 +131,7 @@ def build_bridgetower_itm(towers: Any) -> BridgeTowerForImageAndTextRetrieval:
     return model
 
 
-def bridgetower_processor() -> BridgeTowerProcessor:
-    """Return the processor: short side 32, crop 32, mean and deviation 0.5; and the tokenizer."""
+def _bridgetower_processor() -> Any:
     from transformers import BridgeTowerImageProcessor, BridgeTowerProcessor
 
     side = {"shortest_edge": IMAGE_SIZE}
@@ -155,7 +139,7 @@ def bridgetower_processor() -> BridgeTowerProcessor:
     return BridgeTowerProcessor(images, build_tokenizer())
 
 
-def build_vilt(flava: Any) -> ViltForImageAndTextRetrieval:
+def build_vilt(flava: Any) -> Any:
     """Return a ViLT with the layers and patches of a trained FLAVA's image tower.
 
     Likewise its authors start from a trained ViT (Kim et al., 2021, section 3.1).
@@ -175,8 +159,7 @@ def build_vilt(flava: Any) -> ViltForImageAndTextRetrieval:
     return model
 
 
-def vilt_processor() -> ViltProcessor:
-    """Return the processor: short side 32, mean and deviation 0.5; and the tokenizer."""
+def _vilt_processor() -> Any:
     from transformers import ViltImageProcessor, ViltProcessor
 
     images = ViltImageProcessor(size={"shortest_edge": IMAGE_SIZE}, size_divisor=PATCH, **SCALE)
@@ -190,8 +173,6 @@ class Kind:
     Attributes:
         build: a function that returns the model of transformers, from trained towers if ``start``
             loads them.
-        wrap: a function that wraps the model in our protocol.
-        spec: a function that loads the saved model.
         start: a function that loads the initial towers; ``None`` for a model trained from scratch.
     """
 
@@ -203,12 +184,14 @@ class Kind:
 
 
 KINDS = {
-    "flava": Kind(build_flava, flava_processor, HFEncoder, HFClip),
-    "bridgetower": Kind(build_bridgetower, bridgetower_processor, BridgeTowerEncoder, BridgeTower),
-    "vilt": Kind(build_vilt, vilt_processor, ViltMatcher, ViltMatching, HFClip),
+    "flava": Kind(_build_flava, _flava_processor, HFEncoder, HFClip),
+    "bridgetower": Kind(
+        _build_bridgetower, _bridgetower_processor, BridgeTowerEncoder, BridgeTower
+    ),
+    "vilt": Kind(build_vilt, _vilt_processor, ViltMatcher, ViltMatching, HFClip),
     "bridgetower-itm": Kind(
-        build_bridgetower_itm,
-        bridgetower_processor,
+        _build_bridgetower_itm,
+        _bridgetower_processor,
         BridgeTowerMatcher,
         BridgeTowerMatching,
         BridgeTower,

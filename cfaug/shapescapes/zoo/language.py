@@ -29,6 +29,7 @@ from cfaug.shapescapes.zoo.model import END, build_word_tokenizer, split_words
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import (
+        BertConfig,
         BertForMaskedLM,
         BertModel,
         GPT2LMHeadModel,
@@ -79,16 +80,16 @@ LONGEST = 32
 """The largest number of tokens of a training text; 1 in 300 captions is longer and truncated."""
 
 
-@dataclass(frozen=True)
-class Corpus:
-    """Normalised captions by image, of the training and the held-out images."""
-
-    training: tuple[tuple[str, ...], ...]
-    held_out: tuple[tuple[str, ...], ...]
+Groups = tuple[tuple[str, ...], ...]
+"""Normalised captions by image."""
 
 
-def read(file: Path, held_out: float, seed: int) -> Corpus:
-    """Read JSON Lines of ``image_id`` and ``caption``, and hold out a share of the images."""
+def read(file: Path, held_out: float, seed: int) -> tuple[Groups, Groups]:
+    """Read JSON Lines of ``image_id`` and ``caption``, and hold out a share of the images.
+
+    Returns:
+        The captions of the training images, and of those that are held out.
+    """
     groups: dict[str, list[str]] = {}
     for where, row in json_lines(file):
         try:
@@ -100,12 +101,12 @@ def read(file: Path, held_out: float, seed: int) -> Corpus:
         groups.setdefault(image, []).append(caption)
     every = [tuple(groups[image]) for image in sorted(groups)]
     order = generator(seed, "zoo", "language", "split").permutation(len(every))
-    aside = round(held_out * len(every))
-    chosen = set(order[:aside].tolist())
-    return Corpus(
-        tuple(group for i, group in enumerate(every) if i not in chosen),
-        tuple(group for i, group in enumerate(every) if i in chosen),
+    chosen = set(order[: round(held_out * len(every))].tolist())
+    training, aside = (
+        tuple(group for i, group in enumerate(every) if (i in chosen) is held)
+        for held in (False, True)
     )
+    return training, aside
 
 
 def vocabulary(texts: Sequence[str], min_count: int) -> list[str]:
@@ -128,28 +129,31 @@ def pad(rows: Sequence[Sequence[int]], fill: int) -> NDArray[np.int64]:
 
 
 def batches(
-    lengths: Sequence[int], batch_size: int, rng: np.random.Generator, window: int = 32
+    lengths: Sequence[int], batch_size: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.int64]]:
     """Yield every row once, in batches of texts of similar length, in random order.
 
-    Rows are shuffled, sorted by length within windows of ``window`` batches, and the batches of a
+    Rows are shuffled, sorted by length within windows of 32 batches, and the batches of a
     window are shuffled: this halves the padding of plain shuffling, and batches do not recur.
     """
-    order = rng.permutation(len(lengths))
+    order, window = rng.permutation(len(lengths)), 32 * batch_size
     size = np.asarray(lengths)
-    for start in range(0, len(order), window * batch_size):
-        rows = order[start : start + window * batch_size]
+    for start in range(0, len(order), window):
+        rows = order[start : start + window]
         rows = rows[np.argsort(size[rows], kind="stable")]
         parts = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
         for i in rng.permutation(len(parts)):
             yield parts[i]
 
 
-# The models.
+# The models and their training.
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", END)
 MAX_LENGTH = 64
 WIDTH = 128
+PAD, MASK = SPECIAL.index("[PAD]"), SPECIAL.index("[MASK]")
+IGNORED = -100
+"""The target that torch's cross-entropy ignores."""
 
 
 def build_tokenizer(words: Sequence[str], *, causal: bool = False) -> PreTrainedTokenizerFast:
@@ -157,63 +161,17 @@ def build_tokenizer(words: Sequence[str], *, causal: bool = False) -> PreTrained
     return build_word_tokenizer(SPECIAL, words, MAX_LENGTH, causal=causal)
 
 
-def build_masked(words: int) -> BertForMaskedLM:
-    """Return a BERT of two layers with initial weights, drawn from torch's current generator."""
-    from transformers import BertConfig, BertForMaskedLM
+def _bert(words: int, **more: int) -> BertConfig:
+    from transformers import BertConfig
 
-    return BertForMaskedLM(BertConfig(num_hidden_layers=2, **_bert(words)))
-
-
-def build_sentence(words: int) -> BertModel:
-    """Return a BERT of one narrow layer without a pooler; a sentence is the mean of its tokens.
-
-    It reads every candidate for every caption and so takes the most time: a feed-forward layer of a
-    quarter of the usual width halves that, and is as good at recognising captions of one image.
-    """
-    from transformers import BertConfig, BertModel
-
-    config = BertConfig(num_hidden_layers=1, **{**_bert(words), "intermediate_size": WIDTH})
-    return BertModel(config, add_pooling_layer=False)
-
-
-def _bert(words: int) -> dict[str, int]:
-    return {
-        "vocab_size": len(SPECIAL) + words,
-        "hidden_size": WIDTH,
-        "num_attention_heads": 4,
-        "intermediate_size": 4 * WIDTH,
-        "max_position_embeddings": MAX_LENGTH,
-        "type_vocab_size": 1,
-        "pad_token_id": SPECIAL.index("[PAD]"),
-    }
-
-
-def build_causal(words: int) -> GPT2LMHeadModel:
-    """Return a GPT-2 of two layers with initial weights, drawn from torch's current generator."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    end = SPECIAL.index(END)
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=len(SPECIAL) + words,
-            n_positions=MAX_LENGTH,
-            n_embd=WIDTH,
-            n_layer=2,
-            n_head=4,
-            # GPT-2's own GELU, in one kernel instead of seven.
-            activation_function="gelu_pytorch_tanh",
-            bos_token_id=end,
-            eos_token_id=end,
-            pad_token_id=SPECIAL.index("[PAD]"),
-        )
+    width = {"hidden_size": WIDTH, "intermediate_size": 4 * WIDTH, "num_attention_heads": 4}
+    return BertConfig(
+        vocab_size=words,
+        max_position_embeddings=MAX_LENGTH,
+        type_vocab_size=1,
+        pad_token_id=PAD,
+        **{**width, **more},
     )
-
-
-# Their training.
-
-PAD, MASK = SPECIAL.index("[PAD]"), SPECIAL.index("[MASK]")
-IGNORED = -100
-"""The target that torch's cross-entropy ignores."""
 
 
 def _passes(
@@ -234,17 +192,18 @@ def _seed(seed: int, name: str) -> None:
 def train_masked(
     settings: LanguageSettings, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> BertForMaskedLM:
-    """Train a masked language model (Devlin et al., 2019); every chosen word becomes ``[MASK]``.
+    """Train a BERT of two layers (Devlin et al., 2019); every chosen word becomes ``[MASK]``.
 
     BERT's random and unchanged words are left out, as an editor only fills masks.
     """
     from torch.nn import functional
+    from transformers import BertForMaskedLM
 
     rows = encode(tokenizer, texts)
     rng = generator(settings.seed, "zoo", "language", "masked")
     passes = _passes(rows, settings.masked_epochs, settings.batch_size, rng)
     _seed(settings.seed, "masked")
-    model = build_masked(len(tokenizer) - len(SPECIAL)).train()
+    model = BertForMaskedLM(_bert(len(tokenizer), num_hidden_layers=2)).train()
 
     def loss(step: int) -> Tensor:
         ids, targets = mask(next(passes), settings.mask_share, rng)
@@ -274,16 +233,29 @@ def mask(ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[Tenso
 def train_causal(
     settings: LanguageSettings, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> GPT2LMHeadModel:
-    """Train a causal language model; each caption is between two ``<|endoftext|>``."""
+    """Train a GPT-2 of two layers; each caption is between two ``<|endoftext|>``."""
     import torch
     from torch.nn import functional
+    from transformers import GPT2Config, GPT2LMHeadModel
 
     end = SPECIAL.index(END)
     rows = [[end, *row, end] for row in encode(tokenizer, texts)]
     rng = generator(settings.seed, "zoo", "language", "causal")
     passes = _passes(rows, settings.causal_epochs, settings.batch_size, rng)
     _seed(settings.seed, "causal")
-    model = build_causal(len(tokenizer) - len(SPECIAL)).train()
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=MAX_LENGTH,
+        n_embd=WIDTH,
+        n_layer=2,
+        n_head=4,
+        # GPT-2's own GELU, in one kernel instead of seven.
+        activation_function="gelu_pytorch_tanh",
+        bos_token_id=end,
+        eos_token_id=end,
+        pad_token_id=PAD,
+    )
+    model = GPT2LMHeadModel(config).train()
 
     def loss(step: int) -> Tensor:
         ids = torch.from_numpy(next(passes))
@@ -305,15 +277,20 @@ def train_sentence(
     """Train a sentence encoder, with two captions of one image as a positive pair.
 
     The loss is the symmetric contrastive one of CLIP, on cosines (sentence-transformers' multiple
-    negatives ranking; Henderson et al., 2017).
+    negatives ranking; Henderson et al., 2017). The model is a BERT of one narrow layer without a
+    pooler; a sentence is the mean of its tokens. It reads every candidate for every caption and so
+    takes the most time: a feed-forward layer of a quarter of the usual width halves that, and is as
+    good at recognising captions of one image.
     """
     import torch
     from torch.nn import functional
+    from transformers import BertModel
 
     rows = [encode(tokenizer, group) for group in groups if len(group) > 1]
     rng = generator(settings.seed, "zoo", "language", "sentence")
     _seed(settings.seed, "sentence")
-    model = build_sentence(len(tokenizer) - len(SPECIAL)).train()
+    config = _bert(len(tokenizer), num_hidden_layers=1, intermediate_size=WIDTH)
+    model = BertModel(config, add_pooling_layer=False).train()
 
     def loss(step: int) -> Tensor:
         chosen = rng.choice(len(rows), min(settings.batch_size, len(rows)), replace=False)
@@ -433,9 +410,9 @@ def main(argv: list[str]) -> int:
     """Train all three and write them with one ``card.json``."""
     settings = command.read(LanguageSettings, argv)
     folder = fresh_folder(settings.out)
-    corpus = read(Path(settings.captions), settings.held_out, settings.seed)
-    texts = [text for group in corpus.training for text in group]
-    unseen = [text for group in corpus.held_out for text in group]
+    groups, held_out = read(Path(settings.captions), settings.held_out, settings.seed)
+    texts = [text for group in groups for text in group]
+    unseen = [text for group in held_out for text in group]
     words = vocabulary(texts, settings.min_count)
     bert, gpt = build_tokenizer(words), build_tokenizer(words, causal=True)
     models: dict[str, Any] = {}
@@ -443,7 +420,7 @@ def main(argv: list[str]) -> int:
     trainings: dict[str, tuple[Callable[..., PreTrainedModel], Any, Sequence[Any]]] = {
         "masked": (train_masked, bert, texts),
         "causal": (train_causal, gpt, texts),
-        "sentence": (train_sentence, bert, corpus.training),
+        "sentence": (train_sentence, bert, groups),
     }
     for name, (train, tokenizer, given) in trainings.items():
         # Processor time, as others may share the core.
@@ -456,7 +433,7 @@ def main(argv: list[str]) -> int:
         "metrics": {
             **evaluate_masked(models["masked"], bert, unseen),
             **evaluate_causal(models["causal"], gpt, unseen),
-            **evaluate_sentence(models["sentence"], bert, corpus.held_out),
+            **evaluate_sentence(models["sentence"], bert, held_out),
         },
         "words": len(words),
         "captions": {"training": len(texts), "held_out": len(unseen)},

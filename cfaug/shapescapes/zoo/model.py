@@ -69,11 +69,7 @@ def build_processor(
 def build_model(
     known: Sequence[str] = words(), *, max_length: int = MAX_LENGTH, text_layers: int = 1
 ) -> VisionTextDualEncoderModel:
-    """Return the model with initial weights, drawn from torch's current generator.
-
-    Args:
-        max_length: the largest number of tokens of a text.
-    """
+    """Return the model with initial weights, drawn from torch's current generator."""
     from transformers import (
         CLIPTextConfig,
         ConvNextConfig,
@@ -155,7 +151,6 @@ def build_word_tokenizer(
     Args:
         special: the special tokens, which have the first ids.
         words: all other words, in the order of their ids.
-        max_length: the largest number of tokens of a text.
         causal: whether the model is causal; its texts begin and end with ``<|endoftext|>``.
         lines: whether ends of lines, and line numbers with their periods, are tokens.
     """
@@ -225,7 +220,6 @@ def build_fast_vlm(
     """Return the model with initial weights, drawn from torch's current generator.
 
     Args:
-        tokenizer: a tokenizer of ``build_image_tokenizer``.
         vision: the settings of the ConvNeXt.
         text: the settings of the Llama, except those that depend on the tokenizer.
     """

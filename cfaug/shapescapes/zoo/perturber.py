@@ -89,26 +89,6 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return build_word_tokenizer(SPECIAL, tuple(known), MAX_LENGTH, causal=True, lines=True)
 
 
-def build_model(vocabulary: int) -> LlamaForCausalLM:
-    """Return the model with initial weights, drawn from torch's current generator.
-
-    An answer is mostly copied from the caption, line by line. Rotary positions with frequencies for
-    such short texts, and widely spread initial weights, learn that in some 200 steps; a GPT-2 of
-    the same size had not learnt it after 2,000.
-    """
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    end = SPECIAL.index(END)
-    config = LlamaConfig(
-        vocab_size=vocabulary, max_position_embeddings=MAX_LENGTH, hidden_size=WIDTH,
-        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
-        intermediate_size=2 * WIDTH, initializer_range=0.1, tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 200.0},
-        bos_token_id=end, eos_token_id=end, pad_token_id=SPECIAL.index("[PAD]"),
-    )  # fmt: skip
-    return LlamaForCausalLM(config)
-
-
 def lists(settings: PerturberSettings) -> Iterator[str]:
     """Yield endless lists of captions that differ in one thing: subject, colour, place or frame.
 
@@ -136,13 +116,26 @@ def lists(settings: PerturberSettings) -> Iterator[str]:
 
 
 def train_base(settings: PerturberSettings, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """Train on lists, each between two ``<|endoftext|>``."""
+    """Train on lists, each between two ``<|endoftext|>``.
+
+    An answer is mostly copied from the caption, line by line. Rotary positions with frequencies for
+    such short texts, and widely spread initial weights, learn that in some 200 steps; a GPT-2 of
+    the same size had not learnt it after 2,000.
+    """
     import torch
     from torch.nn import functional
+    from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(derive(settings.seed, "zoo", "perturber", "weights") % 2**63)
-    model = build_model(len(tokenizer)).train()
     stream, end = lists(settings), SPECIAL.index(END)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=MAX_LENGTH, hidden_size=WIDTH,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+        intermediate_size=2 * WIDTH, initializer_range=0.1, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 200.0},
+        bos_token_id=end, eos_token_id=end, pad_token_id=SPECIAL.index("[PAD]"),
+    )  # fmt: skip
+    torch.manual_seed(derive(settings.seed, "zoo", "perturber", "weights") % 2**63)
+    model = LlamaForCausalLM(config).train()
 
     def loss(step: int) -> Tensor:
         texts = [next(stream) for _ in range(settings.batch_size)]
@@ -211,9 +204,6 @@ def held_out_captions(settings: RowSettings, count: int) -> list[str]:
 
 def evaluate(folder: Path, captions: Sequence[str], seed: int = 0) -> dict[str, Any]:
     """Return the quality of a tuned model's variations of captions by every prompt.
-
-    Args:
-        seed: the seed of the sampling, like an editor's.
 
     Returns:
         By prompt and over ``all``: ``answered``, the share of requests with a variation;

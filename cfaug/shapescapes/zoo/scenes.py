@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import get_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from cfaug.shapescapes.settings import (
     draw_wording,
 )
 from cfaug.shapescapes.zoo.model import IMAGE_SIZE
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Pixels = NDArray[np.uint8]
 SCENE_SIDE = 64
@@ -119,6 +122,13 @@ def truth(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> NDArray[np.bo
     return ((labels[:, None] == labels[None]) | ~stated[None]).all(axis=-1)
 
 
+def normalise(pixels: Pixels) -> Tensor:
+    """Scale uint8 pixels to float32 in [-1, 1]."""
+    import torch
+
+    return torch.from_numpy(pixels).float() / 127.5 - 1
+
+
 def jitter(pixels: Pixels, rng: np.random.Generator, reach: int = 2) -> Pixels:
     """Shift a batch by up to ``reach`` pixels, and mirror each image with probability one half."""
     moved = shift(pixels, rng, reach)
@@ -193,7 +203,6 @@ def draw(
 
     Args:
         part: the name of their purpose; parts have no scene in common.
-        style: a name of ``cfaug.shapescapes.settings.STYLES``.
         domains: the domains of the scenes, drawn uniformly.
     """
     pixels = draw_chunks(_render, count, CHUNK, processes, seed, part, style, domains)

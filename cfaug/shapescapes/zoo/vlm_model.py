@@ -63,16 +63,12 @@ TEMPLATE = (
 """The chat template, as in ``<image>What color is the ball? Answer red<|endoftext|>``."""
 
 
-def words_of_questions() -> tuple[str, ...]:
-    """Return every word and punctuation mark of ShapeScapes-VQA."""
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of all words and signs of questions, with a token for a cell."""
     plurals = (f"{shape}s" for shape in SHAPES)
     numbers = map(str, range(10))
-    return (",", "?", *numbers, *FUNCTION_WORDS.split(), *COLOURS, *SIZES, *SHAPES, *plurals)
-
-
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole words, with one token for a cell of the image."""
-    return build_image_tokenizer(words_of_questions(), MAX_LENGTH)
+    known = (",", "?", *numbers, *FUNCTION_WORDS.split(), *COLOURS, *SIZES, *SHAPES, *plurals)
+    return build_image_tokenizer(known, MAX_LENGTH)
 
 
 def build_processor() -> LlavaProcessor:

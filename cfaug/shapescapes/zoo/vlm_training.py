@@ -72,7 +72,6 @@ def draw_images(seed: int, part: str, start: int, stop: int) -> list[AskedImage]
 
     Args:
         part: a name that is not one of a world's own parts, so that no scene is in both.
-        stop: the pair after the last one.
     """
     world = world_of(seed)
     return [one for index in range(start, stop) for one in draw_pair(world, f"zoo-{part}", index)]
@@ -154,7 +153,6 @@ def train_tower(
 
     Args:
         tower: a tower with one position of its last map for each cell.
-        width: the number of channels of that map.
         pictures: the training data; they are mirrored and shifted by up to two pixels, at random.
     """
     sizes = [*(len(values) + 1 for values in ATTRIBUTES.values()), SIDE, SIDE]
@@ -248,11 +246,7 @@ class Lessons:
 
 
 class LanguageLoss(nn.Module):
-    """The loss of a batch of questions: likelihood, contrast, and alignment of cells and words.
-
-    Args:
-        model: the model; its projector and language model are trained.
-    """
+    """The loss of a batch of questions: likelihood, contrast, and alignment of cells and words."""
 
     def __init__(self, model: FastVlmForConditionalGeneration, alignment: float) -> None:
         super().__init__()
@@ -325,7 +319,6 @@ def train_language(
     Args:
         model: the model whose vision tower encoded the lessons.
         rates: the settings; the batch size counts questions.
-        alignment: the weight of the alignment of cells and words.
     """
     criterion = LanguageLoss(model, alignment)
     things = torch.from_numpy(lessons.things)

@@ -18,7 +18,6 @@ def test_the_shipped_entailer_is_what_its_card_says() -> None:
     told = card("entailer-0")
     # The command's defaults are what was shipped.
     assert EntailmentSettings(out="x", **told["settings"]) == EntailmentSettings(out="x")
-    assert told["metrics"]["accuracy"] > 0.9
     shipped = ViltEntailment("zoo:entailer-0").load(Entailer)
     assert told["parameters"] == sum(one.numel() for one in shipped.parameters())
     found = evaluate(resolve("zoo:entailer-0"), EntailmentSettings(out="x", seed=7, held_out=48))

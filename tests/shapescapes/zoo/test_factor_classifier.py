@@ -25,12 +25,10 @@ from tests.shapescapes.zoo.cards import card
 
 
 def test_the_shipped_judges_read_scenes_they_have_not_seen() -> None:
-    assert card("judge")["metrics"]["all_acc1"] >= 0.99
     found = evaluate(load_judge(), draw(1, "test-judge", 150))
     assert found["subject_acc1"] >= 0.97
     assert min(found["colour_acc1"], found["background_acc1"]) >= 0.99
     told = card("judge-domains")["metrics"]
-    assert told["domain_acc1"] >= 0.99
     found = evaluate(load_judge(DOMAIN_WEIGHTS), draw(1, "test-judge", 100, domains=DOMAINS))
     for name in FACTORS:
         assert found[f"{name}_acc1"] >= told[f"{name}_acc1"] - 0.05, name

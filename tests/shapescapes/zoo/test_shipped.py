@@ -30,6 +30,17 @@ BYTES = {
     "vilt-0": 2e6, "vlm-basic-0": 1.6e6, "vlm-both-0": 1.6e6,
 }  # fmt: skip
 
+TOWERS = {"subject_acc1": 0.6, "colour_acc1": 0.8, "background_acc1": 0.8}
+MATCHERS = {"auc": 0.85, "subject_auc": 0.6, "colour_auc": 0.6, "background_auc": 0.6}
+KNOWN = {
+    "bridgetower-0": TOWERS, "flava-0": TOWERS, "bridgetower-itm-0": MATCHERS, "vilt-0": MATCHERS,
+    "clip-0": {"subject_acc1": 0.7}, "clip-1": {"subject_acc1": 0.7},
+    "entailer-0": {"accuracy": 0.9}, "judge": {"all_acc1": 0.99},
+    "judge-domains": {"domain_acc1": 0.99}, "language": {"masked_acc10": 0.75},
+    "vlm-basic-0": {"acc_b": 0.95}, "vlm-both-0": {"acc_b": 0.95, "acc_c": 0.9},
+}  # fmt: skip
+"""The least values of some metrics."""
+
 CLASSIFIERS = [
     f"classifier-{shortcut}-{seed}"
     for shortcut in ("background", "colour", "style", "none")
@@ -81,6 +92,12 @@ WEIGHTS = {"diffusion": 3, "diffusion_domains": 3, "perturber": 2}
 @pytest.mark.parametrize("name", BYTES)
 def test_it_is_small(name: str) -> None:
     assert sum(file.stat().st_size for file in resolve(f"zoo:{name}").rglob("*")) < BYTES[name]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_it_knows_the_world(name: str) -> None:
+    metrics = card(name)["metrics"]
+    assert all(metrics[metric] >= least for metric, least in KNOWN[name].items())
 
 
 @pytest.mark.slow

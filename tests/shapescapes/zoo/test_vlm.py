@@ -230,12 +230,10 @@ def test_shipped_weights_answer_scenes_they_have_not_seen(name: str) -> None:
     assert found["acc_c"] == pytest.approx(told["acc_c"], abs=0.15)
 
 
-def test_the_first_model_sees_and_the_second_reasons_as_well() -> None:
-    basic, both = (card(name)["metrics"] for name in NAMES)
-    assert min(basic["acc_b"], both["acc_b"]) > 0.95
+def test_the_first_model_sees_and_does_not_reason() -> None:
+    basic = card("vlm-basic-0")["metrics"]
     assert abs(basic["acc_c"] - 0.5) < 0.05
     assert abs(basic["phi"]) < 0.1
-    assert both["acc_c"] > 0.9
 
 
 def test_the_second_model_goes_on_from_the_first_with_its_tower() -> None:
