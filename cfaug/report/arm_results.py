@@ -151,11 +151,7 @@ class Runs:
 def require_one_test(
     table: str, arms: Iterable[tuple[str, ArmResults]], benchmarks: Collection[str]
 ) -> None:
-    """Refuse arms that were evaluated on different test data under the same benchmark name.
-
-    Args:
-        table: name of the table, for the error message.
-    """
+    """Refuse arms that were evaluated on different test data under the same benchmark name."""
     asked: dict[tuple[str, int], tuple[str, str]] = {}
     for name, arm in arms:
         for row in arm.rows:
@@ -172,7 +168,6 @@ def require_one_test(
 
 
 def _results_of_checkpoint(folder: Path) -> list[Result]:
-    """Return the results of a checkpoint that was only evaluated."""
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
     others = {row.seed for row in rows} - {int(folder.name.removeprefix("seed="))}
     if others:
@@ -229,9 +224,6 @@ def collect(folders: Iterable[Path]) -> Collected:
 
     Runs that are not finished, cannot be read, or differ from the other runs of their arm are left
     out. Runs without results are skipped.
-
-    Args:
-        folders: folders of runs, each with a ``run.json``.
     """
     found: list[tuple[Run, list[Result]]] = []
     left_out: list[str] = []

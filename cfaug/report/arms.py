@@ -56,9 +56,6 @@ class Arm:
         """Return whether two arms share their source and every setting but one.
 
         An arm without counterfactual examples matches any source.
-
-        Args:
-            setting: dotted name of the setting that may differ.
         """
         if self.source and other.source and self.source != other.source:
             return False
@@ -171,9 +168,6 @@ def arm_identity(record: Mapping[str, Any]) -> dict[str, Any]:
 
     A run records in ``by_seed`` which of its settings depend on the seed and how: the weights of
     ``model=tiny_clips``, or a world without a seed of its own.
-
-    Args:
-        record: the content of ``run.json``.
     """
     identity = record.get("identity") or {}
     by_seed = record.get("by_seed") or {}

@@ -145,11 +145,7 @@ def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[f
 
 
 def tally(logs: Sequence[Path], names: Sequence[str]) -> CandidateCounts:
-    """Count the candidates of several logs.
-
-    Args:
-        names: names of the scores to count, which are columns of every log.
-    """
+    """Count the candidates of several logs."""
     counts = CandidateCounts(find_ranges(logs, names))
     for file in logs:
         counts.add(file)
@@ -224,7 +220,6 @@ def _draw_histogram(
 def _draw_column(
     axes: Axes, ends: tuple[float, float], span: tuple[float, float], colour: Colour, told: str
 ) -> None:
-    """Draw a rectangle between two x and two y, with its note."""
     (low, high), (bottom, top) = ends, span
     note(axes.bar(low, top - bottom, high - low, bottom, align="edge", color=colour)[0], told)
 

@@ -146,10 +146,6 @@ def write_pdfs(drawings: Sequence[Drawing], folder: Path, stem: str) -> list[Pat
     """Write ``<stem>-1.pdf`` and so on, in the order of the page; return the paths.
 
     The files of further figures, which an earlier version of the page had, are deleted.
-
-    Args:
-        drawings: figures of a page, in order.
-        stem: common part of the files' names.
     """
     files = [
         write_page(folder / f"{stem}-{number}.pdf", drawing.pdf())
@@ -217,7 +213,6 @@ def _short(number: re.Match[str]) -> str:
 
 
 def _themed(css: str) -> str:
-    """Return a style with the theme's variables for its colours, and the page's font."""
     names = {value: f"var(--{name})" for name, value in COLOURS.items()}
     css = re.sub(r"#[0-9a-f]{6}", lambda found: names.get(found[0], found[0]), css)
     return css.replace("'DejaVu Sans'", SVG_FONT)

@@ -40,9 +40,7 @@ def write_report(
 
     Args:
         folder: destination; created if missing.
-        samples: sets to show, in order.
         table: the comparisons of these rows, with its notes.
-        headline: the topic of the first line.
     """
     baselines, items = table.baselines, RunItems(runs, rows)
     records = [run.record for run in runs]
@@ -239,7 +237,6 @@ def _spread(values: Sequence[Any]) -> str:
 
 
 def _provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the machine and code recorded in the runs, each distinct value once."""
     found: dict[str, list[str]] = {}
     for run in runs:
         for name in ("experiment", "hardware", "threads", "versions", "git"):

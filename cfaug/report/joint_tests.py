@@ -107,7 +107,6 @@ def compare_over_seeds_and_items(
     Args:
         rows: comparisons over seeds; those without a test over seeds are left out, as are metrics
             that are not means over items.
-        family: cells over which p is corrected; ``None`` for all.
 
     Returns:
         The comparisons, and sentences on what could not be compared.
@@ -218,15 +217,15 @@ class _Answers:
         ours, theirs = sides
         if not ours or not theirs:
             return []
-        arm, baseline = (
-            np.stack([self._means[name, row.cell, seed] for seed in side])
-            for name, side in ((row.arm, ours), (row.baseline, theirs))
-        )
+        means = [
+            np.stack([self._means[arm, row.cell, seed] for seed in side])
+            for arm, side in ((row.arm, ours), (row.baseline, theirs))
+        ]
         asked: OneTest | OwnTests
         if len({own.data for side in sides for own in side.values()}) == 1:
-            asked, drawn = _one_test(row.cell, ours, theirs), np.concatenate([arm, baseline])
+            asked, drawn = _one_test(row.cell, ours, theirs), np.concatenate(means)
         else:
-            asked, drawn = _own_tests(row.cell, ours, theirs), arm - baseline
+            asked, drawn = _own_tests(row.cell, ours, theirs), means[0] - means[1]
         try:
             parts = decompose(asked)
         except ValueError:  # a single cluster
@@ -273,7 +272,6 @@ def _check_names(cell: Cell, first: Values, other: Values) -> None:
 
 
 def _error_over_items(asked: OneTest | OwnTests) -> float:
-    """Return the standard error over clusters of items, for these seeds."""
     if isinstance(asked, OneTest):
         return standard_error(asked.arm.mean(axis=0) - asked.baseline.mean(axis=0), asked.clusters)
     own = [standard_error(v, c) for v, c in zip(asked.differences, asked.clusters, strict=True)]
@@ -293,11 +291,7 @@ def seeds_and_items_parts(
     labels: Mapping[str, str] | None = None,
     refused: Sequence[str] = (),
 ) -> tuple[Part, ...]:
-    """Return the comparisons as a table, one row each; empty without any.
-
-    Args:
-        refused: sentences on what could not be compared.
-    """
+    """Return the comparisons as a table, one row each; empty without any."""
     if not comparisons:
         return ()
     names = labels or {}
@@ -367,7 +361,6 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
 
 
 def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
-    """Return a sentence on what the most precise comparison of each benchmark can show."""
     least: dict[str, JointComparison] = {}
     for one in comparisons:
         if not one.item_error > 0:

@@ -327,9 +327,6 @@ def print_table(table: Table, console: Console | None = None) -> None:
     A benchmark too wide for the line is split between its groups of metrics; long names are broken.
     Without styles, as in a log file, ``*`` marks the best of a column and ``_`` a value better than
     the first baseline.
-
-    Args:
-        console: destination; ``None`` for stdout.
     """
     from rich.console import Console as RichConsole
     from rich.text import Text

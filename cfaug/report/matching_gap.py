@@ -83,11 +83,7 @@ class PairGaps:
 
 
 def read_gaps(folder: Path) -> dict[str, PairGaps]:
-    """Return the gaps saved beside a run's results, by benchmark.
-
-    Args:
-        folder: folder of the run, with its ``items``.
-    """
+    """Return the gaps saved beside a run's results, by benchmark."""
     found = {}
     for name in benchmarks_with_items(folder):
         items = read_items(folder, name)
@@ -142,8 +138,6 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
 
     Args:
         found: the gaps of one model; values that are not finite are left out.
-        title: title of the figure, such as the model.
-        kind: the unit of the scores.
     """
     known = _known(found)
     if not known:
@@ -197,11 +191,7 @@ def estimate_density(
 
 
 def write_gaps_page(folder: Path, name: str) -> Path:
-    """Write ``matching.html`` beside a run's results: the figure and its numbers; return it.
-
-    Args:
-        folder: folder of the run, with its ``items``.
-    """
+    """Write ``matching.html`` beside a run's results: the figure and its numbers; return it."""
     parts = [
         (gap_figure(found.gaps, f"{name}, {benchmark}", found.kind), sentences(found.gaps))
         for benchmark, found in read_gaps(folder).items()

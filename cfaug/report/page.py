@@ -35,7 +35,6 @@ def render(template: str, **content: Any) -> str:
 
     Args:
         template: the name of a file in the ``templates/`` of any folder of the package.
-        content: the variables of the template.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

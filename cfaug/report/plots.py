@@ -126,7 +126,6 @@ def value_axis(
 
     Args:
         which: name of the axis, ``x`` or ``y``.
-        limits: the lowest and the highest value of the axis.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -173,10 +172,7 @@ def write(
 
     Args:
         text: text to write; control characters, and what follows ``LINES`` lines, are omitted.
-        place: x and y in the coordinates ``coords``.
         offset: pixels right of the place and above it.
-        coords: coordinate system of the place, matplotlib's ``xycoords``.
-        look: properties of matplotlib's ``Text``.
     """
     lines = elide_text(text, width, LINES)
     for i, line in enumerate(lines):
@@ -195,11 +191,7 @@ def mark_empty(axes: Axes, y: float) -> None:
 def name_rows(
     axes: Axes, names: Iterable[tuple[str, float]], bottom: float, accent: Collection[str] = ()
 ) -> None:
-    """Write the names of rows left of the axes, and set y to pixels from the top.
-
-    Args:
-        names: name and middle of every row, in pixels from the top.
-    """
+    """Write the names of rows left of the axes, and set y to pixels from the top."""
     axes.set_ylim(bottom, 0)
     axes.set_yticks([])
     for name, y in names:
@@ -253,14 +245,7 @@ def bar(
 
 
 def draw_chance(axes: Axes, band: Band, measure: Measure, y: float, height: float) -> None:
-    """Draw the values by chance behind a row: a band, and its mean as a line.
-
-    Args:
-        axes: matplotlib axes to draw on, with the values on x.
-        band: low end, mean and high end.
-        measure: unit and format of printed values.
-        y: middle of the row, in pixels from the top.
-    """
+    """Draw the values by chance behind a row: a band, and its mean as a line."""
     low, mean, high = band
     bar(axes, (low, high), y, height, chance_text(band, measure), color=QUIET, alpha=0.16)
     rows = [y - height / 2, y + height / 2]
@@ -293,8 +278,6 @@ def strip_plot(
     Args:
         arms: values of each arm by seed, from top to bottom, by its printed name; ``nan`` and
             infinity are left out, as the title of the axis says.
-        highlight: names of the arms drawn in the accent colour.
-        measure: unit and format of printed values.
     """
     arms, title = keep_drawable_rows(arms, title)
     if not any(arms.values()):
@@ -328,7 +311,6 @@ def dot_text(name: str, which: str, value: float, measure: Measure) -> str:
 
     Args:
         which: seed, and x if there is one, in words.
-        measure: unit and format of printed values.
     """
     return f"{name}, {which}: {measure.text(value, 1)} {measure.sign}"
 
@@ -359,8 +341,6 @@ def curve(
         series: values of each series by x and seed, {name: {x: {seed: value}}}; ``nan`` and
             infinity are left out, as the title of the x axis says, and leave a gap in the line
             at an x without any other value.
-        y_title: title of the y axis, with its unit.
-        measure: unit and format of printed values.
         chance: values by chance at every x, drawn behind the lines; ``None`` for no band.
     """
 

@@ -159,7 +159,6 @@ def _compare(
 
 
 def _describe_untested(rows: Sequence[SignificanceRow], labels: Mapping[str, str]) -> list[str]:
-    """Name the comparisons without a test over these seeds."""
     said = []
     for reason, means in (
         (ONE_SEED, "one seed, so no test over seeds"),
@@ -220,11 +219,7 @@ class RunItems:
 
 
 def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
-    """Return a reader of the items of some arms of an experiment, as papers' tables name them.
-
-    Args:
-        experiment: name of the experiment that contains the arms.
-    """
+    """Return a reader of the items of some arms of an experiment, as papers' tables name them."""
     found: list[Run] = []
     rows: list[Result] = []
     for arm in arms:
