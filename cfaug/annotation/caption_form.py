@@ -136,11 +136,11 @@ class CaptionForm(Form):
             found.append(None if truth is None else self.labels[-1 if truth else 0])
         return found
 
-    def rows_shown(self, item: EditedItem) -> dict[int, str]:
+    def rows_shown(self, item: ImageItem) -> dict[int, str]:
         """Return the row of the photo and its name."""
         return {item.row: item.name}
 
-    def shown(self, item: EditedItem) -> dict[str, Any]:
+    def shown(self, item: ImageItem) -> dict[str, Any]:
         """Return the caption below the photo."""
         return {"c": [item.text], "s": -1}
 

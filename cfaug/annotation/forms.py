@@ -185,12 +185,14 @@ class Form:
         """Return JSON that identifies the questions to which answers in a browser belong."""
         return [[name, one.kind, one.low, one.high] for name, one in self.fields.items()]
 
-    def rows_shown(self, item: EditedItem) -> dict[int, str]:
+    def rows_shown(self, item: ImageItem) -> dict[int, str]:
         """Return the rows of a source whose pictures are shown, and their names."""
+        assert isinstance(item, EditedItem)
         return {item.photo: f"the photo of {item.name}", item.row: item.name}
 
-    def shown(self, item: EditedItem) -> dict[str, Any]:
+    def shown(self, item: ImageItem) -> dict[str, Any]:
         """Return the captions of the pictures, the index of the one in question, and the class."""
+        assert isinstance(item, EditedItem)
         about = f"Class: {item.label}. " if item.label else ""
         return {"c": list(item.texts), "s": 1, "n": f"{about}Edit ({item.kind}): {item.change}."}
 

@@ -20,7 +20,6 @@ from benchmarks.browser import Browser, find
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.page import (
     MAX_PAGE,
-    PageTask,
     Questionnaire,
     ask_one,
     share_out,
@@ -197,8 +196,8 @@ def test_a_person_answers_stops_and_goes_on(browser, index, items, tmp_path):
 
 
 def test_captions_are_shown_as_they_are(browser, index, items, tmp_path):
-    errors = [PageTask(items[0], f"labelled {HOSTILE}"), PageTask(items[3], "labelled both")]
-    questions = ask_one(WHY, errors, HOSTILE)
+    notes = [f"labelled {HOSTILE}", "labelled both"]
+    questions = ask_one(WHY, [items[0], items[3]], notes, HOSTILE)
     open_page(browser, index, questions, tmp_path / "page.html")
     shown = browser.run("[...document.querySelectorAll('figcaption')].map((f) => f.textContent)")
     assert shown[0] == HOSTILE
