@@ -6,15 +6,13 @@ LANCE, section 4.2 and Figure 13, asks five questions about each of 50 images, t
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from cfaug.annotation.question import ImageItem, check_field
+from cfaug.annotation.question import ImageItem, check_field, draw_each
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.rng import derive
 from cfaug.core.validation import Positive, check_fields
 from cfaug.data.index import Index
 from cfaug.data.index.index import pair_rows
@@ -76,7 +74,9 @@ class Field:
             return text if len(text) <= LONGEST else None
         if self.kind == "check":
             said = str(given).strip().lower()
-            return True if said in ("true", "1", "yes") else False if said in _NO else None
+            if said in ("true", "1", "yes"):
+                return True
+            return False if said in ("false", "0", "no") else None
         number = str(given).strip() if not isinstance(given, bool) else ""
         fits = number.isdecimal() and self.low <= int(number) <= self.high
         return int(number) if fits else None
@@ -87,9 +87,6 @@ class Field:
         if self.kind == "scale":
             return f"a whole number from {self.low} to {self.high}"
         return "true or false" if self.kind == "check" else f"up to {LONGEST:,} characters"
-
-
-_NO = ("false", "0", "no")
 
 
 @dataclass(frozen=True)
@@ -159,14 +156,7 @@ class Form:
             )
         if self.per_kind is None:
             return found
-        keys = {item.name: derive(seed, "form", item.name) for item in found}
-        taken = Counter[str]()
-        chosen = set()
-        for item in sorted(found, key=lambda one: keys[one.name]):
-            taken[item.kind] += 1
-            if taken[item.kind] <= self.per_kind:
-                chosen.add(item.name)
-        return [item for item in found if item.name in chosen]
+        return draw_each(found, [item.kind for item in found], self.per_kind, seed, "form")
 
     def asked(self) -> dict[str, Any]:
         """Return the questions in the form that the page's script reads."""
@@ -218,19 +208,11 @@ def _edited_items(index: Index, leave_out: set[str]) -> list[EditedItem]:
         change = f"{before[row] or '(nothing)'} → {after[row] or '(nothing)'}"
         texts = (index.text(photo), index.text(row))
         label = index.label(row) or index.label(photo) or ""
-        items.append(
-            EditedItem(
-                key,
-                int(member),
-                texts,
-                row,
-                texts[1],
-                photo=photo,
-                kind=str(kind),
-                label=label,
-                change=change,
-            )
-        )
+        item = EditedItem(
+            key, int(member), texts, row, texts[1],
+            photo=photo, kind=str(kind), label=label, change=change,
+        )  # fmt: skip
+        items.append(item)
     return items
 
 

@@ -155,8 +155,9 @@ class Simulate:
         if not isinstance(question, CaptionForm):
             refuse_form(question, "simulate")
         items, truth = self._truth(source)
-        mistakes = simulate.Mistakes(self.mistakes, self.assignment.seed)
-        answers = simulate.simulate_answers(question, items, truth, self.assignment, mistakes)
+        answers = simulate.simulate_answers(
+            question, items, truth, self.assignment, self.mistakes, self.assignment.seed
+        )
         out = Path(self.out)
         files = [write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()]
         if not isinstance(question, Preference | CaptionForm):
