@@ -170,7 +170,6 @@ class Assignment:
 
         Args:
             annotator: the number of the annotator, from 1.
-            items: all items that the annotator is asked about.
         """
         drawn = sorted(items, key=lambda one: derive(self.seed, "half", annotator, one.name))
         return {one.name for one in drawn[: len(drawn) // 2]}
@@ -218,11 +217,7 @@ class Strata:
         check_fields(self, "annotate.question.strata")
 
     def mark(self, index: Index, items: Sequence[ImageItem]) -> list[ImageItem]:
-        """Return the items to ask about, each with its stratum.
-
-        Args:
-            index: the index of the items' source.
-        """
+        """Return the items to ask about, each with its stratum."""
         wanted = {name: self._column(index, name) for name in self.only}
         kept = [
             item
@@ -345,9 +340,6 @@ def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Report
     """Save some example images of each outcome in ``Question.illustrated``.
 
     An image is an example of an outcome if all its answers agree; examples are drawn by key.
-
-    Args:
-        read_image: a function that returns the encoded image of a row of the source.
     """
     examples = []
     for outcome in findings.question.illustrated:

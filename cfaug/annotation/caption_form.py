@@ -58,11 +58,7 @@ class CaptionForm(Form):
             raise UserError(f"the form {self.title!r} asks for no scale: give it one")
 
     def items(self, index: Index, seed: int = 0) -> list[EditedItem]:
-        """Return the captions to ask about, in the order of the source; then the checks.
-
-        Args:
-            index: the index of sets of two texts on one photo.
-        """
+        """Return the captions to ask about, in the order of the source; then the checks."""
         sets = read_two_texts(index)
         changed, original = self._draw(sets, seed)
         kinds: Sequence[Any] = [None] * len(index)
@@ -86,12 +82,7 @@ class CaptionForm(Form):
         return items
 
     def example_items(self, index: Index, seed: int = 0) -> list[EditedItem]:
-        """Return reference photos with their original captions, for which there are no questions.
-
-        Args:
-            index: the index given to ``items``.
-            seed: the seed given to ``items``.
-        """
+        """Return reference photos with their original captions, about which nothing is asked."""
         sets = read_two_texts(index)
         if self.per_kind is None:
             return []
@@ -199,12 +190,7 @@ class Preference(AnnotationQuestion):
         return self.options.get(outcome, f"Caption of {outcome}")
 
     def items_of_two(self, index: Index, other: Index) -> list[ImageItem]:
-        """Return the photos whose text the two methods changed differently; then the checks.
-
-        Args:
-            index: the index of the first method's sets.
-            other: the index of the second method's sets.
-        """
+        """Return the photos whose text the two methods changed differently; then the checks."""
         theirs = {pair.key: pair for pair in read_two_texts(other) if pair.is_changed}
         items = [
             ImageItem(ours.key, 1, (ours.texts[1], theirs[ours.key].texts[1]), ours.rows[1])
@@ -226,11 +212,7 @@ class Preference(AnnotationQuestion):
         return items
 
     def count(self, findings: Findings) -> ReportSection:
-        """Count the photos for which most annotators chose each method; add the sign test.
-
-        Args:
-            findings: the answers, without those to checks.
-        """
+        """Count the photos for which most annotators chose each method; add the sign test."""
         first, second = self.captions
         counts = {first: 0, second: 0, "neither": 0}
         for place in findings.by_item:

@@ -25,7 +25,6 @@ class AnswerCounts:
     """Counts of the answers to some images.
 
     Attributes:
-        name: the name of the set of images.
         counts: {outcome: number of images}; an image with several answers counts once, in equal
             parts.
     """
@@ -194,10 +193,8 @@ class ReportSection:
     """A section of ``annotation.html``, and its data for ``annotation.json``.
 
     Attributes:
-        columns: the column heads of the table.
         rows: the rows of the table; the first cell names the row.
         notes: lines below the table.
-        sentences: sentences for the head of the report and for the terminal.
         data: further keys of ``annotation.json`` and their values, JSON.
     """
 

@@ -95,8 +95,6 @@ class EditedItem(ImageItem):
 
     Attributes:
         photo: the row of the photo, the unedited member of its set.
-        label: the class of the photo; empty if it has none.
-        change: the replaced words and their replacement.
     """
 
     photo: int = -1
@@ -146,7 +144,6 @@ class Form:
 
         Args:
             index: the index of joined sets, each with an unedited member, the photo.
-            seed: the seed of the draw within each kind.
         """
         found = _edited_items(index, set(self.leave_out))
         if not found:
@@ -225,7 +222,6 @@ class TwoTexts:
 
     Attributes:
         rows: the rows of the original and of the changed text in the index.
-        texts: the original and the changed text.
     """
 
     key: str
@@ -250,11 +246,7 @@ def known_truth(scores: Mapping[str, Mapping[str, float]], key: str, member: int
 
 
 def read_two_texts(index: Index) -> list[TwoTexts]:
-    """Return the sets of a folder that a recipe for texts made.
-
-    Args:
-        index: the index of the folder.
-    """
+    """Return the sets of a folder that a recipe for texts made."""
     keys, rows = pair_rows(index)
     return [
         TwoTexts(key, (before, after), (index.text(before), index.text(after)))

@@ -56,8 +56,6 @@ class Questionnaire:
     """The content of a page for all annotators.
 
     Attributes:
-        question: the question about every image.
-        items: the images to ask about, in any order.
         orders: {annotator: [(index of the image, whether its captions are in reverse order)]}.
         examples: images with captions that are shown before the questions.
         notes: a line below the pictures of each image; empty without any.
@@ -91,12 +89,7 @@ def share_out(
     to_everyone: Collection[int] = (),
     examples: Sequence[ImageItem] = (),
 ) -> Questionnaire:
-    """Build the questionnaire of a question about images, distributed over annotators.
-
-    Args:
-        to_everyone: indices of the images that every annotator answers.
-        examples: images with captions that are shown before the questions.
-    """
+    """Build the questionnaire of a question about images, distributed over annotators."""
     orders = assignment.distribute(items, to_everyone)
 
     def order(who: int, own: Sequence[int]) -> list[tuple[int, bool]]:
@@ -128,9 +121,7 @@ def write_questions(
     """Write one page and return its path; equal questions give equal bytes.
 
     Args:
-        file: the file to write; its folder is created if missing.
         read_image: a function that returns the encoded image of a row of the source.
-        side: longest side of the pictures in pixels.
         annotators: names of the annotators who answer on this page, which asks for their name;
             ``None`` for all.
     """
@@ -221,11 +212,7 @@ def sentences(
     categories: AnnotationQuestion,
     sections: Sequence[ReportSection] = (),
 ) -> list[str]:
-    """Return the findings as sentences, the verdict first.
-
-    Args:
-        categories: the question that sorted rejected images.
-    """
+    """Return the findings as sentences, the verdict first."""
 
     def reference(asked: AnnotationQuestion, statement: str) -> str:
         """Return known results to show beside people's answers; empty for simulated ones."""
@@ -270,11 +257,7 @@ def write_report(
     sections: Sequence[ReportSection],
     folder: Path,
 ) -> Path:
-    """Write ``annotation.html`` and return its path.
-
-    Args:
-        sorting: the categories of rejected images.
-    """
+    """Write ``annotation.html`` and return its path."""
     question = findings.question
     names = {name: question.wording(name) for name in question.reported}
     heads = [f"{name}, %" for name in names.values()]
@@ -325,7 +308,6 @@ def outcome_bars(tallies: Sequence[AnswerCounts], names: Mapping[str, str]) -> D
     """Draw a bar per outcome and set of images, with Wilson's 95 % interval over the images.
 
     Args:
-        tallies: the counts of outcomes, one tally per set of images.
         names: {outcome: its name in the figure}, in the order of the figure.
     """
     groups = {
@@ -338,11 +320,7 @@ def outcome_bars(tallies: Sequence[AnswerCounts], names: Mapping[str, str]) -> D
 def category_bars(
     categories: Mapping[str, float], sampled: int, names: Mapping[str, str]
 ) -> Drawing:
-    """Draw a bar per category of rejected images, most frequent first, with Wilson's 95 % interval.
-
-    Args:
-        sampled: number of images that were sorted.
-    """
+    """Draw a bar per category of rejected images, most frequent first, with Wilson's interval."""
     ordered = sorted(categories, key=lambda name: -categories[name])
     groups = {names[name]: [("", categories[name], sampled)] for name in ordered}
     return _grouped(groups, "share of the sorted images, %")
@@ -362,9 +340,6 @@ def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Drawing:
     """Draw how often each pair of answers to the same image occurs; rows sum to 100 %.
 
     A row is an answer, a column the answer of another annotator of the image. Darker is more.
-
-    Args:
-        names: names of the rows and columns of the matrix, in order.
     """
     totals = agreement.matrix.sum(axis=1)
     row, above = max(CELL, LINE * lines_of(names)), LINE * lines_of(names, COLUMN)

@@ -39,11 +39,8 @@ class ImageItem:
     """One image to ask about.
 
     Attributes:
-        key: the key of the set that contains the image.
         member: the image's number in the set, from 0.
         texts: the captions of the set's members.
-        text: the image's own caption.
-        row: the image's row in the source, for ``read_image``.
         stratum: pairs (attribute, value) that the image should show according to its source, in
             order; empty if the question has no strata.
         expected: the answer that an attention check asks for; empty for other items.
@@ -259,11 +256,7 @@ class QuestionReview(AnnotationQuestion):
             )
 
     def items(self, index: Index) -> list[QuestionItem]:
-        """Return the questions of sets that ``generate.py recipe=cfmm`` made, in order.
-
-        Args:
-            index: the index of the sets.
-        """
+        """Return the questions of sets that ``generate.py recipe=cfmm`` made, in order."""
         if QUESTION not in index.extra_names:
             raise UserError(
                 f"{index.source} holds no questions: name sets that `python generate.py "

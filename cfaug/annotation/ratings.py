@@ -85,7 +85,6 @@ def leave_out_inattentive(
     """Return the forms of annotators who passed every attention check, and those who failed.
 
     Args:
-        items: all possible images, including checks.
         form: the form; a check is about its first scale.
 
     Returns:
@@ -196,9 +195,6 @@ def summarise_ratings(
     """Average the answers by kind of edit and over all, and measure agreement.
 
     Every image counts once, however many people answered about it.
-
-    Args:
-        ratings: the ratings, at most one per annotator and image.
     """
     ordered = sorted(ratings, key=lambda r: (r.item, r.annotator))
     fields: dict[str, FieldFindings] = {}
@@ -289,12 +285,12 @@ def ratings_part(ratings: Ratings) -> Part:
         if score is None:
             return Entry(DASH)
         numbers = {"value": score.mean, "n": float(score.images)}
-        texts = [f"{number:.1f}" for number in (score.mean, score.sd)]
+        value, sd = f"{score.mean:.1f}", f"{score.sd:.1f}"
         if field.kind == "check":
-            texts = [percent(number, 1) for number in (score.mean, score.sd)]
+            value, sd = percent(score.mean, 1), percent(score.sd, 1)
         if math.isnan(score.sd):
-            return Entry(texts[0], numbers=numbers)
-        return Entry(*texts, numbers=numbers | {"sd": score.sd})
+            return Entry(value, numbers=numbers)
+        return Entry(value, sd, numbers=numbers | {"sd": score.sd})
 
     def agreement(field: FieldFindings) -> Entry:
         if math.isnan(field.alpha):

@@ -42,9 +42,7 @@ class ImageExample:
     """An image as an example of a category of rejected images, or of an outcome.
 
     Attributes:
-        key: the key of the set that contains the image.
         member: the image's number in the set, from 0.
-        texts: the captions of the set.
         said: summary of the image's answers, such as ``2 correct, 1 both``.
         png: the pictures as one PNG in base64.
     """
@@ -64,13 +62,9 @@ class AnnotationRecord:
     Attributes:
         tallies: counts of the answers for each set of images; the last is for all images.
         validated: number of images that more than half of their annotators accepted.
-        agreement: the agreement on images with several answers.
         sampled: number of rejected images that were sorted into categories.
         categories: {category: number of images}; an image sorted by several people counts once, in
             equal parts.
-        examples: an example of each of the most frequent categories.
-        question: the title of the question.
-        extra: results of the analyses, by key.
     """
 
     source: str
@@ -110,7 +104,6 @@ class Sorting:
 
     Attributes:
         question: the question that sorts them; its options are the categories.
-        answers: the answers to that question; may be empty.
     """
 
     question: AnnotationQuestion
@@ -124,13 +117,7 @@ def record_of(
     read_image: Callable[[int], bytes],
     sections: Sequence[ReportSection] = (),
 ) -> AnnotationRecord:
-    """Build the record of the answers.
-
-    Args:
-        findings: the answers to the question.
-        sorting: the categories of rejected images.
-        read_image: a function that returns the encoded image of a row of the source.
-    """
+    """Build the record of the answers."""
     times = Counter(answer.item for answer in sorting.answers)
     rejected = set(findings.rejected)
     foreign = [findings.items[i].name for i in times if i not in rejected]
@@ -183,9 +170,6 @@ def picture_example(
 
     Args:
         question: the question, which decides which images of a set are shown.
-        category: the category or the outcome that the image illustrates.
-        i: the index of the image.
-        read_image: a function that returns the encoded image of a row of the source.
     """
     item = findings.items[i]
     pictures = [

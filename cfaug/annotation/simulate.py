@@ -23,7 +23,6 @@ def read_truth(file: Path, items: Sequence[ImageItem], question: AnnotationQuest
 
     Args:
         file: a jsonl file with ``key``, ``member`` and ``label``, a line per image.
-        question: the question that the oracle answered.
     """
     found = {f"{r['key']}_{r['member']}": str(r["label"]) for _, r in list_records(file)}
     missing = [item.name for item in items if item.name not in found]
@@ -103,9 +102,6 @@ def simulate_categories(
 
     Args:
         truth: the oracle's answer to each image, by its name.
-        sampled: indices of the rejected images.
-        categories: the question that sorts rejected images.
-        causes: the categories that the annotators choose.
     """
     for name, label in (("mistake", causes.mistake), ("failure", causes.failure)):
         if label not in categories.labels:
