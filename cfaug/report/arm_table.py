@@ -11,13 +11,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.types import Better
 from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
-from cfaug.report.comparison import (
-    answers,
-    at_chance,
-    chances,
-    measures,
-    same_weights_say,
-)
+from cfaug.report.comparison import answers, at_chance, chances, measures, same_weights_say
 from cfaug.report.document import DAGGER, Column, Curve, Entry, Part, make_part, rules_of
 from cfaug.report.page import DASH, PERCENT, Measure
 from cfaug.report.results import Cell, join_seeds

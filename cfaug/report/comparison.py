@@ -53,10 +53,7 @@ class ComparisonSettings:
             )
 
     def choose_baselines(
-        self,
-        arms: Mapping[str, Arm],
-        asked: str | Sequence[str] | None,
-        labels: Mapping[str, str],
+        self, arms: Mapping[str, Arm], asked: str | Sequence[str] | None, labels: Mapping[str, str]
     ) -> list[str]:
         """Return the arms that others are compared with, the main one first.
 

@@ -258,8 +258,7 @@ def _own_tests(cell: Cell, ours: Side, theirs: Side) -> OwnTests:
     for left, right in pairs:
         _check_names(cell, left, right)
     return OwnTests(
-        [left.values - right.values for left, right in pairs],
-        [left.clusters for left, _ in pairs],
+        [left.values - right.values for left, right in pairs], [left.clusters for left, _ in pairs]
     )
 
 
@@ -318,8 +317,7 @@ COLUMNS: tuple[Column[JointComparison], ...] = (
     text_column("p", lambda one: p_text(one.p)),
     text_column("p_holm", lambda one: p_text(one.p_holm)),
     text_column(
-        "bootstrap 95 %",
-        lambda one: span_text(one.row.measure.text, one.found.low, one.found.high),
+        "bootstrap 95 %", lambda one: span_text(one.row.measure.text, one.found.low, one.found.high)
     ),
     text_column("p bootstrap", lambda one: p_text(one.p_bootstrap)),
     text_column(
@@ -340,7 +338,7 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
         f"{count} comparison{'s' * (count > 1)}) are Student's, with the squared standard error "
         "that seeds and clusters of items add up to. The bootstrap draws seeds and clusters; its "
         "intervals are too narrow where a few seeds cause most of the variance. Metrics that are "
-        "not means over items are left out.",
+        "not means over items are left out."
     ]
     if any(comparison.parts.truncated for comparison in comparisons):
         said.append("*: estimated below 0 and set to 0.")

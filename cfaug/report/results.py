@@ -90,7 +90,7 @@ def _say_torn(path: Path, tail: bytes) -> None:
     asked = f" {found[1].decode(errors='replace')}" if found else ""
     say(
         f"{path}: the last line is torn ({len(tail)} bytes without a newline) and is left out: "
-        f"a process was killed while it wrote; run evaluate.py to measure{asked} again",
+        f"a process was killed while it wrote; run evaluate.py to measure{asked} again"
     )
 
 

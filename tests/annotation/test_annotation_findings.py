@@ -26,9 +26,7 @@ outcome = WHICH.outcome
 def test_table_1_counts_images(items):
     """An image with several answers counts once, in equal parts."""
     found = Findings(
-        WHICH,
-        items,
-        answered("original", "original", ("original", "both", "original"), "neither"),
+        WHICH, items, answered("original", "original", ("original", "both", "original"), "neither")
     )
     original, counterfactual, everything = found.tallies()
     assert (original.images, original.answers) == (2, 4)

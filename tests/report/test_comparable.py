@@ -191,10 +191,7 @@ def test_a_significant_loss_is_called_one():
 @pytest.mark.parametrize(
     ("seeds", "said"),
     [
-        (
-            (1,),
-            "high is not shown to beat low (+10.0 points): one seed allows no test over seeds",
-        ),
+        ((1,), "high is not shown to beat low (+10.0 points): one seed allows no test over seeds"),
         (SEEDS, "every seed gives the same difference of +10.0 points: these seeds cannot test"),
     ],
 )

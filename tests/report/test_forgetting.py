@@ -4,13 +4,7 @@ import json
 
 import pytest
 
-from cfaug.report.checkpoint_tables import (
-    MetricChange,
-    changes,
-    falls,
-    initial_values,
-    sentences,
-)
+from cfaug.report.checkpoint_tables import MetricChange, changes, falls, initial_values, sentences
 from cfaug.report.results import Result, append_results
 
 BASE = "f" * 64

@@ -19,19 +19,12 @@ def named(arms, **records) -> dict[str, Arm]:
 
 def test_what_all_arms_share_is_dropped():
     arms = [f"cf_ratio={ratio},{SHARED}" for ratio in (0, 0.3, 0.9)]
-    assert list(arm_labels(named(arms)).values()) == [
-        "cf_ratio=0",
-        "cf_ratio=0.3",
-        "cf_ratio=0.9",
-    ]
+    assert list(arm_labels(named(arms)).values()) == ["cf_ratio=0", "cf_ratio=0.3", "cf_ratio=0.9"]
 
 
 def test_a_setting_that_one_arm_lacks_stays():
     arms = ["cf_ratio=0,real=R", "cf_ratio=0.9,counterfactual=C,real=R"]
-    assert list(arm_labels(named(arms)).values()) == [
-        "cf_ratio=0",
-        "cf_ratio=0.9,counterfactual=C",
-    ]
+    assert list(arm_labels(named(arms)).values()) == ["cf_ratio=0", "cf_ratio=0.9,counterfactual=C"]
     assert list(arm_labels(named(["lr=1", "lr=1,seed_of=2"])).values()) == ["lr=1", "seed_of=2"]
 
 

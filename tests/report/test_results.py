@@ -13,13 +13,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.report.results import (
-    Result,
-    answered,
-    append_results,
-    read_results,
-    require_equal_seeds,
-)
+from cfaug.report.results import Result, answered, append_results, read_results, require_equal_seeds
 
 ROW = Result("demo/real/seed=1", "real", 1, "shapescapes_id_retrieval", "acc1", 0.5, 800, "abc")
 
