@@ -91,8 +91,6 @@ def sign_test(
 
     Args:
         differences: first model minus second, one per item, (n,).
-        alternative: direction of the test, see ``mcnemar``.
-        mid_p: whether the observed outcome counts half, see ``mcnemar``.
 
     Raises:
         ValueError: if there is no difference, or one is NaN or infinite.
@@ -112,7 +110,6 @@ class MeanDifference:
         low: lower end of the percentile interval.
         high: upper end of the percentile interval.
         p_greater: one-sided p for a mean above zero, see ``cluster_bootstrap``.
-        clusters: number of clusters that the items are in.
     """
 
     mean: float
@@ -154,7 +151,6 @@ def cluster_bootstrap(
         clusters: the cluster each item was sampled in, any comparable values, (n,).
         rng: generator that draws the resamples; the same state gives the same answer.
         weights: weight of each item, above 0, (n,); ``None`` gives all items the same weight.
-        level: nominal coverage of the interval, between 0 and 1.
 
     Returns:
         The mean, the percentile interval and p; interval and p are ``nan`` with a single cluster.
@@ -214,7 +210,6 @@ def nested_bootstrap(
         values_G: the statistic of each cluster, (clusters,).
         resampled_GB: the statistic of each cluster's own resamples, (clusters, resamples of items).
         rng: generator that draws clusters and resamples; the same state gives the same answer.
-        level: nominal coverage of the interval, between 0 and 1.
 
     Returns:
         The mean, the percentile interval and p as for ``cluster_bootstrap``; interval and p are
@@ -258,7 +253,6 @@ def read_interval(
 
     Args:
         means: mean of every resample, (resamples,).
-        level: nominal coverage of the interval, between 0 and 1.
         size: magnitude of the values, to which rounding errors are relative.
     """
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -359,7 +353,6 @@ def least_visible(error: float, clusters: int, level: float = 0.95) -> float:
     times as large.
 
     Args:
-        error: the standard error of the difference.
         clusters: number of clusters, or of items where each is its own cluster.
         level: one minus the significance level of the test.
 
@@ -382,10 +375,7 @@ def describe_resolution(
     """Return a sentence on how large a difference has to be to be visible on a set of this size.
 
     Args:
-        error: the standard error, of a score or of a difference of two.
-        clusters: number of clusters that the items are in.
         factor: factor that multiplies printed values, 100 for fractions.
-        unit: unit of printed values.
 
     >>> describe_resolution(standard_error(np.arange(400) < 35), 400, 400)
     '400 items: standard error 1.4 points; a difference below 2.8 points cannot be seen on this set'
