@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 
-MAX_ANNOTATORS = 1000
 PREFIX = "annotate.assignment."
 """Prefix of the settings below on the command line."""
 
@@ -87,7 +86,7 @@ class Assignment:
         UserError: if a value is out of range.
     """
 
-    annotators: Annotated[int, Interval(ge=1, le=MAX_ANNOTATORS)] = 3
+    annotators: Annotated[int, Interval(ge=1, le=1000)] = 3
     annotators_per_item: int = 3
     overlap_fraction: Share = 0.1
     sample: Positive | None = None
@@ -184,8 +183,6 @@ def _invalid(name: str, value: object, choices: str) -> UserError:
 # SocialCounterfactuals, A.3, samples 1,200 images, 100 for each combination of gender and race, so
 # that a failure of only some labels is neither missed nor diluted.
 
-Stratum = Mapping[str, str]
-"""What an image should show according to its source: {attribute: value}."""
 STRATA, ILLUSTRATIONS = "strata", "illustrations"
 """Keys of ``annotation.json`` for the counts and for the examples."""
 SHOWN = 3
@@ -211,7 +208,7 @@ class Strata:
     column: str
     each: Positive | None = None
     only: Mapping[str, str] = field(default_factory=dict)
-    offered: Mapping[str, Stratum] = field(default_factory=dict)
+    offered: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self, "annotate.question.strata")

@@ -17,8 +17,6 @@ from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
 from cfaug.stats.agreement import coincidence_matrix, fleiss_kappa, krippendorff_alpha
 
-ALL = "All images"
-
 
 @dataclass(frozen=True)
 class AnswerCounts:
@@ -103,7 +101,7 @@ class Findings:
     def tallies(self) -> tuple[AnswerCounts, ...]:
         """Return the counts of answers for each of the question's sets of images, then for all."""
         tallies = []
-        for member, name in [*enumerate(self.question.image_sets), (None, ALL)]:
+        for member, name in [*enumerate(self.question.image_sets), (None, "All images")]:
             counts = dict.fromkeys(self.question.reported, 0.0)
             own = [i for i in self.by_item if member is None or self.items[i].member == member]
             for i in own:

@@ -198,8 +198,6 @@ def _pictures(
 # ``annotation.html``: annotators' answers, on one page that opens anywhere, offline.
 
 FILE = "annotation.html"
-LISTED = 40
-"""Maximum number of rows of a section that the page lists."""
 NOT_PEOPLE = (
     "Simulated: an oracle's answers with mistakes drawn by key. It shows that the tool works and "
     "says nothing about people."
@@ -294,7 +292,7 @@ def write_report(
         tallies=plain_part(("image set", "images", "answers", *heads), tallies),
         people=plain_part(("annotator", "answers", *heads), people),
         sections=[
-            (section, plain_part(section.columns, section.rows[:LISTED])) for section in sections
+            (section, plain_part(section.columns, section.rows[:40])) for section in sections
         ],
     )
     return write_page(folder / FILE, text)

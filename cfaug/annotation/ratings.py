@@ -269,7 +269,6 @@ def _number(found: Any) -> float:
 
 # ``ratings.html``: people's answers to a form, on one page that opens anywhere, offline.
 
-PAGE_FILE = "ratings.html"
 HOW = (
     "Mean ± standard deviation over images of each image's mean over its annotators. Agreement is "
     "Krippendorff's alpha over images with several answers, ordinal for scales and nominal for "
@@ -333,4 +332,4 @@ def write_ratings_page(ratings: Ratings, folder: Path) -> Path:
         part=ratings_part(ratings),
         remarks=ratings.remarks,
     )
-    return write_page(folder / PAGE_FILE, text)
+    return write_page(folder / "ratings.html", text)

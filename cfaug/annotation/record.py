@@ -31,8 +31,6 @@ from cfaug.stats.significance import require_finite
 FILE = "annotation.json"
 SIMULATED = "simulated"
 """Prefix of simulated annotators' names; their agreement says nothing about people."""
-EXAMPLES = 6
-"""Maximum number of categories with an example."""
 SIDE = 160
 """Longest side of an example's picture in pixels."""
 
@@ -132,7 +130,7 @@ def record_of(
     for answer in sorted(sorting.answers, key=lambda one: one.item):
         categories[answer.label] += 1 / times[answer.item]
         firsts.setdefault(answer.label, answer.item)
-    shown = sorted(categories, key=lambda name: (-categories[name], name))[:EXAMPLES]
+    shown = sorted(categories, key=lambda name: (-categories[name], name))[:6]
     extra: dict[str, Any] = {}
     for section in sections:
         for key, value in section.data.items():

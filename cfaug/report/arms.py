@@ -183,13 +183,8 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 # Short labels of arms in tables: only what distinguishes an arm from the others.
 
-CUT = re.compile(r".*-[0-9a-f]{12}", re.DOTALL)
-LONGEST = 100
-"""Characters of a folder's name; a longer one was cut and given a hash (``clean_name``)."""
 MARKS = 3
 """The largest number of marks on a letter of a figure's label; Thai and Hebrew need as many."""
-SHORT = ("data.", "trainer.", "optim.")
-"""Groups of settings omitted from an arm's name."""
 
 
 def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -313,7 +308,8 @@ def printable(text: str) -> str:
 
 
 def _is_cut(arm: str) -> bool:
-    return len(arm) == LONGEST and CUT.fullmatch(arm) is not None
+    """Return whether a folder's name was cut to 100 characters, with a hash (``clean_name``)."""
+    return len(arm) == 100 and re.fullmatch(r".*-[0-9a-f]{12}", arm, re.DOTALL) is not None
 
 
 def _pieces(arm: str) -> dict[str, str]:
@@ -370,4 +366,6 @@ def differing_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
 
 
 def _shorten(key: str) -> str:
-    return next((key.removeprefix(head) for head in SHORT if key.startswith(head)), key)
+    """Return a setting without its group, if names of arms omit it."""
+    head, dot, name = key.partition(".")
+    return name if dot and head in ("data", "trainer", "optim") else key

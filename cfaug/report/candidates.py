@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 BINS = 200
 """Bins of a score: of a cosine from -1 to 1, of any other from its lowest to its highest value."""
 
-COSINE = (-1.0, 1.0)
-ROUNDING = 1e-3
-"""Largest excess of a cosine over 1 that counts as rounding error."""
 
 P_BINS = 20
 """Bins of p, from 0 to 1."""
@@ -137,8 +134,8 @@ def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[f
     ranges = {}
     for name, extremes in ends.items():
         low, high = min(extremes, default=0.0), max(extremes, default=0.0)
-        if max(-low, high) <= 1 + ROUNDING:
-            ranges[name] = COSINE
+        if max(-low, high) <= 1 + 1e-3:  # a cosine, but for rounding errors
+            ranges[name] = (-1.0, 1.0)
         else:
             ranges[name] = (low, high) if low < high else (low - 1, high + 1)
     return ranges

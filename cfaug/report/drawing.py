@@ -49,12 +49,10 @@ STYLE: Any = {
     "svg.hashsalt": "cfaug",
     "pdf.fonttype": 42,
 }
-SVG_FONT = "system-ui, sans-serif"
 
 WIDEST, WIDEST_BESIDE = 0.95, 0.8
 """Shares of a figure's width that a line of a title, and one that has axes beside it, may take."""
 
-GEOMETRY = ("d", "x", "y", "transform")
 
 NOTE = "note: "
 """Begins the group id of an artist with a note, which becomes a ``<title>``."""
@@ -196,7 +194,8 @@ def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[El
     found.text = node.text if tag == "text" else None
     if told:
         ElementTree.SubElement(found, "title").text = told
-    kept = {name: value for name, value in node.items() if name in GEOMETRY}
+    geometry = ("d", "x", "y", "transform")
+    kept = {name: value for name, value in node.items() if name in geometry}
     if tag == "use":
         path = markers[node.get("{http://www.w3.org/1999/xlink}href", "")].split()
         if path[:2] != ["M", "0"]:
@@ -215,4 +214,4 @@ def _short(number: re.Match[str]) -> str:
 def _themed(css: str) -> str:
     names = {value: f"var(--{name})" for name, value in COLOURS.items()}
     css = re.sub(r"#[0-9a-f]{6}", lambda found: names.get(found[0], found[0]), css)
-    return css.replace("'DejaVu Sans'", SVG_FONT)
+    return css.replace("'DejaVu Sans'", "system-ui, sans-serif")

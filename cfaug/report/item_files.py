@@ -222,7 +222,6 @@ EMPTY = ("", "nan", "none", "null")
 """Spellings of an item that does not count, in lower case."""
 ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 """The address of an object in memory, as Python prints it: different in every file."""
-LONGEST_FIELD = 2**20
 
 
 @dataclass(frozen=True)
@@ -273,7 +272,7 @@ def read_table(file: Path) -> ItemTable:
     """Read a file of items."""
     columns: dict[str, list[Any]] = {}
     places: list[str] = []
-    for place, record in list_records(file, LONGEST_FIELD):
+    for place, record in list_records(file, 2**20):
         if places and record.keys() != columns.keys():
             odd = sorted(record.keys() ^ columns.keys())[0]
             raise UserError(f"{place}: not every row has the column {odd!r}")

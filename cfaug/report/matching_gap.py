@@ -46,8 +46,6 @@ from cfaug.stats.matching import (
     summary,
 )
 
-PAGE = "matching.html"
-
 READABLE = {
     "IR_r": "image, random", "IR_c": "image, counterfactual",
     "TR_r": "text, random", "TR_c": "text, counterfactual",
@@ -199,4 +197,4 @@ def write_gaps_page(folder: Path, name: str) -> Path:
     if not parts:
         raise UserError(f"{folder} has no scores of pairs; run evaluate.py benchmark=matching")
     text = render("matching.html", title=f"Matching gaps of {name}", parts=parts)
-    return write_page(folder / PAGE, text)
+    return write_page(folder / "matching.html", text)

@@ -32,14 +32,10 @@ TITLE, UPRIGHT, SERIES_NAME = 70, 44, 52
 """Most letters in a line of a title, of an upright title, of a series's name above the axes."""
 LINES, TITLE_LINES = 12, 3
 """The largest numbers of lines of a label and of a title; longer ones end with an ellipsis."""
-LARGEST = 1e100
-"""The absolute value from which numbers are treated as infinite: matplotlib's sums overflow."""
 NONE = "no values"
 """The text in place of a row or a figure without values."""
 ROWS = ("axes fraction", "data")
 """Coordinates of texts beside a row."""
-ROOM = 0.06
-"""Share of the values' span that an axis leaves free at either end."""
 SMALL = 11.5
 """Font size of ticks and titles."""
 Colour = str | tuple[str, float]
@@ -51,7 +47,8 @@ Key = TypeVar("Key")
 
 def is_drawable(*values: float) -> bool:
     """Say whether all values have a place on an axis: ``nan`` and infinity have none."""
-    return all(abs(value) < LARGEST for value in values)
+    # matplotlib's sums overflow beyond this.
+    return all(abs(value) < 1e100 for value in values)
 
 
 def keep_drawable(values: Mapping[Key, float]) -> dict[Key, float]:
@@ -146,7 +143,7 @@ def around(values: Sequence[float]) -> tuple[float, float]:
     ((-0.06, 1.06), (1.95, 2.05))
     """
     low, high = min(values), max(values)
-    room = ROOM * (high - low) or 0.05
+    room = 0.06 * (high - low) or 0.05
     return low - room, high + room
 
 

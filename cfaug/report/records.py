@@ -24,7 +24,6 @@ FAILED, INTERRUPTED = "failed", "interrupted"
 UNFINISHED = (FAILED, INTERRUPTED)
 """States of a run that ended before its last step, by an error, or by Ctrl-C or SIGTERM."""
 STATES = ("running", "done", *UNFINISHED)
-SEED = re.compile(r"seed=(-?\d+)")
 
 
 def _whole(value: Any) -> bool:
@@ -140,7 +139,7 @@ def read_run(folder: Path) -> Run:
     file = folder / RECORD
     record = read_record(file)
     check_record(record, file)
-    named = SEED.fullmatch(folder.absolute().name)
+    named = re.fullmatch(r"seed=(-?\d+)", folder.absolute().name)
     if named and int(named[1]) != record["seed"]:
         raise UserError(
             f"{folder} holds seed {record['seed']}, not its own: it was copied or renamed; remove "

@@ -84,10 +84,6 @@ def verdict(
     return f"{lead} {'; '.join([*reached, *missed])}."
 
 
-METRICS = {"acc1": "accuracy"}
-"""Words for metrics, where the metric's name is not one."""
-
-
 def _lead(rows: Sequence[Result], headline: Headline) -> str:
     """Return what happened to the number of the headline, as the beginning of a sentence."""
     known = answers(rows)
@@ -110,7 +106,7 @@ def _lead(rows: Sequence[Result], headline: Headline) -> str:
     arm = headline.label(headline.tested[0])
     if headline.share is not None and re.fullmatch(r"cf_ratio=[\d.]+", arm):
         arm = f"{100 * headline.share:g} % counterfactual examples"
-    metric = METRICS.get(headline.metric, headline.metric)
+    metric = {"acc1": "accuracy"}.get(headline.metric, headline.metric)
     return f"With {arm}, {metric} {where} {change} {measure.sign} ({seeds}):"
 
 
