@@ -10,7 +10,7 @@ from cfaug.annotation.assignment import items_of
 from cfaug.data.index import open_index
 from cfaug.report.items import read_items
 from tests.annotation.test_annotation_page import data_of
-from tests.annotation.test_strata import ERRORS
+from tests.annotation.test_assignment import ERRORS
 from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
