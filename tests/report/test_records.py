@@ -1,4 +1,4 @@
-"""Runs are what their place says, arms are runs of one identity, damaged records and leaks are named."""
+"""Runs are what their place says, arms are runs of one identity, what is damaged is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests over items against scipy, slow twins, and data whose answer is known; what a set can show."""
+"""Tests over items against scipy, slow twins, and known answers; what a set of items can show."""
 
 from __future__ import annotations
 
