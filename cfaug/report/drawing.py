@@ -201,17 +201,13 @@ def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[El
         if path[:2] != ["M", "0"]:
             raise ValueError("a page shows only circles as markers")
         found.tag, kept = "circle", {"cx": kept["x"], "cy": kept["y"], "r": path[2]}
-    found.attrib = {name: re.sub(r"\d+\.\d+", _short, value) for name, value in kept.items()}
-    found.set("style", _themed(node.get("style", "")))
+
+    def short(number: re.Match[str]) -> str:
+        return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+    found.attrib = {name: re.sub(r"\d+\.\d+", short, value) for name, value in kept.items()}
+    variables = {value: f"var(--{name})" for name, value in COLOURS.items()}
+    css = node.get("style", "").replace("'DejaVu Sans'", "system-ui, sans-serif")
+    found.set("style", re.sub(r"#[0-9a-f]{6}", lambda c: variables.get(c[0], c[0]), css))
     found.extend(children)
     yield found
-
-
-def _short(number: re.Match[str]) -> str:
-    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
-
-
-def _themed(css: str) -> str:
-    names = {value: f"var(--{name})" for name, value in COLOURS.items()}
-    css = re.sub(r"#[0-9a-f]{6}", lambda found: names.get(found[0], found[0]), css)
-    return css.replace("'DejaVu Sans'", "system-ui, sans-serif")
