@@ -31,11 +31,7 @@ LINE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One annotator's answer about one image.
-
-    Attributes:
-        item: the index of the image among all possible images.
-    """
+    """One annotator's answer about one image."""
 
     item: int
     annotator: str
@@ -76,7 +72,6 @@ def read_answers(
 
     Args:
         files: jsonl, csv or tsv files with ``key``, ``member``, ``annotator`` and ``field``.
-        field: the name of the column with the answer, such as ``label``.
         offers: a function that returns whether a choice fits an image; ``None`` if every choice
             does.
     """
@@ -272,9 +267,6 @@ def who_failed(answers: Sequence[Answer], items: Sequence[ImageItem]) -> dict[st
     """Return {annotator: share of checks answered as asked} of those who failed a check.
 
     A check without an answer counts as failed, as everyone was asked.
-
-    Args:
-        answers: the answers to all items, including checks.
     """
     known = {place: item.expected for place, item in enumerate(items) if item.expected}
     if not known:

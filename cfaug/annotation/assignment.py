@@ -10,13 +10,14 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Interval
 
 from cfaug.annotation.findings import ReportSection
-from cfaug.annotation.question import AnnotationQuestion, ImageItem
+from cfaug.annotation.question import AnnotationQuestion, ImageItem, draw_each
 from cfaug.annotation.record import picture_example
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError, name_some, say
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 
-MAX_ANNOTATORS = 1000
 PREFIX = "annotate.assignment."
 """Prefix of the settings below on the command line."""
 
@@ -41,40 +41,33 @@ def items_of(index: Index, question: AnnotationQuestion) -> list[ImageItem]:
     That is every image, or with ``show_caption`` every caption of every image.
     """
     items: list[ImageItem] = []
-    ends = np.append(np.flatnonzero(np.diff(index.sets)) + 1, len(index))
-    first = 0
-    for end in ends.tolist():
+    starts = [0, *(np.flatnonzero(np.diff(index.sets)) + 1).tolist(), len(index)]
+    for first, end in pairwise(starts):
         rows = range(first, end)
-        key, _, member = index.key(first).rpartition("_")
-        images = index.images[first:end].tolist()
+        names, images = [index.key(row) for row in rows], index.images[first:end].tolist()
+        key = names[0].rpartition("_")[0]
         if question.captions or question.pictures == "set":
-            _check_set(index, key, [index.key(row) for row in rows], images, question)
+            count = len(question.captions) or len(names)
+            whole = names == [f"{key}_{place}" for place in range(count)]
+            if not whole or len(set(images)) < count:
+                hint = ""
+                if len(set(images)) == len(names) > count:
+                    others = ",".join(f"edited_{place}" for place in range(1, len(names)))
+                    hint = (
+                        f"; annotate.question.captions=[original,{others}] offers those of "
+                        f"{len(names)} images"
+                    )
+                raise UserError(
+                    f"{index.source}: set {key!r} does not have {count} captions with an image "
+                    f"each, which the question {question.title!r} compares{hint}"
+                )
         texts = tuple(index.text(row) for row in rows)
         known: set[int] = set()
-        for row, image in zip(rows, images, strict=True):
+        for row, name, image, text in zip(rows, names, images, texts, strict=True):
             if question.show_caption or image not in known:
                 known.add(image)
-                member = index.key(row).rpartition("_")[2]
-                items.append(ImageItem(key, int(member), texts, row, texts[row - first]))
-        first = end
+                items.append(ImageItem(key, int(name.rpartition("_")[2]), texts, row, text))
     return items if question.strata is None else question.strata.mark(index, items)
-
-
-def _check_set(
-    index: Index, key: str, names: list[str], images: list[int], question: AnnotationQuestion
-) -> None:
-    count = len(question.captions) or len(names)
-    whole = names == [f"{key}_{place}" for place in range(count)]
-    if not whole or len(set(images)) < count:
-        others = ",".join(f"edited_{place}" for place in range(1, len(names)))
-        hint = (
-            f"; annotate.question.captions=[original,{others}] offers those of {len(names)} images"
-        )
-        larger = len(set(images)) == len(names) > count
-        raise UserError(
-            f"{index.source}: set {key!r} does not have {count} captions with an image each, which "
-            f"the question {question.title!r} compares{hint if larger else ''}"
-        )
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ class Assignment:
         UserError: if a value is out of range.
     """
 
-    annotators: Annotated[int, Interval(ge=1, le=MAX_ANNOTATORS)] = 3
+    annotators: Annotated[int, Interval(ge=1, le=1000)] = 3
     annotators_per_item: int = 3
     overlap_fraction: Share = 0.1
     sample: Positive | None = None
@@ -176,7 +169,6 @@ class Assignment:
 
         Args:
             annotator: the number of the annotator, from 1.
-            items: all items that the annotator is asked about.
         """
         drawn = sorted(items, key=lambda one: derive(self.seed, "half", annotator, one.name))
         return {one.name for one in drawn[: len(drawn) // 2]}
@@ -191,8 +183,6 @@ def _invalid(name: str, value: object, choices: str) -> UserError:
 # SocialCounterfactuals, A.3, samples 1,200 images, 100 for each combination of gender and race, so
 # that a failure of only some labels is neither missed nor diluted.
 
-Stratum = Mapping[str, str]
-"""What an image should show according to its source: {attribute: value}."""
 STRATA, ILLUSTRATIONS = "strata", "illustrations"
 """Keys of ``annotation.json`` for the counts and for the examples."""
 SHOWN = 3
@@ -218,17 +208,13 @@ class Strata:
     column: str
     each: Positive | None = None
     only: Mapping[str, str] = field(default_factory=dict)
-    offered: Mapping[str, Stratum] = field(default_factory=dict)
+    offered: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self, "annotate.question.strata")
 
     def mark(self, index: Index, items: Sequence[ImageItem]) -> list[ImageItem]:
-        """Return the items to ask about, each with its stratum.
-
-        Args:
-            index: the index of the items' source.
-        """
+        """Return the items to ask about, each with its stratum."""
         wanted = {name: self._column(index, name) for name in self.only}
         kept = [
             item
@@ -290,20 +276,15 @@ class Strata:
         """
         if self.each is None:
             return list(items)
-        keys = {item.name: derive(seed, "stratum", item.name) for item in items}
-        taken = Counter[tuple[tuple[str, str], ...]]()
-        chosen = set()
-        for item in sorted(items, key=lambda one: keys[one.name]):
-            taken[item.stratum] += 1
-            if taken[item.stratum] <= self.each:
-                chosen.add(item.name)
-        few = [name_stratum(one) for one, count in taken.items() if count < self.each]
+        chosen = draw_each(items, [item.stratum for item in items], self.each, seed, "stratum")
+        sizes = Counter(item.stratum for item in items)
+        few = [name_stratum(one) for one, count in sizes.items() if count < self.each]
         if few:
             say(
-                f"fewer than {self.each} images of {len(few)} of {len(taken)} strata, so all of "
+                f"fewer than {self.each} images of {len(few)} of {len(sizes)} strata, so all of "
                 f"these are used: {name_some(sorted(few))}"
             )
-        return [item for item in items if item.name in chosen]
+        return chosen
 
 
 def name_stratum(stratum: Sequence[tuple[str, str]]) -> str:
@@ -320,35 +301,32 @@ def count_strata(findings: Findings, strata: Strata) -> ReportSection:
 
     An image with several answers counts once, in equal parts.
     """
-    counts: dict[tuple[tuple[str, str], ...], Counter[str]] = {}
+    names = findings.question.reported
+    wording = findings.question.wording
+    order = dict.fromkeys(item.stratum for item in findings.items)
+    counts: dict[tuple[tuple[str, str], ...], dict[str, float]] = {
+        stratum: dict.fromkeys(names, 0) for stratum in order
+    }
     images = Counter[tuple[tuple[str, str], ...]]()
     for i in findings.by_item:
         stratum, outcomes = findings.items[i].stratum, findings.outcomes_of(i)
         images[stratum] += 1
-        own = counts.setdefault(stratum, Counter())
         for outcome in outcomes:
-            own[outcome] += 1 / len(outcomes)  # type: ignore[assignment]
-    order = [s for s in dict.fromkeys(item.stratum for item in findings.items) if images[s]]
-    names = findings.question.reported
-    wording = findings.question.wording
-
-    def shares(stratum: tuple[tuple[str, str], ...]) -> list[str]:
-        return [percent(counts[stratum][name] / images[stratum], 1) for name in names]
-
+            counts[stratum][outcome] += 1 / len(outcomes)
+    answered = [stratum for stratum in order if images[stratum]]
+    rows = []
+    for stratum in answered:
+        shares = (percent(counts[stratum][name] / images[stratum], 1) for name in names)
+        rows.append((name_stratum(stratum), f"{images[stratum]:,}", *shares))
     return ReportSection(
         title="By what the captions asked for",
         columns=("asked for", "images", *(f"{wording(name)}, %" for name in names)),
-        rows=tuple((name_stratum(s), f"{images[s]:,}", *shares(s)) for s in order),
+        rows=tuple(rows),
         data={
             STRATA: {
                 "offered": {label: dict(of) for label, of in strata.offered.items()},
                 "tallies": [
-                    {
-                        "stratum": dict(s),
-                        "images": images[s],
-                        "counts": {name: counts[s][name] for name in names},
-                    }
-                    for s in order
+                    {"stratum": dict(s), "images": images[s], "counts": counts[s]} for s in answered
                 ],
             }
         },
@@ -359,9 +337,6 @@ def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Report
     """Save some example images of each outcome in ``Question.illustrated``.
 
     An image is an example of an outcome if all its answers agree; examples are drawn by key.
-
-    Args:
-        read_image: a function that returns the encoded image of a row of the source.
     """
     examples = []
     for outcome in findings.question.illustrated:

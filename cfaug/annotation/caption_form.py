@@ -58,30 +58,31 @@ class CaptionForm(Form):
             raise UserError(f"the form {self.title!r} asks for no scale: give it one")
 
     def items(self, index: Index, seed: int = 0) -> list[EditedItem]:
-        """Return the captions to ask about, in the order of the source; then the checks.
-
-        Args:
-            index: the index of sets of two texts on one photo.
-        """
+        """Return the captions to ask about, in the order of the source; then the checks."""
         sets = read_two_texts(index)
         changed, original = self._draw(sets, seed)
-        kinds = _kinds(index)
-        found = [
-            _item(one, member, kinds[one.rows[1]] if member else ORIGINAL)
+        kinds: Sequence[Any] = [None] * len(index)
+        if EDIT_KIND in index.extra_names:
+            kinds = index.extra(EDIT_KIND).to_pylist()
+        items = [
+            _item(one, member, str(kinds[one.rows[1]] or "changed") if member else ORIGINAL)
             for one in sets
             for member, chosen in ((0, original), (1, changed))
             if one.key in chosen
         ]
-        rows = [one.rows[0] for one in sets]
-        return found + [self._check(number, rows) for number in range(self.attention)]
+        for number in range(self.attention):
+            expected, row = draw_check(number, self.labels, [one.rows[0] for one in sets])
+            text = f"{ASKS}choose {expected}."
+            items.append(
+                EditedItem(
+                    f"{PREFIX}-{number}", 0, (text,), row, text,
+                    photo=row, kind=PREFIX, expected=expected,
+                )
+            )  # fmt: skip
+        return items
 
     def example_items(self, index: Index, seed: int = 0) -> list[EditedItem]:
-        """Return reference photos with their original captions, for which there are no questions.
-
-        Args:
-            index: the index given to ``items``.
-            seed: the seed given to ``items``.
-        """
+        """Return reference photos with their original captions, about which nothing is asked."""
         sets = read_two_texts(index)
         if self.per_kind is None:
             return []
@@ -96,13 +97,6 @@ class CaptionForm(Form):
             return set(eligible), {texts.key for texts in sets}
         count = min(self.per_kind, len(eligible) // 2)
         return set(eligible[:count]), set(eligible[count : 2 * count])
-
-    def _check(self, number: int, rows: list[int]) -> EditedItem:
-        expected, row = draw_check(number, self.labels, rows)
-        text = f"{ASKS}choose {expected}."
-        return EditedItem(
-            f"{PREFIX}-{number}", 0, (text,), row, text, photo=row, kind=PREFIX, expected=expected
-        )
 
     @property
     def _scale(self) -> tuple[str, Field]:
@@ -136,11 +130,11 @@ class CaptionForm(Form):
             found.append(None if truth is None else self.labels[-1 if truth else 0])
         return found
 
-    def rows_shown(self, item: EditedItem) -> dict[int, str]:
+    def rows_shown(self, item: ImageItem) -> dict[int, str]:
         """Return the row of the photo and its name."""
         return {item.row: item.name}
 
-    def shown(self, item: EditedItem) -> dict[str, Any]:
+    def shown(self, item: ImageItem) -> dict[str, Any]:
         """Return the caption below the photo."""
         return {"c": [item.text], "s": -1}
 
@@ -154,12 +148,6 @@ def _item(pair: TwoTexts, member: int, kind: str) -> EditedItem:
 
 def _shuffled(sets: list[TwoTexts], seed: int) -> list[TwoTexts]:
     return sorted(sets, key=lambda one: derive(seed, "caption_form", one.key))
-
-
-def _kinds(index: Index) -> list[str]:
-    if EDIT_KIND not in index.extra_names:
-        return ["changed"] * len(index)
-    return [str(kind or "changed") for kind in index.extra(EDIT_KIND).to_pylist()]
 
 
 # Which of two captions of a photo is better? Two methods side by side (XMAI, section 5.1).
@@ -202,37 +190,29 @@ class Preference(AnnotationQuestion):
         return self.options.get(outcome, f"Caption of {outcome}")
 
     def items_of_two(self, index: Index, other: Index) -> list[ImageItem]:
-        """Return the photos whose text the two methods changed differently; then the checks.
-
-        Args:
-            index: the index of the first method's sets.
-            other: the index of the second method's sets.
-        """
-        theirs = {pair.key: pair for pair in read_two_texts(other)}
-        found = [
-            ImageItem(pair.key, 1, (pair.texts[1], theirs[pair.key].texts[1]), pair.rows[1])
-            for pair in read_two_texts(index)
-            if _differ(pair, theirs.get(pair.key))
+        """Return the photos whose text the two methods changed differently; then the checks."""
+        theirs = {pair.key: pair for pair in read_two_texts(other) if pair.is_changed}
+        items = [
+            ImageItem(ours.key, 1, (ours.texts[1], theirs[ours.key].texts[1]), ours.rows[1])
+            for ours in read_two_texts(index)
+            if ours.is_changed and ours.key in theirs and ours.texts[1] != theirs[ours.key].texts[1]
         ]
-        if not found:
+        if not items:
             raise UserError(
                 f"{index.source} and {other.source} have no photo whose text they changed "
                 "differently: make both of the same data.source"
             )
-        return found + [self._check(n, [one.row for one in found]) for n in range(self.attention)]
-
-    def _check(self, number: int, rows: Sequence[int]) -> ImageItem:
-        expected, row = draw_check(number, self.captions, rows)
-        right, wrong = f"{ASKS}choose this caption.", f"{ASKS}do not choose this caption."
-        texts = (right, wrong) if expected == self.captions[0] else (wrong, right)
-        return ImageItem(f"{PREFIX}-{number}", 0, texts, row, expected=expected)
+        rows = [item.row for item in items]
+        for number in range(self.attention):
+            expected, row = draw_check(number, self.captions, rows)
+            texts = f"{ASKS}choose this caption.", f"{ASKS}do not choose this caption."
+            if expected != self.captions[0]:
+                texts = texts[::-1]
+            items.append(ImageItem(f"{PREFIX}-{number}", 0, texts, row, expected=expected))
+        return items
 
     def count(self, findings: Findings) -> ReportSection:
-        """Count the photos for which most annotators chose each method; add the sign test.
-
-        Args:
-            findings: the answers, without those to checks.
-        """
+        """Count the photos for which most annotators chose each method; add the sign test."""
         first, second = self.captions
         counts = {first: 0, second: 0, "neither": 0}
         for place in findings.by_item:
@@ -280,12 +260,3 @@ class Preference(AnnotationQuestion):
                 continue
             found.append(equal if first == second else self.captions[0 if first > second else 1])
         return found
-
-
-def _differ(pair: TwoTexts, other: TwoTexts | None) -> bool:
-    return (
-        other is not None
-        and pair.is_changed
-        and other.is_changed
-        and pair.texts[1] != other.texts[1]
-    )

@@ -17,15 +17,12 @@ from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
 from cfaug.stats.agreement import coincidence_matrix, fleiss_kappa, krippendorff_alpha
 
-ALL = "All images"
-
 
 @dataclass(frozen=True)
 class AnswerCounts:
     """Counts of the answers to some images.
 
     Attributes:
-        name: the name of the set of images.
         counts: {outcome: number of images}; an image with several answers counts once, in equal
             parts.
     """
@@ -103,27 +100,27 @@ class Findings:
 
     def tallies(self) -> tuple[AnswerCounts, ...]:
         """Return the counts of answers for each of the question's sets of images, then for all."""
-        sets = enumerate(self.question.image_sets)
-        return (*(self._tally(name, member) for member, name in sets), self._tally(ALL))
-
-    def _tally(self, name: str, member: int | None = None) -> AnswerCounts:
-        counts = dict.fromkeys(self.question.reported, 0.0)
-        own = [i for i in self.by_item if member is None or self.items[i].member == member]
-        for i in own:
-            found = self.outcomes_of(i)
-            for outcome in found:
-                counts[outcome] += 1 / len(found)
-        return AnswerCounts(name, len(own), sum(len(self.by_item[i]) for i in own), counts)
-
-    def is_accepted(self, i: int) -> bool:
-        """Return whether more than half of an image's answers accept it."""
-        found = self.outcomes_of(i)
-        return 2 * sum(outcome in self.question.accepted for outcome in found) > len(found)
+        tallies = []
+        for member, name in [*enumerate(self.question.image_sets), (None, "All images")]:
+            counts = dict.fromkeys(self.question.reported, 0.0)
+            own = [i for i in self.by_item if member is None or self.items[i].member == member]
+            for i in own:
+                found = self.outcomes_of(i)
+                for outcome in found:
+                    counts[outcome] += 1 / len(found)
+            answers = sum(len(self.by_item[i]) for i in own)
+            tallies.append(AnswerCounts(name, len(own), answers, counts))
+        return tuple(tallies)
 
     @cached_property
     def rejected(self) -> list[int]:
         """Indices of answered images that at most half of their answers accept."""
-        return [i for i in self.by_item if not self.is_accepted(i)]
+        accepted = self.question.accepted
+        return [
+            i
+            for i in self.by_item
+            if 2 * sum(o in accepted for o in self.outcomes_of(i)) <= len(self.by_item[i])
+        ]
 
     def sample_rejected(self, count: int, seed: int) -> list[int]:
         """Return ``count`` rejected images drawn by key, in the order drawn, or all if fewer."""
@@ -141,22 +138,6 @@ class Findings:
         full = [labels for labels in several.values() if len(labels) == raters]
         disputed = {i: labels for i, labels in several.items() if len(set(labels)) > 1}
         outcomes = Counter(outcome for i in disputed for outcome in self.outcomes_of(i))
-        return Agreement(
-            raters=raters,
-            images=len(full),
-            fleiss=fleiss_kappa(
-                [[labels.count(label) for label in self.question.labels] for labels in full]
-            ),
-            several=len(several),
-            alpha=self._alpha(several),
-            disputed=len(disputed),
-            labels={
-                name: outcomes[name] / max(1, outcomes.total()) for name in self.question.reported
-            },
-            matrix=self._matrix(several),
-        )
-
-    def _alpha(self, several: Mapping[int, list[str]]) -> float:
         place = {i: row for row, i in enumerate(several)}
         column = {name: i for i, name in enumerate(self.annotators)}
         table = np.full((len(several), len(column)), np.nan)
@@ -164,15 +145,24 @@ class Findings:
             if answer.item in place:
                 row, who = place[answer.item], column[answer.annotator]
                 table[row, who] = self.question.labels.index(answer.label)
-        return krippendorff_alpha(table)
-
-    def _matrix(self, several: Mapping[int, list[str]]) -> np.ndarray:
         names = self.question.reported
-        if not several:
-            return np.zeros((len(names), len(names)))
-        found = (self.outcomes_of(i) for i in several)
-        counts = [[outcomes.count(name) for name in names] for outcomes in found]
-        return coincidence_matrix(np.array(counts, np.float64))
+        matrix = np.zeros((len(names), len(names)))
+        if several:
+            own = [self.outcomes_of(i) for i in several]
+            counts = [[outcome.count(name) for name in names] for outcome in own]
+            matrix = coincidence_matrix(np.array(counts, np.float64))
+        return Agreement(
+            raters=raters,
+            images=len(full),
+            fleiss=fleiss_kappa(
+                [[labels.count(label) for label in self.question.labels] for labels in full]
+            ),
+            several=len(several),
+            alpha=krippendorff_alpha(table),
+            disputed=len(disputed),
+            labels={name: outcomes[name] / max(1, outcomes.total()) for name in names},
+            matrix=matrix,
+        )
 
     def said_of(self, i: int) -> str:
         """Return a summary of an image's answers: ``incorrect``, or ``2 correct, 1 both``."""
@@ -201,10 +191,8 @@ class ReportSection:
     """A section of ``annotation.html``, and its data for ``annotation.json``.
 
     Attributes:
-        columns: the column heads of the table.
         rows: the rows of the table; the first cell names the row.
         notes: lines below the table.
-        sentences: sentences for the head of the report and for the terminal.
         data: further keys of ``annotation.json`` and their values, JSON.
     """
 

@@ -6,15 +6,13 @@ LANCE, section 4.2 and Figure 13, asks five questions about each of 50 images, t
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from cfaug.annotation.question import ImageItem, check_field
+from cfaug.annotation.question import ImageItem, check_field, draw_each
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.rng import derive
 from cfaug.core.validation import Positive, check_fields
 from cfaug.data.index import Index
 from cfaug.data.index.index import pair_rows
@@ -76,7 +74,9 @@ class Field:
             return text if len(text) <= LONGEST else None
         if self.kind == "check":
             said = str(given).strip().lower()
-            return True if said in ("true", "1", "yes") else False if said in _NO else None
+            if said in ("true", "1", "yes"):
+                return True
+            return False if said in ("false", "0", "no") else None
         number = str(given).strip() if not isinstance(given, bool) else ""
         fits = number.isdecimal() and self.low <= int(number) <= self.high
         return int(number) if fits else None
@@ -89,17 +89,12 @@ class Field:
         return "true or false" if self.kind == "check" else f"up to {LONGEST:,} characters"
 
 
-_NO = ("false", "0", "no")
-
-
 @dataclass(frozen=True)
 class EditedItem(ImageItem):
     """An edited image to ask about, and the photo shown beside it.
 
     Attributes:
         photo: the row of the photo, the unedited member of its set.
-        label: the class of the photo; empty if it has none.
-        change: the replaced words and their replacement.
     """
 
     photo: int = -1
@@ -149,7 +144,6 @@ class Form:
 
         Args:
             index: the index of joined sets, each with an unedited member, the photo.
-            seed: the seed of the draw within each kind.
         """
         found = _edited_items(index, set(self.leave_out))
         if not found:
@@ -159,14 +153,7 @@ class Form:
             )
         if self.per_kind is None:
             return found
-        keys = {item.name: derive(seed, "form", item.name) for item in found}
-        taken = Counter[str]()
-        chosen = set()
-        for item in sorted(found, key=lambda one: keys[one.name]):
-            taken[item.kind] += 1
-            if taken[item.kind] <= self.per_kind:
-                chosen.add(item.name)
-        return [item for item in found if item.name in chosen]
+        return draw_each(found, [item.kind for item in found], self.per_kind, seed, "form")
 
     def asked(self) -> dict[str, Any]:
         """Return the questions in the form that the page's script reads."""
@@ -185,12 +172,14 @@ class Form:
         """Return JSON that identifies the questions to which answers in a browser belong."""
         return [[name, one.kind, one.low, one.high] for name, one in self.fields.items()]
 
-    def rows_shown(self, item: EditedItem) -> dict[int, str]:
+    def rows_shown(self, item: ImageItem) -> dict[int, str]:
         """Return the rows of a source whose pictures are shown, and their names."""
+        assert isinstance(item, EditedItem)
         return {item.photo: f"the photo of {item.name}", item.row: item.name}
 
-    def shown(self, item: EditedItem) -> dict[str, Any]:
+    def shown(self, item: ImageItem) -> dict[str, Any]:
         """Return the captions of the pictures, the index of the one in question, and the class."""
+        assert isinstance(item, EditedItem)
         about = f"Class: {item.label}. " if item.label else ""
         return {"c": list(item.texts), "s": 1, "n": f"{about}Edit ({item.kind}): {item.change}."}
 
@@ -216,19 +205,11 @@ def _edited_items(index: Index, leave_out: set[str]) -> list[EditedItem]:
         change = f"{before[row] or '(nothing)'} → {after[row] or '(nothing)'}"
         texts = (index.text(photo), index.text(row))
         label = index.label(row) or index.label(photo) or ""
-        items.append(
-            EditedItem(
-                key,
-                int(member),
-                texts,
-                row,
-                texts[1],
-                photo=photo,
-                kind=str(kind),
-                label=label,
-                change=change,
-            )
-        )
+        item = EditedItem(
+            key, int(member), texts, row, texts[1],
+            photo=photo, kind=str(kind), label=label, change=change,
+        )  # fmt: skip
+        items.append(item)
     return items
 
 
@@ -241,7 +222,6 @@ class TwoTexts:
 
     Attributes:
         rows: the rows of the original and of the changed text in the index.
-        texts: the original and the changed text.
     """
 
     key: str
@@ -266,11 +246,7 @@ def known_truth(scores: Mapping[str, Mapping[str, float]], key: str, member: int
 
 
 def read_two_texts(index: Index) -> list[TwoTexts]:
-    """Return the sets of a folder that a recipe for texts made.
-
-    Args:
-        index: the index of the folder.
-    """
+    """Return the sets of a folder that a recipe for texts made."""
     keys, rows = pair_rows(index)
     return [
         TwoTexts(key, (before, after), (index.text(before), index.text(after)))

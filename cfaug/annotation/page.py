@@ -13,17 +13,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Agreement, AnswerCounts, Findings, ReportSection
+from cfaug.annotation.forms import Form
 from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.annotation.record import AnnotationRecord, Sorting
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.progress import watch
 from cfaug.report.charts import grouped_bars
-from cfaug.report.document import Part, plain_part
+from cfaug.report.document import plain_part
 from cfaug.report.drawing import Drawing, style
 from cfaug.report.page import percent, render, script_data, small_picture, write_page
 from cfaug.report.plots import (
@@ -46,51 +47,8 @@ MAX_PAGE = 300 * 2**20
 SIDES = (32, 1024)
 
 
-class PageQuestion(Protocol):
-    """The question of a page about an image: a ``Question``, or a ``Form`` of several."""
-
-    @property
-    def text(self) -> str:
-        """The text that people read first."""
-        ...
-
-    @property
-    def captions(self) -> Sequence[str]:
-        """Labels of the captions that are offered as answers; empty without such captions."""
-        ...
-
-    @property
-    def balanced(self) -> bool:
-        """Whether each annotator sees both orders of the captions equally often."""
-        ...
-
-    def asked(self) -> dict[str, Any]:
-        """Return the question in the form that the page's script reads."""
-        ...
-
-    def identity(self) -> list[Any]:
-        """Return JSON that identifies the question to which answers in a browser belong."""
-        ...
-
-    def rows_shown(self, item: Any) -> dict[int, str]:
-        """Return the rows of a source whose pictures are shown, and their names."""
-        ...
-
-    def shown(self, item: Any) -> dict[str, Any]:
-        """Return the text below the pictures in the form that the page's script reads."""
-        ...
-
-
-@dataclass(frozen=True)
-class PageTask:
-    """One image to ask about, with a note.
-
-    Attributes:
-        note: a line below the pictures.
-    """
-
-    item: ImageItem
-    note: str = ""
+PageQuestion = AnnotationQuestion | Form
+"""The question of a page about an image, or a form of several."""
 
 
 @dataclass(frozen=True)
@@ -98,29 +56,29 @@ class Questionnaire:
     """The content of a page for all annotators.
 
     Attributes:
-        question: the question about every image.
-        tasks: the images to ask about, in any order.
-        orders: {annotator: [(index of the task, whether its captions are in reverse order)]}.
+        orders: {annotator: [(index of the image, whether its captions are in reverse order)]}.
         examples: images with captions that are shown before the questions.
+        notes: a line below the pictures of each image; empty without any.
     """
 
     question: PageQuestion
     title: str
-    tasks: tuple[PageTask, ...]
+    items: tuple[ImageItem, ...]
     orders: Mapping[str, Sequence[tuple[int, bool]]]
     examples: tuple[ImageItem, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def hash(self) -> str:
         """Return the browser's storage key for answers, which fit only these questions."""
-        asked = [(t.item.name, t.item.texts, self.own_options(t)) for t in self.tasks]
+        asked = [(item.name, item.texts, self.own_options(item)) for item in self.items]
         text = json.dumps([*self.question.identity(), asked], ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
-    def own_options(self, task: PageTask) -> tuple[tuple[str, str], ...]:
-        """Return (label, caption) of the captions offered as answers to a task."""
+    def own_options(self, item: ImageItem) -> tuple[tuple[str, str], ...]:
+        """Return (label, caption) of the captions offered as answers about an image."""
         captions = self.question.captions
-        return tuple(zip(captions, task.item.texts, strict=True)) if captions else ()
+        return tuple(zip(captions, item.texts, strict=True)) if captions else ()
 
 
 def share_out(
@@ -131,12 +89,7 @@ def share_out(
     to_everyone: Collection[int] = (),
     examples: Sequence[ImageItem] = (),
 ) -> Questionnaire:
-    """Build the questionnaire of a question about images, distributed over annotators.
-
-    Args:
-        to_everyone: indices of the images that every annotator answers.
-        examples: images with captions that are shown before the questions.
-    """
+    """Build the questionnaire of a question about images, distributed over annotators."""
     orders = assignment.distribute(items, to_everyone)
 
     def order(who: int, own: Sequence[int]) -> list[tuple[int, bool]]:
@@ -145,20 +98,16 @@ def share_out(
             return [(i, items[i].name in swapped) for i in own]
         return [(i, assignment.is_reversed(who, items[i])) for i in own]
 
-    return Questionnaire(
-        question=question,
-        title=title,
-        tasks=tuple(map(PageTask, items)),
-        orders={str(who): order(who, own) for who, own in enumerate(orders, 1)},
-        examples=tuple(examples),
-    )
+    shared = {str(who): order(who, own) for who, own in enumerate(orders, 1)}
+    return Questionnaire(question, title, tuple(items), shared, tuple(examples))
 
 
-def ask_one(question: AnnotationQuestion, tasks: Sequence[PageTask], title: str) -> Questionnaire:
+def ask_one(
+    question: AnnotationQuestion, items: Sequence[ImageItem], notes: Sequence[str], title: str
+) -> Questionnaire:
     """Build the questionnaire of a question about images with notes for one annotator."""
-    return Questionnaire(
-        question, title, tuple(tasks), {"1": [(i, False) for i in range(len(tasks))]}
-    )
+    order = {"1": [(i, False) for i in range(len(items))]}
+    return Questionnaire(question, title, tuple(items), order, notes=tuple(notes))
 
 
 def write_questions(
@@ -172,42 +121,46 @@ def write_questions(
     """Write one page and return its path; equal questions give equal bytes.
 
     Args:
-        file: the file to write; its folder is created if missing.
         read_image: a function that returns the encoded image of a row of the source.
-        side: longest side of the pictures in pixels.
         annotators: names of the annotators who answer on this page, which asks for their name;
             ``None`` for all.
     """
     if type(side) is not int or not SIDES[0] <= side <= SIDES[1]:
         raise UserError(f"annotate.side={side}: choose from {SIDES[0]} to {SIDES[1]} pixels")
     people = list(questions.orders if annotators is None else annotators)
-    used = sorted({task for who in people for task, _ in questions.orders[who]})
+    used = sorted({i for who in people for i, _ in questions.orders[who]})
     if not used:
         raise UserError(f"there is nothing to ask in {file}: no image is left for these settings")
-    place = {task: i for i, task in enumerate(used)}
-    tasks = [questions.tasks[i] for i in used]
-    names = {
-        row: name for t in tasks for row, name in questions.question.rows_shown(t.item).items()
-    } | {item.row: item.name for item in questions.examples}
+    question = questions.question
+    shown = {i: question.rows_shown(questions.items[i]) for i in used}
+    names = {row: name for rows in shown.values() for row, name in rows.items()}
+    names |= {item.row: item.name for item in questions.examples}
     pictures = _pictures(names, read_image, side, file)
     numbers = {row: number for number, row in enumerate(names)}
+    # k key, m member, h hash of its captions, p pictures, c captions below them, s index of the
+    # one in question, o own options, x common options that do not fit it, n note.
+    tasks = []
+    for i, rows in shown.items():
+        item, note = questions.items[i], questions.notes[i] if questions.notes else ""
+        tasks.append({
+            "k": item.key, "m": item.member, "h": item.texts_hash,
+            "p": [numbers[row] for row in rows], "o": questions.own_options(item),
+            **question.shown(item), **({"n": note} if note else {}),
+        })  # fmt: skip
+    place = {i: number for number, i in enumerate(used)}
     data = {
         "plan": questions.hash,
-        **questions.question.asked(),
-        "tasks": [_task(task, questions, numbers) for task in tasks],
+        **question.asked(),
+        "tasks": tasks,
         "pictures": pictures,
         "people": {
-            who: [[place[task], int(swap)] for task, swap in questions.orders[who]]
-            for who in people
+            who: [[place[i], int(swap)] for i, swap in questions.orders[who]] for who in people
         },
     }
     if questions.examples:
         data["examples"] = [[numbers[item.row], item.text] for item in questions.examples]
     text = render(
-        "annotate.html",
-        title=questions.title,
-        question=questions.question.text,
-        data=script_data(data),
+        "annotate.html", title=questions.title, question=question.text, data=script_data(data)
     )
     return write_page(file, text)
 
@@ -230,44 +183,21 @@ def _pictures(
                 found.append(picture)
                 size += len(picture["i"])
                 if size > MAX_PAGE:
-                    raise UserError(_too_large(file, len(found), len(names)))
+                    raise UserError(
+                        f"{file}: the page would contain more than {MAX_PAGE / 2**20:.0f} MiB of "
+                        f"pictures, that is {len(found):,} of {len(names):,}; write a page for "
+                        "each annotator (annotate.pages=each) and have more of them, choose a "
+                        "smaller annotate.side, or ask about an annotate.sample"
+                    )
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return found
 
 
-def _too_large(file: Path, done: int, total: int) -> str:
-    return (
-        f"{file}: the page would contain more than {MAX_PAGE / 2**20:.0f} MiB of pictures, that is "
-        f"{done:,} of {total:,}; write a page for each annotator (annotate.pages=each) and have "
-        "more of them, choose a smaller annotate.side, or ask about an annotate.sample"
-    )
-
-
-def _task(task: PageTask, questions: Questionnaire, numbers: Mapping[int, int]) -> dict[str, Any]:
-    """Return a task in the form that the script reads.
-
-    k key, m member, h hash of its captions, p pictures, c captions below them, s index of the one
-    in question, o own options, x common options that do not fit it, n note.
-    """
-    item, question = task.item, questions.question
-    found = {
-        "k": item.key,
-        "m": item.member,
-        "h": item.texts_hash,
-        "p": [numbers[row] for row in question.rows_shown(item)],
-        "o": questions.own_options(task),
-        **question.shown(item),
-    }
-    return found | ({"n": task.note} if task.note else {})
-
-
 # ``annotation.html``: annotators' answers, on one page that opens anywhere, offline.
 
 FILE = "annotation.html"
-LISTED = 40
-"""Maximum number of rows of a section that the page lists."""
 NOT_PEOPLE = (
     "Simulated: an oracle's answers with mistakes drawn by key. It shows that the tool works and "
     "says nothing about people."
@@ -280,18 +210,20 @@ def sentences(
     categories: AnnotationQuestion,
     sections: Sequence[ReportSection] = (),
 ) -> list[str]:
-    """Return the findings as sentences, the verdict first.
+    """Return the findings as sentences, the verdict first."""
 
-    Args:
-        categories: the question that sorted rejected images.
-    """
+    def reference(asked: AnnotationQuestion, statement: str) -> str:
+        """Return known results to show beside people's answers; empty for simulated ones."""
+        text = asked.reference.get(statement, "")
+        return f"; {text}" if text and not record.simulated else ""
+
     everything, agreed = record.tallies[-1], record.agreement
     accepted = sum(everything.counts[name] for name in question.accepted)
     low, high = wilson_interval(accepted, everything.images)
     found = [
         f"{percent(accepted / everything.images, 1)} % of {everything.images:,} images were "
         f"{question.accepted_as} (95 % interval {percent(low, 1)} to {percent(high, 1)}"
-        f"{_reference(record, question, 'accepted')})."
+        f"{reference(question, 'accepted')})."
     ]
     if math.isnan(agreed.fleiss):
         found.append("No image has several answers that differ: agreement cannot be measured.")
@@ -299,7 +231,7 @@ def sentences(
         found.append(
             f"On {agreed.images:,} images with {agreed.raters} answers Fleiss' kappa is "
             f"{agreed.fleiss:.2f}; Krippendorff's alpha on {agreed.several:,} images with two or "
-            f"more is {agreed.alpha:.2f}{_reference(record, question, 'agreement')}."
+            f"more is {agreed.alpha:.2f}{reference(question, 'agreement')}."
         )
     for asked, counts, total, what in (
         (question, everything.counts, everything.images, "answered images"),
@@ -308,19 +240,12 @@ def sentences(
         for said, members in asked.groups.items() if total else ():
             share = sum(counts[name] for name in members) / total
             found.append(
-                f"Of {total:,} {what} {percent(share, 0)} % are {said}"
-                f"{_reference(record, asked, said)}."
+                f"Of {total:,} {what} {percent(share, 0)} % are {said}{reference(asked, said)}."
             )
     found += [sentence for section in sections for sentence in section.sentences]
     if everything.images < record.items:
         found.append(f"{record.items - everything.images:,} images have no answer.")
     return found + ([NOT_PEOPLE] if record.simulated else [])
-
-
-def _reference(record: AnnotationRecord, question: AnnotationQuestion, statement: str) -> str:
-    """Return known results to show beside people's answers; empty for simulated ones."""
-    text = question.reference.get(statement, "")
-    return f"; {text}" if text and not record.simulated else ""
 
 
 def write_report(
@@ -330,15 +255,28 @@ def write_report(
     sections: Sequence[ReportSection],
     folder: Path,
 ) -> Path:
-    """Write ``annotation.html`` and return its path.
-
-    Args:
-        sorting: the categories of rejected images.
-    """
+    """Write ``annotation.html`` and return its path."""
     question = findings.question
     names = {name: question.wording(name) for name in question.reported}
+    heads = [f"{name}, %" for name in names.values()]
     categories = dict(sorting.question.options)
     verdict, *more = sentences(record, question, sorting.question, sections)
+    tallies = (
+        (t.name, f"{t.images:,}", f"{t.answers:,}", *(percent(t.share(name)) for name in names))
+        for t in record.tallies
+    )
+    counts: dict[str, Counter[str]] = {name: Counter() for name in findings.annotators}
+    for answer in findings.answers:
+        counts[answer.annotator][findings.outcome(answer)] += 1
+    people = (
+        (who, f"{own.total():,}", *(percent(own[name] / own.total(), 1) for name in names))
+        for who, own in counts.items()
+    )
+    matrix = causes = None
+    if record.agreement.several:
+        matrix = disagreement_matrix(record.agreement, list(names.values()))
+    if record.sampled:
+        causes = category_bars(record.categories, record.sampled, categories)
     text = render(
         "annotation.html",
         title=f"Annotation: {record.title}",
@@ -348,61 +286,26 @@ def write_report(
         question=question,
         outcomes=names,
         bars=outcome_bars(record.tallies, names),
-        matrix=disagreement_matrix(record.agreement, list(names.values()))
-        if record.agreement.several
-        else None,
-        causes=category_bars(record.categories, record.sampled, categories)
-        if record.sampled
-        else None,
+        matrix=matrix,
+        causes=causes,
         categories=categories,
-        tallies=_tallies(record, names),
-        people=_people(findings, names),
+        tallies=plain_part(("image set", "images", "answers", *heads), tallies),
+        people=plain_part(("annotator", "answers", *heads), people),
         sections=[
-            (section, plain_part(section.columns, section.rows[:LISTED])) for section in sections
+            (section, plain_part(section.columns, section.rows[:40])) for section in sections
         ],
     )
     return write_page(folder / FILE, text)
 
 
-def _tallies(record: AnnotationRecord, names: Mapping[str, str]) -> Part:
-    """Return the answers by sets of images; ``names`` maps outcomes to their names."""
-    rows = (
-        (
-            tally.name,
-            f"{tally.images:,}",
-            f"{tally.answers:,}",
-            *(percent(tally.share(n)) for n in names),
-        )
-        for tally in record.tallies
-    )
-    return plain_part(
-        ("image set", "images", "answers", *(f"{n}, %" for n in names.values())), rows
-    )
-
-
-def _people(findings: Findings, names: Mapping[str, str]) -> Part:
-    """Return the answers by annotators."""
-    counts: dict[str, Counter[str]] = {name: Counter() for name in findings.annotators}
-    for answer in findings.answers:
-        counts[answer.annotator][findings.outcome(answer)] += 1
-    rows = (
-        (name, f"{own.total():,}", *(percent(own[found] / own.total(), 1) for found in names))
-        for name, own in counts.items()
-    )
-    return plain_part(("annotator", "answers", *(f"{n}, %" for n in names.values())), rows)
-
-
 CELL, COLUMN = 39, 14
 """Height of a cell of the matrix in pixels, and letters in a line of a column's name."""
-STRONG = 0.55
-"""Shares above this are written in the colour of the paper."""
 
 
 def outcome_bars(tallies: Sequence[AnswerCounts], names: Mapping[str, str]) -> Drawing:
     """Draw a bar per outcome and set of images, with Wilson's 95 % interval over the images.
 
     Args:
-        tallies: the counts of outcomes, one tally per set of images.
         names: {outcome: its name in the figure}, in the order of the figure.
     """
     groups = {
@@ -415,11 +318,7 @@ def outcome_bars(tallies: Sequence[AnswerCounts], names: Mapping[str, str]) -> D
 def category_bars(
     categories: Mapping[str, float], sampled: int, names: Mapping[str, str]
 ) -> Drawing:
-    """Draw a bar per category of rejected images, most frequent first, with Wilson's 95 % interval.
-
-    Args:
-        sampled: number of images that were sorted.
-    """
+    """Draw a bar per category of rejected images, most frequent first, with Wilson's interval."""
     ordered = sorted(categories, key=lambda name: -categories[name])
     groups = {names[name]: [("", categories[name], sampled)] for name in ordered}
     return _grouped(groups, "share of the sorted images, %")
@@ -439,9 +338,6 @@ def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Drawing:
     """Draw how often each pair of answers to the same image occurs; rows sum to 100 %.
 
     A row is an answer, a column the answer of another annotator of the image. Darker is more.
-
-    Args:
-        names: names of the rows and columns of the matrix, in order.
     """
     totals = agreement.matrix.sum(axis=1)
     row, above = max(CELL, LINE * lines_of(names)), LINE * lines_of(names, COLUMN)
@@ -453,7 +349,7 @@ def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Drawing:
             told = f"{name}, another: {other}: {percent(share, 1)}"
             fill = (ACCENT, share if share == share else 0.0)
             bar(axes, (j - 0.485, j + 0.485), y, row - 2, told, facecolor=fill, edgecolor=RULE)
-            strong = {"color": PAPER, "fontweight": "bold"} if share > STRONG else {}
+            strong = {"color": PAPER, "fontweight": "bold"} if share > 0.55 else {}
             write(axes, percent(share, 1), (j, y), ha="center", **strong)
         up = (0, 10 + above / 2)
         write(axes, name, (i, 0), up, width=COLUMN, ha="center")

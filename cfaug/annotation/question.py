@@ -6,12 +6,14 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from cfaug.core.errors import UserError
-from cfaug.core.questions import QUESTION, VERIFIED, AskedQuestion, question_of
+from cfaug.core.questions import QUESTION, VERIFIED, question_of
+from cfaug.core.rng import derive
 from cfaug.core.validation import check_fields
 from cfaug.data.index import Index
 
@@ -37,11 +39,8 @@ class ImageItem:
     """One image to ask about.
 
     Attributes:
-        key: the key of the set that contains the image.
         member: the image's number in the set, from 0.
         texts: the captions of the set's members.
-        text: the image's own caption.
-        row: the image's row in the source, for ``read_image``.
         stratum: pairs (attribute, value) that the image should show according to its source, in
             order; empty if the question has no strata.
         expected: the answer that an attention check asks for; empty for other items.
@@ -64,6 +63,23 @@ class ImageItem:
     def texts_hash(self) -> str:
         """A hash of the captions, saved in every answer to tell which captions it was about."""
         return hashlib.blake2b(json.dumps(self.texts).encode(), digest_size=6).hexdigest()
+
+
+Item = TypeVar("Item", bound=ImageItem)
+
+
+def draw_each(
+    items: Sequence[Item], groups: Sequence[Hashable], each: int, seed: int, stream: str
+) -> list[Item]:
+    """Return at most ``each`` items of every group, drawn by key, in their order."""
+    keys = [derive(seed, stream, item.name) for item in items]
+    taken = Counter[Hashable]()
+    chosen = set()
+    for i in sorted(range(len(items)), key=keys.__getitem__):
+        taken[groups[i]] += 1
+        if taken[groups[i]] <= each:
+            chosen.add(i)
+    return [item for i, item in enumerate(items) if i in chosen]
 
 
 @dataclass(frozen=True)
@@ -240,11 +256,7 @@ class QuestionReview(AnnotationQuestion):
             )
 
     def items(self, index: Index) -> list[QuestionItem]:
-        """Return the questions of sets that ``generate.py recipe=cfmm`` made, in order.
-
-        Args:
-            index: the index of the sets.
-        """
+        """Return the questions of sets that ``generate.py recipe=cfmm`` made, in order."""
         if QUESTION not in index.extra_names:
             raise UserError(
                 f"{index.source} holds no questions: name sets that `python generate.py "
@@ -259,7 +271,12 @@ class QuestionReview(AnnotationQuestion):
             key, _, member = index.key(row).rpartition("_")
             # The texts of an answer: the question, its right option and all options.
             texts = (asked.text, asked.right or "", *asked.options)
-            found.append(QuestionItem(key, int(member), texts, row, asked.text, note=_note(asked)))
+            if asked.right is None:
+                note = f"Options: {'; '.join(asked.options)}. No right answer is known."
+            else:
+                wrong = [one for i, one in enumerate(asked.options) if i != asked.answer]
+                note = f"Right answer: {asked.right}. Wrong: {'; '.join(wrong)}."
+            found.append(QuestionItem(key, int(member), texts, row, asked.text, note=note))
         if not found:
             raise UserError(
                 f"{index.source} has no question that nobody verified; to ask about all: "
@@ -271,10 +288,3 @@ class QuestionReview(AnnotationQuestion):
         """Return the question below the picture, and its options."""
         assert isinstance(item, QuestionItem)
         return {"c": [item.text], "s": -1, "n": item.note}
-
-
-def _note(asked: AskedQuestion) -> str:
-    if asked.right is None:
-        return f"Options: {'; '.join(asked.options)}. No right answer is known."
-    wrong = [one for number, one in enumerate(asked.options) if number != asked.answer]
-    return f"Right answer: {asked.right}. Wrong: {'; '.join(wrong)}."

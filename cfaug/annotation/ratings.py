@@ -40,11 +40,7 @@ LEVELS: Mapping[str, Level] = {"scale": "ordinal", "check": "nominal"}
 
 @dataclass(frozen=True)
 class Rating:
-    """One annotator's values for one image.
-
-    Attributes:
-        item: the index of the image among all possible images.
-    """
+    """One annotator's values for one image, ``item`` of all possible images."""
 
     item: int
     annotator: str
@@ -89,7 +85,6 @@ def leave_out_inattentive(
     """Return the forms of annotators who passed every attention check, and those who failed.
 
     Args:
-        items: all possible images, including checks.
         form: the form; a check is about its first scale.
 
     Returns:
@@ -98,15 +93,8 @@ def leave_out_inattentive(
     scale = next((name for name, field in form.fields.items() if field.kind == "scale"), None)
     if scale is None:
         return list(ratings), {}
-    answers = [
-        Answer(rating.item, rating.annotator, str(rating.values[scale])) for rating in ratings
-    ]
-    failed = who_failed(answers, items)
-    kept = [
-        rating
-        for rating in ratings
-        if rating.annotator not in failed and not items[rating.item].expected
-    ]
+    failed = who_failed([Answer(r.item, r.annotator, str(r.values[scale])) for r in ratings], items)
+    kept = [r for r in ratings if r.annotator not in failed and not items[r.item].expected]
     require_somebody(failed, kept)
     return kept, failed
 
@@ -207,50 +195,38 @@ def summarise_ratings(
     """Average the answers by kind of edit and over all, and measure agreement.
 
     Every image counts once, however many people answered about it.
-
-    Args:
-        ratings: the ratings, at most one per annotator and image.
     """
-    return Ratings(
-        source=source,
-        title=form.title,
-        annotators=len({rating.annotator for rating in ratings}),
-        items=sum(not item.expected for item in items),
-        fields={
-            name: _field(name, form, ratings, items)
-            for name, field in form.fields.items()
-            if field.kind != "text"
-        },
-        remarks=tuple(
-            Remark(items[rating.item].name, rating.annotator, name, str(rating.values[name]))
-            for rating in sorted(ratings, key=lambda r: (r.item, r.annotator))
-            for name, field in form.fields.items()
-            if field.kind == "text" and rating.values[name]
-        ),
+    ordered = sorted(ratings, key=lambda r: (r.item, r.annotator))
+    fields: dict[str, FieldFindings] = {}
+    for name, field in form.fields.items():
+        if field.kind == "text":
+            continue
+        answers: dict[int, dict[str, float]] = {}
+        for rating in sorted(ratings, key=lambda r: r.item):
+            answers.setdefault(rating.item, {})[rating.annotator] = float(rating.values[name])
+        by_kind: dict[str, list[dict[str, float]]] = {}
+        for i, own in answers.items():
+            by_kind.setdefault(items[i].kind, []).append(own)
+        several = [own for own in answers.values() if len(own) > 1]
+        people = sorted({who for own in several for who in own})
+        table = np.array([[own.get(who) for who in people] for own in several], np.float64)
+        fields[name] = FieldFindings(
+            title=field.title,
+            kind=field.kind,
+            by={kind: _score(own) for kind, own in by_kind.items()}
+            | {OVERALL: _score(list(answers.values()))},
+            alpha=krippendorff_alpha(table, LEVELS[field.kind]) if several else math.nan,
+            several=len(several),
+        )
+    remarks = tuple(
+        Remark(items[rating.item].name, rating.annotator, name, str(rating.values[name]))
+        for rating in ordered
+        for name, field in form.fields.items()
+        if field.kind == "text" and rating.values[name]
     )
-
-
-def _field(
-    name: str, form: Form, ratings: Sequence[Rating], items: Sequence[EditedItem]
-) -> FieldFindings:
-    answers: dict[int, dict[str, float]] = {}
-    for rating in sorted(ratings, key=lambda r: r.item):
-        answers.setdefault(rating.item, {})[rating.annotator] = float(rating.values[name])
-    kinds = dict.fromkeys(items[i].kind for i in answers)
-    by = {kind: _score([a for i, a in answers.items() if items[i].kind == kind]) for kind in kinds}
-    field = form.fields[name]
-    several = [own for own in answers.values() if len(own) > 1]
-    people = sorted({who for own in several for who in own})
-    table = [[own.get(who) for who in people] for own in several]
-    return FieldFindings(
-        title=field.title,
-        kind=field.kind,
-        by={**by, OVERALL: _score(list(answers.values()))},
-        alpha=krippendorff_alpha(np.array(table, np.float64), LEVELS[field.kind])
-        if table
-        else math.nan,
-        several=len(several),
-    )
+    people_count = len({rating.annotator for rating in ratings})
+    asked = sum(not item.expected for item in items)
+    return Ratings(source, form.title, people_count, asked, fields, remarks)
 
 
 def _score(answers: Sequence[Mapping[str, float]]) -> Score:
@@ -293,7 +269,6 @@ def _number(found: Any) -> float:
 
 # ``ratings.html``: people's answers to a form, on one page that opens anywhere, offline.
 
-PAGE_FILE = "ratings.html"
 HOW = (
     "Mean ± standard deviation over images of each image's mean over its annotators. Agreement is "
     "Krippendorff's alpha over images with several answers, ordinal for scales and nominal for "
@@ -303,10 +278,29 @@ HOW = (
 
 def ratings_part(ratings: Ratings) -> Part:
     """Return the answers as a table: a row per question, a column per kind of edit."""
+
+    def mean(kind: str, field: FieldFindings) -> Entry:
+        score = field.by.get(kind)
+        if score is None:
+            return Entry(DASH)
+        numbers = {"value": score.mean, "n": float(score.images)}
+        value, sd = f"{score.mean:.1f}", f"{score.sd:.1f}"
+        if field.kind == "check":
+            value, sd = percent(score.mean, 1), percent(score.sd, 1)
+        if math.isnan(score.sd):
+            return Entry(value, numbers=numbers)
+        return Entry(value, sd, numbers=numbers | {"sd": score.sd})
+
+    def agreement(field: FieldFindings) -> Entry:
+        if math.isnan(field.alpha):
+            return Entry(DASH)
+        numbers = {"value": field.alpha, "n": float(field.several)}
+        return Entry(f"{field.alpha:.2f}", numbers=numbers)
+
     columns = [
-        *(Column(kind.capitalize(), partial(_entry, kind)) for kind in ratings.kinds),
-        Column("Overall", partial(_entry, OVERALL)),
-        Column("Agreement", _agreement),
+        *(Column(kind.capitalize(), partial(mean, kind)) for kind in ratings.kinds),
+        Column("Overall", partial(mean, OVERALL)),
+        Column("Agreement", agreement),
     ]
     overall = next(iter(ratings.fields.values())).by[OVERALL]
     return make_part(
@@ -316,23 +310,6 @@ def ratings_part(ratings: Ratings) -> Part:
         [((field.title,), field) for field in ratings.fields.values()],
         (f"{overall.answers:,} forms about {overall.images:,} of {ratings.items:,} images. {HOW}",),
     )
-
-
-def _entry(kind: str, field: FieldFindings) -> Entry:
-    score = field.by.get(kind)
-    if score is None:
-        return Entry(DASH)
-    known = not math.isnan(score.sd)
-    numbers = {"value": score.mean, "n": float(score.images)} | ({"sd": score.sd} if known else {})
-    if field.kind == "check":
-        return Entry(percent(score.mean, 1), percent(score.sd, 1) * known, numbers=numbers)
-    return Entry(f"{score.mean:.1f}", f"{score.sd:.1f}" * known, numbers=numbers)
-
-
-def _agreement(field: FieldFindings) -> Entry:
-    if math.isnan(field.alpha):
-        return Entry(DASH)
-    return Entry(f"{field.alpha:.2f}", numbers={"value": field.alpha, "n": float(field.several)})
 
 
 def sentences(ratings: Ratings) -> Iterator[str]:
@@ -355,4 +332,4 @@ def write_ratings_page(ratings: Ratings, folder: Path) -> Path:
         part=ratings_part(ratings),
         remarks=ratings.remarks,
     )
-    return write_page(folder / PAGE_FILE, text)
+    return write_page(folder / "ratings.html", text)

@@ -31,8 +31,6 @@ from cfaug.stats.significance import require_finite
 FILE = "annotation.json"
 SIMULATED = "simulated"
 """Prefix of simulated annotators' names; their agreement says nothing about people."""
-EXAMPLES = 6
-"""Maximum number of categories with an example."""
 SIDE = 160
 """Longest side of an example's picture in pixels."""
 
@@ -42,9 +40,7 @@ class ImageExample:
     """An image as an example of a category of rejected images, or of an outcome.
 
     Attributes:
-        key: the key of the set that contains the image.
         member: the image's number in the set, from 0.
-        texts: the captions of the set.
         said: summary of the image's answers, such as ``2 correct, 1 both``.
         png: the pictures as one PNG in base64.
     """
@@ -64,13 +60,9 @@ class AnnotationRecord:
     Attributes:
         tallies: counts of the answers for each set of images; the last is for all images.
         validated: number of images that more than half of their annotators accepted.
-        agreement: the agreement on images with several answers.
         sampled: number of rejected images that were sorted into categories.
         categories: {category: number of images}; an image sorted by several people counts once, in
             equal parts.
-        examples: an example of each of the most frequent categories.
-        question: the title of the question.
-        extra: results of the analyses, by key.
     """
 
     source: str
@@ -110,7 +102,6 @@ class Sorting:
 
     Attributes:
         question: the question that sorts them; its options are the categories.
-        answers: the answers to that question; may be empty.
     """
 
     question: AnnotationQuestion
@@ -124,51 +115,7 @@ def record_of(
     read_image: Callable[[int], bytes],
     sections: Sequence[ReportSection] = (),
 ) -> AnnotationRecord:
-    """Build the record of the answers.
-
-    Args:
-        findings: the answers to the question.
-        sorting: the categories of rejected images.
-        read_image: a function that returns the encoded image of a row of the source.
-    """
-    categories, firsts = _categories(findings, sorting)
-    shown = sorted(categories, key=lambda name: (-categories[name], name))[:EXAMPLES]
-    return AnnotationRecord(
-        source=source,
-        simulated=are_simulated(findings),
-        annotators=len(findings.annotators),
-        items=sum(not item.expected for item in findings.items),
-        tallies=findings.tallies(),
-        validated=len(findings.by_item) - len(findings.rejected),
-        agreement=findings.agreement(),
-        sampled=len({answer.item for answer in sorting.answers}),
-        categories=categories,
-        examples=tuple(
-            picture_example(findings, sorting.question, name, firsts[name], read_image)
-            for name in shown
-            if name in firsts
-        ),
-        question=findings.question.title,
-        extra=_merge([section.data for section in sections]),
-    )
-
-
-def _merge(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for data in found:
-        taken = [
-            key
-            for key in data
-            if key in merged or key in {f.name for f in fields(AnnotationRecord)}
-        ]
-        if taken:
-            raise UserError(f"annotate.analyses: the key {taken[0]!r} is duplicated in {FILE}")
-        merged |= data
-    return merged
-
-
-def _categories(findings: Findings, sorting: Sorting) -> tuple[dict[str, float], dict[str, int]]:
-    """Return the counts of rejected images by category, and the first image of each."""
+    """Build the record of the answers."""
     times = Counter(answer.item for answer in sorting.answers)
     rejected = set(findings.rejected)
     foreign = [findings.items[i].name for i in times if i not in rejected]
@@ -178,12 +125,36 @@ def _categories(findings: Findings, sorting: Sorting) -> tuple[dict[str, float],
             f"that nobody answered ({name_some(foreign)}): give the same annotate.answers as "
             "to annotate=taxonomy"
         )
-    found = dict.fromkeys(sorting.question.labels, 0.0)
-    firsts: dict[str, int] = {}
+    categories = dict.fromkeys(sorting.question.labels if sorting.answers else (), 0.0)
+    firsts: dict[str, int] = {}  # the first image of each category
     for answer in sorted(sorting.answers, key=lambda one: one.item):
-        found[answer.label] += 1 / times[answer.item]
+        categories[answer.label] += 1 / times[answer.item]
         firsts.setdefault(answer.label, answer.item)
-    return {name: count for name, count in found.items() if sorting.answers}, firsts
+    shown = sorted(categories, key=lambda name: (-categories[name], name))[:6]
+    extra: dict[str, Any] = {}
+    for section in sections:
+        for key, value in section.data.items():
+            if key in extra or key in {f.name for f in fields(AnnotationRecord)}:
+                raise UserError(f"annotate.analyses: the key {key!r} is duplicated in {FILE}")
+            extra[key] = value
+    return AnnotationRecord(
+        source=source,
+        simulated=are_simulated(findings),
+        annotators=len(findings.annotators),
+        items=sum(not item.expected for item in findings.items),
+        tallies=findings.tallies(),
+        validated=len(findings.by_item) - len(findings.rejected),
+        agreement=findings.agreement(),
+        sampled=len(times),
+        categories=categories,
+        examples=tuple(
+            picture_example(findings, sorting.question, name, firsts[name], read_image)
+            for name in shown
+            if name in firsts
+        ),
+        question=findings.question.title,
+        extra=extra,
+    )
 
 
 def picture_example(
@@ -193,30 +164,15 @@ def picture_example(
     i: int,
     read_image: Callable[[int], bytes],
 ) -> ImageExample:
-    """Return an image as an example of a category.
+    """Return an image as an example of a category, its pictures side by side with white gaps.
 
     Args:
         question: the question, which decides which images of a set are shown.
-        category: the category or the outcome that the image illustrates.
-        i: the index of the image.
-        read_image: a function that returns the encoded image of a row of the source.
     """
     item = findings.items[i]
     pictures = [
         decode_image(read_image(row), name) for row, name in question.rows_shown(item).items()
     ]
-    return ImageExample(
-        category=category,
-        key=item.key,
-        member=item.member,
-        texts=item.texts,
-        said=findings.said_of(i),
-        png=_side_by_side(pictures),
-    )
-
-
-def _side_by_side(pictures: Sequence[Image.Image]) -> str:
-    """Return pictures as one PNG in base64, with white gaps between them."""
     for picture in pictures:
         picture.thumbnail((SIDE, SIDE))
     gap = max(1, max(p.width for p in pictures) // 16)
@@ -228,7 +184,8 @@ def _side_by_side(pictures: Sequence[Image.Image]) -> str:
         left += picture.width + gap
     file = io.BytesIO()
     sheet.save(file, "PNG")
-    return base64.b64encode(file.getvalue()).decode()
+    png = base64.b64encode(file.getvalue()).decode()
+    return ImageExample(category, item.key, item.member, item.texts, findings.said_of(i), png)
 
 
 def write_record(record: AnnotationRecord, folder: Path) -> Path:
@@ -246,33 +203,30 @@ def write_record(record: AnnotationRecord, folder: Path) -> Path:
 def read_record(file: Path) -> AnnotationRecord:
     """Read a record of answers that ``annotate=read`` wrote."""
     try:
-        return _record(json.loads(require_regular(file).read_text(encoding="utf-8")))
+        found = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        about = dict(found["agreement"])
+        kappas = {n: math.nan if about[n] is None else float(about[n]) for n in ("fleiss", "alpha")}
+        matrix = np.array([require_finite(row) for row in about["matrix"]])
+        own = {f.name for f in fields(AnnotationRecord)}
+        return AnnotationRecord(
+            source=str(found["source"]),
+            simulated=bool(found["simulated"]),
+            annotators=int(found["annotators"]),
+            items=int(found["items"]),
+            tallies=from_json(tuple[AnswerCounts, ...], found["tallies"]),
+            validated=int(found["validated"]),
+            agreement=Agreement(**{**about, **kappas, "matrix": matrix}),
+            sampled=int(found["sampled"]),
+            categories=from_json(dict[str, float], found["categories"]),
+            examples=from_json(tuple[ImageExample, ...], found["examples"]),
+            question=str(found["question"]),
+            extra={key: value for key, value in found.items() if key not in own},
+        )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{file} is not what annotate=read writes ({error}): make it with "
             "`python evaluate.py annotate=read annotate.answers=[...]`"
         ) from error
-
-
-def _record(found: Mapping[str, Any]) -> AnnotationRecord:
-    about = dict(found["agreement"])
-    kappas = {n: math.nan if about[n] is None else float(about[n]) for n in ("fleiss", "alpha")}
-    matrix = np.array([require_finite(row) for row in about["matrix"]])
-    own = {f.name for f in fields(AnnotationRecord)}
-    return AnnotationRecord(
-        source=str(found["source"]),
-        simulated=bool(found["simulated"]),
-        annotators=int(found["annotators"]),
-        items=int(found["items"]),
-        tallies=from_json(tuple[AnswerCounts, ...], found["tallies"]),
-        validated=int(found["validated"]),
-        agreement=Agreement(**{**about, **kappas, "matrix": matrix}),
-        sampled=int(found["sampled"]),
-        categories=from_json(dict[str, float], found["categories"]),
-        examples=from_json(tuple[ImageExample, ...], found["examples"]),
-        question=str(found["question"]),
-        extra={key: value for key, value in found.items() if key not in own},
-    )
 
 
 # People's answers about images, as ``annotate=read`` writes them: the majority for each.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cfaug.annotation.assignment import Assignment
+from cfaug.annotation.caption_form import CaptionForm
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import AnnotationQuestion, ImageItem
 from cfaug.annotation.record import SIMULATED
@@ -17,35 +18,11 @@ from cfaug.core.validation import Share, check
 from cfaug.data.sources.lists import list_records
 
 
-@dataclass(frozen=True)
-class Mistakes:
-    """The mistakes of a simulated annotator.
-
-    Args:
-        rate: share of wrong answers, drawn by annotator and image; all wrong answers are equally
-            likely.
-    """
-
-    rate: float
-    seed: int
-
-    def __post_init__(self) -> None:
-        check(self.rate, Share, "annotate.mistakes")
-
-    def answer(self, annotator: int, item: ImageItem, truth: str, labels: Sequence[str]) -> str:
-        """Return the true answer, or another of the labels."""
-        rng = generator(self.seed, "mistake", annotator, item.name)
-        if rng.random() >= self.rate:
-            return truth
-        return str(rng.choice([choice for choice in labels if choice != truth]))
-
-
 def read_truth(file: Path, items: Sequence[ImageItem], question: AnnotationQuestion) -> list[str]:
     """Read an oracle's answer to every image.
 
     Args:
         file: a jsonl file with ``key``, ``member`` and ``label``, a line per image.
-        question: the question that the oracle answered.
     """
     found = {f"{r['key']}_{r['member']}": str(r["label"]) for _, r in list_records(file)}
     missing = [item.name for item in items if item.name not in found]
@@ -61,24 +38,13 @@ def read_truth(file: Path, items: Sequence[ImageItem], question: AnnotationQuest
     return [found[item.name] for item in items]
 
 
-class Answerable(Protocol):
-    """A question, or a form of one scale."""
-
-    @property
-    def field(self) -> str:
-        """Return the name of an answer in the files."""
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Return all valid answers."""
-
-
 def simulate_answers(
-    question: Answerable,
+    question: AnnotationQuestion | CaptionForm,
     items: Sequence[ImageItem],
     truth: Sequence[str],
     assignment: Assignment,
-    mistakes: Mistakes,
+    mistakes: float,
+    seed: int,
 ) -> dict[str, list[dict[str, Any]]]:
     """Return each annotator's answers as the page would export them, ``{annotator: lines}``.
 
@@ -86,13 +52,17 @@ def simulate_answers(
 
     Args:
         truth: the oracle's answer to each item, in order.
+        mistakes: share of wrong answers, drawn by annotator and image; all wrong answers are
+            equally likely.
     """
+    check(mistakes, Share, "annotate.mistakes")
     checks = [place for place, item in enumerate(items) if item.expected]
 
     def answer(who: int, i: int) -> str:
-        if items[i].expected:
+        rng = generator(seed, "mistake", who, items[i].name)
+        if items[i].expected or rng.random() >= mistakes:
             return truth[i]
-        return mistakes.answer(who, items[i], truth[i], question.labels)
+        return str(rng.choice([choice for choice in question.labels if choice != truth[i]]))
 
     return {
         f"{SIMULATED}-{who}": [
@@ -132,9 +102,6 @@ def simulate_categories(
 
     Args:
         truth: the oracle's answer to each image, by its name.
-        sampled: indices of the rejected images.
-        categories: the question that sorts rejected images.
-        causes: the categories that the annotators choose.
     """
     for name, label in (("mistake", causes.mistake), ("failure", causes.failure)):
         if label not in categories.labels:

@@ -38,7 +38,7 @@ class ArmResults:
 
     def values(self, cell: Cell) -> dict[int, float]:
         """Return {seed: value} of a benchmark and metric; empty if it was not run."""
-        return self._values.get(cell, {})
+        return {row.seed: row.value for row in self._rows.get(cell, ())}
 
     @property
     def weights(self) -> dict[int, str]:
@@ -47,13 +47,13 @@ class ArmResults:
 
     def queries(self, cell: Cell) -> int | None:
         """Return the number of images or captions that a value is the mean of."""
-        return next((row.n for row in self.rows if row.cell == cell), None)
+        return next((row.n for row in self._rows.get(cell, ())), None)
 
     @cached_property
-    def _values(self) -> dict[Cell, dict[int, float]]:
-        found: dict[Cell, dict[int, float]] = {}
+    def _rows(self) -> dict[Cell, list[Result]]:
+        found: dict[Cell, list[Result]] = {}
         for row in self.rows:
-            found.setdefault(row.cell, {})[row.seed] = row.value
+            found.setdefault(row.cell, []).append(row)
         return found
 
     @property
@@ -126,8 +126,16 @@ class Runs:
                     f"well, such runs belong to {name}"
                 )
         for folder in folders:
-            if not (folder / RECORD).exists():
-                rows += _results_of_checkpoint(folder)
+            if not (folder / RECORD).exists():  # a checkpoint that was only evaluated
+                file = folder / RESULTS
+                results = read_results(file) if file.exists() else []
+                others = {row.seed for row in results} - {int(folder.name.removeprefix("seed="))}
+                if others:
+                    raise UserError(
+                        f"{folder} holds seed {join_seeds(others)}, not its own: it was copied or "
+                        "renamed; remove it, and evaluate that seed"
+                    )
+                rows += results
                 continue
             run = read_run(folder)
             if not run.done:
@@ -151,11 +159,7 @@ class Runs:
 def require_one_test(
     table: str, arms: Iterable[tuple[str, ArmResults]], benchmarks: Collection[str]
 ) -> None:
-    """Refuse arms that were evaluated on different test data under the same benchmark name.
-
-    Args:
-        table: name of the table, for the error message.
-    """
+    """Refuse arms that were evaluated on different test data under the same benchmark name."""
     asked: dict[tuple[str, int], tuple[str, str]] = {}
     for name, arm in arms:
         for row in arm.rows:
@@ -169,18 +173,6 @@ def require_one_test(
                     "cannot share a table: train and evaluate one of them again on the data "
                     "of the other, in another paths.runs"
                 )
-
-
-def _results_of_checkpoint(folder: Path) -> list[Result]:
-    """Return the results of a checkpoint that was only evaluated."""
-    rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
-    others = {row.seed for row in rows} - {int(folder.name.removeprefix("seed="))}
-    if others:
-        raise UserError(
-            f"{folder} holds seed {join_seeds(others)}, not its own: it was copied or renamed; "
-            "remove it, and evaluate that seed"
-        )
-    return rows
 
 
 class MissingError(UserError):
@@ -229,9 +221,6 @@ def collect(folders: Iterable[Path]) -> Collected:
 
     Runs that are not finished, cannot be read, or differ from the other runs of their arm are left
     out. Runs without results are skipped.
-
-    Args:
-        folders: folders of runs, each with a ``run.json``.
     """
     found: list[tuple[Run, list[Result]]] = []
     left_out: list[str] = []

@@ -11,13 +11,7 @@ from typing import Any
 from cfaug.core.errors import UserError
 from cfaug.core.types import Better
 from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
-from cfaug.report.comparison import (
-    answers,
-    at_chance,
-    chances,
-    measures,
-    same_weights_say,
-)
+from cfaug.report.comparison import answers, at_chance, chances, measures, same_weights_say
 from cfaug.report.document import DAGGER, Column, Curve, Entry, Part, make_part, rules_of
 from cfaug.report.page import DASH, PERCENT, Measure
 from cfaug.report.results import Cell, join_seeds
@@ -60,7 +54,6 @@ class TableSettings:
     Attributes:
         labels: header of each column that names a row, by its key: ``pretrained``, ``model``,
             ``train`` (training examples), ``cf`` (counterfactual ones) and ``cf_percent``.
-        commands: commands that make the runs and their results.
         partial: whether missing numbers are printed as dashes instead of failing.
     """
 
@@ -92,7 +85,6 @@ class ArmTablePart:
 
     Attributes:
         title: title of the part; the benchmarks and ``where`` are added.
-        where: text appended to the benchmarks in titles, such as " of the embedded world".
         cells: tested cells, one list per row with one cell per column.
         measures: unit and direction of each column.
     """
@@ -346,11 +338,7 @@ def _compare_with_baseline(own: Values, base: Values, measure: Measure) -> Measu
 
 
 def print_cell(cell: MeasuredCell, best: str, measure: Measure) -> Entry:
-    """Return the printed form of a cell: the mean, its spread and the marks of the tests.
-
-    Args:
-        measure: unit and direction of the metric.
-    """
+    """Return the printed form of a cell: the mean, its spread and the marks of the tests."""
     if not cell.values:
         return Entry(DASH)
     found = summarise(list(cell.values.values()))

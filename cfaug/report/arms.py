@@ -56,9 +56,6 @@ class Arm:
         """Return whether two arms share their source and every setting but one.
 
         An arm without counterfactual examples matches any source.
-
-        Args:
-            setting: dotted name of the setting that may differ.
         """
         if self.source and other.source and self.source != other.source:
             return False
@@ -171,9 +168,6 @@ def arm_identity(record: Mapping[str, Any]) -> dict[str, Any]:
 
     A run records in ``by_seed`` which of its settings depend on the seed and how: the weights of
     ``model=tiny_clips``, or a world without a seed of its own.
-
-    Args:
-        record: the content of ``run.json``.
     """
     identity = record.get("identity") or {}
     by_seed = record.get("by_seed") or {}
@@ -189,13 +183,8 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
 # Short labels of arms in tables: only what distinguishes an arm from the others.
 
-CUT = re.compile(r".*-[0-9a-f]{12}", re.DOTALL)
-LONGEST = 100
-"""Characters of a folder's name; a longer one was cut and given a hash (``clean_name``)."""
 MARKS = 3
 """The largest number of marks on a letter of a figure's label; Thai and Hebrew need as many."""
-SHORT = ("data.", "trainer.", "optim.")
-"""Groups of settings omitted from an arm's name."""
 
 
 def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -319,7 +308,8 @@ def printable(text: str) -> str:
 
 
 def _is_cut(arm: str) -> bool:
-    return len(arm) == LONGEST and CUT.fullmatch(arm) is not None
+    """Return whether a folder's name was cut to 100 characters, with a hash (``clean_name``)."""
+    return len(arm) == 100 and re.fullmatch(r".*-[0-9a-f]{12}", arm, re.DOTALL) is not None
 
 
 def _pieces(arm: str) -> dict[str, str]:
@@ -376,4 +366,6 @@ def differing_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
 
 
 def _shorten(key: str) -> str:
-    return next((key.removeprefix(head) for head in SHORT if key.startswith(head)), key)
+    """Return a setting without its group, if names of arms omit it."""
+    head, dot, name = key.partition(".")
+    return name if dot and head in ("data", "trainer", "optim") else key

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 BINS = 200
 """Bins of a score: of a cosine from -1 to 1, of any other from its lowest to its highest value."""
 
-COSINE = (-1.0, 1.0)
-ROUNDING = 1e-3
-"""Largest excess of a cosine over 1 that counts as rounding error."""
 
 P_BINS = 20
 """Bins of p, from 0 to 1."""
@@ -50,7 +47,7 @@ PANEL = (510, 220)
 """Width and height of a panel in pixels; the lowest one is as wide as two."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class CandidateCounts:
     """Counts of the candidates in the logs.
 
@@ -63,31 +60,10 @@ class CandidateCounts:
     """
 
     ranges: Mapping[str, tuple[float, float]]
-    scored: dict[str, np.ndarray] = field(init=False)
-    accepted: dict[str, np.ndarray] = field(init=False)
-    by_p: list[Counter[str]] = field(default_factory=lambda: [Counter() for _ in range(P_BINS)])
-    has_p: bool = False
-
-    def __post_init__(self) -> None:
-        self.scored = {name: np.zeros(BINS, np.int64) for name in self.ranges}
-        self.accepted = {name: np.zeros(BINS, np.int64) for name in self.ranges}
-
-    def add(self, file: Path) -> None:
-        """Count the rows of one log."""
-        table = _read(file, [*self.ranges, "member", "accepted", "reason"], optional="p")
-        accepted = table["accepted"].to_numpy()
-        for name, limits in self.ranges.items():
-            values = _numbers(table, name)
-            there = ~np.isnan(values)
-            self.scored[name] += _count(values[there], limits)
-            self.accepted[name] += _count(values[there & accepted], limits)
-        first = table["member"].to_numpy() <= 1  # 0 stands alone: of a single text
-        self.has_p = "p" in table.column_names
-        p = table["p"].to_numpy()[first] if self.has_p else np.zeros(first.sum())
-        bins = np.minimum((p * P_BINS).astype(int), P_BINS - 1)
-        reasons = np.array(table["reason"].to_pylist(), dtype=object)[first]
-        for at, reason in zip(bins.tolist(), reasons.tolist(), strict=True):
-            self.by_p[at][reason] += 1
+    scored: Mapping[str, np.ndarray]
+    accepted: Mapping[str, np.ndarray]
+    by_p: Sequence[Counter[str]]
+    has_p: bool
 
     @property
     def total(self) -> int:
@@ -116,10 +92,6 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray:
     return np.where(np.isfinite(scores), scores, np.nan)
 
 
-def _count(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
-    return np.histogram(values.clip(*limits), BINS, limits)[0]
-
-
 def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Return the bounds between which each score is drawn: a cosine's, or its extremes.
 
@@ -137,23 +109,35 @@ def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[f
     ranges = {}
     for name, extremes in ends.items():
         low, high = min(extremes, default=0.0), max(extremes, default=0.0)
-        if max(-low, high) <= 1 + ROUNDING:
-            ranges[name] = COSINE
+        if max(-low, high) <= 1 + 1e-3:  # a cosine, but for rounding errors
+            ranges[name] = (-1.0, 1.0)
         else:
             ranges[name] = (low, high) if low < high else (low - 1, high + 1)
     return ranges
 
 
 def tally(logs: Sequence[Path], names: Sequence[str]) -> CandidateCounts:
-    """Count the candidates of several logs.
-
-    Args:
-        names: names of the scores to count, which are columns of every log.
-    """
-    counts = CandidateCounts(find_ranges(logs, names))
+    """Count the candidates of several logs by the scores that are columns of every log."""
+    ranges = find_ranges(logs, names)
+    scored, accepted = ({name: np.zeros(BINS, np.int64) for name in ranges} for _ in range(2))
+    by_p: list[Counter[str]] = [Counter() for _ in range(P_BINS)]
+    has_p = False
     for file in logs:
-        counts.add(file)
-    return counts
+        table = _read(file, [*ranges, "member", "accepted", "reason"], optional="p")
+        is_accepted = table["accepted"].to_numpy()
+        for name, limits in ranges.items():
+            values = _numbers(table, name)
+            there = ~np.isnan(values)
+            for counts, chosen in ((scored, there), (accepted, there & is_accepted)):
+                counts[name] += np.histogram(values[chosen].clip(*limits), BINS, limits)[0]
+        first = table["member"].to_numpy() <= 1  # 0 stands alone: of a single text
+        has_p = "p" in table.column_names
+        p = table["p"].to_numpy()[first] if has_p else np.zeros(first.sum())
+        bins = np.minimum((p * P_BINS).astype(int), P_BINS - 1)
+        reasons = np.array(table["reason"].to_pylist(), dtype=object)[first]
+        for at, reason in zip(bins.tolist(), reasons.tolist(), strict=True):
+            by_p[at][reason] += 1
+    return CandidateCounts(ranges, scored, accepted, by_p, has_p)
 
 
 def write_candidates(
@@ -224,7 +208,6 @@ def _draw_histogram(
 def _draw_column(
     axes: Axes, ends: tuple[float, float], span: tuple[float, float], colour: Colour, told: str
 ) -> None:
-    """Draw a rectangle between two x and two y, with its note."""
     (low, high), (bottom, top) = ends, span
     note(axes.bar(low, top - bottom, high - low, bottom, align="edge", color=colour)[0], told)
 

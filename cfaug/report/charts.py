@@ -111,8 +111,6 @@ def box_plot(
     Args:
         rows: values of each row by name; ``nan`` and infinity are left out, as the title of the
             axis says.
-        measure: unit and format of printed values; the largest is red, the smallest green.
-        chance: values by chance, drawn behind their row, by its name.
     """
     rows, title = keep_drawable_rows(rows, title)
     if not any(rows.values()):
@@ -191,9 +189,7 @@ def grouped_bars(
     Args:
         groups: bars of each group, by its name; at least one group. Bars at the same position have
             the same colour.
-        measure: unit and format of printed values.
         legend: names of the bars of a group, printed above; empty for no legend.
-        chance: values by chance, drawn behind the bars of their group, by its name.
         logarithmic: whether the axis is logarithmic; bars then start from the power of ten below
             all values.
     """
@@ -258,9 +254,6 @@ def tradeoff_plot(
     Args:
         series: points of each series, by its name, with the same seeds in x and y; seeds with
             ``nan`` or infinity are left out, as the title of the x axis says.
-        x_title: title of the x axis, with its unit.
-        y_title: title of the y axis, with its unit.
-        measures: unit and format of the printed values of x and y.
     """
     missing = 0
     drawn: dict[str, list[Point]] = {}
@@ -270,8 +263,8 @@ def tradeoff_plot(
             seeds = [seed for seed in xs if is_drawable(xs[seed], ys[seed])]
             missing += len(xs) - len(seeds)
             if seeds:
-                kept = ({seed: values[seed] for seed in seeds} for values in (xs, ys))
-                drawn[name].append((point, *kept))
+                kept = [{seed: values[seed] for seed in seeds} for values in (xs, ys)]
+                drawn[name].append((point, kept[0], kept[1]))
     x_title = mention_missing(x_title, missing)
     if not any(drawn.values()):
         return draw_none(x_title)

@@ -215,7 +215,8 @@ class WiseFtTable(PaperTable):
         }
         return Tradeoff(
             f"{gain[0].group} against {cost[0].group}",
-            *titles,
+            titles[0],
+            titles[1],
             series,
             "Each point is a mixing factor: 0, before fine-tuning, to 1, after it. Whiskers: 95 % "
             "intervals over seeds (Student).",
@@ -224,7 +225,6 @@ class WiseFtTable(PaperTable):
 
 
 def _change(points: Points, factor: float, cell: Cell) -> dict[int, float]:
-    """Return {seed: value at a factor minus that at factor 0}."""
     first = points[0.0][cell]
     return {seed: value - first[seed] for seed, value in points[factor][cell].items()}
 
@@ -263,11 +263,7 @@ class MetricChange:
 
 
 def initial_values(experiment: Path) -> dict[Asked, float]:
-    """Return the known results of weights before fine-tuning.
-
-    Args:
-        experiment: folder of the experiment's arms; its sibling ``weights`` is searched as well.
-    """
+    """Return the known results of weights before fine-tuning, also of the sibling ``weights``."""
     found: dict[Asked, float] = {}
     for file in sorted((experiment.parent / WEIGHTS).glob(f"*/seed=*/{RESULTS}")):
         found |= {(row.weights, *_question(row)): row.value for row in every_result(file)}
@@ -298,12 +294,7 @@ def _question(row: Result) -> tuple[str, str, str]:
 
 
 def changes(folder: Path, initial: Mapping[Asked, float]) -> list[MetricChange]:
-    """Return every watched metric of a run that is also known for its initial weights.
-
-    Args:
-        folder: folder of the run, with its ``run.json`` and ``results.jsonl``.
-        initial: results of weights before fine-tuning, from ``initial_values``.
-    """
+    """Return every watched metric of a run that is also known for its initial weights."""
     run = read_run(folder)
     if run.record.get("steps") == 0:
         return []

@@ -53,10 +53,7 @@ class ComparisonSettings:
             )
 
     def choose_baselines(
-        self,
-        arms: Mapping[str, Arm],
-        asked: str | Sequence[str] | None,
-        labels: Mapping[str, str],
+        self, arms: Mapping[str, Arm], asked: str | Sequence[str] | None, labels: Mapping[str, str]
     ) -> list[str]:
         """Return the arms that others are compared with, the main one first.
 
@@ -118,7 +115,8 @@ class ComparisonSettings:
         ]
         counterpart = None
         if self.in_distribution is not None and self.in_distribution[0] in benchmark:
-            counterpart = benchmark.replace(*self.in_distribution)
+            shifted, unshifted = self.in_distribution
+            counterpart = benchmark.replace(shifted, unshifted)
         return Headline(
             benchmark=benchmark,
             metric=metric,
@@ -278,11 +276,7 @@ def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = N
 def equal_weights(
     rows: Sequence[Result], baselines: Iterable[str], labels: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return a sentence for each arm that has weights in common with a baseline.
-
-    Args:
-        baselines: the arms that others are compared with.
-    """
+    """Return a sentence for each arm that has weights in common with a baseline."""
     names, found, said = labels or {}, answers(rows), {}
     for base in baselines:
         for (arm, cell), ours in found.items():
@@ -301,8 +295,6 @@ def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) 
     """Return a sentence on two arms with the same weights at some or all of their common seeds.
 
     Args:
-        other: printed name of the second arm.
-        same: seeds at which the weights are the same.
         every: whether these are all common seeds.
     """
     both = f"{arm} and {other} have the same weights"

@@ -40,7 +40,6 @@ class Entry:
         sub: standard deviation, printed after ± or as a subscript; empty for none.
         underlined: whether it is better than its baseline by the paper's test.
         signs: signs printed directly after the text.
-        small: text printed small after all else, such as an interval.
         numbers: known numbers, by their names in ``NUMBERS``, in full precision.
     """
 
@@ -59,12 +58,9 @@ class Part:
     """One table.
 
     Attributes:
-        title: source of its numbers, printed above; empty for none.
         labels: headers of the leading columns, which name a row.
         groups: headers above the value columns, each with the number of columns it spans, in order.
         rows: labels and cells of each row, as many as ``labels`` and ``columns``.
-        rules: rows above which a line is drawn.
-        ours: whether the numbers are ours and not a paper's.
         ranked: whether bold and underlined mean best and second best of a column rather than a
             test.
     """
@@ -144,7 +140,6 @@ def make_part(
     """Return a table: a line per row, with its labels and a cell per column.
 
     Args:
-        labels: headers of the leading columns, which name a row.
         rows: the labels of each row, and the object that the columns take.
         more: ``rules``, ``ours``, ``accents`` and ``ranked`` of ``Part``.
     """
@@ -172,10 +167,7 @@ class Curve:
     """Means over x with the seeds and an interval; drawn by ``cfaug.report.plots.curve``.
 
     Attributes:
-        y_title: title of the y axis, with its unit.
         series: values of each series by x and seed, {name: {x: {seed: value}}}.
-        note: sentence below the figure.
-        unit: unit of the values, see ``cfaug.core.types.Outcome``.
         chance: low end, mean and high end by chance, drawn behind the lines; ``None`` for no band.
     """
 
@@ -203,11 +195,8 @@ class BarPlot:
     """Groups of bars, as ``cfaug.report.plots.grouped_bars`` draws them.
 
     Attributes:
-        axis: title of the value axis, with its unit.
         groups: bars of each group, (name, value, low, high); ``null`` for no value or interval.
         legend: names of the bars of a group, printed above; empty for none.
-        note: sentence below the figure.
-        unit: unit of the values, see ``cfaug.core.types.Outcome``.
         chance: low end, mean and high end by chance for each group, drawn behind its bars.
         logarithmic: whether the axis is logarithmic; every value must then be above 0.
     """
@@ -227,10 +216,7 @@ class BoxPlot:
     """Distributions over named items, as ``cfaug.report.charts.box_plot`` draws them.
 
     Attributes:
-        axis: title of the value axis, with its unit.
         rows: values of each row by name, at least one value a row; the extremes are named.
-        note: sentence below the figure.
-        unit: unit of the values, see ``cfaug.core.types.Outcome``.
         chance: low end, mean and high end by chance for each row, drawn behind it.
     """
 
@@ -247,11 +233,7 @@ class Tradeoff:
     """Gains against costs, as ``cfaug.report.charts.tradeoff_plot`` draws them.
 
     Attributes:
-        x_title: title of the x axis, with its unit.
-        y_title: title of the y axis, with its unit.
         series: points of each series in the order of its line, (name, x by seed, y by seed).
-        note: sentence below the figure.
-        units: units of x and y, see ``cfaug.core.types.Outcome``.
     """
 
     title: str
@@ -276,15 +258,6 @@ class Document:
 
     Attributes:
         name: stem of its files' names, such as ``coco_cf_3``.
-        title: heading printed above; empty for none.
-        parts: tables, in order.
-        notes: sentences printed below everything.
-        curves: curves, drawn on the page and printed as tables in text formats.
-        gaps: matching gaps, drawn on the page only.
-        pictures: images, shown on the page only.
-        bars: bar charts, drawn on the page only.
-        boxes: box plots, drawn on the page only.
-        tradeoffs: gains against costs, drawn on the page only.
         answer: sentence on what was found, with which the page opens; empty for none.
     """
 

@@ -49,12 +49,10 @@ STYLE: Any = {
     "svg.hashsalt": "cfaug",
     "pdf.fonttype": 42,
 }
-SVG_FONT = "system-ui, sans-serif"
 
 WIDEST, WIDEST_BESIDE = 0.95, 0.8
 """Shares of a figure's width that a line of a title, and one that has axes beside it, may take."""
 
-GEOMETRY = ("d", "x", "y", "transform")
 
 NOTE = "note: "
 """Begins the group id of an artist with a note, which becomes a ``<title>``."""
@@ -146,10 +144,6 @@ def write_pdfs(drawings: Sequence[Drawing], folder: Path, stem: str) -> list[Pat
     """Write ``<stem>-1.pdf`` and so on, in the order of the page; return the paths.
 
     The files of further figures, which an earlier version of the page had, are deleted.
-
-    Args:
-        drawings: figures of a page, in order.
-        stem: common part of the files' names.
     """
     files = [
         write_page(folder / f"{stem}-{number}.pdf", drawing.pdf())
@@ -200,24 +194,20 @@ def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[El
     found.text = node.text if tag == "text" else None
     if told:
         ElementTree.SubElement(found, "title").text = told
-    kept = {name: value for name, value in node.items() if name in GEOMETRY}
+    geometry = ("d", "x", "y", "transform")
+    kept = {name: value for name, value in node.items() if name in geometry}
     if tag == "use":
         path = markers[node.get("{http://www.w3.org/1999/xlink}href", "")].split()
         if path[:2] != ["M", "0"]:
             raise ValueError("a page shows only circles as markers")
         found.tag, kept = "circle", {"cx": kept["x"], "cy": kept["y"], "r": path[2]}
-    found.attrib = {name: re.sub(r"\d+\.\d+", _short, value) for name, value in kept.items()}
-    found.set("style", _themed(node.get("style", "")))
+
+    def short(number: re.Match[str]) -> str:
+        return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+
+    found.attrib = {name: re.sub(r"\d+\.\d+", short, value) for name, value in kept.items()}
+    variables = {value: f"var(--{name})" for name, value in COLOURS.items()}
+    css = node.get("style", "").replace("'DejaVu Sans'", "system-ui, sans-serif")
+    found.set("style", re.sub(r"#[0-9a-f]{6}", lambda c: variables.get(c[0], c[0]), css))
     found.extend(children)
     yield found
-
-
-def _short(number: re.Match[str]) -> str:
-    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
-
-
-def _themed(css: str) -> str:
-    """Return a style with the theme's variables for its colours, and the page's font."""
-    names = {value: f"var(--{name})" for name, value in COLOURS.items()}
-    css = re.sub(r"#[0-9a-f]{6}", lambda found: names.get(found[0], found[0]), css)
-    return css.replace("'DejaVu Sans'", SVG_FONT)

@@ -40,15 +40,23 @@ def write_report(
 
     Args:
         folder: destination; created if missing.
-        samples: sets to show, in order.
         table: the comparisons of these rows, with its notes.
-        headline: the topic of the first line.
     """
     baselines, items = table.baselines, RunItems(runs, rows)
     records = [run.record for run in runs]
     compared = pairing(rows, headline, items)
-    strips = _strips(rows, table, headline)
     ratio = _ratio(rows, read_arms(runs), headline)
+    strips = []
+    for name, cell in _columns(rows, headline):
+        arms = {headline.label(a): v for a in table.arms if (v := by_seed(rows, a, cell))}
+        measure = table.measure(cell)
+        tested = [headline.label(arm) for arm in headline.tested]
+        drawn = strip_plot(arms, _axis_title(measure, cell[1]), tested, measure)
+        strips.append((name, cell, drawn))
+    how = "Student's, paired by seed"
+    if table.over_items:
+        over_items = "by a bootstrap over the test's items"
+        how = over_items if table.one_seed else f"{how}, or {over_items}"
     text = render(
         "report.html",
         title=title,
@@ -64,7 +72,7 @@ def write_report(
         strips=strips,
         ratio=ratio,
         benchmark_parts=benchmark_parts(table),
-        intervals=_intervals(table),
+        intervals=f"Differences in percentage points, in brackets the 95 % interval ({how}).",
         comparisons=full_comparison_part(table),
         over_items=item_part(table),
         legend=[*legend(table), *table.own_notes()],
@@ -74,16 +82,6 @@ def write_report(
     )
     drawings = [drawing for _, _, drawing in strips] + ([ratio] if ratio else [])
     return [write_page(folder / "report.html", text), *write_pdfs(drawings, folder, "report")]
-
-
-def _intervals(table: Table) -> str:
-    """Say how the intervals of the headline's differences were made."""
-    over_items = "by a bootstrap over the test's items"
-    if not table.over_items:
-        how = "Student's, paired by seed"
-    else:
-        how = over_items if table.one_seed else f"Student's, paired by seed, or {over_items}"
-    return f"Differences in percentage points, in brackets the 95 % interval ({how})."
 
 
 def _columns(rows: Sequence[Result], headline: Headline) -> list[tuple[str, Cell]]:
@@ -159,19 +157,6 @@ def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
     return make_part("", ("arm", "against", "benchmark", "metric"), columns, rows)
 
 
-def _strips(
-    rows: Sequence[Result], table: Table, headline: Headline
-) -> list[tuple[str, Cell, Drawing]]:
-    strips = []
-    for name, cell in _columns(rows, headline):
-        arms = {headline.label(a): v for a in table.arms if (v := by_seed(rows, a, cell))}
-        measure = table.measure(cell)
-        tested = [headline.label(arm) for arm in headline.tested]
-        drawn = strip_plot(arms, _axis_title(measure, cell[1]), tested, measure)
-        strips.append((name, cell, drawn))
-    return strips
-
-
 def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) -> Drawing | None:
     """Plot metric against ratio over arms that differ in nothing else, if there are three.
 
@@ -239,7 +224,6 @@ def _spread(values: Sequence[Any]) -> str:
 
 
 def _provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the machine and code recorded in the runs, each distinct value once."""
     found: dict[str, list[str]] = {}
     for run in runs:
         for name in ("experiment", "hardware", "threads", "versions", "git"):

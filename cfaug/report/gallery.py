@@ -69,7 +69,6 @@ def write_gallery(
 
     Args:
         sets: the sets to show, read one at a time; at most ``limit`` are held in memory.
-        file: destination; its folder is created if missing.
         limit: most sets to show. If there are more, a random sample that depends only on the keys
             is shown, in their order; ``None`` shows all.
     """
@@ -129,8 +128,6 @@ def show_picture(encoded: bytes, what: str, side: int) -> ShownPicture:
     """Return a small copy of an image.
 
     Args:
-        encoded: encoded bytes of the image.
-        what: name of the image in error messages.
         side: longest side of the copy, in pixels.
     """
     image = decode_image(encoded, what)

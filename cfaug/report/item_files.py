@@ -89,8 +89,8 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
         raise UserError("compare=[A.csv,B.csv] takes two files or more")
     tables = [read_table(file) for file in files]
     metrics, left_out = _choose_metrics(tables, columns)
-    tables = _match(tables, columns, metrics)
-    first = tables[0]
+    matched = _match(tables, columns, metrics)
+    first = matched[0]
     cluster = columns.cluster or (CLUSTER if CLUSTER in first.columns else None)
     parts: dict[str, np.ndarray] = {}
     if by := _listed(columns.by):
@@ -100,7 +100,7 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     return ItemAnswers(
         files=files,
         items=first.places,
-        metrics={name: np.stack([table.values(name) for table in tables]) for name in metrics},
+        metrics={name: np.stack([table.values(name) for table in matched]) for name in metrics},
         clusters=None if cluster is None else np.array([*map(str, first.column(cluster))]),
         parts=parts,
         left_out=left_out,
@@ -222,7 +222,6 @@ EMPTY = ("", "nan", "none", "null")
 """Spellings of an item that does not count, in lower case."""
 ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 """The address of an object in memory, as Python prints it: different in every file."""
-LONGEST_FIELD = 2**20
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,6 @@ class ItemTable:
     """One file: one column per field, one row per item.
 
     Attributes:
-        columns: values of each column, by its name; memory addresses are removed from texts.
         places: the location of each row, ``FILE, line N``.
     """
 
@@ -274,7 +272,7 @@ def read_table(file: Path) -> ItemTable:
     """Read a file of items."""
     columns: dict[str, list[Any]] = {}
     places: list[str] = []
-    for place, record in list_records(file, LONGEST_FIELD):
+    for place, record in list_records(file, 2**20):
         if places and record.keys() != columns.keys():
             odd = sorted(record.keys() ^ columns.keys())[0]
             raise UserError(f"{place}: not every row has the column {odd!r}")
@@ -319,15 +317,12 @@ class FileComparison:
     Attributes:
         other: printed name of the second file, which is subtracted from the first.
         part: name of the compared items: ``all``, or values of the columns of ``by``.
-        means: mean over items of the first file and of the second.
         drawn: mean difference, with interval and p of a bootstrap that draws clusters.
-        error: standard error of the difference for independent items.
         cluster_error: standard error of the difference over clusters; ``nan`` without clusters.
         better: number of items on which only the first is right, or has the larger value.
         worse: number of items on which only the second is right, or has the larger value.
         p_exact: two-sided p of McNemar's exact test; ``nan`` for values that are not right or
             wrong.
-        p_holm: ``p``, corrected over all comparisons.
     """
 
     first: str
@@ -419,11 +414,7 @@ def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
 def comparison_document(
     answers: ItemAnswers, found: Sequence[FileComparison], name: str
 ) -> Document:
-    """Return the comparisons as a table, with a note on what a set of this size can show.
-
-    Args:
-        name: stem of the names of the files to write.
-    """
+    """Return the comparisons as a table, with a note on what a set of this size can show."""
     clustered = answers.clusters is not None
 
     def difference(one: FileComparison) -> Entry:

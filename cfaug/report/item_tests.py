@@ -86,7 +86,6 @@ def compare_items(
 
     Args:
         arm: answers of the arm, one per seed.
-        baseline: answers of its baseline, one per seed.
         measure: unit and direction of the metric; ``None`` means that higher is better.
         by: column values of the items to use; ``None`` uses all items.
     """
@@ -157,7 +156,6 @@ def read_values(items: Items, metric: str, by: Mapping[str, str]) -> Values:
     """Return a metric of some items, in the order of their names.
 
     Args:
-        metric: name of a column of the items.
         by: column values of the items to use; empty for all items.
     """
     chosen = np.ones(len(items), bool)
@@ -172,7 +170,6 @@ def read_values(items: Items, metric: str, by: Mapping[str, str]) -> Values:
 
 
 def _averages(answers: Sequence[Items], metric: str, by: Mapping[str, str]) -> dict[str, Values]:
-    """Return the items of every test by the hash of its data, averaged over seeds."""
     tests: dict[str, list[Values]] = {}
     for items in answers:
         tests.setdefault(items.data, []).append(read_values(items, metric, by))

@@ -123,11 +123,7 @@ def is_changed(file: Path) -> bool:
 
 
 def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
-    """Write items in place of earlier ones of their benchmark; equal items give equal bytes.
-
-    Args:
-        folder: folder of the run; the file, which is returned, goes into its subfolder ``kept``.
-    """
+    """Write items in place of earlier ones of their benchmark; equal items give equal bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -207,11 +203,7 @@ def _texts(values: Sequence[str]) -> pa.Array:
 
 
 def has_items(folder: Path, benchmark: str, weights: str, data: str, kept: str = FOLDER) -> bool:
-    """Return whether items were saved for these hashes of weights and data, and are unchanged.
-
-    Args:
-        folder: folder of the run, with the file in its subfolder ``kept``.
-    """
+    """Return whether items were saved for these hashes of weights and data, and are unchanged."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -233,11 +225,7 @@ def _about(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def read_items(folder: Path, benchmark: str, kept: str = FOLDER) -> Items | None:
-    """Read the items of a benchmark; ``None`` if there are none.
-
-    Args:
-        folder: folder of the run, with the file in its subfolder ``kept``.
-    """
+    """Read the items of a benchmark; ``None`` if there are none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -283,7 +271,6 @@ class ModelItems:
     Attributes:
         schema: the columns of the items; those of every evaluation have to be there.
         ASKED_BY: value of ``benchmark=`` with which ``evaluate.py`` writes them.
-        model: the model's name on pages and in tables.
     """
 
     schema: ClassVar[ItemSchema]

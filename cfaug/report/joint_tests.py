@@ -107,7 +107,6 @@ def compare_over_seeds_and_items(
     Args:
         rows: comparisons over seeds; those without a test over seeds are left out, as are metrics
             that are not means over items.
-        family: cells over which p is corrected; ``None`` for all.
 
     Returns:
         The comparisons, and sentences on what could not be compared.
@@ -218,15 +217,15 @@ class _Answers:
         ours, theirs = sides
         if not ours or not theirs:
             return []
-        arm, baseline = (
-            np.stack([self._means[name, row.cell, seed] for seed in side])
-            for name, side in ((row.arm, ours), (row.baseline, theirs))
-        )
+        means = [
+            np.stack([self._means[arm, row.cell, seed] for seed in side])
+            for arm, side in ((row.arm, ours), (row.baseline, theirs))
+        ]
         asked: OneTest | OwnTests
         if len({own.data for side in sides for own in side.values()}) == 1:
-            asked, drawn = _one_test(row.cell, ours, theirs), np.concatenate([arm, baseline])
+            asked, drawn = _one_test(row.cell, ours, theirs), np.concatenate(means)
         else:
-            asked, drawn = _own_tests(row.cell, ours, theirs), arm - baseline
+            asked, drawn = _own_tests(row.cell, ours, theirs), means[0] - means[1]
         try:
             parts = decompose(asked)
         except ValueError:  # a single cluster
@@ -259,8 +258,7 @@ def _own_tests(cell: Cell, ours: Side, theirs: Side) -> OwnTests:
     for left, right in pairs:
         _check_names(cell, left, right)
     return OwnTests(
-        [left.values - right.values for left, right in pairs],
-        [left.clusters for left, _ in pairs],
+        [left.values - right.values for left, right in pairs], [left.clusters for left, _ in pairs]
     )
 
 
@@ -273,7 +271,6 @@ def _check_names(cell: Cell, first: Values, other: Values) -> None:
 
 
 def _error_over_items(asked: OneTest | OwnTests) -> float:
-    """Return the standard error over clusters of items, for these seeds."""
     if isinstance(asked, OneTest):
         return standard_error(asked.arm.mean(axis=0) - asked.baseline.mean(axis=0), asked.clusters)
     own = [standard_error(v, c) for v, c in zip(asked.differences, asked.clusters, strict=True)]
@@ -293,11 +290,7 @@ def seeds_and_items_parts(
     labels: Mapping[str, str] | None = None,
     refused: Sequence[str] = (),
 ) -> tuple[Part, ...]:
-    """Return the comparisons as a table, one row each; empty without any.
-
-    Args:
-        refused: sentences on what could not be compared.
-    """
+    """Return the comparisons as a table, one row each; empty without any."""
     if not comparisons:
         return ()
     names = labels or {}
@@ -324,8 +317,7 @@ COLUMNS: tuple[Column[JointComparison], ...] = (
     text_column("p", lambda one: p_text(one.p)),
     text_column("p_holm", lambda one: p_text(one.p_holm)),
     text_column(
-        "bootstrap 95 %",
-        lambda one: span_text(one.row.measure.text, one.found.low, one.found.high),
+        "bootstrap 95 %", lambda one: span_text(one.row.measure.text, one.found.low, one.found.high)
     ),
     text_column("p bootstrap", lambda one: p_text(one.p_bootstrap)),
     text_column(
@@ -346,7 +338,7 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
         f"{count} comparison{'s' * (count > 1)}) are Student's, with the squared standard error "
         "that seeds and clusters of items add up to. The bootstrap draws seeds and clusters; its "
         "intervals are too narrow where a few seeds cause most of the variance. Metrics that are "
-        "not means over items are left out.",
+        "not means over items are left out."
     ]
     if any(comparison.parts.truncated for comparison in comparisons):
         said.append("*: estimated below 0 and set to 0.")
@@ -367,7 +359,6 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
 
 
 def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
-    """Return a sentence on what the most precise comparison of each benchmark can show."""
     least: dict[str, JointComparison] = {}
     for one in comparisons:
         if not one.item_error > 0:

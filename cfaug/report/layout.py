@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 
 WORSE, KEPT, LOST = "↓", "†", "‡"
-CHANCE = "chance"
-"""Label of the row below the arms."""
 KEPT_ITEMS, LOST_ITEMS = "§", "¶"
 ITEM_COLUMNS = (
     "items_test", "items", "item_clusters", "items_low", "items_high", "p_items", "p_items_holm",
@@ -73,7 +71,7 @@ def benchmark_parts(table: Table) -> list[Part]:
                 Entry(table.measure(cell).text(table.chance[cell]) if cell in table.chance else "")
                 for cell in cells
             )
-            part = replace(part, rows=(*part.rows, ((CHANCE,), chance)), rules=(len(part.rows),))
+            part = replace(part, rows=(*part.rows, (("chance",), chance)), rules=(len(part.rows),))
         parts.append(part)
     return parts
 
@@ -317,8 +315,6 @@ def write_tables(table: Table, folder: Path, stem: str = "table") -> list[Path]:
 # The table for a terminal or a log file: no number is cut, and no line is too long.
 
 GAP = "  "
-NARROWEST = 12
-"""Smallest width of the arms' column, if a third of the line is less."""
 
 
 def print_table(table: Table, console: Console | None = None) -> None:
@@ -327,9 +323,6 @@ def print_table(table: Table, console: Console | None = None) -> None:
     A benchmark too wide for the line is split between its groups of metrics; long names are broken.
     Without styles, as in a log file, ``*`` marks the best of a column and ``_`` a value better than
     the first baseline.
-
-    Args:
-        console: destination; ``None`` for stdout.
     """
     from rich.console import Console as RichConsole
     from rich.text import Text
@@ -362,7 +355,7 @@ def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
 
     labels = [printable(" | ".join(names)) for names, _ in part.rows]
     head = " | ".join(part.labels)
-    arm_width = min(max(map(cell_len, [*labels, head])), max(NARROWEST, width // 3))
+    arm_width = min(max(map(cell_len, [*labels, head])), max(12, width // 3))
     cells = [[_print(cell, styled) for cell in entries] for _, entries in part.rows]
     names = [part.column_name(i) for i in range(len(part.columns))]
     rooms = [max(len(marks) for _, marks in column) for column in zip(*cells, strict=True)]

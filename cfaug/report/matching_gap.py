@@ -46,8 +46,6 @@ from cfaug.stats.matching import (
     summary,
 )
 
-PAGE = "matching.html"
-
 READABLE = {
     "IR_r": "image, random", "IR_c": "image, counterfactual",
     "TR_r": "text, random", "TR_c": "text, counterfactual",
@@ -83,11 +81,7 @@ class PairGaps:
 
 
 def read_gaps(folder: Path) -> dict[str, PairGaps]:
-    """Return the gaps saved beside a run's results, by benchmark.
-
-    Args:
-        folder: folder of the run, with its ``items``.
-    """
+    """Return the gaps saved beside a run's results, by benchmark."""
     found = {}
     for name in benchmarks_with_items(folder):
         items = read_items(folder, name)
@@ -142,8 +136,6 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
 
     Args:
         found: the gaps of one model; values that are not finite are left out.
-        title: title of the figure, such as the model.
-        kind: the unit of the scores.
     """
     known = _known(found)
     if not known:
@@ -197,11 +189,7 @@ def estimate_density(
 
 
 def write_gaps_page(folder: Path, name: str) -> Path:
-    """Write ``matching.html`` beside a run's results: the figure and its numbers; return it.
-
-    Args:
-        folder: folder of the run, with its ``items``.
-    """
+    """Write ``matching.html`` beside a run's results: the figure and its numbers; return it."""
     parts = [
         (gap_figure(found.gaps, f"{name}, {benchmark}", found.kind), sentences(found.gaps))
         for benchmark, found in read_gaps(folder).items()
@@ -209,4 +197,4 @@ def write_gaps_page(folder: Path, name: str) -> Path:
     if not parts:
         raise UserError(f"{folder} has no scores of pairs; run evaluate.py benchmark=matching")
     text = render("matching.html", title=f"Matching gaps of {name}", parts=parts)
-    return write_page(folder / PAGE, text)
+    return write_page(folder / "matching.html", text)

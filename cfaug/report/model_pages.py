@@ -30,7 +30,6 @@ class ImageSource:
     """The source of a page's images.
 
     Attributes:
-        read: function that returns an encoded image by its name.
         describe: function that returns its caption by its name; ``None`` for no captions.
     """
 
@@ -76,9 +75,7 @@ class ModelPage(Generic[Own]):
 
     Attributes:
         template: file name of the template, which extends ``models.html``.
-        kind: class that reads a run's items.
         what: word for items, in the plural.
-        make: function that makes the content of the page from answers.
         side: longest side of the pictures, in pixels.
         most: most models on one page; with more runs in an experiment no common page is written, as
             a sweep would rewrite it after each of them. ``None`` for any number.
@@ -94,12 +91,7 @@ class ModelPage(Generic[Own]):
     remedy: str = "evaluate both with the same benchmark.data and settings"
 
     def write(self, answers: Sequence[Own], file: Path, images: ImageSource, *, title: str) -> Path:
-        """Write the page and return its path; equal answers give equal bytes.
-
-        Args:
-            answers: answers of one model or several to the same items.
-            file: destination; its folder is created if missing.
-        """
+        """Write the page and return its path; equal answers give equal bytes."""
         require_same_items(answers, self.what, self.remedy)
         page = self.make(answers)
         content = page.content()
@@ -134,7 +126,6 @@ class ModelPage(Generic[Own]):
 
         Args:
             folder: folder of the run, with its ``items``; its page is written there, and returned.
-            model: the model's name on the page.
             images: source of the pictures; each is read once.
             name: file name of the pages; ``None`` is the benchmark's, see ``page_file``.
         """
@@ -174,11 +165,7 @@ def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
 
 
 def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) -> None:
-    """Refuse a page of models with different items, without models, or with equal names.
-
-    Args:
-        remedy: advice in the error on making the models comparable.
-    """
+    """Refuse a page of models with different items, without models, or with equal names."""
     if not answers:
         raise UserError("a page of no model's answers cannot be written")
     names = [answer.model for answer in answers]

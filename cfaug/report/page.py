@@ -25,7 +25,6 @@ TEMPLATES = PACKAGE / "report" / "templates"
 folder of the package, has pages of its own in its ``templates/``."""
 GRID = 128
 """A picture with sides of at most this is a drawing whose pixels should be visible."""
-QUALITY = 80
 P_VALUE = re.compile(r"\bp (?:=|&lt;=|&lt;) [\d.]*\d(?:e-\d+)?|[\d.]+e-\d+")
 """A p-value with its name, escaped, or a number with an exponent."""
 
@@ -35,7 +34,6 @@ def render(template: str, **content: Any) -> str:
 
     Args:
         template: the name of a file in the ``templates/`` of any folder of the package.
-        content: the variables of the template.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -104,7 +102,7 @@ def small_picture(image: Image.Image, side: int) -> dict[str, Any]:
     image.thumbnail((side, side))
     exact = max(image.size) <= GRID  # a drawing of a few pixels; a photograph should stay small
     file = io.BytesIO()
-    image.save(file, "WEBP", lossless=exact, quality=QUALITY, method=2)
+    image.save(file, "WEBP", lossless=exact, quality=80, method=2)
     code = base64.b64encode(file.getvalue()).decode()
     return {"i": code, "w": image.width, "h": image.height} | ({"q": 1} if exact else {})
 

@@ -63,7 +63,6 @@ class PaperTable:
 
         Args:
             found: the data; any truthy value is enough.
-            lacking: descriptions of the missing data, for the error.
 
         Raises:
             MissingError: if nothing was found, unless the table is partial.
@@ -85,8 +84,6 @@ class PaperTable:
         """Return the document of these parts and figures.
 
         Args:
-            parts: the tables, in order.
-            tradeoffs: trade-off plots of the page.
             notes: notes of this document, printed below everything, before the paper's statement
                 about a figure and the table's own notes.
             answer: sentence on what was found, with which the page opens.
@@ -110,7 +107,6 @@ class PaperTable:
         Args:
             label: the header of the column that names the rows.
             key: the key of the numbers that names a row.
-            entry: a function that formats a value, given its row and the value.
             column: a function that formats the header of a column of values.
         """
         found = published(self.name)
@@ -140,11 +136,7 @@ class ModelsTable(PaperTable):
     def answers(
         self, runs: Runs, wrap: Callable[[str, Items], Answers]
     ) -> dict[str, list[tuple[Path, Answers]]]:
-        """Return the answers of each model, one per checkpoint, with the checkpoint's folder.
-
-        Args:
-            wrap: a function that makes answers from a model's printed name and its items.
-        """
+        """Return the answers of each model, one per checkpoint, with the checkpoint's folder."""
         return read_answers(runs.root, self.benchmark, self.models, wrap)
 
 
@@ -167,7 +159,6 @@ def read_answers(
     Args:
         benchmark: the benchmark's name, or the end of it.
         models: the models to read; ``None`` reads every checkpoint with answers, each as a model.
-        wrap: a function that makes answers from a model's printed name and its items.
         setting: the setting that names the benchmark, for messages.
     """
 
@@ -273,7 +264,6 @@ def _order(document: Document) -> tuple[str, bool, bool, list[int], str]:
 
 
 def _paper(document: Document) -> str:
-    """Return the part of a document's name before the table's number or name."""
     return re.sub(r"(_figure)?_(\d+|[a-z]+)$", "", document.name)
 
 

@@ -32,14 +32,10 @@ TITLE, UPRIGHT, SERIES_NAME = 70, 44, 52
 """Most letters in a line of a title, of an upright title, of a series's name above the axes."""
 LINES, TITLE_LINES = 12, 3
 """The largest numbers of lines of a label and of a title; longer ones end with an ellipsis."""
-LARGEST = 1e100
-"""The absolute value from which numbers are treated as infinite: matplotlib's sums overflow."""
 NONE = "no values"
 """The text in place of a row or a figure without values."""
 ROWS = ("axes fraction", "data")
 """Coordinates of texts beside a row."""
-ROOM = 0.06
-"""Share of the values' span that an axis leaves free at either end."""
 SMALL = 11.5
 """Font size of ticks and titles."""
 Colour = str | tuple[str, float]
@@ -51,7 +47,8 @@ Key = TypeVar("Key")
 
 def is_drawable(*values: float) -> bool:
     """Say whether all values have a place on an axis: ``nan`` and infinity have none."""
-    return all(abs(value) < LARGEST for value in values)
+    # matplotlib's sums overflow beyond this.
+    return all(abs(value) < 1e100 for value in values)
 
 
 def keep_drawable(values: Mapping[Key, float]) -> dict[Key, float]:
@@ -126,7 +123,6 @@ def value_axis(
 
     Args:
         which: name of the axis, ``x`` or ``y``.
-        limits: the lowest and the highest value of the axis.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -147,7 +143,7 @@ def around(values: Sequence[float]) -> tuple[float, float]:
     ((-0.06, 1.06), (1.95, 2.05))
     """
     low, high = min(values), max(values)
-    room = ROOM * (high - low) or 0.05
+    room = 0.06 * (high - low) or 0.05
     return low - room, high + room
 
 
@@ -173,10 +169,7 @@ def write(
 
     Args:
         text: text to write; control characters, and what follows ``LINES`` lines, are omitted.
-        place: x and y in the coordinates ``coords``.
         offset: pixels right of the place and above it.
-        coords: coordinate system of the place, matplotlib's ``xycoords``.
-        look: properties of matplotlib's ``Text``.
     """
     lines = elide_text(text, width, LINES)
     for i, line in enumerate(lines):
@@ -195,11 +188,7 @@ def mark_empty(axes: Axes, y: float) -> None:
 def name_rows(
     axes: Axes, names: Iterable[tuple[str, float]], bottom: float, accent: Collection[str] = ()
 ) -> None:
-    """Write the names of rows left of the axes, and set y to pixels from the top.
-
-    Args:
-        names: name and middle of every row, in pixels from the top.
-    """
+    """Write the names of rows left of the axes, and set y to pixels from the top."""
     axes.set_ylim(bottom, 0)
     axes.set_yticks([])
     for name, y in names:
@@ -253,14 +242,7 @@ def bar(
 
 
 def draw_chance(axes: Axes, band: Band, measure: Measure, y: float, height: float) -> None:
-    """Draw the values by chance behind a row: a band, and its mean as a line.
-
-    Args:
-        axes: matplotlib axes to draw on, with the values on x.
-        band: low end, mean and high end.
-        measure: unit and format of printed values.
-        y: middle of the row, in pixels from the top.
-    """
+    """Draw the values by chance behind a row: a band, and its mean as a line."""
     low, mean, high = band
     bar(axes, (low, high), y, height, chance_text(band, measure), color=QUIET, alpha=0.16)
     rows = [y - height / 2, y + height / 2]
@@ -293,8 +275,6 @@ def strip_plot(
     Args:
         arms: values of each arm by seed, from top to bottom, by its printed name; ``nan`` and
             infinity are left out, as the title of the axis says.
-        highlight: names of the arms drawn in the accent colour.
-        measure: unit and format of printed values.
     """
     arms, title = keep_drawable_rows(arms, title)
     if not any(arms.values()):
@@ -328,7 +308,6 @@ def dot_text(name: str, which: str, value: float, measure: Measure) -> str:
 
     Args:
         which: seed, and x if there is one, in words.
-        measure: unit and format of printed values.
     """
     return f"{name}, {which}: {measure.text(value, 1)} {measure.sign}"
 
@@ -359,8 +338,6 @@ def curve(
         series: values of each series by x and seed, {name: {x: {seed: value}}}; ``nan`` and
             infinity are left out, as the title of the x axis says, and leave a gap in the line
             at an x without any other value.
-        y_title: title of the y axis, with its unit.
-        measure: unit and format of printed values.
         chance: values by chance at every x, drawn behind the lines; ``None`` for no band.
     """
 

@@ -24,7 +24,6 @@ FAILED, INTERRUPTED = "failed", "interrupted"
 UNFINISHED = (FAILED, INTERRUPTED)
 """States of a run that ended before its last step, by an error, or by Ctrl-C or SIGTERM."""
 STATES = ("running", "done", *UNFINISHED)
-SEED = re.compile(r"seed=(-?\d+)")
 
 
 def _whole(value: Any) -> bool:
@@ -85,10 +84,8 @@ class Run:
     """A run on disk.
 
     Attributes:
-        folder: folder of the run, as given.
         experiment: the name of the folder that contains the arms.
         arm: the name of the folder that contains the seeds.
-        record: the content of ``run.json``, with this experiment and arm.
     """
 
     folder: Path
@@ -142,7 +139,7 @@ def read_run(folder: Path) -> Run:
     file = folder / RECORD
     record = read_record(file)
     check_record(record, file)
-    named = SEED.fullmatch(folder.absolute().name)
+    named = re.fullmatch(r"seed=(-?\d+)", folder.absolute().name)
     if named and int(named[1]) != record["seed"]:
         raise UserError(
             f"{folder} holds seed {record['seed']}, not its own: it was copied or renamed; remove "
@@ -160,8 +157,6 @@ def check_record(record: Mapping[str, Any], file: Path, *, complete: bool = True
     """Refuse a record with a field of the wrong type.
 
     Args:
-        record: the content of ``run.json``.
-        file: path of the record, for the error message.
         complete: whether the fields of every run are required.
 
     Raises:
@@ -187,9 +182,6 @@ def _abbreviate(value: Any) -> str:
 def read_config(folder: Path) -> dict[str, Any]:
     """Read the settings of a run, ``config.yaml``, with the current names of settings and classes.
 
-    Args:
-        folder: folder of the run, with its ``config.yaml``.
-
     Raises:
         UserError: if it cannot be read, or is not a mapping of names to values.
     """
@@ -208,11 +200,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def setting_node(config: Mapping[str, Any], name: str, folder: Path) -> dict[str, Any]:
     """Return one group of a run's settings.
-
-    Args:
-        config: settings of the run, from ``read_config``.
-        name: name of the group, such as ``model``.
-        folder: folder of the run, for the error message.
 
     Raises:
         UserError: if the group is missing, or not a mapping.
@@ -233,8 +220,6 @@ def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
     """Save the images that a test shares with a run's training, replacing the earlier entry.
 
     Args:
-        folder: folder of the run, where ``leaks.json`` is kept.
-        benchmark: the benchmark's name.
         leaks: the shared images; an entry without any is removed.
     """
     file = folder / LEAKS
@@ -251,9 +236,6 @@ def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
 
 def leak_sentences(folders: Iterable[Path]) -> list[str]:
     """Return for each benchmark a sentence on the images that the most affected run trained on.
-
-    Args:
-        folders: folders of runs; one without ``leaks.json`` has no leaks.
 
     Raises:
         UserError: if a file cannot be read.

@@ -27,9 +27,6 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
 
     A torn last line of a killed process is removed first, with a message on stderr; a complete last
     line that lacks only its newline gets one.
-
-    Args:
-        path: path of the run's ``results.jsonl``.
     """
     lines = []
     rows = list(rows)
@@ -93,7 +90,7 @@ def _say_torn(path: Path, tail: bytes) -> None:
     asked = f" {found[1].decode(errors='replace')}" if found else ""
     say(
         f"{path}: the last line is torn ({len(tail)} bytes without a newline) and is left out: "
-        f"a process was killed while it wrote; run evaluate.py to measure{asked} again",
+        f"a process was killed while it wrote; run evaluate.py to measure{asked} again"
     )
 
 
@@ -194,10 +191,6 @@ def require_equal_seeds(
 
     An arm without a benchmark is a gap, not a mistake; one with seeds other than the baseline's is
     a mistake. Untrained arms have no seed of their own and are exempt.
-
-    Args:
-        baseline: name of the arm that others are compared with.
-        untrained: names of arms that may have other seeds.
     """
     arms = arms_of(rows)
     if baseline not in arms:
@@ -298,7 +291,6 @@ def read_row(line: bytes, where: str) -> Result:
     """Read one line of a file of results.
 
     Args:
-        line: the line, without its newline.
         where: location of the line for error messages, such as ``results.jsonl, line 3``.
     """
     try:
@@ -314,7 +306,8 @@ def read_row(line: bytes, where: str) -> Result:
     for name in ("benchmark", "metric"):
         if not _is_printable(content[name]):
             raise UserError(f"{where}: {name!r} has control characters: {content[name]!r}")
-    row = {name: content.get(name, DEFAULTS.get(name)) for name in (*FIELDS, *DEFAULTS)}
+    row: dict[str, Any] = {name: content[name] for name in FIELDS}
+    row |= {name: content.get(name, default) for name, default in DEFAULTS.items()}
     if not _is_finite(row["value"]):
         raise UserError(f"{where}: 'value' is not a number to compare")
     if row["n"] < 1:
@@ -338,7 +331,6 @@ def read_row(line: bytes, where: str) -> Result:
 
 
 def _is_printable(text: str) -> bool:
-    """Return whether a text is one line without control characters, as a table's cell must be."""
     return text == visible(text) and not set(text) & set("\n\r\t")
 
 

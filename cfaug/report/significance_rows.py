@@ -146,7 +146,6 @@ class Table:
     """Rows in the order baseline, arm, benchmark, metric; arms begin with the untrained.
 
     Attributes:
-        rows: one row per arm, baseline, benchmark and metric.
         baselines: the arms that others are compared with, the main one first.
         labels: label of each arm, by its name; an arm without a label is printed by its name.
         one_test: cells with the same test data for all arms.
@@ -199,11 +198,7 @@ class Table:
         return all(row.measure == PERCENT for row in self.rows)
 
     def get(self, arm: str, cell: Cell, baseline: str | None = None) -> SignificanceRow | None:
-        """Return the row of an arm in a cell against a baseline (the first one by default).
-
-        Args:
-            baseline: name of the baseline; ``None`` for the first one.
-        """
+        """Return the row of an arm in a cell against a baseline (the first one by default)."""
         return self._by_key.get((arm, cell, baseline or self.baselines[0]))
 
     def both_at_chance(self, row: SignificanceRow) -> bool:
@@ -218,11 +213,7 @@ class Table:
     def get_over_items(
         self, arm: str, cell: Cell, baseline: str | None = None
     ) -> ItemComparison | None:
-        """Return the test over items of an arm against a baseline; ``None`` if seeds test it.
-
-        Args:
-            baseline: name of the baseline; ``None`` for the first one.
-        """
+        """Return the test over items of an arm against a baseline; ``None`` if seeds test it."""
         key = (arm, cell, baseline or self.baselines[0])
         return next(
             (item for item in self.over_items
@@ -347,11 +338,7 @@ def family_of(rows: Iterable[Result], primary: Primary | None) -> frozenset[Cell
 def describe_family(
     rows: Iterable[Result], family: Collection[Cell], primary: Primary | None
 ) -> str:
-    """Return a sentence on benchmarks that are corrected over some metrics only; empty without any.
-
-    Args:
-        family: the cells over which p is corrected.
-    """
+    """Return a sentence on benchmarks that are corrected over some metrics only; or nothing."""
     if not primary or all(cell in family for cell in cells_of(rows)):
         return ""
     told = [f"{benchmark}: {', '.join(own)}" for benchmark, own in primary.items() if own]

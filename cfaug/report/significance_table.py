@@ -159,7 +159,6 @@ def _compare(
 
 
 def _describe_untested(rows: Sequence[SignificanceRow], labels: Mapping[str, str]) -> list[str]:
-    """Name the comparisons without a test over these seeds."""
     said = []
     for reason, means in (
         (ONE_SEED, "one seed, so no test over seeds"),
@@ -186,8 +185,6 @@ NO_ITEMS = (
     "evaluated before items were saved, so no test over items either; `python evaluate.py "
     "items=all` evaluates again and saves them"
 )
-READ_AT_ONCE = 4
-"""Arms whose items are held in memory, as a benchmark's metrics are compared one after another."""
 ItemSource = Callable[[str, str], "list[Items]"]
 """A function of an arm and a benchmark that returns its runs' items; empty if one saved none."""
 
@@ -200,7 +197,8 @@ class RunItems:
         for run in runs:
             self._folders.setdefault(run.arm, []).append((run.seed, run.folder))
         self._weights = {(row.arm, row.seed, row.benchmark): row.weights for row in rows}
-        self.by_seed = lru_cache(maxsize=READ_AT_ONCE)(self._read)
+        # A few arms are held in memory, as a benchmark's metrics are compared one after another.
+        self.by_seed = lru_cache(maxsize=4)(self._read)
         """{seed: items} of an arm and a benchmark; empty if a run saved none for its weights."""
 
     def __call__(self, arm: str, benchmark: str) -> list[Items]:
@@ -220,11 +218,7 @@ class RunItems:
 
 
 def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
-    """Return a reader of the items of some arms of an experiment, as papers' tables name them.
-
-    Args:
-        experiment: name of the experiment that contains the arms.
-    """
+    """Return a reader of the items of some arms of an experiment, as papers' tables name them."""
     found: list[Run] = []
     rows: list[Result] = []
     for arm in arms:

@@ -43,8 +43,6 @@ def expected(
     """Test each step of the expected order, and the arms under test against every baseline.
 
     Args:
-        headline: topic of the report, with the expected order.
-        baselines: names of the arms that others are compared with.
         items: reader of the arms' items; ``None`` for no tests over items.
     """
     order = headline.order
@@ -61,13 +59,7 @@ def verdict(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return one sentence on which steps of the expected order were reached, and which were NOT.
-
-    Args:
-        headline: topic of the report, with the expected order.
-        baselines: names of the arms that others are compared with.
-        items: reader of the arms' items; ``None`` for no tests over items.
-    """
+    """Return one sentence on which steps of the expected order were reached, and which were NOT."""
     checks = expected(rows, headline, baselines, items)
     if not checks:
         tested = join_words([headline.label(arm) for arm in headline.tested])
@@ -92,10 +84,6 @@ def verdict(
     return f"{lead} {'; '.join([*reached, *missed])}."
 
 
-METRICS = {"acc1": "accuracy"}
-"""Words for metrics, where the metric's name is not one."""
-
-
 def _lead(rows: Sequence[Result], headline: Headline) -> str:
     """Return what happened to the number of the headline, as the beginning of a sentence."""
     known = answers(rows)
@@ -118,7 +106,7 @@ def _lead(rows: Sequence[Result], headline: Headline) -> str:
     arm = headline.label(headline.tested[0])
     if headline.share is not None and re.fullmatch(r"cf_ratio=[\d.]+", arm):
         arm = f"{100 * headline.share:g} % counterfactual examples"
-    metric = METRICS.get(headline.metric, headline.metric)
+    metric = {"acc1": "accuracy"}.get(headline.metric, headline.metric)
     return f"With {arm}, {metric} {where} {change} {measure.sign} ({seeds}):"
 
 
@@ -152,13 +140,7 @@ def how_tested(
     baselines: Sequence[str],
     items: ItemSource | None = None,
 ) -> str:
-    """Return the note under the verdict: the test, and the smallest p possible with n seeds.
-
-    Args:
-        headline: topic of the report, with the expected order.
-        baselines: names of the arms that others are compared with.
-        items: reader of the arms' items; ``None`` for no tests over items.
-    """
+    """Return the note under the verdict: the test, and the smallest p possible with n seeds."""
     found = [c for c in expected(rows, headline, baselines, items) if c.found is not None]
     checks = [c for c in found if c.test is None]
     over_items = [c for c in found if c.test is not None]
@@ -193,11 +175,6 @@ def cost(
     """Return one sentence on what the arms under test lose or gain in distribution.
 
     Empty if the headline is not about a distribution shift.
-
-    Args:
-        headline: topic of the report, with the in-distribution benchmark.
-        baselines: names of the arms that others are compared with.
-        items: reader of the arms' items; ``None`` for no tests over items.
     """
     cell = headline.cost_cell(rows)
     if headline.in_distribution is None:
@@ -230,10 +207,6 @@ def pairing(
     """Compare the arms under test, also those with pairs in one batch, with unpaired controls.
 
     On the headline, its in-distribution counterpart and every ``group_score``.
-
-    Args:
-        headline: topic of the report, with its arms and controls.
-        items: reader of the arms' items; ``None`` for no tests over items.
     """
     arms = arms_of(rows)
     treated = [arm for arm in headline.paired or headline.tested if arm in arms]
@@ -245,12 +218,7 @@ def pairing(
 
 
 def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
-    """Return one or two sentences on what pairing gains and does not gain.
-
-    Args:
-        made: comparisons from ``pairing``.
-        headline: topic of the report, for the arms' labels.
-    """
+    """Return one or two sentences on what pairing gains and does not gain."""
     if not made:
         return (
             "No arm with the same number of unbiased, unpaired examples was run, so these results "
@@ -350,8 +318,6 @@ def findings(
 
     Args:
         pairs: arm, arm it is compared with, and cell of each comparison.
-        items: reader of the arms' items; ``None`` for no tests over items.
-        two_sided: whether p tests for a difference in either direction.
         corrected: whether p is corrected (Holm) over these comparisons.
     """
     made, known, printed = [], answers(rows), measures(rows)

@@ -16,7 +16,7 @@ from cfaug.core.errors import UserError
 from cfaug.report.arm_results import ArmResults, MissingError, Runs, require_one_test
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.joint_tests import compare_over_seeds_and_items, seeds_and_items_parts
-from cfaug.report.layout import cell_entry, interval_text, legend
+from cfaug.report.layout import KEPT, LOST, cell_entry, interval_text, legend
 from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import PaperTable
 from cfaug.report.results import Cell, Result, join_seeds, name_part
@@ -171,8 +171,6 @@ class TrainingTable(PaperTable):
 
 
 # Parts of a table of trained arms: values, declared comparisons, differences, and summaries.
-
-KEPT, LOST = "†", "‡"
 
 
 @dataclass(frozen=True)

@@ -265,21 +265,21 @@ class Taxonomy:
 
     def run(self, source: AnnotationSource) -> None:
         """Write the page."""
-        from cfaug.annotation.page import PageTask, ask_one, write_questions
+        from cfaug.annotation.page import ask_one, write_questions
 
         _refuse_form(self.question, "taxonomy")
         findings = _find_answers(self.question, self.answers, source.items(self.question))
-        tasks = [
-            PageTask(findings.items[i], f"The marked image was labelled: {findings.said_of(i)}.")
-            for i in findings.sample_rejected(self.sample, self.seed)
-        ]
+        sampled = findings.sample_rejected(self.sample, self.seed)
         questions = ask_one(
-            self.category_question, tasks, f"{self.category_question.title} {source.name}"
+            self.category_question,
+            [findings.items[i] for i in sampled],
+            [f"The marked image was labelled: {findings.said_of(i)}." for i in sampled],
+            f"{self.category_question.title} {source.name}",
         )
         written = write_questions(
             questions, Path(self.out), source.index.read_image, side=self.side
         )
-        say(f"wrote {written}: {len(tasks):,} of {len(findings.rejected):,} errors", sys.stdout)
+        say(f"wrote {written}: {len(sampled):,} of {len(findings.rejected):,} errors", sys.stdout)
 
 
 @dataclass(frozen=True)
@@ -428,8 +428,9 @@ class Simulate:
         if not isinstance(question, CaptionForm):
             _refuse_form(question, "simulate")
         items, truth = self._truth(source)
-        mistakes = simulate.Mistakes(self.mistakes, seed)
-        answers = simulate.simulate_answers(question, items, truth, self.assignment, mistakes)
+        answers = simulate.simulate_answers(
+            question, items, truth, self.assignment, self.mistakes, seed
+        )
         files = [
             _write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()
         ]

@@ -63,7 +63,6 @@ def original_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndar
     Args:
         scores_NK: score of each caption, (items, captions); larger is better.
         truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT`` for each caption, (items, captions).
-        ties: rule for ties, see ``choice_hits``.
 
     Raises:
         ValueError: as ``choice_hits`` does.
@@ -107,7 +106,6 @@ def text_only_hits(similar_NKK: Any, truth_NK: Any, ties: Ties = "miss") -> np.n
     Args:
         similar_NKK: similarity of every two captions of an item, (items, captions, captions).
         truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT`` for each caption, (items, captions).
-        ties: rule for ties, see ``choice_hits``.
 
     Returns:
         float64 (items,).

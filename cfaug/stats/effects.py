@@ -39,10 +39,6 @@ def hedges_g(arm: SeedSummary, baseline: SeedSummary) -> float:
     For independent arms. If neither arm has spread, 0 without a difference and ``nan`` with one;
     ``nan`` with fewer than two values in either.
 
-    Args:
-        arm: mean, standard deviation and number of seeds of the arm.
-        baseline: mean, standard deviation and number of seeds of its baseline.
-
     >>> round(hedges_g(SeedSummary(2.0, 1.0, 5), SeedSummary(1.0, 1.0, 5)), 4)
     0.9027
     """
@@ -95,8 +91,6 @@ def bootstrap_interval(
     Args:
         values: one finite value per seed, (n,), such as the differences of two arms.
         level: nominal coverage, between 0 and 1.
-        method: kind of interval, ``"bca"`` or ``"percentile"``.
-        seed: seed of the random stream that draws the resamples.
 
     Returns:
         (low, high); both ``nan`` for one value, or if all values are equal, where an empty interval
@@ -146,7 +140,6 @@ def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tup
 
     Args:
         values: one finite value per seed, (n,).
-        level: nominal coverage, between 0 and 1.
 
     >>> low, high = t_interval([1.0, 2.0, 3.0])
     >>> round(low, 3), round(high, 3)
@@ -168,7 +161,6 @@ def wilson_interval(count: float, n: float, level: float = 0.95) -> tuple[float,
 
     Args:
         count: number of items that have the property, a fraction where an item counts in part.
-        level: nominal coverage, between 0 and 1.
 
     >>> low, high = wilson_interval(0, 10)
     >>> round(low, 3), round(high, 3)
@@ -223,12 +215,6 @@ def compare(
     ``n`` is the number of pairs, or of the arm's seeds where the two are not paired. Differences,
     intervals and effect sizes are arm minus baseline whether higher or lower is better; only the
     one-sided p depend on it.
-
-    Args:
-        arm: the arm's value for each training seed.
-        baseline: the baseline's value for each training seed.
-        seed: seed of the bootstrap and of random sign flips.
-        better: whether higher or lower values are better.
 
     >>> c = compare({1: 0.5, 2: 0.7, 3: 0.6}, {1: 0.4, 2: 0.5, 3: 0.3})
     >>> round(c.diff, 3), round(c.p_paired, 4), c.p_permutation
@@ -317,7 +303,6 @@ def top_classes(p_NC: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         p_NC: probabilities, (images, classes).
-        k: largest number of classes to return for each image.
 
     >>> classes, p = top_classes(np.array([[0.2, 0.5, 0.3]]), 2)
     >>> classes.tolist(), p.tolist()
@@ -335,9 +320,7 @@ def fisher(right: int, n: int, right_other: int, n_other: int) -> float:
 
     Args:
         right: number of images of the first set that are classified right.
-        n: size of the first set.
         right_other: number of images of the second set that are classified right.
-        n_other: size of the second set.
 
     Raises:
         ValueError: if a count is below zero or above its set's size.

@@ -8,10 +8,10 @@ image, the members of one set) are not: ``cluster_bootstrap`` draws whole cluste
 NaN and infinite values are a ``ValueError``: leave out the items that do not count first. scipy
 takes long to import, so it is imported where it is used.
 
-``scipy.stats.binomtest`` finds the p of ``mcnemar``, takes 60 times as long (0.3 ms) and has no
-mid-p. ``scipy.stats.bootstrap`` of the clusters' sums and sizes draws the same resamples in twice
-the time (100 times for hits, where only kinds of clusters are drawn here), without a second stage
-within clusters.
+``scipy.stats.binomtest`` finds the p of ``mcnemar`` and takes 60 times as long (0.3 ms).
+``scipy.stats.bootstrap`` of the clusters' sums and sizes draws the same resamples in twice the time
+(100 times for hits, where only kinds of clusters are drawn here), without a second stage within
+clusters.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ ROUNDING = 1e-12
 """A mean below this share of the mean absolute difference is rounding error, that is, zero."""
 
 
-def mcnemar(
-    better: int, worse: int, alternative: Alternative = "two-sided", mid_p: bool = False
-) -> float:
+def mcnemar(better: int, worse: int, alternative: Alternative = "two-sided") -> float:
     """Return p of McNemar's exact test (1947) for two models' right and wrong answers.
 
     Under the null hypothesis an item on which the two models differ is as likely to be answered
@@ -47,8 +45,6 @@ def mcnemar(
         better: number of items that only the first model answers right.
         worse: number of items that only the second model answers right.
         alternative: direction; ``"greater"``: the first model is better, ``"less"``: the second is.
-        mid_p: whether the observed outcome counts half (Fagerland et al., 2013): less conservative,
-            but its level may be exceeded slightly.
 
     Returns:
         p; 1 if the models differ on no item.
@@ -56,8 +52,8 @@ def mcnemar(
     Raises:
         ValueError: if a count is negative or the alternative is unknown.
 
-    >>> mcnemar(6, 0), mcnemar(6, 0, mid_p=True), mcnemar(6, 0, "greater")
-    (0.03125, 0.015625, 0.015625)
+    >>> mcnemar(6, 0), mcnemar(6, 0, "greater")
+    (0.03125, 0.015625)
     """
     _check_alternative(alternative)
     if min(better, worse) < 0:
@@ -72,18 +68,13 @@ def mcnemar(
         return float(betainc(n - k, k + 1, 0.5)) if 0 <= k < n else float(k >= n)
 
     few = {"greater": worse, "less": better, "two-sided": min(better, worse)}[alternative]
-    tail, observed = at_most(few), at_most(few) - at_most(few - 1)
     if alternative != "two-sided":
-        return tail - mid_p * observed / 2
-    if better == worse:
-        return 1.0 - mid_p * observed / 2
-    return min(1.0, 2 * tail) - mid_p * observed
+        return at_most(few)
+    return 1.0 if better == worse else min(1.0, 2 * at_most(few))
 
 
 def sign_test(
-    differences: Sequence[float] | np.ndarray,
-    alternative: Alternative = "two-sided",
-    mid_p: bool = False,
+    differences: Sequence[float] | np.ndarray, alternative: Alternative = "two-sided"
 ) -> float:
     """Return p of the exact sign test: are differences as often above zero as below it?
 
@@ -91,8 +82,6 @@ def sign_test(
 
     Args:
         differences: first model minus second, one per item, (n,).
-        alternative: direction of the test, see ``mcnemar``.
-        mid_p: whether the observed outcome counts half, see ``mcnemar``.
 
     Raises:
         ValueError: if there is no difference, or one is NaN or infinite.
@@ -101,7 +90,7 @@ def sign_test(
     0.03125
     """
     values = require_finite(differences)
-    return mcnemar(int((values > 0).sum()), int((values < 0).sum()), alternative, mid_p)
+    return mcnemar(int((values > 0).sum()), int((values < 0).sum()), alternative)
 
 
 @dataclass(frozen=True)
@@ -112,7 +101,6 @@ class MeanDifference:
         low: lower end of the percentile interval.
         high: upper end of the percentile interval.
         p_greater: one-sided p for a mean above zero, see ``cluster_bootstrap``.
-        clusters: number of clusters that the items are in.
     """
 
     mean: float
@@ -154,7 +142,6 @@ def cluster_bootstrap(
         clusters: the cluster each item was sampled in, any comparable values, (n,).
         rng: generator that draws the resamples; the same state gives the same answer.
         weights: weight of each item, above 0, (n,); ``None`` gives all items the same weight.
-        level: nominal coverage of the interval, between 0 and 1.
 
     Returns:
         The mean, the percentile interval and p; interval and p are ``nan`` with a single cluster.
@@ -214,7 +201,6 @@ def nested_bootstrap(
         values_G: the statistic of each cluster, (clusters,).
         resampled_GB: the statistic of each cluster's own resamples, (clusters, resamples of items).
         rng: generator that draws clusters and resamples; the same state gives the same answer.
-        level: nominal coverage of the interval, between 0 and 1.
 
     Returns:
         The mean, the percentile interval and p as for ``cluster_bootstrap``; interval and p are
@@ -258,7 +244,6 @@ def read_interval(
 
     Args:
         means: mean of every resample, (resamples,).
-        level: nominal coverage of the interval, between 0 and 1.
         size: magnitude of the values, to which rounding errors are relative.
     """
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -359,7 +344,6 @@ def least_visible(error: float, clusters: int, level: float = 0.95) -> float:
     times as large.
 
     Args:
-        error: the standard error of the difference.
         clusters: number of clusters, or of items where each is its own cluster.
         level: one minus the significance level of the test.
 
@@ -382,10 +366,7 @@ def describe_resolution(
     """Return a sentence on how large a difference has to be to be visible on a set of this size.
 
     Args:
-        error: the standard error, of a score or of a difference of two.
-        clusters: number of clusters that the items are in.
         factor: factor that multiplies printed values, 100 for fractions.
-        unit: unit of printed values.
 
     >>> describe_resolution(standard_error(np.arange(400) < 35), 400, 400)
     '400 items: standard error 1.4 points; a difference below 2.8 points cannot be seen on this set'

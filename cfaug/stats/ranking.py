@@ -129,7 +129,6 @@ class QueryRanks:
         Args:
             k: number of best candidates that count; above the number of candidates, every query is
                 a hit.
-            ties: policy for ties, see the head of this module.
 
         Raises:
             ValueError: if ``k`` or ``ties`` is invalid.

@@ -224,9 +224,7 @@ def wilcoxon(
 
 
 def sign_flip(
-    differences: Sequence[float] | np.ndarray,
-    alternative: Alternative = "greater",
-    seed: int = 0,
+    differences: Sequence[float] | np.ndarray, alternative: Alternative = "greater", seed: int = 0
 ) -> float:
     """Return p of the sign-flip permutation test on the mean difference by seed.
 

@@ -18,26 +18,12 @@ from PIL import Image
 
 from benchmarks.browser import Browser, find
 from cfaug.annotation.assignment import Assignment, items_of
-from cfaug.annotation.page import (
-    MAX_PAGE,
-    PageTask,
-    Questionnaire,
-    ask_one,
-    share_out,
-    write_questions,
-)
+from cfaug.annotation.page import MAX_PAGE, Questionnaire, ask_one, share_out, write_questions
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from tests import skips
-from tests.annotation.making import (
-    HOSTILE,
-    WHICH,
-    WHY,
-    pairs,
-    read,
-    write_answers,
-)
+from tests.annotation.making import HOSTILE, WHICH, WHY, pairs, read, write_answers
 
 ALONE = Assignment(1, overlap_fraction=0)
 
@@ -130,11 +116,7 @@ def test_pages_that_cannot_be_are_refused(index, items, tmp_path, monkeypatch):
     with pytest.raises(UserError, match="side=5"):
         write_questions(questions, tmp_path / "p.html", index.read_image, side=5)
     with pytest.raises(UserError, match="nothing to ask"):
-        write_questions(
-            share_out(WHICH, [], ALONE, ""),
-            tmp_path / "p.html",
-            bytes,
-        )
+        write_questions(share_out(WHICH, [], ALONE, ""), tmp_path / "p.html", bytes)
     monkeypatch.setattr("cfaug.annotation.page.MAX_PAGE", 500)
     with pytest.raises(UserError, match=r"pages=each.*annotate\.side.*annotate\.sample"):
         write_questions(questions, tmp_path / "p.html", index.read_image)
@@ -197,8 +179,8 @@ def test_a_person_answers_stops_and_goes_on(browser, index, items, tmp_path):
 
 
 def test_captions_are_shown_as_they_are(browser, index, items, tmp_path):
-    errors = [PageTask(items[0], f"labelled {HOSTILE}"), PageTask(items[3], "labelled both")]
-    questions = ask_one(WHY, errors, HOSTILE)
+    notes = [f"labelled {HOSTILE}", "labelled both"]
+    questions = ask_one(WHY, [items[0], items[3]], notes, HOSTILE)
     open_page(browser, index, questions, tmp_path / "page.html")
     shown = browser.run("[...document.querySelectorAll('figcaption')].map((f) => f.textContent)")
     assert shown[0] == HOSTILE

@@ -17,7 +17,7 @@ from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import sentences, write_report
 from cfaug.annotation.question import ImageItem
 from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
-from cfaug.annotation.simulate import Mistakes, simulate_answers
+from cfaug.annotation.simulate import simulate_answers
 from cfaug.coco_cf import figures as annotation_tables
 from cfaug.coco_cf.figures import AnnotationTable
 from cfaug.coco_cf.label_gains import AlteredSubjects, Subjects
@@ -193,7 +193,7 @@ def test_labels_are_those_that_training_reads(findings, index, tmp_path):
     file = tmp_path / "labels.jsonl"
     file.write_text("".join(json.dumps(one) + "\n" for one in findings.label_lines()))
     validated = read_labels(file).find_validated(index)
-    expected = [findings.is_accepted(i) for i in range(len(index))]
+    expected = [i not in findings.rejected for i in range(len(index))]
     assert validated.tolist() == expected
     assert 0 < sum(expected) < len(expected)
 
@@ -202,13 +202,13 @@ def test_simulated_annotators_err_as_often_as_asked():
     items = [ImageItem(f"p{n:04d}", n % 2, ("a", "b"), n) for n in range(2000)]
     truth = ["neither"] * 2000
     plan = Assignment(3, seed=1)
-    none = simulate_answers(WHICH, items, truth, plan, Mistakes(0, 1))
+    none = simulate_answers(WHICH, items, truth, plan, 0, 1)
     assert {one["label"] for own in none.values() for one in own} == {"neither"}
-    some = simulate_answers(WHICH, items, truth, plan, Mistakes(0.2, 1))
+    some = simulate_answers(WHICH, items, truth, plan, 0.2, 1)
     labels = Counter(one["label"] for own in some.values() for one in own)
     assert labels.total() == 2400
     assert 0.17 < 1 - labels["neither"] / 2400 < 0.23
     assert min(labels[name] for name in WHICH.labels if name != "neither") > 120
-    assert some == simulate_answers(WHICH, items, truth, plan, Mistakes(0.2, 1))
+    assert some == simulate_answers(WHICH, items, truth, plan, 0.2, 1)
     with pytest.raises(UserError, match="mistakes=2"):
-        Mistakes(2, 0)
+        simulate_answers(WHICH, items, truth, plan, 2, 0)

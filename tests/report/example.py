@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -10,13 +11,21 @@ from xml.etree import ElementTree
 import numpy as np
 import yaml
 from PIL import Image, ImageDraw
+from rich.console import Console
 
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.planning.build import build
 from cfaug.report.arms import read_arms
 from cfaug.report.comparison import ComparisonSettings, Headline
 from cfaug.report.document import Entry
-from cfaug.report.layout import benchmark_parts, float_document, table_document
+from cfaug.report.experiment_report import write_report
+from cfaug.report.layout import (
+    benchmark_parts,
+    comparisons_csv,
+    float_document,
+    print_table,
+    table_document,
+)
 from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
@@ -97,6 +106,26 @@ def markdown(table: Table) -> str:
 
 def latex(table: Table) -> str:
     return to_latex(float_document(table))
+
+
+def csv_lines(table: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(comparisons_csv(table))))
+
+
+def printed(table: Table, width: int = 80, **settings) -> str:
+    """The table as a terminal shows it."""
+    console = Console(file=io.StringIO(), width=width, **settings)
+    print_table(table, console)
+    return console.file.getvalue()
+
+
+def report_page(folder: Path, rows, runs, table: Table, headline: Headline) -> str:
+    """The text of the page of an experiment without samples."""
+    page, *_ = write_report(
+        folder, title="x", rows=rows, runs=runs, samples=[], config_text="", table=table,
+        headline=headline,
+    )  # fmt: skip
+    return page.read_text(encoding="utf-8")
 
 
 def entries(table: Table, benchmark: str) -> dict[str, tuple[Entry, ...]]:

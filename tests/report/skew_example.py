@@ -17,7 +17,7 @@ from tests.report.example import picture
 
 RACES, GENDERS = ("White", "Black", "Indian"), ("male", "female")
 GRIDS: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "race_gender": {"race": RACES, "gender": GENDERS},
+    "race_gender": {"race": RACES, "gender": GENDERS}
 }
 OCCUPATIONS = ("doctor", "nurse", "pilot", "cook", "poet", "judge", "<b>clerk</b>", "baker")
 COLOURS = ("red", "blue", "green", "yellow", "white", "black")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from cfaug.report.comparison import Headline, different_tests, equal_weights
-from cfaug.report.experiment_report import write_report
-from cfaug.report.layout import benchmark_parts, comparisons_csv, print_table
+from cfaug.report.layout import benchmark_parts, comparisons_csv
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, how_tested, pairing, verdict
-from tests.report.example import entries, latex, markdown
+from tests.report.example import csv_lines, entries, latex, markdown, printed, report_page
 
 CELL = ("heldout_retrieval", "text_to_image_R@1")
 SEEDS = (1, 2, 3, 4, 5)
@@ -37,24 +33,14 @@ def arm(name: str, level: float, *, data: str, weights: str = "", n: int = 22) -
     ]  # fmt: skip
 
 
-def printed(table: Table) -> str:
-    console = Console(width=80, file=io.StringIO())
-    print_table(table, console)
-    return console.file.getvalue()
-
-
 def formats(table: Table, rows, folder) -> dict[str, str]:
     """Everything that is written of a table, without line breaks."""
-    page, *_ = write_report(
-        folder, title="x", rows=rows, runs=[], samples=[], config_text="", table=table,
-        headline=HEADLINE,
-    )  # fmt: skip
     found = {
         "md": markdown(table).replace("\\_", "_"),
         "tex": latex(table).replace("\\_", "_"),
         "csv": comparisons_csv(table),
         "terminal": printed(table),
-        "html": page.read_text(),
+        "html": report_page(folder, rows, [], table, HEADLINE),
     }
     return {kind: " ".join(text.split()) for kind, text in found.items()}
 
@@ -135,7 +121,7 @@ def test_one_arm_asked_otherwise_takes_the_best_from_no_other_benchmark():
     best = {part.title: [cell.bold for _, (cell,) in part.rows] for part in benchmark_parts(table)}
     assert best == {"heldout_retrieval": [False, False], "flickr": [False, True]}
     by_benchmark = {}
-    for line in csv.DictReader(io.StringIO(comparisons_csv(table))):
+    for line in csv_lines(table):
         by_benchmark.setdefault(line["benchmark"], set()).add("not one test" in line["note"])
     assert by_benchmark == {"heldout_retrieval": {True}, "flickr": {False}}
 
@@ -191,10 +177,7 @@ def test_a_significant_loss_is_called_one():
 @pytest.mark.parametrize(
     ("seeds", "said"),
     [
-        (
-            (1,),
-            "high is not shown to beat low (+10.0 points): one seed allows no test over seeds",
-        ),
+        ((1,), "high is not shown to beat low (+10.0 points): one seed allows no test over seeds"),
         (SEEDS, "every seed gives the same difference of +10.0 points: these seeds cannot test"),
     ],
 )

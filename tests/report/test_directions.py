@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from dataclasses import replace
@@ -14,15 +12,26 @@ from scipy.stats import ttest_ind, ttest_rel
 
 from cfaug.core.errors import UserError
 from cfaug.report.comparison import Headline
-from cfaug.report.experiment_report import write_report
-from cfaug.report.layout import comparisons_csv, print_table
+from cfaug.report.layout import comparisons_csv
 from cfaug.report.page import Measure
 from cfaug.report.plots import curve, strip_plot
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, verdict
 from cfaug.stats.significance import holm
-from tests.report.example import ID, MEANS, OOD, entries, latex, markdown, results, runs
+from tests.report.example import (
+    ID,
+    MEANS,
+    OOD,
+    csv_lines,
+    entries,
+    latex,
+    markdown,
+    printed,
+    report_page,
+    results,
+    runs,
+)
 
 STRESS = "stress"
 LOSS = (STRESS, "loss")
@@ -123,15 +132,8 @@ def test_its_unit_and_direction_stand_in_every_format(tmp_path, rows, table):
     tex = latex(table)
     assert header in tex
     assert mean in tex
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=100)
-    print_table(table, console)
-    assert mean in console.file.getvalue()
-    page = write_report(
-        tmp_path, title="x", rows=rows, runs=runs(rows), samples=[], config_text="", table=table,
-        headline=HEADLINE,
-    )[0].read_text()  # fmt: skip
+    assert mean in printed(table, 100)
+    page = report_page(tmp_path, rows, runs(rows), table, HEADLINE)
     assert header in page
     assert "loss, nats, lower is better" in page
     assert f"{difference:+.3g}" in page
@@ -140,8 +142,8 @@ def test_its_unit_and_direction_stand_in_every_format(tmp_path, rows, table):
 
 
 def test_the_csv_has_unit_and_direction_only_where_they_are_needed(table):
-    lines = list(csv.DictReader(io.StringIO(comparisons_csv(table))))
-    assert {(line["benchmark"], line["unit"], line["better"]) for line in lines} == {
+    units = {(line["benchmark"], line["unit"], line["better"]) for line in csv_lines(table)}
+    assert units == {
         (OOD, "fraction", "higher"), (ID, "fraction", "higher"), (STRESS, "nats", "lower"),
     }  # fmt: skip
     plain = significance_table(results(), "real", ["before"])
@@ -194,7 +196,7 @@ def test_parts_of_a_benchmark_are_reported_as_parts(tmp_path):
     assert [name for name in table.benchmarks if name.startswith("stress")] == names
     assert "### stress [edit=background]" in markdown(table)
     assert "20 comparisons" in table.note()
-    for line in csv.DictReader(io.StringIO(comparisons_csv(table))):
+    for line in csv_lines(table):
         assert (leak in line["note"]) == line["benchmark"].startswith("stress")
     tex = latex(table)
     assert tex.count("5 of 800") == 3

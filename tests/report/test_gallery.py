@@ -1,4 +1,4 @@
-"""The gallery: what it shows is what the sets say, it is one file, and nothing in it is live."""
+"""The gallery shows what the sets say, with changes marked; it is one file, and nothing is live."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.report import gallery
-from cfaug.report.gallery import Contrast, write_gallery
+from cfaug.report.gallery import Contrast, mark_changes, write_gallery
 from tests.report.example import HOSTILE, generated, picture
 
 
@@ -174,3 +174,42 @@ def test_an_edit_that_changes_nothing_is_named_by_its_kind_alone(tmp_path: Path)
     )
     assert page["kinds"] == ["reconstruction"]
     assert [(m["e"], m["t"]) for m in page["sets"][0]["m"]] == [("", -1), ("", 0)]
+
+
+def marks(first: str, second: str, edit: tuple[str, str] | None, same: bool = False) -> list:
+    a = Member(first, "0", "s")
+    b = Member(second, "0" if same else "1", "s", Edit("noun", *edit) if edit else None)
+    return [mark_changes((a, b), 0)[1::2], mark_changes((a, b), 1)[1::2]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "edit", "expected"),
+    [
+        ("a red cat", "a red dog", ("cat", "dog"), [["cat"], ["dog"]]),
+        ("A Cat sat", "A Fire  Truck sat", ("cat", "fire truck"), [["Cat"], ["Fire  Truck"]]),
+        ("an owl", "a cat", ("owl", "cat"), [["owl"], ["cat"]]),  # not the article
+        ("a cat, a cat", "a cat, a dog", ("cat", "dog"), [["cat"], ["dog"]]),
+        ("a concatenated cat", "a concatenated dog", ("cat", "dog"), [["cat"], ["dog"]]),
+        ("a cat", "a dog", ("horse", "cow"), [["cat"], ["dog"]]),  # the edit says something else
+        ("a cat", "a dog", None, [["cat"], ["dog"]]),
+        ("a cat", "a fat cat", ("", "fat"), [[], ["fat"]]),
+        ("a cat (2*)", "a cat (3+)", ("(2*)", "(3+)"), [["(2*)"], ["(3+)"]]),
+        ("a cat", "a cat", ("x", "y"), [[], []]),
+    ],
+)
+def test_changed_words_are_marked(first, second, edit, expected) -> None:
+    assert marks(first, second, edit) == expected
+
+
+def test_captions_of_one_image_are_not_edits() -> None:
+    assert marks("a cat", "the tabby sleeps", None, same=True) == [[], []]
+
+
+@given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=8), st.text(max_size=8))
+def test_pieces_are_the_caption(first: str, second: str, before: str, after: str) -> None:
+    pair = (Member(first, "0", "s"), Member(second, "1", "s", Edit("noun", before, after)))
+    for i, text in enumerate((first, second)):
+        pieces = mark_changes(pair, i)
+        assert "".join(pieces) == text
+        assert len(pieces) % 2 == 1
+        assert all(pieces[1::2])

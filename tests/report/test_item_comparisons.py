@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cfaug.report.comparison import Headline
-from cfaug.report.experiment_report import write_report
 from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR
 from cfaug.report.items import Items, items_file, write_items
-from cfaug.report.layout import comparisons_csv, print_table
+from cfaug.report.layout import comparisons_csv
 from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
@@ -23,7 +21,7 @@ from cfaug.report.significance_table import RunItems, significance_table
 from cfaug.report.summary_text import cost, how_tested, pairing, verdict
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import holm
-from tests.report.example import entries, latex, markdown, results
+from tests.report.example import csv_lines, entries, latex, markdown, printed, report_page, results
 
 COUNT = 300
 RIGHT = {"base": 0.4, "good": 0.6, "same": 0.4, "bad": 0.25}
@@ -42,8 +40,8 @@ def answers() -> dict[str, dict[str, np.ndarray]]:
     return found
 
 
-def write(folder: Path, seeds=(1,), *, clusters=COUNT, skip=(), data="d") -> Table:
-    """The table of runs that were written with their items."""
+def put(folder: Path, seeds=(1,), *, clusters=COUNT, skip=()) -> tuple[list[Result], list[Run]]:
+    """Rows and runs of every arm, whose items are written."""
     rows, runs = [], []
     for arm, columns in answers().items():
         for seed in seeds:
@@ -52,16 +50,19 @@ def write(folder: Path, seeds=(1,), *, clusters=COUNT, skip=(), data="d") -> Tab
             if arm not in skip:
                 names = [f"i{i}" for i in range(COUNT)]
                 about = {"item": names, "cluster": [f"c{i % clusters}" for i in range(COUNT)]}
-                write_items(place, Items("own", weights, data, {**about, **columns}))
-            runs.append(Run(place, "e", arm, {"seed": seed, "state": "done"}))
+                write_items(place, Items("own", weights, "d", {**about, **columns}))
+            runs.append(Run(place, "e", arm, {"seed": seed, "state": "done", "arm": arm}))
             for metric, values in columns.items():
                 lower = {"better": "lower", "unit": "nats"} if metric == "loss" else {}
                 value = float(values.mean()) + 0.001 * seed * (len(seeds) > 1)
-                rows.append(
-                    Result(
-                        f"e/{arm}", arm, seed, "own", metric, value, COUNT, weights, "d", **lower
-                    )
-                )
+                about = (f"e/{arm}", arm, seed, "own", metric, value, COUNT, weights, "d")
+                rows.append(Result(*about, **lower))
+    return rows, runs
+
+
+def write(folder: Path, seeds=(1,), **changes) -> Table:
+    """The table of runs that were written with their items."""
+    rows, runs = put(folder, seeds, **changes)
     return significance_table(rows, "base", items=RunItems(runs, rows))
 
 
@@ -111,21 +112,11 @@ def test_every_format_says_which_test_it_was(tmp_path):
     tex = latex(table)
     assert r"^{\S }$" in tex
     assert "tested over items" in tex
-    from rich.console import Console
-
-    console = Console(file=io.StringIO(), width=120)
-    print_table(table, console)
-    assert "§" in console.file.getvalue()
-    page = write_report(
-        tmp_path, title="x", rows=[], runs=[], samples=[], config_text="", table=table,
-        headline=Headline("none", "acc1", (), ("good",)),
-    )[0].read_text()  # fmt: skip
+    assert "§" in printed(table, 120)
+    page = report_page(tmp_path, [], [], table, Headline("none", "acc1", (), ("good",)))
     assert "Comparisons over items" in page
     assert "McNemar, exact" in page
-    lines = {
-        (line["arm"], line["metric"]): line
-        for line in csv.DictReader(io.StringIO(comparisons_csv(table)))
-    }
+    lines = {(line["arm"], line["metric"]): line for line in csv_lines(table)}
     good = lines["good", "acc1"]
     assert (good["items_test"], good["items"]) == (MCNEMAR, str(COUNT))
     assert float(good["p_items"]) == table.get_over_items("good", ACC).test.p
@@ -157,18 +148,10 @@ def test_without_items_there_is_no_test_and_no_mistake(tmp_path, skip):
 
 
 def test_items_of_other_weights_are_not_taken(tmp_path):
-    write(tmp_path)
-    place = tmp_path / "good/seed=1"
-    file = items_file(place, "own")
-    content = file.read_bytes()
-    table = write(tmp_path)
-    assert table.get_over_items("good", ACC) is not None
-    assert file.read_bytes() == content
-    rows = [
-        Result(f"e/{arm}", arm, 1, "own", "acc1", level, COUNT, f"new {arm}", "d")
-        for arm, level in RIGHT.items()
-    ]
-    runs = [Run(tmp_path / arm / "seed=1", "e", arm, {"seed": 1}) for arm in RIGHT]
+    rows, runs = put(tmp_path)
+    items = RunItems(runs, rows)
+    assert significance_table(rows, "base", items=items).get_over_items("good", ACC) is not None
+    rows = [replace(row, weights=f"new {row.arm}") for row in rows]
     assert significance_table(rows, "base", items=RunItems(runs, rows)).over_items == ()
 
 
@@ -240,25 +223,9 @@ def test_an_experiment_of_single_runs_is_tabled_with_its_items(tmp_path):
     assert "§" in text
 
 
-def tabled(folder: Path, skip=()):
-    """Rows and runs of two single runs on disk, and what a report is about."""
-    write(folder, skip=skip)
-    rows, runs = [], []
-    for arm, columns in answers().items():
-        record = {"seed": 1, "state": "done", "arm": arm}
-        runs.append(Run(folder / arm / "seed=1", "e", arm, record))
-        lower = {"better": "lower", "unit": "nats"}
-        for metric, more in (("acc1", {}), ("loss", lower)):
-            value = float(columns[metric].mean())
-            rows.append(
-                Result(f"e/{arm}", arm, 1, "own", metric, value, COUNT, f"{arm} 1", "d", **more)
-            )
-    return rows, runs
-
-
 @pytest.mark.parametrize("metric", ["acc1", "loss"])
 def test_the_verdict_of_one_seed_is_of_items(tmp_path, metric):
-    rows, runs = tabled(tmp_path)
+    rows, runs = put(tmp_path)
     items = RunItems(runs, rows)
     says = {
         arm: verdict(rows, Headline("own", metric, ("base",), (arm,)), ["base"], items)
@@ -275,7 +242,7 @@ def test_the_verdict_of_one_seed_is_of_items(tmp_path, metric):
 
 
 def test_the_cost_and_the_pairing_of_one_seed_are_of_items(tmp_path):
-    rows, runs = tabled(tmp_path)
+    rows, runs = put(tmp_path)
     items = RunItems(runs, rows)
     about = Headline("own", "acc1", ("base",), ("good",), in_distribution="own", controls=("bad",))
     assert "two-sided p = –" not in cost(rows, about, ["base"], items)
@@ -288,26 +255,19 @@ def test_the_cost_and_the_pairing_of_one_seed_are_of_items(tmp_path):
 
 
 def test_the_page_of_one_seed_has_a_verdict_and_intervals_over_items(tmp_path):
-    rows, runs = tabled(tmp_path)
     for skip, says in (((), "was reached"), (("base",), "there is none over items")):
-        rows, runs = tabled(tmp_path / "-".join(["e", *skip]), skip)
+        rows, runs = put(tmp_path / "-".join(["e", *skip]), skip=skip)
         table = significance_table(rows, "base", items=RunItems(runs, rows))
-        page = write_report(
-            tmp_path, title="x", rows=rows, runs=runs, samples=[], config_text="", table=table,
-            headline=Headline("own", "acc1", ("base",), ("good",)),
-        )[0].read_text()  # fmt: skip
+        about = Headline("own", "acc1", ("base",), ("good",))
+        page = report_page(tmp_path, rows, runs, table, about)
         assert says in page
         assert ("(by a bootstrap over the test&#39;s items)" in page) == (not skip)
         assert "± –" not in page
 
 
 def test_a_damaged_file_of_items_is_named_and_the_table_stands(tmp_path):
-    write(tmp_path)
+    rows, runs = put(tmp_path)
     items_file(tmp_path / "good/seed=1", "own").write_bytes(b"PAR1 and no more")
-    rows, runs = [], []
-    for arm, level in RIGHT.items():
-        rows.append(Result(f"e/{arm}", arm, 1, "own", "acc1", level, COUNT, f"{arm} 1", "d"))
-        runs.append(Run(tmp_path / arm / "seed=1", "e", arm, {"seed": 1, "state": "done"}))
     table = significance_table(rows, "base", items=RunItems(runs, rows))
     assert {one.row.arm for one in table.over_items} == {"same", "bad"}
     assert any("good against base" in note and "cannot be read" in note for note in table.notes)

@@ -1,4 +1,4 @@
-"""Runs are what their place says, arms are runs of one identity, damaged records are named."""
+"""Runs are what their place says, arms are runs of one identity, what is damaged is named."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from cfaug.report.arm_results import Runs, collect
 from cfaug.report.checkpoint_tables import changes, initial_values
 from cfaug.report.experiment_report import _effort_part, _provenance
 from cfaug.report.records import (
+    LEAKS,
     OPTIONAL,
     REQUIRED,
     check_record,
+    leak_sentences,
     read_config,
     read_run,
     setting_node,
@@ -218,3 +220,35 @@ def test_settings_of_a_run_that_are_none_are_named(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError, match=r"config\.yaml"):
         setting_node(read_config(tmp_path), "model", tmp_path)
+
+
+def test_runs_of_other_settings_are_left_out_and_named(tmp_path, capsys):
+    made_up.mixtures(tmp_path)
+    arm, changed = (tmp_path / "coco_cf_3" / name for name in ("medium", "medium,max_epochs=1"))
+    arm.rename(changed)
+    assert not Runs(tmp_path).arm("coco_cf_3/medium").seeds
+    said = capsys.readouterr().err
+    assert said.count("left out, of other settings: ") == 1
+    assert str(changed) in said
+    assert "arm=medium" in said
+    changed.rename(arm)
+    assert Runs(tmp_path).arm("coco_cf_3/medium").seeds
+    assert not capsys.readouterr().err
+
+
+def test_the_worst_run_of_each_benchmark_is_named(tmp_path):
+    folders = [tmp_path / "arm" / f"seed={n}" for n in range(3)]
+    for folder, images in zip(folders, (3, 5, None), strict=True):
+        folder.mkdir(parents=True)
+        if images is not None:
+            found = {"images": images, "total": 1000, "with_coco_id": 1000, "coco_ids": [1]}
+            (folder / LEAKS).write_text(json.dumps({"coco5k_retrieval": found}))
+    [said] = leak_sentences(folders)
+    assert said.startswith("coco5k_retrieval: up to 5 of 1,000 test images")
+    assert "(arm, seed=1)" in said
+    assert leak_sentences(folders[2:]) == []
+    (folders[2] / LEAKS).write_text('{"own": {"images": 9, "equal": 9, "total": 9}}')
+    assert leak_sentences(folders[2:]) == ["own: all 9 test images were trained on (arm, seed=2)."]
+    (folders[2] / LEAKS).write_text("[]")
+    with pytest.raises(UserError, match=LEAKS):
+        leak_sentences(folders)

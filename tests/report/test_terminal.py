@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
 
 from cfaug.report.layout import print_table
 from cfaug.report.significance_table import significance_table
-from tests.report.example import LABELS, MEANS, OOD, results
+from tests.report.example import LABELS, MEANS, OOD, printed, results
 
 RETRIEVAL = tuple(f"{way}_R@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))
 LONG = (
     "counterfactual=my_folder_of_pairs,loss=pair_aware,max_steps=1,model=clip_vit_b32,real=X-0a1b"
 )
-
-
-def printed(table, width=80, **settings) -> str:
-    console = Console(file=io.StringIO(), width=width, **settings)
-    print_table(table, console)
-    return console.file.getvalue()
 
 
 def own_data(arms):

@@ -16,8 +16,7 @@ from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.run.annotate import AnnotationSource, Export, ReadAnswers, Simulate
 from tests.annotation.making import ROOT, WHY, write_answers
-from tests.annotation.test_caption_form import ALL, FORM
-from tests.annotation.test_preference import ASKED
+from tests.annotation.test_caption_form import ALL, ASKED, FORM
 from tests.annotation.text_sets import write_text_sets
 
 FIVE = Assignment(5, 5, 1.0)

@@ -21,7 +21,7 @@ from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published
 from cfaug.report.writers import to_csv, to_latex, to_markdown
 from tests.annotation.making import WHY
-from tests.annotation.test_strata import ERRORS
+from tests.annotation.test_assignment import ERRORS
 from tests.grid_sets import grid_set, lay_grid_sets
 
 CONF = Path(__file__).parents[2] / "conf/table"

@@ -189,11 +189,7 @@ def test_chunks_change_nothing():
 
 @pytest.mark.parametrize(
     ("texts", "images", "of_text", "message"),
-    [
-        (1, 2, [0], "no caption"),
-        (1, 2, [0, 1], "there are 1 texts"),
-        (2, 1, [0, 3], "outside"),
-    ],
+    [(1, 2, [0], "no caption"), (1, 2, [0, 1], "there are 1 texts"), (2, 1, [0, 3], "outside")],
 )
 def test_recall_refuses_what_has_no_answer(texts, images, of_text, message):
     with pytest.raises(ValueError, match=message):

@@ -11,13 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.rng import generator
-from cfaug.stats.effects import (
-    bootstrap_interval,
-    cohen_d_z,
-    compare,
-    hedges_g,
-    t_interval,
-)
+from cfaug.stats.effects import bootstrap_interval, cohen_d_z, compare, hedges_g, t_interval
 from cfaug.stats.significance import (
     SeedSummary,
     equivalence,

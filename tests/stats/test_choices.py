@@ -1,6 +1,8 @@
-"""Choosing among captions, against the definitions in plain loops and published arithmetic."""
+"""Choices among captions and options, and scores of pairs, against their definitions."""
 
 from __future__ import annotations
+
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,16 +12,71 @@ from hypothesis import strategies as st
 from cfaug.stats.choices import (
     ABSENT,
     FALSE,
+    NUMBERS,
     TRUE,
+    Reduction,
     brittle,
     categories_that_count,
     choice_hits,
+    choose,
     group_means,
     mean_by,
     original_hits,
+    pair_hits,
+    pair_similarities,
+    parse_answer,
+    reduce_scores,
     text_only_hits,
+    winoground_hits,
 )
 from tests.properties import examples
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(st.integers(0, 10**6))
+def test_every_score_equals_its_definition(seed):
+    sim = np.random.default_rng(seed).integers(0, 4, (20, 2, 2)).astype(float)
+    found = pair_hits(sim)
+    for pair, (c0_i0, c0_i1, c1_i0, c1_i1) in enumerate(sim.reshape(20, 4)):
+        expected = {
+            "group_matching": c0_i0 + c1_i1 > c0_i1 + c1_i0,
+            "text_score_i0": c0_i0 > c1_i0, "text_score_i1": c1_i1 > c0_i1,
+            "image_score_c0": c0_i0 > c0_i1, "image_score_c1": c1_i1 > c1_i0,
+        }  # fmt: skip
+        expected["text_score"] = expected["text_score_i0"] and expected["text_score_i1"]
+        expected["image_score"] = expected["image_score_c0"] and expected["image_score_c1"]
+        expected["group_score"] = expected["text_score"] and expected["image_score"]
+        assert {name: bool(hits[pair]) for name, hits in found.items()} == expected
+
+
+@given(st.integers(0, 10**6))
+def test_group_matching_is_implied_by_text_or_image_score(seed):
+    sim = np.random.default_rng(seed).normal(size=(20, 2, 2))
+    found = pair_hits(sim)
+    assert found["group_matching"][found["text_score"] | found["image_score"]].all()
+    assert list(found)[:3] == list(winoground_hits(sim))
+
+
+def test_chance_is_a_half():
+    found = pair_hits(np.random.default_rng(0).normal(size=(100_000, 2, 2)))
+    for name in list(found)[3:]:
+        assert found[name].mean() == pytest.approx(1 / 2, abs=0.01)
+
+
+def test_similarities_of_any_number_of_captions_and_images():
+    rng = np.random.default_rng(2)
+    texts, images = rng.normal(size=(5, 4, 8)), rng.normal(size=(5, 3, 8))
+    texts[2, 3], images[1, 2] = texts[2, 1], images[1, 0]
+    found = pair_similarities(texts, images)
+    for item in range(5):
+        for k in range(4):
+            for m in range(3):
+                a, b = texts[item, k], images[item, m]
+                cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+                assert found[item, k, m] == pytest.approx(cosine)
+    assert (found[2, 3] == found[2, 1]).all()
+    assert (found[1, :, 2] == found[1, :, 0]).all()
+
 
 WORTH = {"miss": 0.0, "half": 0.5, "hit": 1.0}
 
@@ -160,3 +217,75 @@ def test_what_is_no_item_is_refused(scores, truth, message):
 def test_an_unknown_rule_is_refused():
     with pytest.raises(ValueError, match="miss, half, hit"):
         choice_hits([[0.1, 0.2]], [[1, 0]], "lose")
+
+
+NLL, TOKENS, OPTIONS, BLIND = [4.0, 3.0, 9.0], [1, 2, 9], ["a", "bcd", "ef"], [1.0, 2.5, 8.5]
+
+
+def test_each_reduction_divides_or_subtracts_what_it_says():
+    found = {
+        name: reduce_scores(NLL, TOKENS, OPTIONS, name, BLIND).tolist()
+        for name in get_args(Reduction)
+    }
+    assert found == {
+        "token_mean": [4.0, 1.5, 1.0], "sum": NLL, "char_norm": [4.0, 1.0, 4.5],
+        "pmi": [3.0, 0.5, 0.5],
+    }  # fmt: skip
+    for wrong in ("pmi", "mean"):
+        with pytest.raises(ValueError, match=wrong):
+            reduce_scores(NLL, TOKENS, OPTIONS, wrong)
+
+
+def test_a_tie_is_no_choice():
+    assert choose(np.array([0.5])) == 0
+    assert choose(np.array([3.0, 0.5, 0.5])) is None
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=5), st.randoms())
+def test_the_choice_does_not_depend_on_the_order_of_options(values, random):
+    order = list(range(len(values)))
+    random.shuffle(order)
+    first, again = choose(np.array(values)), choose(np.array([values[at] for at in order]))
+    assert first == (None if again is None else order[again])
+    assert first is None or values[first] == min(values)
+    assert first is not None or sorted(values)[0] == sorted(values)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "place"),
+    [
+        ("yes", ["yes", "no"], 0),
+        ("No.", ["yes", "no"], 1),
+        ("**Yes**", ["yes", "no"], 0),
+        ("The answer is: the red ball.", ["red ball", "blue ball"], 0),
+        ("Answer: blue ball\nbecause the red one is gone", ["red ball", "blue ball"], 1),
+        ("No, it would not", ["yes", "no"], 1),
+        ("two", ["2", "12"], 0),
+        ("twelve", ["2", "12"], None),
+        ("2.5", ["2", "5"], None),
+        ("2.", ["2", "5"], 0),
+        ("10", ["1", "10"], 1),
+        ("10 apples", ["1", "10"], None),
+        ("", ["yes", "no"], None),
+        (".", ["yes", "."], None),
+        ("yes and no", ["yes", "no"], None),
+        ("not yes", ["yes", "no"], None),
+        ("None of these", ["no", "none"], None),
+        ("yes", ["yes", "Yes"], None),
+        ("A", ["a", "b"], 0),
+    ],
+)
+def test_an_answer_is_read_or_it_is_not(text, options, place):
+    assert parse_answer(text, options) == place
+
+
+@given(st.text(max_size=30), st.lists(st.text("abc 12.", min_size=1, max_size=6), min_size=1))
+def test_whatever_is_written_the_answer_is_an_option_in_it_or_none(text, options):
+    found = parse_answer(text, options)
+    if found is None:
+        return
+    letters = "".join(filter(str.isalnum, options[found].casefold()))
+    words = "".join(filter(str.isalnum, text.casefold()))
+    for at, number in enumerate(NUMBERS):
+        words, letters = words.replace(number, str(at)), letters.replace(number, str(at))
+    assert letters.removeprefix("a").removeprefix("an") in words or letters in words
