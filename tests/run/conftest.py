@@ -116,6 +116,10 @@ class Place:
     def evaluate(self, *words: str) -> int:
         return self.script("evaluate")([*self.paths, *words])
 
+    def plan(self, *words: str) -> dict:
+        """Return what a run would do."""
+        return json.loads(stdout_of(self.train, *words, "dry_run=json").splitlines()[-1])
+
     def begin_with(self, root: Path) -> Place:
         """Begin with a copy of other runs, which several tests begin with."""
         shutil.copytree(root, self.root)

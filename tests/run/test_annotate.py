@@ -59,10 +59,9 @@ def test_labels_restrict_training(place, annotate):
     assert annotate("simulate", "annotate.mistakes=0") == 0
     assert annotate("read") == 0
     labels = place.root / "annotation" / "labels.jsonl"
-    words = ["dry_run=true", "plan@data.plan=coco_human_validated", "seed=4"]
-    oracle = "data.human_labels=shapescapes:counterfactual"
-    ours = json.loads(stdout_of(place.train, *words, f"data.human_labels={labels}"))
-    theirs = json.loads(stdout_of(place.train, *words, oracle))
+    words = ["plan@data.plan=coco_human_validated", "seed=4"]
+    ours = place.plan(*words, f"data.human_labels={labels}")
+    theirs = place.plan(*words, "data.human_labels=shapescapes:counterfactual")
     assert ours["counts"] == theirs["counts"]
 
 

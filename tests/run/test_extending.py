@@ -38,8 +38,7 @@ def test_a_finished_run_is_extended_and_says_so(place):
     assert "trainer.max_steps: there 2, asked 4" in said
     assert "extend=true goes on" in said
     words = [*WORDS, "trainer.max_steps=4", "extend=true"]
-    said = stdout_of(place.train, *words, "dry_run=json")
-    assert json.loads(said.splitlines()[-1])["state"] == "to extend"
+    assert place.plan(*words)["state"] == "to extend"
     assert place.train(*words) == 0
     record = place.record("a", 1)
     assert record["attempts"] == [
@@ -136,17 +135,14 @@ def test_a_run_that_stopped_early_says_so(place):
     assert record["counts"]["seen"] == 3 * 16
 
 
-def test_weights_that_were_removed_are_missed(place, capsys):
+def test_weights_that_were_removed_are_missed(place):
     assert place.train(*WORDS, "trainer.max_steps=1") == 0
     shutil.rmtree(folder(place) / "checkpoint")
-    capsys.readouterr()
-    assert place.train(*WORDS, "trainer.max_steps=1") == 0
-    out, _ = capsys.readouterr()
-    assert "its checkpoint/ was removed" in out
-    assert "overwrite=true trains it again" in out
-    assert place.train(*WORDS, "trainer.max_steps=1", "dry_run=json") == 0
-    said = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert said["state"] == "done, checkpoint removed"
+    said = stdout_of(place.train, *WORDS, "trainer.max_steps=1")
+    assert "its checkpoint/ was removed" in said
+    assert "overwrite=true trains it again" in said
+    state = place.plan(*WORDS, "trainer.max_steps=1")["state"]
+    assert state == "done, checkpoint removed"
     assert place.train(*WORDS, "trainer.max_steps=1", "overwrite=true") == 0
     assert (folder(place) / "checkpoint").is_dir()
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 
 import pytest
 
 from cfaug.evaluation.suites import _say_what_validation_is
 from cfaug.report.results import read_results
 from tests.data.making import noise_image
-from tests.run.conftest import refusal, stdout_of
+from tests.run.conftest import refusal
 
 PHOTOS, EDITED = 60, 40
 COLOURS = ("black", "blue", "green", "orange", "pink", "purple", "red", "yellow")
@@ -87,7 +86,7 @@ def test_identical_models_are_asked_the_same_and_none_of_them_wins(place, words,
         assert "different test data" not in text
 
 
-def test_no_arm_was_trained_on_an_image_that_is_asked(own, place, words):
+def test_no_arm_was_trained_on_an_image_that_is_asked(place, words, plan):
     asked = {}
     for ratio, more in ((0, []), (0.5, ["data.size=30"]), (1, ["data.split=random"])):
         run = ["name=x", f"arm=a{ratio}", f"data.cf_ratio={ratio}", "seed=1", *more]
@@ -95,9 +94,7 @@ def test_no_arm_was_trained_on_an_image_that_is_asked(own, place, words):
         record = place.record(f"a{ratio}", seed=1, name="x")
         assert record["counts"]["held_out_images"] == record["counts"]["held_out"] > 1
         assert record["identity"]["data.holdout"] == 0.1
-        described = json.loads(
-            stdout_of(place.script("train"), [*words, *run, "dry_run=json"]).splitlines()[-1]
-        )
+        [described], _ = plan(*words, *run)
         assert described["state"] == "done"
         asked[ratio] = described["held_out"]["images"]
         assert described["held_out"]["pairs"] == record["counts"]["held_out"]

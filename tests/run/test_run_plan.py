@@ -154,8 +154,7 @@ WORLD_PLANS = {
 
 @pytest.mark.parametrize("asked", WORLD_PLANS)
 def test_every_plan_runs_on_the_world(place, asked):
-    said = stdout_of(place.train, *asked.split(), "dry_run=json")
-    counts = json.loads(said.splitlines()[-1])["counts"]
+    counts = place.plan(*asked.split())["counts"]
     assert (counts["real"], counts["counterfactual"]) == WORLD_PLANS[asked]
 
 
