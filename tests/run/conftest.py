@@ -6,7 +6,7 @@ import io
 import json
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.generate import generate as make
+from tests.data.layouts import table
+from tests.data.making import noise_image
 from tests.imaging.tiny import save_pipeline
 from tests.scripts import ROOT
 
@@ -91,6 +93,16 @@ def make_sets(root: Path, *words: str, folder: str = "out") -> list[Counterfactu
     paths = [f"paths.shards={root / folder}", f"paths.worlds={root / 'worlds'}"]
     assert make(GenerateSettings(**compose("generate", *words, *paths))) == 0
     return list(read_sets(root / folder))
+
+
+def lay_photos(folder: Path, captions: Sequence[str]) -> Path:
+    """Write a photo of noise for each caption, and the list of them."""
+    names = [f"{number}.png" for number in range(len(captions))]
+    rows = list(zip(names, captions, strict=True))
+    table(folder / "captions.csv", ("image", "caption"), rows)
+    for number, name in enumerate(names):
+        (folder / name).write_bytes(noise_image(number))
+    return folder
 
 
 def commands_of(page: Path) -> list[tuple[str, list[str]]]:

@@ -14,15 +14,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from cfaug.evaluation.cached_model import Features
 from cfaug.run.train import _describe_saved
 from tests import children
-from tests.run.conftest import SCENES, Place
+from tests.run.conftest import SCENES, Place, lay_photos
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,16 +67,8 @@ def slow_down(owner: Any, name: str, where: str) -> None:
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory) -> Path:
-    """Sixty small photos with captions."""
-    folder = tmp_path_factory.mktemp("photos")
-    rng = np.random.default_rng(0)
-    lines = ["image,caption"]
-    for number in range(60):
-        pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(folder / f"{number:03d}.png")
-        lines.append(f"{number:03d}.png,a photo of number {number}")
-    (folder / "captions.csv").write_text("\n".join(lines) + "\n")
-    return folder
+    captions = [f"a photo of number {number}" for number in range(60)]
+    return lay_photos(tmp_path_factory.mktemp("photos"), captions)
 
 
 class Command:

@@ -241,7 +241,10 @@ def test_what_teaches_no_answer_is_refused_before_anything_is_trained(asked, mod
         (["model.dtype=bfloat16"], "trained in float32"),
         (["data.cf_ratio=0", "data.real=null"], "needs data.real=FILE"),
         ([f"data.counterfactual={none}"], "no counterfactual question to learn from"),
-        (["data.cf_ratio=0", f"data.real={none}"], "no basic question to learn from (1 equal_"),
+        (
+            ["data.cf_ratio=0", f"data.real={none}"],
+            "no basic question to learn from (1 equal_options)",
+        ),
         (["data.holdout=0.1"], "leave it at 0 with task=vqa"),
     ):
         assert said in plan.refused(*more), more
