@@ -105,10 +105,7 @@ def test_pages_for_people(place, annotate):
         (["export", "annotate.assignment.seed=x"], "assignment.seed=x should be a whole number"),
         (["export", "annotate.side=big"], "annotate.side=big should be a whole number"),
         (["simulate", "annotate.mistakes=few"], "annotate.mistakes=few should be a number"),
-        (
-            ["simulate", "annotate.sorted_errors=1.5"],
-            "sorted_errors=1.5 should be a whole",
-        ),
+        (["simulate", "annotate.sorted_errors=1.5"], "sorted_errors=1.5 should be a whole"),
         (["export", "annotate.out=/dev/null/page.html"], "/dev/null/page.html cannot be written"),
         (["simulate", "annotate.out=/dev/null/x"], "answers-simulated-1.jsonl cannot be written"),
         (
