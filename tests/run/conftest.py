@@ -137,8 +137,14 @@ class Place:
         shutil.copytree(root, self.root)
         return self
 
+    def folder(self, arm: str = "run", seed: int = 107, name: str = "main") -> Path:
+        return self.root / name / arm / f"seed={seed}"
+
     def record(self, arm: str = "run", seed: int = 107, name: str = "main") -> dict:
-        return json.loads((self.root / name / arm / f"seed={seed}" / "run.json").read_text())
+        return json.loads((self.folder(arm, seed, name) / "run.json").read_text())
+
+    def weights(self, arm: str = "run", seed: int = 107) -> bytes:
+        return (self.folder(arm, seed) / "checkpoint/model.safetensors").read_bytes()
 
 
 class Plan:

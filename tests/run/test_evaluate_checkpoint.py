@@ -43,10 +43,6 @@ def trained(place, run):
     return place.begin_with(run)
 
 
-def folder_of(place):
-    return place.root / "main" / "run" / "seed=107"
-
-
 def features(shards):
     return sorted((shards / "index/features").rglob("*.npy"))
 
@@ -54,7 +50,7 @@ def features(shards):
 @pytest.mark.slow
 def test_the_counterfactual_suite_ends_in_results_pairs_and_a_page(trained, shards, capsys):
     assert trained.evaluate("benchmark=cf") == 0
-    folder = folder_of(trained)
+    folder = trained.folder()
     rows = read_results(folder / "results.jsonl")
     assert list(dict.fromkeys(row.benchmark for row in rows)) == [
         "shapescapes_real_retrieval",
@@ -148,13 +144,13 @@ def test_other_shifts_and_how_often_their_classes_were_altered(trained):
     words = ["benchmark=ood", "feature_cache=0"]
     some = "benchmark.only=[shapescapes_ood_classification,shapescapes_ood_solids_classification]"
     assert trained.evaluate(*words, some) == 0
-    found = json.loads((folder_of(trained) / "label_frequency.json").read_text())
+    found = json.loads((trained.folder() / "label_frequency.json").read_text())
     assert found["pairs"] == 40
     assert found["frequency"]["shapescapes_ood_classification"] == 40
     assert 0 < found["frequency"]["shapescapes_ood_solids_classification"] < 40
     style = "benchmark.only=[shapescapes_ood_drawing_classification]"
     assert trained.evaluate(*words, style) == 0
-    found = json.loads((folder_of(trained) / "label_frequency.json").read_text())
+    found = json.loads((trained.folder() / "label_frequency.json").read_text())
     assert len(found["frequency"]) == 3
     assert "already evaluated" in stdout_of(trained.evaluate, *words, some)
     said = refusal(trained.evaluate, "label_frequency=letters")
@@ -162,7 +158,7 @@ def test_other_shifts_and_how_often_their_classes_were_altered(trained):
 
 
 def test_folders_that_are_missing_are_all_named_once(trained, tmp_path, capsys):
-    shutil.copytree(folder_of(trained).parent, trained.root / "main" / "other")
+    shutil.copytree(trained.folder().parent, trained.root / "main" / "other")
     words = ["benchmark=in_domain", "benchmark.where=folders", f"paths.data={tmp_path}"]
     assert trained.evaluate(*words) != 0
     said = capsys.readouterr().err
@@ -279,7 +275,7 @@ def test_arms_of_one_world_are_held_against_what_each_validated_on(place):
     assert place.evaluate("benchmark=heldout", "evaluate_initial=true") == 0
     known = initial_values(place.root / "main")
     for arm in ("a0", "a0.5"):
-        found = changes(place.root / "main" / arm / "seed=107", known)
+        found = changes(place.folder(arm), known)
         assert {change.benchmark for change in found} == {"validation_retrieval"}
 
 
@@ -351,7 +347,7 @@ def test_the_ends_are_the_start_and_the_run_and_the_table_shows_both(place):
 
 def test_a_start_that_is_not_here_is_named(place, tmp_path):
     """Found before any model is loaded; nothing is fetched for a run that came from elsewhere."""
-    folder = place.root / "main" / "run" / "seed=1"
+    folder = place.folder(seed=1)
     (folder / "checkpoint").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"state": "done", "seed": 1, "steps": 3}))
     model = "_target_: cfaug.models.specs.HFClip\n  name_or_path: nobody/nothing-here"

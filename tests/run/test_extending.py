@@ -21,19 +21,11 @@ def short(tmp_path_factory, shards, script):
     return place.root
 
 
-def folder(place, arm="a"):
-    return place.root / "main" / arm / "seed=1"
-
-
-def weights(place):
-    return (folder(place) / "checkpoint/model.safetensors").read_bytes()
-
-
 @pytest.mark.slow
 def test_a_finished_run_is_extended_and_says_so(place):
     assert place.train(*KEPT, "trainer.max_steps=2") == 0
-    first, short = place.record("a", 1), weights(place)
-    (folder(place) / "results.jsonl").write_text("")
+    first, short = place.record("a", 1), place.weights("a", 1)
+    (place.folder("a", 1) / "results.jsonl").write_text("")
     said = refusal(place.train, *KEPT, "trainer.max_steps=4")
     assert "trainer.max_steps: there 2, asked 4" in said
     assert "extend=true goes on" in said
@@ -46,8 +38,9 @@ def test_a_finished_run_is_extended_and_says_so(place):
     ]  # fmt: skip
     assert (record["steps"], record["extended_from"], record["state"]) == (4, [2], "done")
     assert record["started"] == first["started"] <= record["finished"]
-    assert weights(place) != short
-    assert {file.name for file in folder(place).glob("results*")} == {"results-2-steps.jsonl"}
+    assert place.weights("a", 1) != short
+    [aside] = place.folder("a", 1).glob("results*")
+    assert aside.name == "results-2-steps.jsonl"
     assert "already done" in stdout_of(place.train, *words)
     # It is not the run that had four steps from the beginning.
     assert place.train(*[w.replace("arm=a", "arm=b") for w in WORDS], "trainer.max_steps=4") == 0
@@ -62,11 +55,11 @@ def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
 
     words = [*KEPT, "trainer.max_steps=5", "extend=true"]
     assert place.train(*KEPT, "trainer.max_steps=2") == 0
-    shutil.copytree(folder(place), folder(place, "b"))
+    shutil.copytree(place.folder("a", 1), place.folder("b", 1))
     assert place.train(*words) == 0
-    undisturbed = weights(place)
-    shutil.rmtree(folder(place))
-    shutil.copytree(folder(place, "b"), folder(place))
+    undisturbed = place.weights("a", 1)
+    shutil.rmtree(place.folder("a", 1))
+    shutil.copytree(place.folder("b", 1), place.folder("a", 1))
     step = ContrastiveModule.training_step
 
     def killed(module, *batch):
@@ -79,7 +72,7 @@ def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
     assert place.record("a", 1)["state"] == "failed"
     monkeypatch.undo()
     assert place.train(*words) == 0
-    assert weights(place) == undisturbed
+    assert place.weights("a", 1) == undisturbed
     assert place.record("a", 1)["extended_from"] == [2]
     assert place.train(*KEPT, "trainer.max_steps=6", "extend=true") == 0
     assert place.record("a", 1)["extended_from"] == [2, 5]
@@ -137,14 +130,14 @@ def test_a_run_that_stopped_early_says_so(place):
 
 def test_weights_that_were_removed_are_missed(place):
     assert place.train(*WORDS, "trainer.max_steps=1") == 0
-    shutil.rmtree(folder(place) / "checkpoint")
+    shutil.rmtree(place.folder("a", 1) / "checkpoint")
     said = stdout_of(place.train, *WORDS, "trainer.max_steps=1")
     assert "its checkpoint/ was removed" in said
     assert "overwrite=true trains it again" in said
     state = place.plan(*WORDS, "trainer.max_steps=1")["state"]
     assert state == "done, checkpoint removed"
     assert place.train(*WORDS, "trainer.max_steps=1", "overwrite=true") == 0
-    assert (folder(place) / "checkpoint").is_dir()
+    assert (place.folder("a", 1) / "checkpoint").is_dir()
 
 
 def test_a_run_that_failed_before_its_first_step_does_not_claim_its_folder(place, monkeypatch):

@@ -64,7 +64,7 @@ def test_a_path_that_cannot_be_is_the_users_mistake(number):
 
 def test_evaluate_takes_one_run_as_it_takes_a_list(place):
     assert place.train("data.cf_ratio=0", "trainer.max_steps=0", "arm=cf_ratio=0") == 0
-    folder = place.root / "main" / "cf_ratio=0" / "seed=0"
+    folder = place.folder("cf_ratio=0", 0)
     for typed in (f"runs={folder}", f"runs=[{folder}]"):
         assert "main/cf_ratio=0/seed=0" in stdout_of(place.evaluate, typed, "benchmark=heldout")
     assert "seed=9" in refusal(place.evaluate, f"runs={folder.with_name('seed=9')}")
@@ -218,7 +218,7 @@ WORDS = ["seed=107", "data.cf_ratio=0.6", "optim.eps=0.01", "trainer.accelerator
 
 
 def run(place, arm):
-    folder = place.root / "main" / arm / "seed=107"
+    folder = place.folder(arm)
     with (folder / "metrics.csv").open() as handle:
         losses = [float(row["train/loss"]) for row in csv.DictReader(handle)]
     return load_file(folder / "checkpoint/model.safetensors"), losses, place.record(arm)

@@ -24,10 +24,6 @@ from tests import children
 from tests.run.conftest import refusal
 
 
-def weights(place, arm, seed):
-    return (place.root / "main" / arm / f"seed={seed}/checkpoint/model.safetensors").read_bytes()
-
-
 @pytest.mark.slow
 def test_runs_at_once_equal_runs_in_turn_and_a_bad_one_stops_nobody(place, capfd, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -38,7 +34,7 @@ def test_runs_at_once_equal_runs_in_turn_and_a_bad_one_stops_nobody(place, capfd
     assert place.train("-m", "seed=3,1,2", "arm=at_once", *packed) == 2
     for seed in (1, 2):
         assert place.record("at_once", seed)["state"] == "done"
-        assert weights(place, "at_once", seed) == weights(place, "in_turn", seed)
+        assert place.weights("at_once", seed) == place.weights("in_turn", seed)
     assert place.record("at_once", 3) == record
     # N41: it was called failed, although that run is as it was.
     assert f"refused, and left as it is: {place.root}/main/at_once/seed=3" in capfd.readouterr().err
@@ -110,7 +106,7 @@ def test_parts_divide_the_runs_of_a_sweep(place, capfd):
 @pytest.mark.slow
 def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
     def lie(seed, **record):
-        folder = place.root / "main/run" / f"seed={seed}"
+        folder = place.folder(seed=seed)
         (folder / "checkpoint").mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps(record))
         return folder
@@ -188,11 +184,11 @@ def bytes_of(place, arm):
     """Return what each seed's run left: weights, and the log without its clock."""
     found = {}
     for seed in (1, 2, 3):
-        folder = place.root / "main" / arm / f"seed={seed}"
+        folder = place.folder(arm, seed)
         with (folder / "metrics.csv").open() as handle:
             rows = [{**row, "seconds": None} for row in csv.DictReader(handle)]
         assert len(rows) == 3
-        found[seed] = ((folder / "checkpoint/model.safetensors").read_bytes(), rows)
+        found[seed] = (place.weights(arm, seed), rows)
     return found
 
 
@@ -221,7 +217,7 @@ def test_packed_runs_equal_solo_runs_and_decode_every_image_once(place, decoded,
         hashes = {place.record(arm, seed)["config_hash"] for arm in ("solo", "packed")}
         assert len(hashes) == 1
     # What is done is skipped; what was cut off or lost is made again, alone or packed.
-    shutil.rmtree(place.root / "main" / "packed" / "seed=2")
+    shutil.rmtree(place.folder("packed", 2))
     before = place.record("packed", 1)
     assert place.train(*WORDS, "arm=packed", "share_image_cache=true", "image_cache_mib=1") == 0
     assert place.record("packed", 1) == before
@@ -256,8 +252,4 @@ def test_a_killed_pack_goes_on_where_it_was(place, capfd):
     assert place.record("cut", 1) == first
     assert len(place.record("cut", 2)["attempts"]) == 2
     for seed in (1, 2, 3):
-        whole, cut = (
-            place.root / "main" / arm / f"seed={seed}/checkpoint/model.safetensors"
-            for arm in ("whole", "cut")
-        )
-        assert whole.read_bytes() == cut.read_bytes()
+        assert place.weights("whole", seed) == place.weights("cut", seed)

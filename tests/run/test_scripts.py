@@ -46,7 +46,7 @@ def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
     assert record["wall_s"] > 0
     assert record["peak_rss_mib"] > 0
     assert record["threads"] >= 1
-    folder = place.root / "main" / "run" / "seed=107"
+    folder = place.folder()
     assert {p.name for p in folder.iterdir()} >= {"checkpoint", "config.yaml", "metrics.csv"}
     said = stdout_of(place.train, "data.cf_ratio=.6", "seed=107", "data.workers=1")
     assert "already done" in said
@@ -65,11 +65,7 @@ def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
 def test_the_same_command_gives_the_same_weights(place):
     for arm in ("one", "two"):
         assert place.train("data.cf_ratio=0.6", "seed=107", f"arm={arm}") == 0
-    one, two = (
-        (place.root / "main" / arm / "seed=107/checkpoint/model.safetensors").read_bytes()
-        for arm in ("one", "two")
-    )
-    assert one == two
+    assert place.weights("one") == place.weights("two")
     assert place.record("one")["config_hash"] == place.record("two")["config_hash"]
 
 
@@ -117,7 +113,7 @@ def test_jobs_that_would_share_a_folder_are_refused_before_any_runs(place):
 
 
 def test_one_failure_does_not_stop_the_rest(place):
-    done = place.root / "main" / "run" / "seed=1"
+    done = place.folder(seed=1)
     done.mkdir(parents=True)
     (done / "run.json").write_text(json.dumps({"config_hash": "other", "identity": {}}))
     said = refusal(place.train, "--multirun", "data.cf_ratio=0.6", "seed=1,2")
@@ -160,7 +156,7 @@ def test_any_checkpoint_may_be_evaluated(place):
 
 def test_a_runs_config_may_not_name_foreign_targets(place, tmp_path):
     assert place.train("data.cf_ratio=0", "seed=1") == 0
-    file = place.root / "main" / "run" / "seed=1" / "config.yaml"
+    file = place.folder(seed=1) / "config.yaml"
     config = yaml.safe_load(file.read_text())
     marker = tmp_path / "ran"
     config["model"] = {"_target_": "os.system", "command": f"touch {marker}"}
