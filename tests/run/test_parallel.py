@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import sys
 
 import pytest
@@ -16,12 +15,12 @@ import torch
 
 import cfaug.data.mixture.loader
 from cfaug.core import progress
-from cfaug.core.progress import on_terminal
 from cfaug.run import parallel
 from cfaug.run.launch import DONE, FAILED
 from cfaug.run.parallel import run_at_once
 from tests import children
 from tests.run.conftest import refusal
+from tests.run.worker_jobs import ask_for_bars, die_unless_even, read_threads
 
 
 @pytest.mark.slow
@@ -44,12 +43,6 @@ def test_parallel_that_cannot_be_is_refused(place):
     assert "parallel=0" in refusal(place.train, "parallel=0")
     sweep = ["--multirun", "seed=1,2", "parallel=2", "trainer.devices=2"]
     assert "trainer.devices=2" in refusal(place.train, *sweep)
-
-
-def die_unless_even(number):
-    if number % 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return DONE
 
 
 def test_a_killed_process_fails_its_own_job_only(capfd):
@@ -133,10 +126,6 @@ def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
     assert "at work" in states
 
 
-def ask_for_bars(_):
-    return FAILED if on_terminal() else DONE
-
-
 def test_the_parent_alone_draws_a_bar(monkeypatch):
     """Children whose stderr is the same terminal print lines; ours shows how many runs are done."""
     ours, theirs = os.openpty()
@@ -160,10 +149,6 @@ def test_children_share_the_cores_and_the_environment_is_as_before(monkeypatch):
     before = dict(os.environ)
     assert run_at_once([1], read_threads, 1) == [(1, len(os.sched_getaffinity(0)))]
     assert dict(os.environ) == before
-
-
-def read_threads(_):
-    return int(os.environ["OMP_NUM_THREADS"])
 
 
 # Packed runs: the bytes of solo runs, with every image decoded once.
