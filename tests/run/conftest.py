@@ -206,17 +206,27 @@ def pipeline(tmp_path_factory):
     return save_pipeline(tmp_path_factory.mktemp("weights") / "sd")
 
 
-@pytest.fixture
-def generate(tmp_path, shards, script, pipeline, capfd):
-    """Run generate.py; return its code, the JSON of its last line, and what it said."""
+class Generate:
+    """Runs generate.py on a few captions, in a folder below another one."""
 
-    def run(*words: str, folder: str = "out"):
-        given = generation(tmp_path / folder, shards, pipeline)
+    def __init__(self, root: Path, worlds: Path, pipeline: Path, script) -> None:
+        self.root, self.worlds, self.pipeline = root, worlds, pipeline
+        self.main = script("generate")
+
+    def _words(self, words: Sequence[str], folder: str = "out") -> list[str]:
+        given = generation(self.root / folder, self.worlds, self.pipeline)
         unread = tuple(one for word in words for one in UNREAD.get(word.partition("/")[0], ()))
-        given = [word for word in given if not word.startswith(unread)]
-        code = script("generate")([*given, *words])
-        out, err = capfd.readouterr()
-        last = json.loads(out.splitlines()[-1]) if code in (0, 1) else None
-        return code, last, err
+        return [*(word for word in given if not word.startswith(unread)), *words]
 
-    return run
+    def __call__(self, *words: str, folder: str = "out") -> tuple[dict, str]:
+        """Return the JSON of its last line, and what it said."""
+        out, err = output_of(self.main, self._words(words, folder))
+        return json.loads(out.splitlines()[-1]), err
+
+    def refused(self, *words: str) -> str:
+        return refusal(self.main, self._words(words))
+
+
+@pytest.fixture
+def generate(tmp_path, shards, script, pipeline):
+    return Generate(tmp_path, shards, pipeline, script)
