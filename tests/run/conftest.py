@@ -6,8 +6,9 @@ import io
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,28 @@ def lay_photos(folder: Path, captions: Sequence[str]) -> Path:
     for number, name in enumerate(names):
         (folder / name).write_bytes(noise_image(number))
     return folder
+
+
+@contextmanager
+def failing_at(step: int) -> Iterator[None]:
+    """Let every contrastive training meanwhile fail in the step after so many."""
+    from cfaug.train.contrastive_module import ContrastiveModule
+
+    work = ContrastiveModule.training_step
+
+    def fail(module: Any, *batch: Any) -> Any:
+        if module.global_step == step:
+            raise RuntimeError("the machine is gone")
+        return work(module, *batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ContrastiveModule, "training_step", fail)
+        yield
+
+
+def exit_with(run: Callable[..., int], words: Sequence[str]) -> None:
+    """End this process with a command's exit code."""
+    sys.exit(run(*words))
 
 
 def commands_of(page: Path) -> list[tuple[str, list[str]]]:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.run.conftest import WORLD, Place, refusal, stdout_of
+from tests.run.conftest import WORLD, Place, failing_at, refusal, stdout_of
 
 WORDS = ["data.cf_ratio=0", "seed=1", "arm=a", "data.size=40"]
 KEPT = [*WORDS, "trainer.keep_last=true"]
@@ -50,9 +50,7 @@ def test_a_finished_run_is_extended_and_says_so(place):
 
 
 @pytest.mark.slow
-def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
-    from cfaug.train.contrastive_module import ContrastiveModule
-
+def test_an_extension_that_was_cut_off_goes_on(place):
     words = [*KEPT, "trainer.max_steps=5", "extend=true"]
     assert place.train(*KEPT, "trainer.max_steps=2") == 0
     shutil.copytree(place.folder("a", 1), place.folder("b", 1))
@@ -60,17 +58,9 @@ def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
     undisturbed = place.weights("a", 1)
     shutil.rmtree(place.folder("a", 1))
     shutil.copytree(place.folder("b", 1), place.folder("a", 1))
-    step = ContrastiveModule.training_step
-
-    def killed(module, *batch):
-        if module.global_step == 3:
-            raise RuntimeError("killed")
-        return step(module, *batch)
-
-    monkeypatch.setattr(ContrastiveModule, "training_step", killed)
-    assert place.train(*words) == 1
+    with failing_at(3):
+        assert place.train(*words) == 1
     assert place.record("a", 1)["state"] == "failed"
-    monkeypatch.undo()
     assert place.train(*words) == 0
     assert place.weights("a", 1) == undisturbed
     assert place.record("a", 1)["extended_from"] == [2]
@@ -154,18 +144,8 @@ def test_a_run_that_failed_before_its_first_step_does_not_claim_its_folder(place
     assert place.record("a", 1)["identity"]["optim.lr"] == 1e-4
 
 
-def test_a_run_that_failed_later_keeps_it(place, monkeypatch, capsys):
-    from cfaug.train.contrastive_module import ContrastiveModule
-
-    step = ContrastiveModule.training_step
-
-    def fails(module, *batch):
-        if module.global_step == 1:
-            raise RuntimeError("no more")
-        return step(module, *batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ContrastiveModule, "training_step", fails)
+def test_a_run_that_failed_later_keeps_it(place):
+    with failing_at(1):
         assert place.train(*WORDS, "optim.lr=1e-3", "trainer.max_steps=2") == 1
-    assert place.train(*WORDS, "optim.lr=1e-4", "trainer.max_steps=2") == 2
-    assert "optim.lr: there 0.001, asked 0.0001" in capsys.readouterr().err
+    said = refusal(place.train, *WORDS, "optim.lr=1e-4", "trainer.max_steps=2")
+    assert "optim.lr: there 0.001, asked 0.0001" in said

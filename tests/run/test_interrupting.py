@@ -20,7 +20,7 @@ import torch
 from cfaug.evaluation.cached_model import Features
 from cfaug.run.train import _describe_saved
 from tests import children
-from tests.run.conftest import SCENES, Place, lay_photos
+from tests.run.conftest import SCENES, Place, exit_with, lay_photos
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -205,10 +205,6 @@ def test_a_cache_that_is_removed_is_named_and_the_same_command_goes_on(tmp_path,
 WORDS = ["data.cf_ratio=0.6", "seed=107", "trainer.max_steps=14", "trainer.save_every_steps=3"]
 
 
-def exit_with(place, words) -> None:
-    sys.exit(place.train(*words))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["data.negatives=image", "loss=hard_negatives"]])
 def test_a_killed_command_continues_and_ends_bit_identical(place, capfd, more):
@@ -217,7 +213,7 @@ def test_a_killed_command_continues_and_ends_bit_identical(place, capfd, more):
     assert place.train(*words, "arm=whole") == 0
     folder = place.folder("cut")
     log = folder / "metrics.csv"
-    children.kill_at_line(log, 8, exit_with, place, [*words, "arm=cut"])
+    children.kill_at_line(log, 8, exit_with, place.train, [*words, "arm=cut"])
     assert place.record("cut")["state"] == "running"
     written = log.read_bytes()
 
@@ -240,7 +236,7 @@ def test_a_killed_command_continues_and_ends_bit_identical(place, capfd, more):
 def test_many_processes_may_start_the_same_run_at_once(place, capfd):
     torch.set_num_threads(1)
     words = ["data.world.seed=77", "seed=107"]
-    started = [children.start(exit_with, place, words) for _ in range(6)]
+    started = [children.start(exit_with, place.train, words) for _ in range(6)]
     for child in started:
         child.join()
     codes = {child.exitcode for child in started}

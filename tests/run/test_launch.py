@@ -20,7 +20,7 @@ from cfaug import __main__, __version__
 from cfaug.core.errors import UserError
 from cfaug.core.processes import SPINS, use_threads, wait_briefly
 from cfaug.run.launch import report
-from tests.run.conftest import WORLD, files, generation, refusal, stdout_of
+from tests.run.conftest import WORLD, failing_at, files, generation, refusal, stderr_of, stdout_of
 from tests.scripts import ROOT
 
 
@@ -177,25 +177,13 @@ def test_threads_soon_sleep_when_they_wait_unless_the_user_says_otherwise(monkey
     assert int(SPINS) < 10_000
 
 
-def test_a_run_that_goes_on_with_other_threads_says_so(place, capsys, monkeypatch):
-    from cfaug.train.contrastive_module import ContrastiveModule
-
+def test_a_run_that_goes_on_with_other_threads_says_so(place, monkeypatch):
     words = ["data.cf_ratio=0", "seed=1", "trainer.save_every_steps=1"]
-    step = ContrastiveModule.training_step
-
-    def killed(module, *batch):
-        if module.global_step == 2:
-            raise RuntimeError("killed")
-        return step(module, *batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ContrastiveModule, "training_step", killed)
+    with failing_at(2):
         assert place.train(*words) == 1
-    capsys.readouterr()
     monkeypatch.setattr("cfaug.run.run_folder.threads", lambda: 9)
-    assert place.train(*words) == 0
     said = "resumed with 9 threads, and began with 1: the last bits may differ; threads=1"
-    assert said in capsys.readouterr().err
+    assert said in stderr_of(place.train, *words)
 
 
 @pytest.mark.slow

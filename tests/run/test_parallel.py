@@ -8,7 +8,6 @@ import json
 import os
 import shlex
 import shutil
-import sys
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ from cfaug.run import parallel
 from cfaug.run.launch import DONE, FAILED
 from cfaug.run.parallel import run_at_once
 from tests import children
-from tests.run.conftest import refusal
+from tests.run.conftest import exit_with, refusal
 from tests.run.worker_jobs import ask_for_bars, die_unless_even, read_threads
 
 
@@ -217,10 +216,6 @@ def test_what_cannot_be_is_refused(place, word):
     assert not place.root.exists()
 
 
-def exit_with(place, words):
-    sys.exit(place.train(*words))
-
-
 @pytest.mark.slow
 def test_a_killed_pack_goes_on_where_it_was(place, capfd):
     torch.set_num_threads(1)
@@ -228,7 +223,7 @@ def test_a_killed_pack_goes_on_where_it_was(place, capfd):
     words += ["trainer.max_steps=8", "trainer.save_every_steps=1"]
     assert place.train(*words, "arm=whole") == 0
     log = place.root / "main/cut/seed=2/metrics.csv"
-    children.kill_at_line(log, 4, exit_with, place, [*words, "arm=cut"])
+    children.kill_at_line(log, 4, exit_with, place.train, [*words, "arm=cut"])
     first = place.record("cut", 1)
     assert first["state"] == "done"
     assert not (place.root / "main/cut/seed=3").exists()
