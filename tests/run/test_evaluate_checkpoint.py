@@ -23,8 +23,8 @@ from cfaug.report.checkpoint_tables import changes, initial_values
 from cfaug.report.items import read_items
 from cfaug.report.matching_gap import read_gaps
 from cfaug.report.results import read_results
-from cfaug.run.evaluate_checkpoint import EvaluationOptions, Memory, ask, check_factors
 from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
+from cfaug.run.evaluate_checkpoint import Memory, ask, check_factors
 from cfaug.run.evaluation_data import world_words
 from cfaug.shapescapes import WorldSettings
 from cfaug.stats.matching import GAPS
@@ -395,7 +395,7 @@ def asked(tmp_path, capsys):
     one = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
 
     def run(*benchmarks: Known) -> str:
-        ask(one, benchmarks, EvaluationOptions("cpu", Memory(tmp_path, 0)))
+        ask(one, benchmarks, "cpu", Memory(tmp_path, 0))
         return capsys.readouterr().err
 
     return run
