@@ -183,7 +183,8 @@ def test_a_feature_cache_is_a_number(place):
 @pytest.mark.slow
 @pytest.mark.parametrize("told", ["+model.max_length=4", "+model.geometry=squash"])
 def test_a_model_told_otherwise_is_another_model(place, told):
-    ask = ["weights=zoo:clip-0", *SCENES, "benchmark.world.only=[shapescapes_ood_retrieval]"]
+    ask = ["weights=zoo:clip-0", *SCENES, "benchmark.world.only=[shapescapes_ood_retrieval]",
+           "max_indistinct=1"]  # fmt: skip
     assert place.evaluate(*ask) == 0
     assert "already evaluated" in stdout_of(place.evaluate, *ask)
     assert "already evaluated" not in stdout_of(place.evaluate, *ask, told)
