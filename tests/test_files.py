@@ -142,7 +142,7 @@ def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
         # The head of files.py says why the others rename.
         (
             r"\bos\.(?:replace|rename)\(|\.rename\(|\bfsync\(|\bmkdtemp\(",
-            {"core/files.py", "data/export/hub.py", "run/usage.py", "run/run_folder.py"},
+            {"core/files.py", "data/export/hub.py", "run/run_folder.py"},
         ),
         (r"\bfcntl\b", {"core/processes.py"}),
         (r"\bfrom rich\.progress\b|\bfrom rich import progress\b|\btqdm\(", {"core/progress.py"}),

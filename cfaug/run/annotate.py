@@ -124,10 +124,7 @@ def _write_lines(file: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
 
 
 def annotation(
-    node: Mapping[str, Any],
-    data: Mapping[str, Any],
-    seed: int,
-    paths: Mapping[str, Any],
+    node: Mapping[str, Any], data: Mapping[str, Any], seed: int, paths: Mapping[str, Any]
 ) -> int:
     """Carry out a node of ``conf/annotate`` with the pairs of ``data.counterfactual``.
 

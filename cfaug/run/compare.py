@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 
 Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]
+"""Returns the first sets of a run's counterfactual source, so many at most."""
 SAMPLES = 8
 NAMED = 6
 """Most numbers of training examples, or settings, that one note lists."""
@@ -77,7 +78,6 @@ def compare(
         The table; ``None`` if there is nothing to compare.
     """
     from cfaug.report.experiment_report import write_report
-    from cfaug.report.layout import print_table
 
     measured = collect(sorted(file.parent for file in experiment.glob("*/seed=*/run.json")))
     for line in measured.left_out:
@@ -153,21 +153,27 @@ def compare(
         *write_seeds_and_items(joint, labels, experiment),
         *report,
     ]
-    answer = "" if brief else verdict(rows, headline, baselines, items)
+    _print(experiment, table, written, "" if brief else verdict(rows, headline, baselines, items))
+    return table
+
+
+def _print(experiment: Path, table: Table, paths: Sequence[Path], answer: str) -> None:
+    """Print the table with its answer or, without an answer, one line."""
+    from cfaug.report.layout import print_table
+
     if answer:
         print_table(table)
         say(answer, sys.stdout)
-        say(f"wrote {', '.join(path.name for path in written)} in {experiment}", sys.stdout)
+        say(f"wrote {', '.join(path.name for path in paths)} in {experiment}", sys.stdout)
         say(f"next: open {experiment / 'report.html'} in a browser")
-        return table
-    warned = len(table.cautions)
+        return
+    cautions = len(table.cautions)
+    warned = f", {cautions} caution{'s' * (cautions != 1)}" if cautions else ""
     say(
-        f"{experiment.name}: {len(table.arms)} arms, {len(table.comparisons)} comparisons"
-        f"{f', {warned} caution' + 's' * (warned != 1) if warned else ''}: "
+        f"{experiment.name}: {len(table.arms)} arms, {len(table.comparisons)} comparisons{warned}: "
         f"{experiment / 'table.md'}",
         sys.stdout,
     )
-    return table
 
 
 def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:

@@ -28,7 +28,6 @@ from cfaug.report.significance_rows import Table
 from cfaug.run.compare import join_experiments
 from cfaug.run.evaluate_checkpoint import (
     CacheSize,
-    EvaluationOptions,
     EvaluationTarget,
     KeepItems,
     Memory,
@@ -195,9 +194,7 @@ def _ask_all(
     prepare_worlds(tested, suite, opener)
     if settings.device != "auto":  # a missing device is reported once, not for every run
         choose_device(settings.device)
-    how = EvaluationOptions(
-        settings.device, settings.memory, settings.items, settings.max_indistinct
-    )
+    how = (settings.device, settings.memory, settings.items, settings.max_indistinct)
     label_frequency = settings.label_frequency if settings.wise_ft is None else None
     mistakes = Counter[str]()
     asked: dict[Path, dict[str, tuple[str, ...]]] = {}
@@ -210,7 +207,7 @@ def _ask_all(
                 one.name: one.primary_metrics if isinstance(one, HasPrimaryMetrics) else ()
                 for one in benchmarks
             }
-            if not ask(target, benchmarks, how):
+            if not ask(target, benchmarks, *how):
                 known.append(target.folder)
             if label_frequency and target.trained and target.data.read_pairs:
                 from cfaug.coco_cf.label_frequency import write_label_frequencies

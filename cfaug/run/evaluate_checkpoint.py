@@ -77,29 +77,25 @@ def memory(paths_cache: str | Path, gib: float) -> Memory:
     return Memory(Path(paths_cache).expanduser() / "features", int(gib * GIB))
 
 
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """How checkpoints are evaluated.
-
-    Attributes:
-        items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
-            before items were kept.
-        max_indistinct: the share of captions that the model cannot tell apart above which a
-            benchmark is refused.
-    """
-
-    device: str
-    memory: Memory
-    items: KeepItems = "new"
-    max_indistinct: Share = DEFAULT_LIMIT
-
-
-def ask(target: EvaluationTarget, benchmarks: Sequence[Benchmark], how: EvaluationOptions) -> bool:
+def ask(
+    target: EvaluationTarget,
+    benchmarks: Sequence[Benchmark],
+    device: str,
+    cached: Memory,
+    items: KeepItems = "new",
+    max_indistinct: Share = DEFAULT_LIMIT,
+) -> bool:
     """Run the benchmarks without a result for this model, and append their rows.
 
     A model is identified by its weights and the settings that change its answers, in every row's
     ``weights``. Items are written before rows, so a killed process leaves no row without its items.
     Items that were removed are written again, and so are rankings and pages.
+
+    Args:
+        items: ``new`` keeps the items of new evaluations; ``all`` also repeats evaluations from
+            before items were kept.
+        max_indistinct: the share of captions that the model cannot tell apart above which a
+            benchmark is refused.
 
     Returns:
         Whether anything was evaluated or written.
@@ -114,7 +110,7 @@ def ask(target: EvaluationTarget, benchmarks: Sequence[Benchmark], how: Evaluati
     weights = target.model.identity()
     known = answered(target.folder / RESULTS)
     asked = {b.name: (b.name, weights, b.data_hash) for b in benchmarks}
-    expect_items = how.items == "all" or (target.folder / FOLDER).is_dir()
+    expect_items = items == "all" or (target.folder / FOLDER).is_dir()
 
     def lacks_items(benchmark: Benchmark) -> bool:
         kinds = (FOLDER, RANKINGS) if isinstance(benchmark, KeepsRankings) else (FOLDER,)
@@ -131,12 +127,12 @@ def ask(target: EvaluationTarget, benchmarks: Sequence[Benchmark], how: Evaluati
     if not pending:
         return bool(drawn)
     _check_provided(target.model, pending)
-    load = cache(lambda protocol: _load(target.model, protocol, how))
+    load = cache(lambda protocol: _load(target.model, protocol, device, cached))
     for benchmark in pending:
         protocol = loadable_as(benchmark, target.model.provides)
         assert protocol is not None  # checked above
         model = adapt(load(protocol), benchmark, protocol)
-        with refuse_indistinct(benchmark.name, how.max_indistinct):
+        with refuse_indistinct(benchmark.name, max_indistinct):
             evaluation = _check_found(benchmark, benchmark.run(model))
         _write(target, benchmark, evaluation, weights, asked[benchmark.name] in known)
     return True
@@ -234,7 +230,7 @@ def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
         )
 
 
-def _load(model: ModelSpec, protocol: type, how: EvaluationOptions) -> Any:
+def _load(model: ModelSpec, protocol: type, device: str, cached: Memory) -> Any:
     """Return the model as a protocol, with a cache of its answers if the protocol has one."""
     from cfaug.evaluation.cached_model import CACHED
 
@@ -242,14 +238,13 @@ def _load(model: ModelSpec, protocol: type, how: EvaluationOptions) -> Any:
         return NoModel()
 
     def place() -> Any:
-        device = choose_device(how.device)
-        return model.load(protocol).to(device)
+        chosen = choose_device(device)
+        return model.load(protocol).to(chosen)
 
-    if protocol not in CACHED or not how.memory.limit:
+    if protocol not in CACHED or not cached.limit:
         return place()
-    settings = f"{model.settings_hash()} {how.device}"
-    memory = how.memory
-    return CACHED[protocol](place, model.weights_hash(), settings, memory.folder, memory.limit)
+    settings = f"{model.settings_hash()} {device}"
+    return CACHED[protocol](place, model.weights_hash(), settings, cached.folder, cached.limit)
 
 
 # ``evaluate.py wise_ft=[...]``: runs with weights between their initial and final ones.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cfaug.core.types import CounterfactualSet
     from cfaug.data.index import Index
     from cfaug.data.mixture.records import Mixture
-    from cfaug.data.mixture.settings import DataSettings, QuestionData
+    from cfaug.data.mixture.settings import DataSettings
     from cfaug.data.sources.row import Reader
     from cfaug.evaluation.context import EvaluationContext
 
@@ -116,58 +116,49 @@ class DataOpener:
         return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
 
 
-def describe_data(one: EvaluationTarget, opener: DataOpener) -> EvaluationContext:
-    """Return the context of a run or checkpoint for benchmarks."""
-    from cfaug.data.mixture.settings import QuestionData
+def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationContext:
+    """Return the context of a run or checkpoint for benchmarks.
+
+    A run that learnt from questions trained on no images with captions, and held none out.
+    """
+    from cfaug.data.mixture.settings import DataSettings, QuestionData
     from cfaug.evaluation.context import EvaluationContext
 
-    if isinstance(one.data, QuestionData):
-        return _describe_questions(one, one.data, opener)
-    data, trained_on = one.data, set[str]()
-    if one.trained:
+    data, asked = target.data, target.data if isinstance(target.data, QuestionData) else None
+    world, learnt = describe_learning(data)
+    if asked is not None:
+        data = DataSettings(None, None, seed=asked.seed, world=asked.world)
+    trained_on = set[str]()
+    if target.trained:
         # At ratio 1 the real source is read only for the test set that it holds out.
         taken = (data.needed[0] and data.cf_ratio != 1, data.needed[1])
         names = zip((data.real, data.counterfactual), taken, strict=True)
         trained_on = {name for name, read in names if read and name is not None}
-    world, learnt = describe_learning(data)
+
+    def ask(name: str) -> Sequence[AskedImage]:
+        return opener.questions(name, data)
+
+    def trained_questions() -> Sequence[AskedImage]:
+        from cfaug.planning.mixture_plan import trained_images
+
+        return trained_images(asked, ask) if asked is not None and target.trained else ()
+
     return EvaluationContext(
         open=lambda name: opener.open_test(name, data),
         read=opener.read_test,
         has_world=world,
         held_out=lambda: _held_out(data, opener),
         labels=lambda name: opener.labels(name, data),
-        training=lambda: _training(data, opener) if one.trained else (),
+        training=lambda: _training(data, opener) if target.trained else (),
         trained_on=frozenset(trained_on),
         counterfactual_holdout=data.counterfactual_holdout,
         validation=lambda: _validation(data, opener),
         withheld=lambda: _withheld(data, opener),
         has_hypotheses=learnt == "hypotheses",
-        questions=lambda name: opener.questions(name, data),
+        has_questions=asked is not None,
+        questions=ask,
+        trained_questions=trained_questions,
         features=opener.features,
-    )
-
-
-def _describe_questions(
-    target: EvaluationTarget, data: QuestionData, opener: DataOpener
-) -> EvaluationContext:
-    """Return the context of a run that learnt from questions about images.
-
-    Such a run trained on no images with captions, and held none out.
-    """
-    from cfaug.data.mixture.settings import DataSettings
-    from cfaug.planning.mixture_plan import trained_images
-
-    none = DataSettings(None, None, seed=data.seed, world=data.world)
-    context = describe_data(replace(target, data=none), opener)
-
-    def ask(name: str) -> Sequence[AskedImage]:
-        return opener.questions(name, data)
-
-    return replace(
-        context,
-        has_world=describe_learning(data)[0],
-        has_questions=True,
-        trained_questions=lambda: trained_images(data, ask) if target.trained else (),
     )
 
 

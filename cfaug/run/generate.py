@@ -53,8 +53,7 @@ WHERE_IT_RUNS = {
 """Last parts of keys that set places or portions and never change the result, with what they are
 about instead."""
 GenerationPaths = Annotated[
-    Mapping[str, str],
-    Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),)),
+    Mapping[str, str], Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),))
 ]
 """Where shards, worlds, indexes and annotations lie, and where a list may name images."""
 

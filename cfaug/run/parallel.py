@@ -38,11 +38,7 @@ Job = TypeVar("Job")
 
 
 def run_at_once(
-    jobs: Sequence[Job],
-    run: Callable[[Job], int],
-    processes: int,
-    *,
-    stop_on_error: bool = False,
+    jobs: Sequence[Job], run: Callable[[Job], int], processes: int, *, stop_on_error: bool = False
 ) -> list[tuple[Job, int]]:
     """Run every job in one of ``processes`` processes; return each job with its exit code.
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,7 +28,7 @@ from cfaug.planning.build import build
 from cfaug.report.arms import ABSENT, same_identity
 from cfaug.report.checkpoint_tables import alarms, changes, initial_values
 from cfaug.report.records import UNFINISHED, check_record, read_config, read_run, setting_node
-from cfaug.report.results import read_record
+from cfaug.report.results import RESULTS, read_record
 from cfaug.run.identity import EXTENDED, LENGTH, check_owner, config_hash
 
 Verdict = Literal["new", "resume", "done"]
@@ -167,6 +167,55 @@ class RunFolder:
                 "from there to more steps."
             )
         return "\n".join(lines)
+
+    def longer(self, steps: int) -> RunFolder:
+        """Return the folder with the identity of the run's extension to ``steps`` steps.
+
+        Changes nothing on disk. A run that is being extended, or was extended to this length, keeps
+        its identity. The result differs from a run that had this length from its first step,
+        because its schedule was shorter; so the step of the extension is part of its identity.
+        """
+        if not (self.path / "run.json").exists():
+            raise UserError(
+                f"extend=true: there is no run in {self.path}; arm=NAME names the run to extend, "
+                "and without extend=true it is trained"
+            )
+        record = self.record()
+        there = dict(record.get("identity") or {})
+        history = there.pop(EXTENDED, [])
+        differing = self.differing(there)
+        if not set(differing) <= set(LENGTH):
+            raise UserError(self.difference(there))
+        if not differing and not history:
+            return self
+        if not differing:
+            return replace(self, identity={**self.identity, EXTENDED: history})
+        done = record.get("steps") or 0
+        if record.get("state") != "done":
+            raise UserError(
+                f"extend=true: the run in {self.path} is not finished; finish it first, by its own "
+                "command"
+            )
+        if steps <= done:
+            raise UserError(
+                f"extend=true: {self.path} has {done} steps already, and {steps} are requested"
+            )
+        if not (self.path / "last.ckpt").exists():
+            raise UserError(
+                f"extend=true: {self.path} did not keep its last state (trainer.keep_last=true "
+                f"keeps it): overwrite=true trains all {steps} steps anew"
+            )
+        return replace(
+            self,
+            identity={**self.identity, EXTENDED: [*history, done]},
+            replaces=record.get("config_hash"),
+        )
+
+    def set_results_aside(self, steps: int) -> None:
+        """Rename the results of the weights after ``steps`` steps: the extended run has others."""
+        results = self.path / RESULTS
+        if results.exists():
+            os.replace(results, results.with_name(f"{results.stem}-{steps}-steps{results.suffix}"))
 
     def clear(self) -> None:
         """Remove the run in this folder, and only files that a run writes.

@@ -40,6 +40,7 @@ from cfaug.planning.training import (
 )
 from cfaug.report.records import Run, read_run
 from cfaug.run.identity import (
+    LENGTH,
     arm_slug,
     clean_name,
     experiment_name,
@@ -49,7 +50,6 @@ from cfaug.run.identity import (
 )
 from cfaug.run.launch import Jobs
 from cfaug.run.run_folder import RunFolder
-from cfaug.run.usage import longer, without_length
 from cfaug.train.language_task import EditData
 from cfaug.train.settings import LossSettings, refuse_unstarted
 from cfaug.train.task import Task
@@ -79,7 +79,8 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     """Plan one run without training: read its data, draw its examples, name its folder."""
     root = runs_folder(settings.paths["runs"]) / experiment_name(settings.name)
     words = settings.overrides
-    named = without_length(words) if settings.extend else words
+    # Without their length, words name the arm to extend.
+    named = [w for w in words if not (settings.extend and w.partition("=")[0] in LENGTH)]
     arm = root / arm_slug(named, settings.config())
     use_threads(settings.threads)
     settings.check()
@@ -128,7 +129,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
         sources=planned.sources,
         by_seed=what_follows_the_seed(settings.by_seed or {}, config["data"]),
     )  # fmt: skip
-    return replace(job, folder=longer(job.folder, job.task.steps)) if settings.extend else job
+    return replace(job, folder=job.folder.longer(job.task.steps)) if settings.extend else job
 
 
 PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {

@@ -29,7 +29,6 @@ from cfaug.run.launch import DONE, GOES_ON, Jobs, report
 from cfaug.run.parallel import run_at_once, shared_pixels, start_ranks
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
-from cfaug.run.usage import set_results_aside
 from cfaug.train.mixture_task import MixtureTask
 
 if TYPE_CHECKING:
@@ -217,7 +216,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     else:
         before = job.folder.record()
         if job.folder.extends(before):
-            set_results_aside(job.folder.path, before["steps"])
+            job.folder.set_results_aside(before["steps"])
     file = job.folder.path / "run.json"
     record = _first_record(job, attempts, before)
     job.folder.write_record(record)

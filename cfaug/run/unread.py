@@ -16,11 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cfaug.core.binding import (
-    declared_by,
-    describe_conditions,
-    locate,
-)
+from cfaug.core.binding import declared_by, describe_conditions, locate
 from cfaug.core.errors import UserError, say
 from cfaug.run.arguments import key_of
 from cfaug.run.reading_rules import (
@@ -179,10 +175,7 @@ def refuse_unread_by_runs(
 
 
 def _explain_references(
-    key: str,
-    reason: str,
-    is_unread: Callable[[str], str | None],
-    written: Mapping[str, Any],
+    key: str, reason: str, is_unread: Callable[[str], str | None], written: Mapping[str, Any]
 ) -> str | None:
     """Return why the settings that take this one by ``${...}`` are not read, if there are any."""
     users: dict[str, list[str]] = {}

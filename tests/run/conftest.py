@@ -6,8 +6,9 @@ import io
 import json
 import shlex
 import shutil
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.generate import generate as make
+from tests.data.layouts import table
+from tests.data.making import noise_image
 from tests.imaging.tiny import save_pipeline
 from tests.scripts import ROOT
 
@@ -93,6 +96,38 @@ def make_sets(root: Path, *words: str, folder: str = "out") -> list[Counterfactu
     return list(read_sets(root / folder))
 
 
+def lay_photos(folder: Path, captions: Sequence[str]) -> Path:
+    """Write a photo of noise for each caption, and the list of them."""
+    names = [f"{number}.png" for number in range(len(captions))]
+    rows = list(zip(names, captions, strict=True))
+    table(folder / "captions.csv", ("image", "caption"), rows)
+    for number, name in enumerate(names):
+        (folder / name).write_bytes(noise_image(number))
+    return folder
+
+
+@contextmanager
+def failing_at(step: int) -> Iterator[None]:
+    """Let every contrastive training meanwhile fail in the step after so many."""
+    from cfaug.train.contrastive_module import ContrastiveModule
+
+    work = ContrastiveModule.training_step
+
+    def fail(module: Any, *batch: Any) -> Any:
+        if module.global_step == step:
+            raise RuntimeError("the machine is gone")
+        return work(module, *batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ContrastiveModule, "training_step", fail)
+        yield
+
+
+def exit_with(run: Callable[..., int], words: Sequence[str]) -> None:
+    """End this process with a command's exit code."""
+    sys.exit(run(*words))
+
+
 def commands_of(page: Path) -> list[tuple[str, list[str]]]:
     """Return the script and the words of every command of a page of documentation."""
     from tests.test_readme import readme_commands
@@ -116,13 +151,23 @@ class Place:
     def evaluate(self, *words: str) -> int:
         return self.script("evaluate")([*self.paths, *words])
 
+    def plan(self, *words: str) -> dict:
+        """Return what a run would do."""
+        return json.loads(stdout_of(self.train, *words, "dry_run=json").splitlines()[-1])
+
     def begin_with(self, root: Path) -> Place:
         """Begin with a copy of other runs, which several tests begin with."""
         shutil.copytree(root, self.root)
         return self
 
+    def folder(self, arm: str = "run", seed: int = 107, name: str = "main") -> Path:
+        return self.root / name / arm / f"seed={seed}"
+
     def record(self, arm: str = "run", seed: int = 107, name: str = "main") -> dict:
-        return json.loads((self.root / name / arm / f"seed={seed}" / "run.json").read_text())
+        return json.loads((self.folder(arm, seed, name) / "run.json").read_text())
+
+    def weights(self, arm: str = "run", seed: int = 107) -> bytes:
+        return (self.folder(arm, seed) / "checkpoint/model.safetensors").read_bytes()
 
 
 class Plan:
@@ -184,17 +229,27 @@ def pipeline(tmp_path_factory):
     return save_pipeline(tmp_path_factory.mktemp("weights") / "sd")
 
 
-@pytest.fixture
-def generate(tmp_path, shards, script, pipeline, capfd):
-    """Run generate.py; return its code, the JSON of its last line, and what it said."""
+class Generate:
+    """Runs generate.py on a few captions, in a folder below another one."""
 
-    def run(*words: str, folder: str = "out"):
-        given = generation(tmp_path / folder, shards, pipeline)
+    def __init__(self, root: Path, worlds: Path, pipeline: Path, script) -> None:
+        self.root, self.worlds, self.pipeline = root, worlds, pipeline
+        self.main = script("generate")
+
+    def _words(self, words: Sequence[str], folder: str = "out") -> list[str]:
+        given = generation(self.root / folder, self.worlds, self.pipeline)
         unread = tuple(one for word in words for one in UNREAD.get(word.partition("/")[0], ()))
-        given = [word for word in given if not word.startswith(unread)]
-        code = script("generate")([*given, *words])
-        out, err = capfd.readouterr()
-        last = json.loads(out.splitlines()[-1]) if code in (0, 1) else None
-        return code, last, err
+        return [*(word for word in given if not word.startswith(unread)), *words]
 
-    return run
+    def __call__(self, *words: str, folder: str = "out") -> tuple[dict, str]:
+        """Return the JSON of its last line, and what it said."""
+        out, err = output_of(self.main, self._words(words, folder))
+        return json.loads(out.splitlines()[-1]), err
+
+    def refused(self, *words: str) -> str:
+        return refusal(self.main, self._words(words))
+
+
+@pytest.fixture
+def generate(tmp_path, shards, script, pipeline):
+    return Generate(tmp_path, shards, pipeline, script)

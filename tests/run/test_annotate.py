@@ -59,10 +59,9 @@ def test_labels_restrict_training(place, annotate):
     assert annotate("simulate", "annotate.mistakes=0") == 0
     assert annotate("read") == 0
     labels = place.root / "annotation" / "labels.jsonl"
-    words = ["dry_run=true", "plan@data.plan=coco_human_validated", "seed=4"]
-    oracle = "data.human_labels=shapescapes:counterfactual"
-    ours = json.loads(stdout_of(place.train, *words, f"data.human_labels={labels}"))
-    theirs = json.loads(stdout_of(place.train, *words, oracle))
+    words = ["plan@data.plan=coco_human_validated", "seed=4"]
+    ours = place.plan(*words, f"data.human_labels={labels}")
+    theirs = place.plan(*words, "data.human_labels=shapescapes:counterfactual")
     assert ours["counts"] == theirs["counts"]
 
 
@@ -106,10 +105,7 @@ def test_pages_for_people(place, annotate):
         (["export", "annotate.assignment.seed=x"], "assignment.seed=x should be a whole number"),
         (["export", "annotate.side=big"], "annotate.side=big should be a whole number"),
         (["simulate", "annotate.mistakes=few"], "annotate.mistakes=few should be a number"),
-        (
-            ["simulate", "annotate.sorted_errors=1.5"],
-            "sorted_errors=1.5 should be a whole",
-        ),
+        (["simulate", "annotate.sorted_errors=1.5"], "sorted_errors=1.5 should be a whole"),
         (["export", "annotate.out=/dev/null/page.html"], "/dev/null/page.html cannot be written"),
         (["simulate", "annotate.out=/dev/null/x"], "answers-simulated-1.jsonl cannot be written"),
         (

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from tests.run.conftest import WORLD, Place, refusal, stdout_of
+from tests.run.conftest import WORLD, Place, failing_at, refusal, stdout_of
 
 WORDS = ["data.cf_ratio=0", "seed=1", "arm=a", "data.size=40"]
 KEPT = [*WORDS, "trainer.keep_last=true"]
@@ -21,25 +21,16 @@ def short(tmp_path_factory, shards, script):
     return place.root
 
 
-def folder(place, arm="a"):
-    return place.root / "main" / arm / "seed=1"
-
-
-def weights(place):
-    return (folder(place) / "checkpoint/model.safetensors").read_bytes()
-
-
 @pytest.mark.slow
 def test_a_finished_run_is_extended_and_says_so(place):
     assert place.train(*KEPT, "trainer.max_steps=2") == 0
-    first, short = place.record("a", 1), weights(place)
-    (folder(place) / "results.jsonl").write_text("")
+    first, short = place.record("a", 1), place.weights("a", 1)
+    (place.folder("a", 1) / "results.jsonl").write_text("")
     said = refusal(place.train, *KEPT, "trainer.max_steps=4")
     assert "trainer.max_steps: there 2, asked 4" in said
     assert "extend=true goes on" in said
     words = [*WORDS, "trainer.max_steps=4", "extend=true"]
-    said = stdout_of(place.train, *words, "dry_run=json")
-    assert json.loads(said.splitlines()[-1])["state"] == "to extend"
+    assert place.plan(*words)["state"] == "to extend"
     assert place.train(*words) == 0
     record = place.record("a", 1)
     assert record["attempts"] == [
@@ -47,8 +38,9 @@ def test_a_finished_run_is_extended_and_says_so(place):
     ]  # fmt: skip
     assert (record["steps"], record["extended_from"], record["state"]) == (4, [2], "done")
     assert record["started"] == first["started"] <= record["finished"]
-    assert weights(place) != short
-    assert {file.name for file in folder(place).glob("results*")} == {"results-2-steps.jsonl"}
+    assert place.weights("a", 1) != short
+    [aside] = place.folder("a", 1).glob("results*")
+    assert aside.name == "results-2-steps.jsonl"
     assert "already done" in stdout_of(place.train, *words)
     # It is not the run that had four steps from the beginning.
     assert place.train(*[w.replace("arm=a", "arm=b") for w in WORDS], "trainer.max_steps=4") == 0
@@ -58,29 +50,19 @@ def test_a_finished_run_is_extended_and_says_so(place):
 
 
 @pytest.mark.slow
-def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
-    from cfaug.train.contrastive_module import ContrastiveModule
-
+def test_an_extension_that_was_cut_off_goes_on(place):
     words = [*KEPT, "trainer.max_steps=5", "extend=true"]
     assert place.train(*KEPT, "trainer.max_steps=2") == 0
-    shutil.copytree(folder(place), folder(place, "b"))
+    shutil.copytree(place.folder("a", 1), place.folder("b", 1))
     assert place.train(*words) == 0
-    undisturbed = weights(place)
-    shutil.rmtree(folder(place))
-    shutil.copytree(folder(place, "b"), folder(place))
-    step = ContrastiveModule.training_step
-
-    def killed(module, *batch):
-        if module.global_step == 3:
-            raise RuntimeError("killed")
-        return step(module, *batch)
-
-    monkeypatch.setattr(ContrastiveModule, "training_step", killed)
-    assert place.train(*words) == 1
+    undisturbed = place.weights("a", 1)
+    shutil.rmtree(place.folder("a", 1))
+    shutil.copytree(place.folder("b", 1), place.folder("a", 1))
+    with failing_at(3):
+        assert place.train(*words) == 1
     assert place.record("a", 1)["state"] == "failed"
-    monkeypatch.undo()
     assert place.train(*words) == 0
-    assert weights(place) == undisturbed
+    assert place.weights("a", 1) == undisturbed
     assert place.record("a", 1)["extended_from"] == [2]
     assert place.train(*KEPT, "trainer.max_steps=6", "extend=true") == 0
     assert place.record("a", 1)["extended_from"] == [2, 5]
@@ -136,19 +118,16 @@ def test_a_run_that_stopped_early_says_so(place):
     assert record["counts"]["seen"] == 3 * 16
 
 
-def test_weights_that_were_removed_are_missed(place, capsys):
+def test_weights_that_were_removed_are_missed(place):
     assert place.train(*WORDS, "trainer.max_steps=1") == 0
-    shutil.rmtree(folder(place) / "checkpoint")
-    capsys.readouterr()
-    assert place.train(*WORDS, "trainer.max_steps=1") == 0
-    out, _ = capsys.readouterr()
-    assert "its checkpoint/ was removed" in out
-    assert "overwrite=true trains it again" in out
-    assert place.train(*WORDS, "trainer.max_steps=1", "dry_run=json") == 0
-    said = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert said["state"] == "done, checkpoint removed"
+    shutil.rmtree(place.folder("a", 1) / "checkpoint")
+    said = stdout_of(place.train, *WORDS, "trainer.max_steps=1")
+    assert "its checkpoint/ was removed" in said
+    assert "overwrite=true trains it again" in said
+    state = place.plan(*WORDS, "trainer.max_steps=1")["state"]
+    assert state == "done, checkpoint removed"
     assert place.train(*WORDS, "trainer.max_steps=1", "overwrite=true") == 0
-    assert (folder(place) / "checkpoint").is_dir()
+    assert (place.folder("a", 1) / "checkpoint").is_dir()
 
 
 def test_a_run_that_failed_before_its_first_step_does_not_claim_its_folder(place, monkeypatch):
@@ -165,18 +144,8 @@ def test_a_run_that_failed_before_its_first_step_does_not_claim_its_folder(place
     assert place.record("a", 1)["identity"]["optim.lr"] == 1e-4
 
 
-def test_a_run_that_failed_later_keeps_it(place, monkeypatch, capsys):
-    from cfaug.train.contrastive_module import ContrastiveModule
-
-    step = ContrastiveModule.training_step
-
-    def fails(module, *batch):
-        if module.global_step == 1:
-            raise RuntimeError("no more")
-        return step(module, *batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ContrastiveModule, "training_step", fails)
+def test_a_run_that_failed_later_keeps_it(place):
+    with failing_at(1):
         assert place.train(*WORDS, "optim.lr=1e-3", "trainer.max_steps=2") == 1
-    assert place.train(*WORDS, "optim.lr=1e-4", "trainer.max_steps=2") == 2
-    assert "optim.lr: there 0.001, asked 0.0001" in capsys.readouterr().err
+    said = refusal(place.train, *WORDS, "optim.lr=1e-4", "trainer.max_steps=2")
+    assert "optim.lr: there 0.001, asked 0.0001" in said

@@ -72,7 +72,7 @@ def test_a_run_whose_logger_is_missing_fails_before_it_draws_or_claims_anything(
 
 def finished_run(place, kind):
     """Write a finished run whose settings name that logger."""
-    folder = place.root / "main" / "run" / "seed=107"
+    folder = place.folder()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text('{"state": "done", "seed": 107}', encoding="utf-8")
     settings = {

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import csv
-import json
+import re
 
 import pytest
 
 from cfaug.evaluation.suites import _say_what_validation_is
 from cfaug.report.results import read_results
+from tests.data.layouts import table
 from tests.data.making import noise_image
-from tests.run.conftest import refusal, stdout_of
+from tests.run.conftest import lay_photos, output_of, refusal, stderr_of
 
 PHOTOS, EDITED = 60, 40
 COLOURS = ("black", "blue", "green", "orange", "pink", "purple", "red", "yellow")
@@ -24,27 +25,14 @@ def own(tmp_path_factory):
     """Photos with captions, and pairs of two thirds of them with their edits."""
     root = tmp_path_factory.mktemp("own")
     real, pairs = root / "photos", root / "pairs"
-    for folder in (real, pairs):
-        folder.mkdir()
-    for i in range(PHOTOS):
-        (real / f"{i}.png").write_bytes(noise_image(i))
-        if i < EDITED:
-            (pairs / f"{i}.png").write_bytes(noise_image(i))
-            (pairs / f"{i}-cf.png").write_bytes(noise_image(1000 + i))
-    with (real / "captions.csv").open("w", newline="") as handle:
-        csv.writer(handle).writerows(
-            [
-                ("image", "caption"),
-                *((f"{i}.png", f"{THINGS[i]} on the grass") for i in range(PHOTOS)),
-            ]
-        )
-    with (pairs / "pairs.csv").open("w", newline="") as handle:
-        columns = ("image", "caption", "cf_image", "cf_caption")
-        lines = [
-            (f"{i}.png", f"{THINGS[i]} on the grass", f"{i}-cf.png", f"{THINGS[i]} on the snow")
-            for i in range(EDITED)
-        ]
-        csv.writer(handle).writerows([columns, *lines])
+    lay_photos(real, [f"{thing} on the grass" for thing in THINGS[:PHOTOS]])
+    lines = []
+    for i, thing in enumerate(THINGS[:EDITED]):
+        (pairs / f"{i}.png").parent.mkdir(exist_ok=True)
+        (pairs / f"{i}.png").write_bytes(noise_image(i))
+        (pairs / f"{i}-cf.png").write_bytes(noise_image(1000 + i))
+        lines.append((f"{i}.png", f"{thing} on the grass", f"{i}-cf.png", f"{thing} on the snow"))
+    table(pairs / "pairs.csv", ("image", "caption", "cf_image", "cf_caption"), lines)
     return root
 
 
@@ -64,30 +52,40 @@ def rows_of(experiment):
 
 
 @pytest.mark.slow
-def test_identical_models_are_asked_the_same_and_none_of_them_wins(place, words, capsys):
+def test_identical_models_are_asked_the_same_and_none_of_them_wins(place, words):
     arms = ["data.cf_ratio=0,0.9", "seed=1,2", "name=fp", "optim.lr=1e-12"]
-    assert place.script("train")(["--multirun", *words, *arms]) == 0
-    said = capsys.readouterr().err
+    said = stderr_of(place.script("train"), ["--multirun", *words, *arms])
     assert "held out as the test set of every arm (data.holdout=0.1): " in said
     assert said.count("held out as") == 2  # without counterfactuals, and with them
     assert "differ in their number of training examples" in said
-    assert place.evaluate("name=fp") == 0
-    printed = capsys.readouterr()
-    found = rows_of(place.root / "fp")
-    assert len(found) == 2
-    first, second = found.values()
-    assert {row.benchmark for row in first} == {"heldout_retrieval"}
-    assert [(r.metric, r.data, r.n, r.value) for r in first] == [
-        (r.metric, r.data, r.n, r.value) for r in second
-    ]
-    report = (place.root / "fp" / "report.html").read_text()
-    table = (place.root / "fp" / "table.md").read_text()
-    for text in (printed.out, printed.err, report, table):
-        assert "was reached" not in text
-        assert "different test data" not in text
+    folder = place.root / "fp"
+    for benchmark, why in (([], "the same weights"), (["benchmark=heldout"], "other test data")):
+        out, err = output_of(place.evaluate, "name=fp", *benchmark)
+        assert re.search(
+            r"have the same weights at every seed: no comparison|is not one test for all arms",
+            " ".join(out.split()),
+        )
+        report = (folder / "report.html").read_text()
+        assert "was not compared with" in report
+        with (folder / "table.csv").open() as handle:
+            rows = [row for row in csv.DictReader(handle) if row["arm"] != row["baseline"]]
+        assert {row["reason"] for row in rows} <= {"the same weights", why}
+        assert {row["p_paired"] + row["p_welch"] + row["p_holm"] for row in rows} == {""}
+        # Arms are called by what sets them apart.
+        assert {row["label"].partition(",")[0] for row in rows} == {"cf_ratio=0.9"}
+        for text in (out, err, report, (folder / "table.md").read_text()):
+            assert " beats " not in text
+            assert "was reached" not in text
+            assert benchmark or "different test data" not in text
+        if not benchmark:
+            first, second = rows_of(folder).values()
+            assert {row.benchmark for row in first} == {"heldout_retrieval"}
+            assert [(r.metric, r.data, r.n, r.value) for r in first] == [
+                (r.metric, r.data, r.n, r.value) for r in second
+            ]
 
 
-def test_no_arm_was_trained_on_an_image_that_is_asked(own, place, words):
+def test_no_arm_was_trained_on_an_image_that_is_asked(place, words, plan):
     asked = {}
     for ratio, more in ((0, []), (0.5, ["data.size=30"]), (1, ["data.split=random"])):
         run = ["name=x", f"arm=a{ratio}", f"data.cf_ratio={ratio}", "seed=1", *more]
@@ -95,9 +93,7 @@ def test_no_arm_was_trained_on_an_image_that_is_asked(own, place, words):
         record = place.record(f"a{ratio}", seed=1, name="x")
         assert record["counts"]["held_out_images"] == record["counts"]["held_out"] > 1
         assert record["identity"]["data.holdout"] == 0.1
-        described = json.loads(
-            stdout_of(place.script("train"), [*words, *run, "dry_run=json"]).splitlines()[-1]
-        )
+        [described], _ = plan(*words, *run)
         assert described["state"] == "done"
         asked[ratio] = described["held_out"]["images"]
         assert described["held_out"]["pairs"] == record["counts"]["held_out"]

@@ -15,7 +15,7 @@ from cfaug.data.mixture.settings import DataSettings
 from cfaug.models.specs import HFClip
 from cfaug.report.items import RANKINGS, read_items
 from cfaug.run import evaluate_checkpoint
-from cfaug.run.evaluate_checkpoint import EvaluationOptions, ask, memory
+from cfaug.run.evaluate_checkpoint import ask, memory
 from tests.run.conftest import SCENES, refusal
 
 ITEMS = {"item": ["a"], "cluster": ["a"]}
@@ -51,7 +51,7 @@ def test_what_is_no_evaluation_of_the_benchmark_is_refused(tmp_path, found, said
         tmp_path / "run", "a", 0, HFClip("zoo:clip-0"), data, "x"
     )
     with pytest.raises(UserError) as caught:
-        ask(one, [Own(found)], EvaluationOptions("cpu", memory(tmp_path / "cache", 0)))
+        ask(one, [Own(found)], "cpu", memory(tmp_path / "cache", 0))
     assert said in str(caught.value)
     assert not (tmp_path / "run").exists()
 
@@ -70,17 +70,17 @@ def test_rankings_are_kept_beside_the_items_and_written_again_where_they_are_mis
     )
     ranked = {"item": ["i", "j"], "cluster": ["s", "s"], "place": [0, 1]}
     found = Evaluation([Outcome("own", "m", 1.0, 1)], ITEMS, ranked)
-    how = EvaluationOptions("cpu", memory(tmp_path / "cache", 0))
-    assert ask(one, [Own(found)], how)
+    how = ("cpu", memory(tmp_path / "cache", 0))
+    assert ask(one, [Own(found)], *how)
     file = tmp_path / "run" / "rankings" / "own.parquet"
     kept, results = file.read_bytes(), (tmp_path / "run" / "results.jsonl").read_bytes()
     items = read_items(tmp_path / "run", "own", RANKINGS)
     assert (items.weights, items.data) == (one.model.identity(), "d")
     assert {name: list(values) for name, values in items.columns.items()} == ranked
-    assert not ask(one, [Ranks(found)], how)
+    assert not ask(one, [Ranks(found)], *how)
     file.unlink()  # as in a run from before rankings were kept
-    assert not ask(one, [Own(found)], how)
-    assert ask(one, [Ranks(found)], how)
+    assert not ask(one, [Own(found)], *how)
+    assert ask(one, [Ranks(found)], *how)
     assert file.read_bytes() == kept
     assert (tmp_path / "run" / "results.jsonl").read_bytes() == results
 

@@ -8,24 +8,18 @@ import json
 import os
 import shlex
 import shutil
-import signal
-import sys
 
 import pytest
 import torch
 
 import cfaug.data.mixture.loader
 from cfaug.core import progress
-from cfaug.core.progress import on_terminal
 from cfaug.run import parallel
 from cfaug.run.launch import DONE, FAILED
 from cfaug.run.parallel import run_at_once
 from tests import children
-from tests.run.conftest import refusal
-
-
-def weights(place, arm, seed):
-    return (place.root / "main" / arm / f"seed={seed}/checkpoint/model.safetensors").read_bytes()
+from tests.run.conftest import exit_with, refusal
+from tests.run.worker_jobs import ask_for_bars, die_unless_even, read_threads
 
 
 @pytest.mark.slow
@@ -38,7 +32,7 @@ def test_runs_at_once_equal_runs_in_turn_and_a_bad_one_stops_nobody(place, capfd
     assert place.train("-m", "seed=3,1,2", "arm=at_once", *packed) == 2
     for seed in (1, 2):
         assert place.record("at_once", seed)["state"] == "done"
-        assert weights(place, "at_once", seed) == weights(place, "in_turn", seed)
+        assert place.weights("at_once", seed) == place.weights("in_turn", seed)
     assert place.record("at_once", 3) == record
     # N41: it was called failed, although that run is as it was.
     assert f"refused, and left as it is: {place.root}/main/at_once/seed=3" in capfd.readouterr().err
@@ -48,12 +42,6 @@ def test_parallel_that_cannot_be_is_refused(place):
     assert "parallel=0" in refusal(place.train, "parallel=0")
     sweep = ["--multirun", "seed=1,2", "parallel=2", "trainer.devices=2"]
     assert "trainer.devices=2" in refusal(place.train, *sweep)
-
-
-def die_unless_even(number):
-    if number % 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return DONE
 
 
 def test_a_killed_process_fails_its_own_job_only(capfd):
@@ -110,7 +98,7 @@ def test_parts_divide_the_runs_of_a_sweep(place, capfd):
 @pytest.mark.slow
 def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
     def lie(seed, **record):
-        folder = place.root / "main/run" / f"seed={seed}"
+        folder = place.folder(seed=seed)
         (folder / "checkpoint").mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps(record))
         return folder
@@ -135,10 +123,6 @@ def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
         fcntl.flock(handle, fcntl.LOCK_EX)
         states, _ = dry_run()
     assert "at work" in states
-
-
-def ask_for_bars(_):
-    return FAILED if on_terminal() else DONE
 
 
 def test_the_parent_alone_draws_a_bar(monkeypatch):
@@ -166,10 +150,6 @@ def test_children_share_the_cores_and_the_environment_is_as_before(monkeypatch):
     assert dict(os.environ) == before
 
 
-def read_threads(_):
-    return int(os.environ["OMP_NUM_THREADS"])
-
-
 # Packed runs: the bytes of solo runs, with every image decoded once.
 
 
@@ -188,11 +168,11 @@ def bytes_of(place, arm):
     """Return what each seed's run left: weights, and the log without its clock."""
     found = {}
     for seed in (1, 2, 3):
-        folder = place.root / "main" / arm / f"seed={seed}"
+        folder = place.folder(arm, seed)
         with (folder / "metrics.csv").open() as handle:
             rows = [{**row, "seconds": None} for row in csv.DictReader(handle)]
         assert len(rows) == 3
-        found[seed] = ((folder / "checkpoint/model.safetensors").read_bytes(), rows)
+        found[seed] = (place.weights(arm, seed), rows)
     return found
 
 
@@ -221,7 +201,7 @@ def test_packed_runs_equal_solo_runs_and_decode_every_image_once(place, decoded,
         hashes = {place.record(arm, seed)["config_hash"] for arm in ("solo", "packed")}
         assert len(hashes) == 1
     # What is done is skipped; what was cut off or lost is made again, alone or packed.
-    shutil.rmtree(place.root / "main" / "packed" / "seed=2")
+    shutil.rmtree(place.folder("packed", 2))
     before = place.record("packed", 1)
     assert place.train(*WORDS, "arm=packed", "share_image_cache=true", "image_cache_mib=1") == 0
     assert place.record("packed", 1) == before
@@ -236,10 +216,6 @@ def test_what_cannot_be_is_refused(place, word):
     assert not place.root.exists()
 
 
-def exit_with(place, words):
-    sys.exit(place.train(*words))
-
-
 @pytest.mark.slow
 def test_a_killed_pack_goes_on_where_it_was(place, capfd):
     torch.set_num_threads(1)
@@ -247,7 +223,7 @@ def test_a_killed_pack_goes_on_where_it_was(place, capfd):
     words += ["trainer.max_steps=8", "trainer.save_every_steps=1"]
     assert place.train(*words, "arm=whole") == 0
     log = place.root / "main/cut/seed=2/metrics.csv"
-    children.kill_at_line(log, 4, exit_with, place, [*words, "arm=cut"])
+    children.kill_at_line(log, 4, exit_with, place.train, [*words, "arm=cut"])
     first = place.record("cut", 1)
     assert first["state"] == "done"
     assert not (place.root / "main/cut/seed=3").exists()
@@ -256,8 +232,4 @@ def test_a_killed_pack_goes_on_where_it_was(place, capfd):
     assert place.record("cut", 1) == first
     assert len(place.record("cut", 2)["attempts"]) == 2
     for seed in (1, 2, 3):
-        whole, cut = (
-            place.root / "main" / arm / f"seed={seed}/checkpoint/model.safetensors"
-            for arm in ("whole", "cut")
-        )
-        assert whole.read_bytes() == cut.read_bytes()
+        assert place.weights("whole", seed) == place.weights("cut", seed)

@@ -12,7 +12,7 @@ from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.planning.training import TrainSettings, notes
 from cfaug.run.compose import compose_jobs
-from tests.run.conftest import CONF, compose, stdout_of
+from tests.run.conftest import CONF, compose, output_of, stdout_of
 
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")
 MODELS = sorted(
@@ -146,10 +146,9 @@ def test_a_rate_far_from_the_presets_is_said(lr, tuning, said):
     assert said is None or said in found[0]
 
 
-def test_it_is_said_before_anything_starts_and_recorded(place, capsys):
+def test_it_is_said_before_anything_starts_and_recorded(place):
     words = ["data.cf_ratio=0", "seed=1", "optim.lr=6e-7"]
-    assert place.train(*words, "dry_run=json") == 0
-    out, err = capsys.readouterr()
+    out, err = output_of(place.train, *words, "dry_run=json")
     said = "optim.lr=6e-07 is 1/1,000 of the rate"
     assert said in err
     assert said in json.loads(out.splitlines()[-1])["notes"][0]

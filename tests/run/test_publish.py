@@ -42,7 +42,7 @@ def pixels():
 @torch.no_grad()
 def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, monkeypatch):
     assert place.train(*RUN, "tuning=lora", "loss=pair_aware", "data.pairs_in_batch=true") == 0
-    folder, record = place.root / "main" / "run" / "seed=107", place.record()
+    folder, record = place.folder(), place.record()
     said = card_of(folder)
     header = yaml.safe_load(said.split("---")[1])
     assert header["library_name"] == "transformers"
@@ -92,7 +92,7 @@ def test_an_open_clip_run_is_loaded_by_plain_open_clip(place, tmp_path, monkeypa
     weights = tiny.save_open_clip(tmp_path / "base")
     model = ["model=open_clip", f"model.architecture=local-dir:{weights}", "model.pretrained=null"]
     assert place.train(*RUN, *model) == 0
-    folder = place.root / "main" / "run" / "seed=107"
+    folder = place.folder()
     assert "library_name: open_clip" in card_of(folder)
     made = as_the_card_says(folder, monkeypatch)
     plain = made["model"].eval()
@@ -109,7 +109,7 @@ def test_an_open_clip_run_is_loaded_by_plain_open_clip(place, tmp_path, monkeypa
 
 def test_the_card_of_untrained_weights_says_so(place):
     assert place.train("trainer.max_steps=0", "seed=107") == 0
-    said = card_of(place.root / "main" / "run" / "seed=107")
+    said = card_of(place.folder())
     assert "not fine-tuned: what the other arms start from." in said
 
 
@@ -117,7 +117,7 @@ def test_the_card_of_untrained_weights_says_so(place):
 def test_no_command_loses_a_card_that_somebody_edited(place, capsys):
     words = ["data.cf_ratio=0", "seed=1", "data.size=40", "trainer.keep_last=true"]
     assert place.train(*words) == 0
-    folder = place.root / "main" / "run" / "seed=1"
+    folder = place.folder(seed=1)
     card = folder / "checkpoint" / "README.md"
     edited = f"{card_of(folder)}\nDo not use it for cats.\n"
     card.write_text(edited)
@@ -155,7 +155,7 @@ def staged(folder):
 def test_weights_and_biases_gets_pairs_and_results(tmp_path, script):
     place = Place(tmp_path / "runs", tmp_path / "shards", script)  # a world no other test draws
     assert place.train("logger=wandb", "data.cf_ratio=0.6", "seed=107") == 0
-    folder = place.root / "main" / "run" / "seed=107"
+    folder = place.folder()
     [shown] = tables_of(folder, "pairs")
     files = staged(folder)
     tables = (json.loads(c) for c in files.values() if c.startswith(b'{"_type": "table"'))

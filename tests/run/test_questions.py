@@ -28,7 +28,7 @@ from cfaug.shapescapes.zoo.questions import main
 from tests import children
 from tests.data.question_files import own_record, write_own
 from tests.models import tiny_vlm
-from tests.run.conftest import refusal, stdout_of
+from tests.run.conftest import Plan, output_of, refusal, stdout_of
 from tests.test_conf import CONF
 
 
@@ -39,20 +39,18 @@ def asking(file, model, *more):
     ]  # fmt: skip
 
 
-def test_a_dry_run_says_what_is_wrong_and_asks_no_model(place, tmp_path, capsys):
+def test_a_dry_run_says_what_is_wrong_and_asks_no_model(place, tmp_path):
     file = write_own(tmp_path / "asked", [own_record(n) for n in range(3)])
     dry = ["benchmark=vqa", f"benchmark.data={file}", "dry_run=true"]
-    assert place.evaluate(*dry) == 0
-    said = capsys.readouterr().out
+    said = stdout_of(place.evaluate, *dry)
     assert "3 images, 15 questions (3 basic, 12 counterfactual)" in said
     assert "error" not in said
     bad = own_record(0)
     bad["basic"]["options"] = ["2", "2"]
     file = write_own(tmp_path / "bad", [bad])
-    assert place.evaluate(*dry[:1], f"benchmark.data={file}", "dry_run=true") == 2
-    assert "error: equal options: 1 of 5" in capsys.readouterr().out
-    assert place.evaluate("benchmark=retrieval", "dry_run=true") == 2
-    assert "no such check" in capsys.readouterr().err
+    bad_words = ["benchmark=vqa", f"benchmark.data={file}", "dry_run=true"]
+    assert "error: equal options: 1 of 5" in output_of(place.evaluate, *bad_words, code=2)[0]
+    assert "no such check" in refusal(place.evaluate, "benchmark=retrieval", "dry_run=true")
     assert not (place.root / "weights").exists()
 
 
@@ -220,12 +218,9 @@ def asked(tmp_path):
     return write_own(tmp_path / "asked", [own_record(n) for n in range(8)])
 
 
-def test_a_dry_run_shows_the_first_question_as_it_is_learnt(asked, model, tmp_path, script, capsys):
-    given = words(asked, model, tmp_path, "data.size=20", "data.cf_ratio=0.8", "dry_run=json")
-    assert script("train")(given) == 0
-    out, err = capsys.readouterr()
+def test_a_dry_run_shows_the_first_question_as_it_is_learnt(asked, model, tmp_path, plan):
+    [found], err = plan(*words(asked, model, tmp_path), "data.size=20", "data.cf_ratio=0.8")
     assert "train: 3 basic, 12 counterfactual questions" in err
-    found = json.loads(out.splitlines()[0])
     assert found["questions"]["train"] == {"basic": 3, "counterfactual": 12}
     first = found["first"]
     assert first["prompt"].count("<image>") == 1
@@ -235,9 +230,8 @@ def test_a_dry_run_shows_the_first_question_as_it_is_learnt(asked, model, tmp_pa
     assert "left_out" not in found
 
 
-def test_what_teaches_no_answer_is_refused_before_anything_is_trained(
-    asked, model, tmp_path, script
-):
+def test_what_teaches_no_answer_is_refused_before_anything_is_trained(asked, model, tmp_path, plan):
+    plan = plan.of(*words(asked, model, tmp_path))
     alike = own_record(1, counterfactuals=[])
     alike["basic"]["options"] = ["2", "2"]
     none = write_own(tmp_path / "none", [alike])
@@ -253,15 +247,11 @@ def test_what_teaches_no_answer_is_refused_before_anything_is_trained(
         ),
         (["data.holdout=0.1"], "leave it at 0 with task=vqa"),
     ):
-        assert said in refusal(
-            script("train"), [*words(asked, model, tmp_path), *more, "dry_run=json"]
-        ), more
-    given = [word for word in words(asked, model, tmp_path) if not word.startswith("model")]
-    said = refusal(script("train"), [*given, "model=tiny_clip", "dry_run=json"])
-    assert "not as Answerer" in said
+        assert said in plan.refused(*more), more
+    other = Plan(plan.train, *(word for word in plan.words if not word.startswith("model")))
+    assert "not as Answerer" in other.refused("model=tiny_clip")
     (asked.parent / "3.png").write_bytes(b"no image")
-    said = refusal(script("train"), [*words(asked, model, tmp_path), "dry_run=json"])
-    assert "3.png is not an image" in said
+    assert "3.png is not an image" in plan.refused()
     assert not (tmp_path / "runs").exists()
 
 

@@ -289,11 +289,7 @@ def test_what_is_no_list_of_folders_is_refused(named: object, said: str) -> None
 
 @pytest.mark.parametrize(
     ("lay", "arm", "positives", "texts", "images"),
-    [
-        (trohn_text, "none", 3, 0, 0),
-        (trohn_text, "text", 3, 3, 0),
-        (trohn_img, "both", 8, 8, 8),
-    ],
+    [(trohn_text, "none", 3, 0, 0), (trohn_text, "text", 3, 3, 0), (trohn_img, "both", 8, 8, 8)],
 )
 def test_counts(lay, arm, positives, texts, images, plan, tmp_path):
     (found,), _ = plan(

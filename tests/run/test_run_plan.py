@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import Digest
@@ -26,10 +25,10 @@ from cfaug.run.run_folder import RunFolder
 from cfaug.run.run_plan import _seconds_per_step, unequal_sizes
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
-from tests.data.layouts import captions_csv
+from tests.data.layouts import captions_csv, table
 from tests.data.making import Columns, pair
 from tests.data.test_set_captions import neutral_set
-from tests.run.conftest import SCENES, WORLD, refusal, stderr_of, stdout_of
+from tests.run.conftest import SCENES, WORLD, lay_photos, refusal, stderr_of, stdout_of
 
 PAPER = {
     "coco_real": 13_928, "coco_base": 13_928, "coco_medium": 34_820, "coco_all": 41_784,
@@ -154,8 +153,7 @@ WORLD_PLANS = {
 
 @pytest.mark.parametrize("asked", WORLD_PLANS)
 def test_every_plan_runs_on_the_world(place, asked):
-    said = stdout_of(place.train, *asked.split(), "dry_run=json")
-    counts = json.loads(said.splitlines()[-1])["counts"]
+    counts = place.plan(*asked.split())["counts"]
     assert (counts["real"], counts["counterfactual"]) == WORLD_PLANS[asked]
 
 
@@ -229,14 +227,9 @@ def test_a_tuning_that_does_not_fit_a_task_is_refused_before_a_sweep(plan):
 @pytest.fixture
 def hard_captions(tmp_path):
     """A folder of photos with captions, some of which belong to no image."""
-    folder = tmp_path / "photos"
-    folder.mkdir()
-    lines = ["image,caption,neg_caption"]
-    for number in range(40):
-        pixels = np.full((16, 16, 3), number, np.uint8)
-        Image.fromarray(pixels).save(folder / f"{number}.png")
-        lines.append(f"{number}.png,a photo of thing {number},a photo of no thing {number}")
-    (folder / "captions.csv").write_text("\n".join(lines) + "\n")
+    folder = lay_photos(tmp_path / "photos", ["" for _ in range(40)])
+    rows = [(f"{n}.png", f"a photo of thing {n}", f"a photo of no thing {n}") for n in range(40)]
+    table(folder / "captions.csv", ("image", "caption", "neg_caption"), rows)
     return folder
 
 

@@ -13,16 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.run.conftest import SCENES, refusal, stdout_of
+from tests.run.conftest import SCENES, output_of, refusal, stdout_of
 
 
-def last_json(capsys) -> dict:
-    return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
-
-
-def test_dry_run_says_exact_counts_and_writes_no_run(place, capsys):
-    assert place.train("data.cf_ratio=0.6", "seed=107", "dry_run=json") == 0
-    said = last_json(capsys)
+def test_dry_run_says_exact_counts_and_writes_no_run(place):
+    said = place.plan("data.cf_ratio=0.6", "seed=107")
     assert said["counts"]["counterfactual"] == round(0.6 * said["counts"]["total"])
     assert said["counts"]["real"] + said["counts"]["counterfactual"] == said["counts"]["train"]
     assert said["steps"] == 3
@@ -30,10 +25,9 @@ def test_dry_run_says_exact_counts_and_writes_no_run(place, capsys):
     assert not place.root.exists()
 
 
-def test_order_depends_on_the_seeds_and_nothing_else(place, capsys):
+def test_order_depends_on_the_seeds_and_nothing_else(place):
     def order(*words: str) -> str:
-        assert place.train("data.cf_ratio=0.6", "dry_run=json", *words) == 0
-        return last_json(capsys)["order_hash"]
+        return place.plan("data.cf_ratio=0.6", *words)["order_hash"]
 
     first = order("seed=107")
     assert order("seed=107", "data.workers=2", "logger=tensorboard") == first
@@ -52,7 +46,7 @@ def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
     assert record["wall_s"] > 0
     assert record["peak_rss_mib"] > 0
     assert record["threads"] >= 1
-    folder = place.root / "main" / "run" / "seed=107"
+    folder = place.folder()
     assert {p.name for p in folder.iterdir()} >= {"checkpoint", "config.yaml", "metrics.csv"}
     said = stdout_of(place.train, "data.cf_ratio=.6", "seed=107", "data.workers=1")
     assert "already done" in said
@@ -71,16 +65,12 @@ def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
 def test_the_same_command_gives_the_same_weights(place):
     for arm in ("one", "two"):
         assert place.train("data.cf_ratio=0.6", "seed=107", f"arm={arm}") == 0
-    one, two = (
-        (place.root / "main" / arm / "seed=107/checkpoint/model.safetensors").read_bytes()
-        for arm in ("one", "two")
-    )
-    assert one == two
+    assert place.weights("one") == place.weights("two")
     assert place.record("one")["config_hash"] == place.record("two")["config_hash"]
 
 
 @pytest.mark.slow
-def test_many_arms_become_a_table_and_a_page(place, capsys):
+def test_many_arms_become_a_table_and_a_page(place):
     words = ["name=small", "seed=1,2,3"]
     for arm, extra in {
         "before": ["data.cf_ratio=0", "trainer.max_steps=0"],
@@ -88,9 +78,7 @@ def test_many_arms_become_a_table_and_a_page(place, capsys):
         "counterfactual": ["data.cf_ratio=0.6", "data.size=75"],
     }.items():
         assert place.train("--multirun", f"arm={arm}", *words, *extra) == 0
-    capsys.readouterr()
-    assert place.evaluate("forgetting_threshold=0") == 0
-    said, alarms = capsys.readouterr()
+    said, alarms = output_of(place.evaluate, "forgetting_threshold=0")
     assert "shapescapes_ood_classification" in said
     with (place.root / "small" / "table.csv").open() as handle:
         rows = list(csv.DictReader(handle))
@@ -110,14 +98,12 @@ def test_many_arms_become_a_table_and_a_page(place, capsys):
     assert len(forgotten) == page.count("forgetting, more than 0 points: ") > 0
     results = place.root / "small/real/seed=1/results.jsonl"
     before = results.read_bytes()
-    assert place.evaluate() == 0
-    assert "already evaluated" in capsys.readouterr().out
+    assert "already evaluated" in stdout_of(place.evaluate)
     assert results.read_bytes() == before
     # A seed that one arm lacks is named, and no table is made of it.
     words = ["name=small", "arm=real", "seed=4", "data.cf_ratio=0", "data.size=30"]
     assert place.train(*words) == 0
-    assert place.evaluate() == 2
-    assert "lacks seed 4" in capsys.readouterr().err
+    assert "lacks seed 4" in refusal(place.evaluate)
 
 
 def test_jobs_that_would_share_a_folder_are_refused_before_any_runs(place):
@@ -127,7 +113,7 @@ def test_jobs_that_would_share_a_folder_are_refused_before_any_runs(place):
 
 
 def test_one_failure_does_not_stop_the_rest(place):
-    done = place.root / "main" / "run" / "seed=1"
+    done = place.folder(seed=1)
     done.mkdir(parents=True)
     (done / "run.json").write_text(json.dumps({"config_hash": "other", "identity": {}}))
     said = refusal(place.train, "--multirun", "data.cf_ratio=0.6", "seed=1,2")
@@ -170,7 +156,7 @@ def test_any_checkpoint_may_be_evaluated(place):
 
 def test_a_runs_config_may_not_name_foreign_targets(place, tmp_path):
     assert place.train("data.cf_ratio=0", "seed=1") == 0
-    file = place.root / "main" / "run" / "seed=1" / "config.yaml"
+    file = place.folder(seed=1) / "config.yaml"
     config = yaml.safe_load(file.read_text())
     marker = tmp_path / "ran"
     config["model"] = {"_target_": "os.system", "command": f"touch {marker}"}

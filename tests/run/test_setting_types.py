@@ -170,10 +170,7 @@ def test_every_kind_of_annotation_is_followed():
     [
         ({"options": {"size": 1}}, "options.how is missing"),
         ({"options": {"size": 1, "how": "c"}}, "options.how=c: choose from a, b"),
-        (
-            {"options": {"size": 1, "how": "a", "hwo": 1}},
-            "nothing takes options.hwo: did",
-        ),
+        ({"options": {"size": 1, "how": "a", "hwo": 1}}, "nothing takes options.hwo: did"),
         ({"parts": {"x": {"kind": 1}}}, "parts.x={kind:1} lacks _target_"),
         (
             {"experiment": {"flag": True}},

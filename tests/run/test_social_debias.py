@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import torch
 
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from cfaug.run.arms import read_arms
-from cfaug.train.contrastive_module import ContrastiveModule
 from tests.data.layouts import TEXTS, images, table
 from tests.grid_sets import every_grid_set, lay_grid_sets
-from tests.run.conftest import stdout_of
+from tests.run.conftest import failing_at, stdout_of
 from tests.test_conf import CONF
 
 ARMS = sorted(read_arms(CONF / "experiment/social_debias.yaml").keys() - {"start"})
@@ -114,28 +113,13 @@ def test_no_set_is_cut_and_no_held_out_subject_trained_on(run, tmp_path, capfd):
         assert (counts["counterfactual"], counts["real"]) == (84 * 12, 112)
 
 
-def fail_after(steps: int):
-    """Return a loss that fails in the step after so many, of training."""
-    loss, seen = ContrastiveModule.loss, []
-
-    def failing(self, batch):
-        seen.append(1) if torch.is_grad_enabled() else None
-        if len(seen) > steps:
-            raise RuntimeError("the machine is gone")
-        return loss(self, batch)
-
-    return failing
-
-
 @pytest.mark.slow
 def test_an_interrupted_arm_resumes_to_the_same_weights(run, tmp_path):
     sets(run)
     words = ["model.name_or_path=zoo:clip-0", "trainer.max_steps=4", "trainer.save_every_steps=2"]
     arms = {name: ["arm=" + name] for name in ("whole", "stopped")}
     for name, arm in arms.items():
-        with pytest.MonkeyPatch.context() as patch:
-            if name == "stopped":
-                patch.setattr(ContrastiveModule, "loss", fail_after(3))
+        with failing_at(3) if name == "stopped" else nullcontext():
             ended = train(run, "social_debias/sets_invariant", *words, *arm)
         assert (ended == 0) is (name == "whole")
     assert train(run, "social_debias/sets_invariant", *words, *arms["stopped"]) == 0

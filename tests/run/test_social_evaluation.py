@@ -17,7 +17,7 @@ from tests.grid_sets import every_grid_set, grid_set, lay_grid_sets
 from tests.run.conftest import refusal, stdout_of
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
-QUICK = ["device=cpu", "benchmark.permutations=199", "benchmark.resamples=20"]
+QUICK = ["device=cpu", "max_indistinct=1", "benchmark.permutations=199", "benchmark.resamples=20"]
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_what_cannot_be_asked_is_said(place, tmp_path):
 # What people, prompts and pronouns say of images: from the commands to the tables.
 
 
-CLIP = ("weights=zoo:clip-0", "model=tiny_clip", "device=cpu")
+CLIP = ("weights=zoo:clip-0", "model=tiny_clip", "device=cpu", "max_indistinct=1")
 
 
 @pytest.mark.slow

@@ -303,10 +303,7 @@ def test_a_setting_that_none_of_the_finished_runs_reads_is_refused():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (
-            {"images": "/nowhere"},
-            r"benchmark\.images=/nowhere would .*is no such list",
-        ),
+        ({"images": "/nowhere"}, r"benchmark\.images=/nowhere would .*is no such list"),
         ({"missing": "skip"}, r"benchmark\.missing=skip would have no effect"),
         ({"form": "aro_relation"}, "does not hold ARO"),
     ],
