@@ -10,7 +10,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
@@ -52,7 +52,6 @@ def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndar
     """Return the columns about texts of one method, float64 (sets,).
 
     Args:
-        pairs: the method's texts, before and after.
         synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
             METEOR out.
     """
@@ -67,15 +66,12 @@ def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndar
 class TextOverlap(TextPairBenchmark):
     """BLEU-4, METEOR and inserted words of texts before and after methods changed them.
 
+    Other arguments as for ``TextPairBenchmark``; ``batch_size`` is unused, as no model is run.
+
     Args:
         data: sets of two texts, captions that were only edited (``stage=captions``), or a list of
             modified captions (csv, tsv, json, jsonl); several, ``{METHOD: FOLDER}`` or a list, are
             compared on the captions that all of them have.
-        name: the name in tables, ending in "_text_overlap"; ``None`` takes the folder's name.
-        batch_size: unused, as no model is run.
-        without_leaks: whether to leave out sets of photos that a run was trained on, if a run is
-            given.
-        answers: people's answers about the texts, a file or ``{METHOD: FILE}``.
         synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
             METEOR out.
     """
@@ -130,10 +126,6 @@ Smoothing = Literal["method0", "method1", "method4"]
 SynonymsOf = Callable[[str], Collection[str]]
 """A function from a word to its synonyms, such as ``Synonyms.single_words``."""
 ORDERS = 4
-EPSILON = 0.1
-"""The count that ``method1`` uses in place of zero matches."""
-SCALE = 5
-"""The constant K of ``method4``."""
 REMEMBERED = 2**17
 """Number of texts with cached words, and of words with cached stems: methods share originals."""
 PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -209,23 +201,25 @@ def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) ->
         return 0.0
     if first == second:
         return 1.0
-    matches = [_shared(first, second, order) for order in range(1, ORDERS + 1)]
-    if not matches[0]:
-        return 0.0
     length = len(second)
-    weight = 1 / length if settings.reweigh and length < ORDERS else 1 / ORDERS
     orders = length if settings.reweigh and length < ORDERS else ORDERS
     logs, misses = [], 0
-    for order, matched in enumerate(matches[:orders], 1):
-        count = float(matched)
-        if not matched:
+    for order in range(1, orders + 1):
+        runs, known = (
+            Counter(zip(*(words[i:] for i in range(order)), strict=False))
+            for words in (second, first)
+        )
+        count = float((runs & known).total())
+        if not count:
+            if order == 1 or settings.smoothing == "method0":
+                return 0.0
             misses += 1
-            count = _smooth(settings.smoothing, misses, length)
-            if not count:
-                if settings.smoothing == "method0":
-                    return 0.0
-                continue  # method4 of a single word: NLTK leaves the order out
-        logs.append(weight * math.log(count / max(1, length - order + 1)))
+            # K of method4 is 5. For a single word it is 0, and NLTK leaves the order out.
+            smooth = 0.1 if settings.smoothing == "method1" else math.log(length) / (2**misses * 5)
+            if not smooth:
+                continue
+            count = smooth
+        logs.append(1 / orders * math.log(count / max(1, length - order + 1)))
     brevity = 1.0 if length > len(first) else math.exp(1 - len(first) / length)
     return brevity * math.exp(math.fsum(logs))
 
@@ -293,7 +287,6 @@ def measure_overlap(
 
     Args:
         synonyms: function from a word to its synonyms; ``None`` omits METEOR.
-        settings: splitting of words, smoothing and weights.
 
     Returns:
         float64 (texts,) each: ``bleu``; ``meteor``; ``inserted_words``, the number of these words;
@@ -309,8 +302,8 @@ def measure_overlap(
     pairs = list(zip(originals, changed, strict=True))
     columns: dict[str, Any] = {"bleu": [bleu4(*pair, settings) for pair in pairs]}
     if synonyms is not None:
-        known: Mapping[str, Collection[str]] = _Remembered(synonyms)
-        columns["meteor"] = [meteor(*pair, known.__getitem__, settings) for pair in pairs]
+        known = cache(synonyms)  # each word is looked up once
+        columns["meteor"] = [meteor(*pair, known, settings) for pair in pairs]
     counts = [len(inserted_words(*pair)) for pair in pairs]
     columns |= {
         "inserted_words": counts,
@@ -320,62 +313,46 @@ def measure_overlap(
     return {name: np.asarray(values, np.float64) for name, values in columns.items()}
 
 
-class _Remembered(dict[str, Collection[str]]):
-    """A cache of synonyms, so that each word is looked up once."""
-
-    def __init__(self, ask: SynonymsOf) -> None:
-        super().__init__()
-        self._ask = ask
-
-    def __missing__(self, word: str) -> Collection[str]:
-        found = self[word] = self._ask(word)
-        return found
-
-
-def _shared(first: Sequence[str], second: Sequence[str], order: int) -> int:
-    """Return the number of n-grams of ``order`` words that two texts share."""
-    counts = Counter(zip(*(second[i:] for i in range(order)), strict=False))
-    known = Counter(zip(*(first[i:] for i in range(order)), strict=False))
-    return sum(min(count, known[run]) for run, count in counts.items() if run in known)
-
-
-def _smooth(smoothing: Smoothing, misses: int, length: int) -> float:
-    """Return the count for an order without matches."""
-    if smoothing == "method1":
-        return EPSILON
-    if smoothing == "method4":
-        return math.log(length) / (2**misses * SCALE)
-    return 0.0
-
-
 def _align(
     first: Sequence[str], second: Sequence[str], synonyms: SynonymsOf | None
 ) -> dict[int, int]:
     """Return {place in the second text: place in the first} of matched words."""
-    found: dict[int, int] = {}
+    matched: dict[int, int] = {}
     left, right = dict(enumerate(first)), dict(enumerate(second))
-    _match(left, right, found, lambda word: (word,))
-    if not left or not right:
-        return found
-    left, right = ({at: _stem(word) for at, word in one.items()} for one in (left, right))
-    _match(left, right, found, lambda word: (word,))
+
+    def match(same: SynonymsOf) -> None:
+        """Match the remaining words from the end, each with the last free equal one."""
+        places: dict[str, list[int]] = {}
+        for at, word in left.items():
+            places.setdefault(word, []).append(at)
+        for at in sorted(right, reverse=True):
+            free = [places[word] for word in same(right[at]) if places.get(word)]
+            if free:
+                matched[at] = max(free, key=lambda one: one[-1]).pop()
+                del left[matched[at]], right[at]
+
+    match(lambda word: (word,))
+    if left and right:
+        for words in (left, right):
+            words.update({at: _stem(word) for at, word in words.items()})
+        match(lambda word: (word,))
     if synonyms is not None and left and right:
-        _match(left, right, found, lambda word: {word, *synonyms(word)})
-    return found
+        match(lambda word: {word, *synonyms(word)})
+    return matched
 
 
-def _match(
-    left: dict[int, str], right: dict[int, str], found: dict[int, int], same: SynonymsOf
-) -> None:
-    """Match the remaining words from the end, each with the last free equal one."""
-    places: dict[str, list[int]] = {}
-    for at, word in left.items():
-        places.setdefault(word, []).append(at)
-    for at in sorted(right, reverse=True):
-        free = [places[word] for word in same(right[at]) if places.get(word)]
-        if free:
-            found[at] = max(free, key=lambda one: one[-1]).pop()
-            del left[found[at]], right[at]
+@cache
+def _tokenizer() -> Any:
+    from nltk.tokenize.destructive import NLTKWordTokenizer
+
+    return NLTKWordTokenizer()
+
+
+@cache
+def _stemmer() -> Any:
+    from nltk.stem.porter import PorterStemmer
+
+    return PorterStemmer()
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -386,17 +363,3 @@ def _treebank(text: str) -> tuple[str, ...]:
 @lru_cache(maxsize=REMEMBERED)
 def _stem(word: str) -> str:
     return str(_stemmer().stem(word))
-
-
-@lru_cache(maxsize=1)
-def _tokenizer() -> Any:
-    from nltk.tokenize.destructive import NLTKWordTokenizer
-
-    return NLTKWordTokenizer()
-
-
-@lru_cache(maxsize=1)
-def _stemmer() -> Any:
-    from nltk.stem.porter import PorterStemmer
-
-    return PorterStemmer()
