@@ -326,7 +326,7 @@ def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Prefix
                 tokens.append(token)
             paths[row, : len(path)] = path
         columns = (np.array(column, dtype=np.int64) for column in (chosen, tokens, depths, parents))
-        yield PrefixTree(*columns, paths)
+        yield PrefixTree(*columns, paths=paths)
 
 
 def _shared(text: Sequence[int], other: Sequence[int]) -> int:

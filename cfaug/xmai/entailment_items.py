@@ -304,8 +304,12 @@ def _confusions(answers: EntailmentItems) -> list[Part]:
     sides = [(f"{first}, before" if answers.has_after else first, first, True)]
     if answers.has_after:
         sides += [(f"{method}, after", method, False) for method in answers.methods]
-    columns: list[Column[Sequence[int]]] = [
-        text_column(label, lambda row, at=at: str(row[at]), "answered with")
+
+    def count(at: int, row: Sequence[int]) -> str:
+        return str(row[at])
+
+    columns = [
+        text_column(label, partial(count, at), "answered with")
         for at, label in enumerate(ENTAILMENT)
     ]
     parts = []

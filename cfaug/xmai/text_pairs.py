@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -86,7 +86,9 @@ class TextPairs:
 
     def choose(self, places: Sequence[int]) -> TextPairs:
         """Return the given sets, in this order."""
-        columns = {name: tuple(getattr(self, name)[at] for at in places) for name in COLUMNS}
+        columns: dict[str, Any] = {
+            name: tuple(getattr(self, name)[at] for at in places) for name in COLUMNS
+        }
         rows = self.rows if self.index is None else self.rows[list(places)]
         return replace(self, **columns, rows=rows, hash=fingerprint(self.hash, columns["keys"]))
 
@@ -175,7 +177,7 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
 def _without_images(method: str, source: Path, sets: Sequence[tuple[str | None, ...]]) -> TextPairs:
     """Return sets of ``COLUMNS``, with ``None`` for no label."""
     columns = [tuple(value or "" for value in column) for column in zip(*sets, strict=True)]
-    fields = dict(zip(COLUMNS, columns or [()] * len(COLUMNS), strict=True))
+    fields: dict[str, Any] = dict(zip(COLUMNS, columns or [()] * len(COLUMNS), strict=True))
     content = json.dumps([list(fields["originals"]), list(fields["changed"])]).encode()
     content_hash = hashlib.sha256(content).hexdigest()[:16]
     no_rows = np.empty((0, 2), np.int64)
