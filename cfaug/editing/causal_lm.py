@@ -325,8 +325,8 @@ def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Prefix
                 path.append(len(tokens))
                 tokens.append(token)
             paths[row, : len(path)] = path
-        columns = (np.array(column, dtype=np.int64) for column in (chosen, tokens, depths, parents))
-        yield PrefixTree(*columns, paths=paths)
+        columns = (chosen, tokens, depths, parents)
+        yield PrefixTree(*(np.array(column, dtype=np.int64) for column in (*columns, paths)))
 
 
 def _shared(text: Sequence[int], other: Sequence[int]) -> int:

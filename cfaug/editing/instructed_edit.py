@@ -63,7 +63,6 @@ class InstructedEdit:
     """Varies captions by edits of named kinds.
 
     Args:
-        model: the model that writes the variations.
         prompts: the shipped ``examples`` or ``plain``, or your own folder, whose files name the
             kinds; or the prompts themselves.
         kinds: the kinds of edits, in the order of the proposals; ``None`` for every kind with a

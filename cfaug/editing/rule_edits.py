@@ -255,15 +255,11 @@ class FixedEdit:
 
     Args:
         kind: the kind of the edit, such as ``domain``, by which pages and metrics group edits.
-        after: the new words.
         before: the words to replace, at their first occurrence in a caption, ignoring case; "a"
             before them becomes "an" where the new words need it. If empty, ``after`` is added to
             the caption.
         where: the place of added words: ``end`` or ``start`` of the caption.
         labels: the classes whose examples are edited; empty for all classes.
-
-    Raises:
-        UserError: if an argument is invalid; it names the argument.
     """
 
     kind: str

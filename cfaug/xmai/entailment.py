@@ -265,7 +265,6 @@ class Claims:
     """Texts, each about a photo.
 
     Attributes:
-        photos: the photos that the texts are about.
         at: the place in ``photos`` of each text's photo, int64 (texts,).
     """
 

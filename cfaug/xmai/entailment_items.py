@@ -125,11 +125,7 @@ class EntailmentItems(TextPairItems):
         return confusion_matrix(self.answers("label", rows), said, len(ENTAILMENT))
 
     def drops(self, method: str, kept_only: bool = False) -> list[ScoreDrop]:
-        """Return accuracy and macro scores before and after, each tested; empty without texts.
-
-        Args:
-            kept_only: whether only texts whose right answer is known to be kept are used.
-        """
+        """Return accuracy and macro scores before and after, each tested; empty without texts."""
         rows = self.rows(method, kept_only)
         if not len(rows):
             return []

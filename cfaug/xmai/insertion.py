@@ -86,9 +86,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
             METEOR out.
         page: number of texts per method that ``insertion.html`` shows, largest drops first;
             ``None`` writes no page.
-
-    Raises:
-        UserError: naming a setting that is invalid, and the choices.
     """
 
     prefix: str = PREFIX

@@ -149,11 +149,7 @@ class TextPairItems(ModelItems):
         return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
 
     def by_key(self, metric: str, method: str, kept_only: bool = False) -> dict[str, float]:
-        """Return {key: value} of a method, for rows with a value.
-
-        Args:
-            kept_only: whether only rows whose right answer is known to be kept are used.
-        """
+        """Return {key: value} of a method, for rows with a value."""
         values, keys = self.items.metric(metric), self.texts("key")
         rows = [row for row in self.rows(method, kept_only).tolist() if not math.isnan(values[row])]
         found = {keys[row]: float(values[row]) for row in rows}
@@ -242,7 +238,6 @@ def compare_changes(
         after: column of the value of the changed text.
         methods: names of the methods to compare; ``None`` for all. A method without any value is
             left out.
-        kept_only: whether only texts whose right answer is known to be kept are used.
     """
     methods = checkpoints[0].methods if methods is None else methods
     compared = [((method, before), (method, after), "") for method in methods]

@@ -35,9 +35,6 @@ class BlockList:
             ``None`` is that list.
         kinds: the kinds of words to block, such as ``gender``; ``None`` for all of the list.
         wordnet: the source for nouns that the list lacks; ``None`` uses only the list.
-
-    Raises:
-        UserError: if the file cannot be read, a line is invalid, or a kind is missing.
     """
 
     file: str | None = None

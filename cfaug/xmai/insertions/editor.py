@@ -221,9 +221,6 @@ class AttributeInsertion:
             no question; ``None`` caches no answers.
         chunk: the number of captions that go through the models together; it bounds memory without
             changing results.
-
-    Raises:
-        UserError: if a setting is invalid or a part is missing; it names the culprit.
     """
 
     filler: MaskFiller

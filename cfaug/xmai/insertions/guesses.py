@@ -89,7 +89,6 @@ class Canvas:
     """A caption whose masks are filled from left to right; the rest keeps its characters.
 
     Args:
-        text: the caption with normalised white space.
         mentions: the mentions, from left to right, each with a mask before it.
         context: the text that the language model reads to the left of a mask.
     """

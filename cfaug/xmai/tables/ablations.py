@@ -104,11 +104,7 @@ class AblationTable(Ablation):
     read_with: ClassVar[ReadWith] = {"timed": {"timing": GIVEN}}
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and ours.
-
-        Raises:
-            MissingError: if no folder with these settings has answers, unless ``partial``.
-        """
+        """Return the paper's numbers and ours."""
         kind, columns = TASKS["insertion"]
         found = self.read(runs, kind)
         held = {name: value for name, value in self.held.items() if name not in self.shown}
@@ -191,7 +187,6 @@ class AblationFigure(Ablation):
 
     Args:
         vary: the settings to vary, each with its own line.
-        x_title: the title of the horizontal axis.
         tasks: {printed name: end of the benchmark's name}, in order, with a panel for each metric.
         metrics: headers, as in tables, of the numbers to show; ``None`` for all.
     """
@@ -204,11 +199,7 @@ class AblationFigure(Ablation):
     read_with: ClassVar[ReadWith] = {"benchmark": ()}  # those of ``tasks``
 
     def build(self, runs: Runs) -> Document:
-        """Return a panel for each task, model and metric.
-
-        Raises:
-            MissingError: if no folders that differ in one setting have answers, unless ``partial``.
-        """
+        """Return a panel for each task, model and metric."""
         curves: list[Curve] = []
         for title, benchmark in self.tasks.items():
             task = next((task for name, task in TASKS.items() if benchmark.endswith(name)), None)

@@ -43,7 +43,6 @@ class MeasureColumn:
         original: the items' column with the value of the original text; empty if a text is compared
             with itself.
         better: the better direction as the paper marks it: methods aim at a lower MRR.
-        group: the header above the column.
     """
 
     title: str
@@ -202,11 +201,7 @@ class PairTable(ModelsTable):
         return mark_best_two(part, better, [0])
 
     def nothing(self, found: object) -> Document | None:
-        """Refuse a table without data; a partial one has only the paper's numbers.
-
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-        """
+        """Refuse a table without data; a partial one has only the paper's numbers."""
         self.require(found, f"answers to benchmark={self.benchmark}")
         return None if found else self.document(self.theirs())
 

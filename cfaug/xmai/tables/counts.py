@@ -55,11 +55,7 @@ class CountTable(PairTable):
     note: ClassVar[str]
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and ours.
-
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-        """
+        """Return the paper's numbers and ours."""
         found = self.read(runs, OverlapItems)
         self.require(found, f"answers to benchmark={self.benchmark}")
         theirs = self.printed("Method", "method", lambda _, value: self.show_printed(value))
@@ -160,11 +156,7 @@ class TimingFigure(PaperTable):
     commands: Sequence[str] = TIMING_COMMANDS
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, ours, and the bars.
-
-        Raises:
-            MissingError: if no file is given, unless ``partial``.
-        """
+        """Return the paper's numbers, ours, and the bars."""
         self.require(self.timings, "table.timings={DATA: timing.csv}")
         theirs = self.printed("What", "what", lambda _, value: _seconds(value))
         found = {
@@ -250,11 +242,7 @@ class PreferenceTable(PaperTable):
         check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
-        """Return the parts on which caption people prefer, and on whether quality is the same.
-
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-        """
+        """Return the parts on which caption people prefer, and on whether quality is the same."""
         record, ratings = (
             runs.root / folder / file
             for folder, file in ((self.preference, RECORD), (self.quality, RATINGS))

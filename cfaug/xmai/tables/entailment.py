@@ -108,11 +108,7 @@ class EntailmentTable(PairTable):
     commands: Sequence[str] = ENTAILMENT_COMMANDS
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours in the paper's layout and with tests.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours in the paper's layout and with tests."""
         found = {
             model: own
             for model, own in self.read(runs, EntailmentItems).items()
@@ -183,11 +179,7 @@ class RetrievalTable(PairTable):
     first: str = "XMAI"
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours in the paper's layout and with tests.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours in the paper's layout and with tests."""
         found = self.read(runs, InsertionItems)
         nothing = self.nothing(found)
         if nothing is not None:
