@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import pytest
 import yaml
-
-from cfaug.core.errors import UserError
-from cfaug.editing import caption_grids as grid_files
-from cfaug.editing.caption_grids import AttributeGrid, read_grid, shipped_grids
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.words import right_articles
-from cfaug.editing.caption_grids import AttributeGrid, fill, placeholders
+from cfaug.editing import caption_grids as grid_files
+from cfaug.editing.caption_grids import AttributeGrid, fill, placeholders, read_grid, shipped_grids
 from tests.records import example
-
 
 TABLE_5 = {
     "race_gender": (1044, 12, 1_252_800),

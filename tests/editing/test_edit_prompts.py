@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from cfaug.core.errors import UserError
-from cfaug.editing.edit_prompts import (
-    ALPACA,
-    EditFormat,
-    EditPrompt,
-    parse_variations,
-    read_prompts,
-    unique,
-)
 import json
 
 import pytest
@@ -24,15 +11,19 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.data.sources.lists import json_lines
 from cfaug.editing.edit_prompts import (
+    ALPACA,
     EditAnswer,
     EditFormat,
+    EditPrompt,
     caption_key,
     group_rows,
+    parse_variations,
+    read_prompts,
     split_by_caption,
+    unique,
     write_rows,
 )
 from tests.properties import examples
-
 
 NAMES = ["adjective", "background-location", "background-weather", "domain", "object", "subject"]
 

@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
-from cfaug.core.types import Edit, Example
-from cfaug.editing.rule_edits import NOT_THERE, OTHER_CLASS, AddReconstruction, FixedEdit
+from cfaug.core.types import Edit, Edited, Example, Proposal
+from cfaug.editing.rule_edits import (
+    NOT_THERE,
+    OTHER_CLASS,
+    AddReconstruction,
+    FixedEdit,
+    is_control,
+)
+from cfaug.generate.captions import edit_captions
+from cfaug.generate.failures import Attempt
 from cfaug.generate.job import Job, generate
 from cfaug.generate.recipe import Recipe, RunSettings
 from tests.editing.perturbing import photo_of
-import pytest
-
-from cfaug.core.errors import UserError
-from cfaug.core.protocols import Editor
-from cfaug.core.types import Edit, Edited, Example, Proposal
-from cfaug.editing.rule_edits import AddReconstruction, FixedEdit, is_control
-from cfaug.generate.captions import edit_captions
-from cfaug.generate.failures import Attempt
 
 
 def edited(editor: FixedEdit, text: str, label: str | None = None):

@@ -10,25 +10,13 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit, Example
 from cfaug.editing.filters import caption_report
-from cfaug.editing.instructed_edit import InstructedEdit
-from cfaug.editing.label_guard import LabelGuard
-from cfaug.editing.protocols import Variations, Verdict
-from tests.editing.perturbing import Said, photo_of
-from collections import Counter
-
-import pytest
-
-from cfaug.core.errors import UserError
-from cfaug.core.protocols import Editor
-from cfaug.core.types import Edit
-from cfaug.editing.instructed_edit import STOP_WORDS, RandomWordEdit, RandomWords
+from cfaug.editing.instructed_edit import STOP_WORDS, InstructedEdit, RandomWordEdit, RandomWords
 from cfaug.editing.label_guard import LabelGuard
 from cfaug.editing.language_models import MaskedLM
-from cfaug.editing.protocols import Fill, VariationModel
+from cfaug.editing.protocols import Fill, VariationModel, Variations, Verdict
 from cfaug.shapescapes.language import VocabularyFiller
 from tests.editing import tiny
-from tests.editing.perturbing import photo_of
-
+from tests.editing.perturbing import Said, photo_of
 
 ANSWERS = {
     "adjective": ("a red *", "a blue *", "a green *", "*", "A RED *."),

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
 from cfaug.core.words import indefinite_article
 from cfaug.editing.sentence import (
+    NltkTagger,
     Slot,
+    TextBlobTagger,
     copy_case,
     normalise,
     replace_slot,
     split,
 )
 from tests.editing import tiny
-import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from cfaug.core.errors import UserError
-from cfaug.editing.sentence import NltkTagger, TextBlobTagger
 from tests.properties import examples
-
 
 CAPTION_TEXT = st.text(st.sampled_from("abzAZ09 .,'\"-()!éß\n\t—’"), max_size=40)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,17 +13,18 @@ from cfaug.editing.filters import KeyedChoice
 from cfaug.editing.protocols import Blank
 from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.editing.wordnet import Hyponymy, SisterTerms, WordNet
+from cfaug.editing.wordnet import (
+    PACKED,
+    PARTS,
+    Hyponymy,
+    SisterTerms,
+    Synonyms,
+    WordNet,
+    read_files,
+)
+from tests import skips
 from tests.editing import tiny
 from tests.records import example
-import re
-from pathlib import Path
-
-import pytest
-
-from cfaug.core.errors import UserError
-from cfaug.editing.wordnet import PACKED, PARTS, Synonyms, WordNet, read_files
-from tests import skips
 from tools.pack_wordnet import pack
 
 
