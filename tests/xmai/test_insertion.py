@@ -22,7 +22,8 @@ from cfaug.xmai.text_overlap import TextOverlap, bleu4, inserted_words
 from cfaug.xmai.text_pair_items import InsertionItems, OverlapItems
 from tests.evaluation.joined import picture
 from tests.evaluation.text_sets import text_set
-from tests.xmai.test_label_check import answers_file
+from tests.xmai.asking import context, rows
+from tests.xmai.test_text_pairs import answers_file
 from tests.xmai.test_text_pairs import edited, proposal
 
 WORDS = {"xmai": "small green", "eda": "cat"}
@@ -42,12 +43,6 @@ def root(tmp_path_factory):
     return place
 
 
-def context(root):
-    return EvaluationContext(
-        open=lambda name: open_index(name, root / "index"), has_world=False, held_out=lambda: None
-    )
-
-
 def ask(root, **settings):
     settings = {"data": {kind: str(root / kind) for kind in WORDS}, "synonyms": None} | settings
     (opened,) = Insertion(**settings).open(context(root))
@@ -57,12 +52,6 @@ def ask(root, **settings):
 @pytest.fixture(scope="module")
 def found(root, encoder):
     return ask(root).run(encoder)
-
-
-def rows(evaluation):
-    names = list(evaluation.items)
-    values = zip(*(evaluation.items[name] for name in names), strict=True)
-    return {row[0]: dict(zip(names, row, strict=True)) for row in values}
 
 
 def embed(encoder, text=None, image=None):

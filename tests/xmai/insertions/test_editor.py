@@ -57,11 +57,6 @@ def editor(*words, **changes):
     return AttributeInsertion(Words(*words), **{**own, "fallback": "never", **changes})
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    return Parts(tmp_path_factory.mktemp("insertion"))
-
-
 def test_it_is_an_editor_and_says_what_it_is_made_of(parts):
     made = parts.editor()
     assert isinstance(made, Editor)
