@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -120,68 +120,18 @@ class TextOverlap(TextPairBenchmark):
 # ``single_meteor_score``. These take 2 and 6 times as long; the first differs in the last bit in 3
 # % of texts, the second needs NLTK's own WordNet.
 
-Tokens = Literal["treebank", "spaces"]
-Smoothing = Literal["method0", "method1", "method4"]
-"""Smoothing methods by their numbers in Chen and Cherry (2014) and NLTK."""
 SynonymsOf = Callable[[str], Collection[str]]
 """A function from a word to its synonyms, such as ``Synonyms.single_words``."""
 ORDERS = 4
+ALPHA, BETA, GAMMA = 0.9, 3.0, 0.5
+"""METEOR's weight of recall against precision, the exponent of the share of chunks, and the weight
+of the penalty for chunks."""
 REMEMBERED = 2**17
 """Number of texts with cached words, and of words with cached stems: methods share originals."""
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-@dataclass(frozen=True)
-class OverlapSettings:
-    """Settings of the comparison of texts; the defaults reproduce the published tables.
-
-    Args:
-        tokens: ``treebank`` (NLTK's ``word_tokenize(text, preserve_line=True)``) or ``spaces``.
-        lower: whether BLEU compares words in lower case; METEOR always does.
-        smoothing: count in place of zero matches in a BLEU precision: zero (``method0``), 0.1
-            (``method1``), or a number that falls with the order and rises with the length
-            (``method4``).
-        reweigh: whether texts below four words take the mean over the orders that they have.
-        alpha: METEOR's weight of recall against precision.
-        beta: METEOR's exponent of the share of chunks.
-        gamma: METEOR's weight of the penalty for chunks.
-
-    Raises:
-        ValueError: naming the invalid choice.
-    """
-
-    tokens: Tokens = "treebank"
-    lower: bool = False
-    smoothing: Smoothing = "method4"
-    reweigh: bool = True
-    alpha: float = 0.9
-    beta: float = 3.0
-    gamma: float = 0.5
-
-    def __post_init__(self) -> None:
-        for name, choices in (("tokens", Tokens), ("smoothing", Smoothing)):
-            if getattr(self, name) not in get_args(choices):
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is invalid: choose from "
-                    f"{', '.join(get_args(choices))}"
-                )
-
-
-PUBLISHED = OverlapSettings()
-
-
-def split_words(text: str, tokens: Tokens = "treebank") -> tuple[str, ...]:
-    """Return the words and punctuation signs of a text.
-
-    >>> split_words("A man's dog. It sits.")
-    ('A', 'man', "'s", 'dog.', 'It', 'sits', '.')
-    >>> split_words("A man's dog.", "spaces")
-    ('A', "man's", 'dog.')
-    """
-    return tuple(text.split()) if tokens == "spaces" else _treebank(text)
-
-
-def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) -> float:
+def bleu4(original: str, changed: str) -> float:
     """Return BLEU with one to four words of a changed text against its original, in [0, 1].
 
     Papineni et al. (2002), for a single pair of texts.
@@ -194,15 +144,13 @@ def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) ->
     >>> round(bleu4("A dog sits on a mat.", "A small dog sits on a mat."), 4)
     0.7071
     """
-    first, second = (split_words(text, settings.tokens) for text in (original, changed))
-    if settings.lower:
-        first, second = (tuple(word.lower() for word in one) for one in (first, second))
+    first, second = split_words(original), split_words(changed)
     if not first or not second:
         return 0.0
     if first == second:
         return 1.0
     length = len(second)
-    orders = length if settings.reweigh and length < ORDERS else ORDERS
+    orders = min(length, ORDERS)
     logs, misses = [], 0
     for order in range(1, orders + 1):
         runs, known = (
@@ -211,25 +159,16 @@ def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) ->
         )
         count = float((runs & known).total())
         if not count:
-            if order == 1 or settings.smoothing == "method0":
+            if order == 1:
                 return 0.0
             misses += 1
-            # K of method4 is 5. For a single word it is 0, and NLTK leaves the order out.
-            smooth = 0.1 if settings.smoothing == "method1" else math.log(length) / (2**misses * 5)
-            if not smooth:
-                continue
-            count = smooth
-        logs.append(1 / orders * math.log(count / max(1, length - order + 1)))
+            count = math.log(length) / (2**misses * 5)  # smoothing 4, with its constant K of 5
+        logs.append(1 / orders * math.log(count / (length - order + 1)))
     brevity = 1.0 if length > len(first) else math.exp(1 - len(first) / length)
     return brevity * math.exp(math.fsum(logs))
 
 
-def meteor(
-    original: str,
-    changed: str,
-    synonyms: SynonymsOf | None = None,
-    settings: OverlapSettings = PUBLISHED,
-) -> float:
+def meteor(original: str, changed: str, synonyms: SynonymsOf | None = None) -> float:
     """Return METEOR of a changed text against its original, in [0, 1].
 
     Words are matched if they are equal, then by stems, then as synonyms of stems, each time from
@@ -248,19 +187,15 @@ def meteor(
     >>> round(meteor("A dog sits", "A hound sits", lambda word: known.get(word, [])), 4)
     0.9815
     """
-    first, second = (
-        [word.lower() for word in split_words(text, settings.tokens)]
-        for text in (original, changed)
-    )
+    first, second = ([word.lower() for word in split_words(text)] for text in (original, changed))
     matches = _align(first, second, synonyms)
     if not matches:
         return 0.0
     precision, recall = len(matches) / len(second), len(matches) / len(first)
-    alpha = settings.alpha
-    mean = precision * recall / (alpha * precision + (1 - alpha) * recall)
+    mean = precision * recall / (ALPHA * precision + (1 - ALPHA) * recall)
     pairs = sorted(matches.items())
     chunks = 1 + sum((i + 1, j + 1) != after for (i, j), after in pairwise(pairs))
-    return float((1 - settings.gamma * (chunks / len(pairs)) ** settings.beta) * mean)
+    return float((1 - GAMMA * (chunks / len(pairs)) ** BETA) * mean)
 
 
 def inserted_words(original: str, changed: str) -> list[str]:
@@ -278,10 +213,7 @@ def inserted_words(original: str, changed: str) -> list[str]:
 
 
 def measure_overlap(
-    originals: Sequence[str],
-    changed: Sequence[str],
-    synonyms: SynonymsOf | None = None,
-    settings: OverlapSettings = PUBLISHED,
+    originals: Sequence[str], changed: Sequence[str], synonyms: SynonymsOf | None = None
 ) -> dict[str, np.ndarray]:
     """Measure the overlap of many pairs of texts, row by row.
 
@@ -300,10 +232,10 @@ def measure_overlap(
     {'inserted_words': [0.0, 1.0], 'novel': [0.0, 1.0], 'changed': [0.0, 1.0]}
     """
     pairs = list(zip(originals, changed, strict=True))
-    columns: dict[str, Any] = {"bleu": [bleu4(*pair, settings) for pair in pairs]}
+    columns: dict[str, Any] = {"bleu": [bleu4(*pair) for pair in pairs]}
     if synonyms is not None:
         known = cache(synonyms)  # each word is looked up once
-        columns["meteor"] = [meteor(*pair, known, settings) for pair in pairs]
+        columns["meteor"] = [meteor(*pair, known) for pair in pairs]
     counts = [len(inserted_words(*pair)) for pair in pairs]
     columns |= {
         "inserted_words": counts,
@@ -342,24 +274,24 @@ def _align(
 
 
 @cache
-def _tokenizer() -> Any:
+def _nltk() -> tuple[Any, Any]:
+    """Return NLTK's Treebank tokenizer, and Porter's stemmer."""
+    from nltk.stem.porter import PorterStemmer
     from nltk.tokenize.destructive import NLTKWordTokenizer
 
-    return NLTKWordTokenizer()
-
-
-@cache
-def _stemmer() -> Any:
-    from nltk.stem.porter import PorterStemmer
-
-    return PorterStemmer()
+    return NLTKWordTokenizer(), PorterStemmer()
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _treebank(text: str) -> tuple[str, ...]:
-    return tuple(_tokenizer().tokenize(text))
+def split_words(text: str) -> tuple[str, ...]:
+    """Return the words and punctuation signs of a text, as ``word_tokenize(preserve_line=True)``.
+
+    >>> split_words("A man's dog. It sits.")
+    ('A', 'man', "'s", 'dog.', 'It', 'sits', '.')
+    """
+    return tuple(_nltk()[0].tokenize(text))
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _stem(word: str) -> str:
-    return str(_stemmer().stem(word))
+    return str(_nltk()[1].stem(word))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from cfaug.core.errors import UserError
@@ -20,26 +24,20 @@ from cfaug.evaluation.context import EvaluationContext
 from cfaug.models.task_specs import FlavaEntailment, TextEntailment, ViltEntailment
 from cfaug.report.items import Items, write_items
 from cfaug.report.writers import to_markdown
+from cfaug.stats.classification import confusion_matrix, macro_scores
 from cfaug.xmai.entailment import Entailment
-from cfaug.xmai.entailment_items import EntailmentItems, entailment_document
+from cfaug.xmai.entailment_items import (
+    SCORES,
+    EntailmentItems,
+    _scores,
+    entailment_document,
+    score_drops,
+)
 from tests.evaluation.joined import picture
 from tests.evaluation.text_sets import text_set
 from tests.models import tiny
 from tests.xmai.asking import context, rows
 from tests.xmai.test_text_pairs import answers_file
-import itertools
-import math
-
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, precision_recall_fscore_support
-
-from cfaug.stats.classification import confusion_matrix, macro_scores
-from cfaug.xmai.entailment_items import SCORES, _scores, score_drops
-
 
 SPECS = {"vilt": ViltEntailment, "flava": FlavaEntailment}
 WORDS = {"xmai": "green", "eda": "red"}

@@ -12,10 +12,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark, NoModel
 from cfaug.core.types import Edit
-from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.evaluation.cached_model import CachedEncoder
-from cfaug.evaluation.context import EvaluationContext
 from cfaug.report.items import Items
 from cfaug.xmai.insertion import Embedded, Insertion, make_batches, rank_in_batches, rank_in_gallery
 from cfaug.xmai.text_overlap import TextOverlap, bleu4, inserted_words
@@ -23,8 +21,7 @@ from cfaug.xmai.text_pair_items import InsertionItems, OverlapItems
 from tests.evaluation.joined import picture
 from tests.evaluation.text_sets import text_set
 from tests.xmai.asking import context, rows
-from tests.xmai.test_text_pairs import answers_file
-from tests.xmai.test_text_pairs import edited, proposal
+from tests.xmai.test_text_pairs import answers_file, edited, proposal
 
 WORDS = {"xmai": "small green", "eda": "cat"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,24 +15,17 @@ from cfaug.data.shards.shards import read_scores, write_shards
 from cfaug.generate.captions import write_captions
 from cfaug.generate.failures import Attempt
 from cfaug.xmai.text_pairs import (
+    check_labels,
     holds_edited_captions,
     read_caption_list,
     read_edited_captions,
+    read_right_answers,
     read_text_pairs,
     share_captions,
 )
 from tests.evaluation.joined import joined_sets, picture
 from tests.evaluation.text_sets import text_set, text_sets
 from tests.records import proposal
-import json
-
-import pytest
-
-from cfaug.core.errors import UserError
-from cfaug.data.index import open_index
-from cfaug.data.shards.shards import write_shards
-from cfaug.xmai.text_pairs import check_labels, read_right_answers, read_text_pairs
-from tests.evaluation.text_sets import text_set
 
 
 @pytest.fixture

@@ -16,17 +16,13 @@ from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.items import write_items
-from cfaug.report.paper_tables import write_tables_page
+from cfaug.report.paper_tables import PACKAGE, published, write_tables_page
 from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.stats.classification import confusion_matrix, macro_scores
-from cfaug.xmai.tables.answers import read_settings, read_timings
-from tests.report.insertion_example import METHODS, entailment_items, insertion_items
-import pytest
-
-from cfaug.report.paper_tables import PACKAGE, published
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import SeedSummary, welch
-
+from cfaug.xmai.tables.answers import read_settings, read_timings
+from tests.report.insertion_example import METHODS, entailment_items, insertion_items
 
 CONF = Path(__file__).parents[2] / "conf/table"
 MODELS = ("clip-a", "clip-bb")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-
-import pytest
-
-from cfaug.core.errors import UserError
-from cfaug.xmai.insertions.answer_cache import AnswerCache
-from tests.xmai.insertions.parts import Parts, captioned, changed, detection, photo
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.xmai.insertions.answer_cache import AnswerCache
+from tests.xmai.insertions.parts import captioned, changed, detection, photo
 
 
 class Model:

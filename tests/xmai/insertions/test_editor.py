@@ -27,7 +27,6 @@ from tests.xmai.insertions.parts import (
     OTHERS,
     HashedVectors,
     ListTagger,
-    Parts,
     captioned,
     changed,
     details,

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from cfaug.core.detections import Detection
-from cfaug.editing.sentence import split
-from cfaug.xmai.insertions.mentions import MentionFinder, WordSimilarity
-from tests.xmai.insertions.parts import NOUNS, ListTagger
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from cfaug.core.detections import Detection
 from cfaug.editing.language_models import SentenceEncoder
-from cfaug.xmai.insertions.mentions import WordSimilarity, _pack, _unpack
-from tests.xmai.insertions.parts import HashedVectors
+from cfaug.editing.sentence import split
+from cfaug.xmai.insertions.mentions import MentionFinder, WordSimilarity, _pack, _unpack
+from tests.xmai.insertions.parts import NOUNS, HashedVectors, ListTagger
 
 
 class Pairs:

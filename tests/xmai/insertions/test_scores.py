@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import io
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from cfaug.xmai.insertions.scores import normalise_scores, score_candidates
-import io
-
-import numpy as np
-import pytest
-import torch
 from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.models.specs import HFClip
 from cfaug.xmai.insertions import ImageTextDistance
+from cfaug.xmai.insertions.scores import normalise_scores, score_candidates
 from tests.records import Photo
-from tests.xmai.insertions.parts import Parts, photo
-
+from tests.xmai.insertions.parts import photo
 
 VALUES = st.lists(st.floats(-1, 2).map(lambda v: round(v, 3)), min_size=1, max_size=6)
 
