@@ -63,11 +63,8 @@ ENTAILMENT_ITEMS = PAIR_ITEMS.extend(
     ItemColumn("accuracy", "1 if the second is the label, else 0"),
     ItemColumn("accuracy_drop", "the first minus the second"),
     *(
-        ItemColumn(f"p_{answer}_original", "probability of this answer to the original text")
-        for answer in ENTAILMENT
-    ),
-    *(
-        ItemColumn(f"p_{answer}", "probability of this answer to the changed text")
+        ItemColumn(f"p_{answer}{part}", f"probability of this answer to the {text} text")
+        for part, text in ((BEFORE, "original"), ("", "changed"))
         for answer in ENTAILMENT
     ),
     ItemColumn(

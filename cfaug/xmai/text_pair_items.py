@@ -241,7 +241,7 @@ def compare_changes(
     """
     methods = checkpoints[0].methods if methods is None else methods
     compared = [((method, before), (method, after), "") for method in methods]
-    return _compare(checkpoints, compared, kept_only)
+    return _compare(checkpoints, compared, kept_only=kept_only)
 
 
 def compare_methods(
@@ -249,8 +249,6 @@ def compare_methods(
     metric: str,
     first: str,
     others: Sequence[str] | None = None,
-    *,
-    kept_only: bool = False,
 ) -> list[PairedTest]:
     """Compare one method with each other one on their common texts; Holm over the others.
 
@@ -259,17 +257,17 @@ def compare_methods(
             averaged over them.
         metric: column of the value of the changed text.
         others: ``None`` for all others.
-        kept_only: whether only texts whose right answers are known to be kept by both are used.
     """
     if others is None:
         others = [method for method in checkpoints[0].methods if method != first]
     compared = [((first, metric), (other, metric), other) for other in others]
-    return _compare(checkpoints, compared, kept_only)
+    return _compare(checkpoints, compared, kept_only=False)
 
 
 def _compare(
     checkpoints: Sequence[TextPairItems],
     compared: Sequence[tuple[tuple[str, str], tuple[str, str], str]],
+    *,
     kept_only: bool,
 ) -> list[PairedTest]:
     """Test pairs of (method, column), each with the name of the other method; Holm over them.
