@@ -330,6 +330,5 @@ def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Prefix
 
 
 def _shared(text: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common prefix of two texts, in tokens."""
     differ = (i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b)
     return next(differ, min(len(text), len(other)))

@@ -229,7 +229,6 @@ def _keep(
 
 
 def _judge(guard: EditGuard, edits: Sequence[CaptionEdit]) -> list[tuple[CaptionEdit, str]]:
-    """Return each edit with a guard's notes, and its reason."""
     return [
         (replace(edit, notes={**edit.notes, **verdict.notes}), verdict.reason)
         for edit, verdict in zip(edits, guard.judge(edits), strict=True)

@@ -130,7 +130,6 @@ class RuleEdits:
         return self.wordnet.sisters(said, 1)
 
     def _listed_kind(self, said: str) -> NounKind | None:
-        """Return the kind of a noun by the lists."""
         singular = self.lists.singulars.get(said, said)
         return next((kind for kind in self.lists.nouns if singular in kind.plurals), None)
 

@@ -186,7 +186,6 @@ def _number_runs(words: Words) -> list[list[int]]:
 
 
 def _replace_run(words: Words, run: Sequence[int], after: str) -> Words:
-    """Replace a run of words by a text."""
     for i in reversed(run[1:]):
         words = words.replace(i, "")
     return words.replace(run[0], after)

@@ -508,7 +508,6 @@ def _letters(text: str) -> str:
 
 
 def _tagged(prefixes: tuple[str, ...]) -> Callable[[Sentence, Sequence[str]], Iterator[Slot]]:
-    """Return a finder of single words with one of some tags."""
 
     def find(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
         for i, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):

@@ -281,7 +281,6 @@ class Weigher:
 
     @cached_property
     def _embedded(self) -> dict[str, Any]:
-        """The embeddings of the call's photos, by digest."""
         return {}
 
     def _ask_images(

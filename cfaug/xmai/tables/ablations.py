@@ -169,7 +169,6 @@ class AblationTable(Ablation):
         )
 
     def _time(self, settings: Setting, times: Sequence[Timing]) -> Entry:
-        """Return the seconds in the file's row with these settings."""
         for time in times:
             own = {name: time.settings.get(name) for name in settings}
             if time.method == self.timed and all(
