@@ -325,11 +325,10 @@ def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Prefix
                 path.append(len(tokens))
                 tokens.append(token)
             paths[row, : len(path)] = path
-        columns = (np.array(column, dtype=np.int64) for column in (chosen, tokens, depths, parents))
-        yield PrefixTree(*columns, paths)
+        columns = (chosen, tokens, depths, parents)
+        yield PrefixTree(*(np.array(column, dtype=np.int64) for column in (*columns, paths)))
 
 
 def _shared(text: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common prefix of two texts, in tokens."""
     differ = (i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b)
     return next(differ, min(len(text), len(other)))

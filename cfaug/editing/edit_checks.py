@@ -37,7 +37,6 @@ class StructureCheck:
     are rejected only if ``reject`` is set.
 
     Args:
-        tagger: the part-of-speech tagger.
         reject: whether an edit of another kind is rejected if the check is used as a guard.
     """
 

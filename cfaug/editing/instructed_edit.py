@@ -63,7 +63,6 @@ class InstructedEdit:
     """Varies captions by edits of named kinds.
 
     Args:
-        model: the model that writes the variations.
         prompts: the shipped ``examples`` or ``plain``, or your own folder, whose files name the
             kinds; or the prompts themselves.
         kinds: the kinds of edits, in the order of the proposals; ``None`` for every kind with a
@@ -230,7 +229,6 @@ def _keep(
 
 
 def _judge(guard: EditGuard, edits: Sequence[CaptionEdit]) -> list[tuple[CaptionEdit, str]]:
-    """Return each edit with a guard's notes, and its reason."""
     return [
         (replace(edit, notes={**edit.notes, **verdict.notes}), verdict.reason)
         for edit, verdict in zip(edits, guard.judge(edits), strict=True)

@@ -164,9 +164,6 @@ class LabelGuard:
             compares only words, which ``fixed`` can do.
         threshold: the least similarity that is rejected (0.5, Table 6). Cosines of CLIP's text
             tower are higher than those of a sentence encoder.
-
-    Raises:
-        UserError: if the rule is invalid, or needs an encoder that is missing.
     """
 
     rule: Literal["fixed", "paper", "algorithm_1", "released"] = "fixed"

@@ -52,15 +52,10 @@ class Paraphrase:
       rule is off by default, because it needs WordNet.
 
     Args:
-        tagger: the part-of-speech tagger that finds nouns and places.
-        kinds: the rules to use.
         per: ``caption`` makes one set of a caption, by one of the applicable rules with equal
             probability; ``kind`` makes one set for every applicable rule.
         synonyms: the synonyms from WordNet, for ``synonym``; ``None`` searches for WordNet.
         seed: the seed of the draws, together with the example's key.
-
-    Raises:
-        UserError: if a setting is invalid; it names the setting.
     """
 
     tagger: Tagger
@@ -228,7 +223,6 @@ class Phrases:
     """The parts of a caption.
 
     Attributes:
-        sentence: the words of the caption.
         start: the index of the word after the medium and its "of"; 0 without a medium.
         nouns: the runs of nouns from ``start`` on, without nouns that count or locate another.
     """

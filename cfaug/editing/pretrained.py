@@ -259,9 +259,6 @@ class WordVectors:
             read once, on first use.
         words: the number of words to read from the beginning, which are the most frequent ones;
             ``None`` for all.
-
-    Raises:
-        UserError: if the number of words is below 1.
     """
 
     file: str

@@ -130,7 +130,6 @@ class RuleEdits:
         return self.wordnet.sisters(said, 1)
 
     def _listed_kind(self, said: str) -> NounKind | None:
-        """Return the kind of a noun by the lists."""
         singular = self.lists.singulars.get(said, said)
         return next((kind for kind in self.lists.nouns if singular in kind.plurals), None)
 
@@ -255,15 +254,11 @@ class FixedEdit:
 
     Args:
         kind: the kind of the edit, such as ``domain``, by which pages and metrics group edits.
-        after: the new words.
         before: the words to replace, at their first occurrence in a caption, ignoring case; "a"
             before them becomes "an" where the new words need it. If empty, ``after`` is added to
             the caption.
         where: the place of added words: ``end`` or ``start`` of the caption.
         labels: the classes whose examples are edited; empty for all classes.
-
-    Raises:
-        UserError: if an argument is invalid; it names the argument.
     """
 
     kind: str

@@ -50,9 +50,6 @@ class WordLists:
         folder: a folder with some of the files that ``FILES`` names, such as ``nouns.txt``, in the
             form of the shipped ones, which replace missing files; ``None`` uses only the shipped
             ones.
-
-    Raises:
-        UserError: if the folder has none of these files.
     """
 
     folder: str | None = None

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Positive, check_fields
-from cfaug.editing.protocols import Blank, Candidate, Fill
+from cfaug.editing.protocols import Candidate
 
 IRREGULAR: Mapping[str, str] = {
     "men": "man",
@@ -239,38 +239,6 @@ class Hyponymy:
     def describe(self) -> dict[str, str]:
         """Return the number of senses."""
         return {"hyponymy": f"WordNet, {self.senses} senses"}
-
-
-@dataclass(frozen=True)
-class SisterTerms:
-    """Fills a blank with sister terms of the noun there: other kinds of the same hypernym.
-
-    It is a ``MaskFiller`` without a model. Only singular nouns have sister terms, because WordNet
-    has no plurals.
-
-    Args:
-        senses: the number of senses of the noun, the most frequent first.
-        wordnet: the folder or zip of WordNet's files; ``None`` for those of the package.
-    """
-
-    senses: int = 1
-    wordnet: str | None = None
-
-    def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
-        """Return up to ``top_k`` sister terms, in WordNet's order, with equal probabilities."""
-        nouns = [blank.word.lower() for blank in blanks]
-        sisters = {noun: self._wordnet.sisters(noun, self.senses) for noun in set(nouns)}
-        return [
-            [Fill(word, 1 / len(sisters[noun])) for word in sisters[noun][:top_k]] for noun in nouns
-        ]
-
-    @cached_property
-    def _wordnet(self) -> WordNet:
-        return WordNet(self.wordnet)
-
-    def describe(self) -> dict[str, str]:
-        """Return the source of the words."""
-        return {"filler": f"WordNet sister terms, {self.senses} senses"}
 
 
 # Synonyms in WordNet's four parts of speech. The senses of a word and their order are those of

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -50,8 +51,6 @@ from cfaug.xmai.text_pairs import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from cfaug.core.protocols import Benchmark
     from cfaug.data.index import Index
     from cfaug.evaluation.context import EvaluationContext
@@ -64,25 +63,20 @@ METRICS: Mapping[str, Metric] = {
     "axiom_violations": Metric("lower"),
     "changed": Metric(),
 }
-MACRO = ("precision", "recall", "f1")
-"""Scores of all classes together, beside accuracy."""
 
 
 @dataclass
 class Entailment(TextPairBenchmark):
     """Accuracy and macro scores of hypotheses about photos, before and after methods changed them.
 
+    Other arguments as for ``TextPairBenchmark``; ``answers`` are one of the three labels or
+    ``unsure``.
+
     Args:
-        data: a folder of sets of two texts on one photo, whose members are labelled; several,
-            ``{METHOD: FOLDER}`` or a list, are compared on the texts that all of them have. Or
-            unchanged labelled hypotheses; ``None`` uses the rows that the run's experiment held out
+        data: folders as for ``TextPairBenchmark``, whose members are labelled; or unchanged
+            labelled hypotheses; ``None`` uses the rows that the run's experiment held out
             (``data.holdout``).
-        name: the name in tables, ending in "_entailment"; ``None`` takes the folder's name, or
-            ``entailment`` for several folders.
         batch_size: number of photos, and of pairs of photo and text, given to the model at once.
-        without_leaks: whether to leave out sets of photos that the run was trained on.
-        answers: people's answers about the texts, one of the three labels or ``unsure``: a file, or
-            ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.
         photos: SNLI-VE with its photos, where ``data`` names lists without photos, such as those
             that XMAI's authors released: their photos are found by premise and hypothesis.
     """
@@ -130,22 +124,13 @@ class Entailment(TextPairBenchmark):
         return super().read(context, method, source)
 
     def read_pairs(self, method: str, index: Index, rows: np.ndarray | None) -> TextPairs:
-        """Return the texts before and after, or hypotheses by themselves.
-
-        Args:
-            method: the name of the method that changed the texts; may be empty.
-            rows: the rows to use; ``None`` for all.
-        """
+        """Return the texts before and after, or hypotheses by themselves."""
         if holds_changes(index):
             return read_text_pairs(method, index, rows)
         return read_hypotheses(method or Path(index.source).name.replace(":", "_"), index, rows)
 
     def ask(self, *pairs: TextPairs) -> Entailment:
-        """Ask about texts, and return this benchmark.
-
-        Args:
-            pairs: the texts of each method, before and after.
-        """
+        """Ask about the texts of each method, and return this benchmark."""
         super().ask(*pairs)
         for pair in self._pairs:
             check_entailment_labels(pair)
@@ -175,13 +160,23 @@ class Entailment(TextPairBenchmark):
         outcomes = self.means(items, {n: m for n, m in METRICS.items() if n in items})
         if self._before_alone:
             outcomes = [outcome for outcome in outcomes if outcome.metric == f"accuracy{BEFORE}"]
-        for by, rows in list(self._parts(items, outcomes)):
-            outcomes += self._macro(items, rows, by)
-        return Evaluation([*outcomes, *self._by_label(items)], items)
+        reported = [outcome.by for outcome in outcomes if outcome.metric == f"accuracy{BEFORE}"]
+        for by in reported:
+            rows = np.ones(len(items["label"]), bool)
+            for name, value in by.items():
+                rows &= np.asarray(items[name], object) == value
+            outcomes += self._macro(items, np.flatnonzero(rows), by)
+        methods, labels = (np.asarray(items[name], object) for name in (METHOD, "label"))
+        accuracies = {n: metric for n, metric in METRICS.items() if n.startswith("accuracy")}
+        for method, label in product(dict.fromkeys(methods.tolist()), ENTAILMENT):
+            own = (methods == method) & (labels == label)
+            outcomes += self._means(items, accuracies, own, {METHOD: method, "label": label})
+        return Evaluation(outcomes, items)
 
     def summarise(self, found: Evaluation) -> Sequence[str]:
         """Return a few lines for the terminal."""
-        return summarise_entailment(EntailmentItems("", _as_items(str(self.name), found)))
+        items = Items(str(self.name), "", "", found.items)
+        return summarise_entailment(EntailmentItems("", items))
 
     def write_page(self, folder: Path, title: str) -> Path | None:
         """Write the scores, their tests and the confusion matrices (``entailment.md``)."""
@@ -214,24 +209,21 @@ class Entailment(TextPairBenchmark):
         items["axiom_violations"] = np.where(follows, now == ENTAILMENT[2], np.nan)
         return items
 
-    def _parts(
-        self, items: Mapping[str, Any], outcomes: Sequence[Outcome]
-    ) -> Iterator[tuple[Mapping[str, str], np.ndarray]]:
-        """Yield the parts of the test that are reported, with their rows."""
-        for one in [o for o in outcomes if o.metric == f"accuracy{BEFORE}"]:
-            rows = np.ones(len(items["label"]), bool)
-            for name, value in one.by.items():
-                rows &= np.asarray(items[name], object) == value
-            yield one.by, np.flatnonzero(rows)
-
     def _macro(
         self, items: Mapping[str, Any], rows: np.ndarray, by: Mapping[str, str]
     ) -> list[Outcome]:
         """Return macro precision, recall and F1 of rows, and the drop of each."""
-        found: dict[str, MacroScores] = {part: _score(items, rows, part) for part in _sides(items)}
+        scores: dict[str, MacroScores] = {}
+        for part in (BEFORE, ""):
+            if f"predicted{part}" in items:
+                truth, said = (
+                    np.array([ENTAILMENT.index(items[name][row]) for row in rows.tolist()])
+                    for name in ("label", f"predicted{part}")
+                )
+                scores[part] = macro_scores(confusion_matrix(truth, said, len(ENTAILMENT)))
         outcomes = []
-        for name in MACRO:
-            values = {part: getattr(one, name) for part, one in found.items()}
+        for name in ("precision", "recall", "f1"):
+            values = {part: getattr(score, name) for part, score in scores.items()}
             outcomes += [
                 Outcome(str(self.name), f"{name}_macro{part}", value, len(rows), by=by)
                 for part, value in values.items()
@@ -241,19 +233,6 @@ class Entailment(TextPairBenchmark):
                 outcomes.append(
                     Outcome(str(self.name), f"{name}_macro_drop", drop, len(rows), "lower", by=by)
                 )
-        return outcomes
-
-    def _by_label(self, items: Mapping[str, Any]) -> list[Outcome]:
-        """Return the accuracy on the items of each label."""
-        outcomes = []
-        methods, labels = (np.asarray(items[name], object) for name in (METHOD, "label"))
-        for method in dict.fromkeys(methods.tolist()):
-            for label in ENTAILMENT:
-                rows = (methods == method) & (labels == label)
-                if rows.any():
-                    by = {METHOD: method, "label": label}
-                    named = {n: m for n, m in METRICS.items() if n.startswith("accuracy")}
-                    outcomes += self._means(items, named, rows, by)
         return outcomes
 
 
@@ -267,22 +246,6 @@ def _answer_columns(answers: np.ndarray, labels: np.ndarray, part: str) -> dict[
             for number, label in enumerate(ENTAILMENT)
         },
     }
-
-
-def _sides(items: Mapping[str, Any]) -> list[str]:
-    return [part for part in (BEFORE, "") if f"predicted{part}" in items]
-
-
-def _score(items: Mapping[str, Any], rows: np.ndarray, part: str) -> MacroScores:
-    truth, said = (
-        np.array([ENTAILMENT.index(items[name][row]) for row in rows.tolist()])
-        for name in ("label", f"predicted{part}")
-    )
-    return macro_scores(confusion_matrix(truth, said, len(ENTAILMENT)))
-
-
-def _as_items(name: str, evaluation: Evaluation) -> Items:
-    return Items(name, "", "", evaluation.items)
 
 
 def _check_reads_images(model: Entailer | CachedEntailer) -> None:
@@ -302,7 +265,6 @@ class Claims:
     """Texts, each about a photo.
 
     Attributes:
-        photos: the photos that the texts are about.
         at: the place in ``photos`` of each text's photo, int64 (texts,).
     """
 
@@ -357,24 +319,16 @@ def _batches(model: Entailer, claims: Claims, size: int) -> Iterator[np.ndarray]
     for batch in batches:
         start, end = np.searchsorted(of_claim, [first, first + len(batch)])
         with torch.inference_mode(), evaluating(model):
-            seen = _look(model, torch.from_numpy(batch))
+            seen = torch.from_numpy(batch)
+            seen = model.encode_images(seen) if isinstance(model, EncodesImages) else seen
             for low in range(start, end, size):
                 some = slice(low, min(low + size, end))
-                shown = seen[torch.from_numpy(of_claim[some] - first)]
-                yield _answer(model, shown, claims.texts[some])
+                shown, texts = seen[torch.from_numpy(of_claim[some] - first)], claims.texts[some]
+                if isinstance(model, EncodesImages):
+                    given = model.entail_encoded(shown, texts)
+                else:
+                    given = model.entail([""] * len(texts), texts, shown)
+                answers = given.float().cpu().numpy()
+                check_outputs(model, answers)
+                yield answers
         first += len(batch)
-
-
-def _look(model: Entailer, pixels: Tensor) -> Tensor:
-    """Return a model's encoding of images, or the pixels if it reads image and text together."""
-    return model.encode_images(pixels) if isinstance(model, EncodesImages) else pixels
-
-
-def _answer(model: Any, shown: Tensor, texts: Sequence[str]) -> np.ndarray:
-    if isinstance(model, EncodesImages):
-        given = model.entail_encoded(shown, texts)
-    else:
-        given = model.entail([""] * len(texts), texts, shown)
-    found: np.ndarray = given.float().cpu().numpy()
-    check_outputs(model, found)
-    return found

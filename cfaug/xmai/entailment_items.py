@@ -9,11 +9,11 @@ known to be kept are also tested separately: a drop on them is the model's fault
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,21 +25,20 @@ from cfaug.core.types import CLUSTER, ENTAILMENT
 from cfaug.report.document import Column, Document, Part, make_part, text_column
 from cfaug.report.page import p_text, percent, points
 from cfaug.report.writers import to_markdown
-from cfaug.stats.classification import MacroScores, confusion_matrix
+from cfaug.stats.classification import MacroScores, confusion_matrix, macro_scores
 from cfaug.stats.significance import holm
 from cfaug.xmai.text_pair_items import (
     CHANGED,
     KEPT,
     PAIR_ITEMS,
     UNKNOWN,
-    PairedTest,
     TextPairItems,
     compare_changes,
 )
 
 BEFORE = "_original"
 """Suffix of the columns about the text before the change."""
-FILE = "entailment.md"
+ACCURACY = "accuracy (%)"
 AXIOM = "axiom_violations"
 
 
@@ -64,11 +63,8 @@ ENTAILMENT_ITEMS = PAIR_ITEMS.extend(
     ItemColumn("accuracy", "1 if the second is the label, else 0"),
     ItemColumn("accuracy_drop", "the first minus the second"),
     *(
-        ItemColumn(f"p_{answer}_original", "probability of this answer to the original text")
-        for answer in ENTAILMENT
-    ),
-    *(
-        ItemColumn(f"p_{answer}", "probability of this answer to the changed text")
+        ItemColumn(f"p_{answer}{part}", f"probability of this answer to the {text} text")
+        for part, text in ((BEFORE, "original"), ("", "changed"))
         for answer in ENTAILMENT
     ),
     ItemColumn(
@@ -108,14 +104,12 @@ class EntailmentItems(TextPairItems):
         return found
 
     def answers(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Return a column as numbers of ``ENTAILMENT``, int64.
+        """Return rows of a column as numbers of ``ENTAILMENT``, int64.
 
         Args:
             name: name of the column: ``label``, ``predicted_original`` or ``predicted``.
-            rows: rows to return, integers (rows,).
         """
-        found: np.ndarray = self._numbers[name][rows]
-        return found
+        return np.asarray(self._numbers[name][rows])
 
     def matrix(self, method: str, *, before: bool) -> np.ndarray:
         """Return the counts of answers to each label, int64 (3, 3), rows the labels.
@@ -128,11 +122,7 @@ class EntailmentItems(TextPairItems):
         return confusion_matrix(self.answers("label", rows), said, len(ENTAILMENT))
 
     def drops(self, method: str, kept_only: bool = False) -> list[ScoreDrop]:
-        """Return accuracy and macro scores before and after, each tested; empty without texts.
-
-        Args:
-            kept_only: whether only texts whose right answer is known to be kept are used.
-        """
+        """Return accuracy and macro scores before and after, each tested; empty without texts."""
         rows = self.rows(method, kept_only)
         if not len(rows):
             return []
@@ -178,80 +168,66 @@ def entailment_document(answers: EntailmentItems) -> Document:
 def _scores_part(
     answers: EntailmentItems, title: str, methods: Sequence[str], kept_only: bool
 ) -> Part:
-    columns = (f"accuracy{BEFORE}", "accuracy")
-    tests = {
-        change.method: change
-        for change in compare_changes([answers], *columns, methods, kept_only=kept_only)
+    changes = compare_changes(
+        [answers], f"accuracy{BEFORE}", "accuracy", methods, kept_only=kept_only
+    )
+    tests = {change.method: change for change in changes}
+    drops = {
+        method: {drop.name: drop for drop in every}
+        for method in methods
+        if (every := answers.drops(method, kept_only))
     }
-    drops = {method: answers.drops(method, kept_only) for method in methods}
-    drops = {method: found for method, found in drops.items() if found}
-    f1 = {method: found[-1].p for method, found in drops.items()}
-    known = [method for method, p in f1.items() if not math.isnan(p)]
-    corrected = dict(zip(known, holm([f1[method] for method in known]).tolist(), strict=True))
-    rows = [
-        (
-            (method,),
-            MethodScores(
-                tests[method],
-                {drop.name: drop for drop in found},
-                corrected.get(method, math.nan),
-                _axiom(answers, answers.rows(method, kept_only)),
-            ),
-        )
-        for method, found in drops.items()
+    known = [method for method, own in drops.items() if not math.isnan(own["f1"].p)]
+    f1_holm = holm([drops[method]["f1"].p for method in known]).tolist()
+    corrected = dict(zip(known, f1_holm, strict=True))
+
+    def side(name: str, when: str, method: str) -> str:
+        return percent(getattr(drops[method][name], when))
+
+    def accuracy_drop(method: str) -> str:
+        mean = tests[method].test.mean
+        return _interval(drops[method]["accuracy"].drop, mean.low, mean.high)
+
+    def f1_drop(method: str) -> str:
+        f1 = drops[method]["f1"]
+        return _interval(f1.drop, f1.low, f1.high)
+
+    def f1_p_holm(method: str) -> str:
+        return p_text(corrected.get(method, math.nan))
+
+    def axiom(method: str) -> str:
+        return _axiom(answers, answers.rows(method, kept_only))
+
+    more: dict[tuple[str, str], dict[str, Callable[[str], str]]] = {
+        ("accuracy", ACCURACY): {
+            "drop [95 %]": accuracy_drop,
+            "McNemar": lambda method: p_text(tests[method].test.p_sign),
+            "permutation": lambda method: p_text(tests[method].p),
+            "Holm": lambda method: p_text(tests[method].p_holm),
+        },
+        ("f1", "macro F1 (%)"): {
+            "drop [95 %]": f1_drop,
+            "permutation": lambda method: p_text(drops[method]["f1"].p),
+            "Holm": f1_p_holm,
+        },
+        ("precision", "macro precision (%)"): {},
+        ("recall", "macro recall (%)"): {},
+    }
+    columns: list[Column[str]] = [
+        text_column("texts", lambda method: str(tests[method].keys)),
+        text_column("photos", lambda method: str(tests[method].test.mean.clusters)),
     ]
-    return make_part(title, ("method",), SCORE_COLUMNS, rows)
-
-
-class MethodScores(NamedTuple):
-    """What changed texts of one method do to a model: a test of accuracy, and every score."""
-
-    accuracy: PairedTest
-    drops: Mapping[str, ScoreDrop]
-    f1_holm: float
-    axiom: str
+    for (name, group), cells in more.items():
+        columns += [
+            text_column(when, partial(side, name, when), group) for when in ("before", "after")
+        ]
+        columns += [text_column(header, cell, group) for header, cell in cells.items()]
+    columns.append(text_column("violations", axiom, "axiom"))
+    return make_part(title, ("method",), columns, [((method,), method) for method in drops])
 
 
 def _interval(mean: float, low: float, high: float) -> str:
     return points(mean) + ("" if math.isnan(low) else f" [{points(low)}, {points(high)}]")
-
-
-def _accuracy_drop(row: MethodScores) -> str:
-    mean = row.accuracy.test.mean
-    return _interval(row.drops["accuracy"].drop, mean.low, mean.high)
-
-
-def _f1_drop(row: MethodScores) -> str:
-    f1 = row.drops["f1"]
-    return _interval(f1.drop, f1.low, f1.high)
-
-
-def _score_columns(
-    name: str, group: str, drop: Callable[[MethodScores], str] | None
-) -> list[Column[MethodScores]]:
-    """Return the columns of a score before and after the change, and of its drop."""
-    columns: list[Column[MethodScores]] = [
-        text_column("before", lambda row: percent(row.drops[name].before), group),
-        text_column("after", lambda row: percent(row.drops[name].after), group),
-    ]
-    return columns if drop is None else [*columns, text_column("drop [95 %]", drop, group)]
-
-
-ACCURACY, F1 = "accuracy (%)", "macro F1 (%)"
-SCORE_COLUMNS: tuple[Column[MethodScores], ...] = (
-    text_column("texts", lambda row: str(row.accuracy.keys)),
-    text_column("photos", lambda row: str(row.accuracy.test.mean.clusters)),
-    *_score_columns("accuracy", ACCURACY, _accuracy_drop),
-    text_column("McNemar", lambda row: p_text(row.accuracy.test.p_sign), ACCURACY),
-    text_column("permutation", lambda row: p_text(row.accuracy.p), ACCURACY),
-    text_column("Holm", lambda row: p_text(row.accuracy.p_holm), ACCURACY),
-    *_score_columns("f1", F1, _f1_drop),
-    text_column("permutation", lambda row: p_text(row.drops["f1"].p), F1),
-    text_column("Holm", lambda row: p_text(row.f1_holm), F1),
-    *_score_columns("precision", "macro precision (%)", None),
-    *_score_columns("recall", "macro recall (%)", None),
-    text_column("violations", lambda row: row.axiom, "axiom"),
-)
 
 
 def _axiom(answers: EntailmentItems, rows: np.ndarray) -> str:
@@ -272,13 +248,13 @@ def _checks_part(answers: EntailmentItems, methods: Sequence[str]) -> Part:
         return percent(float(accuracy[lost].mean()) if lost else math.nan)
 
     columns: list[Column[str]] = [
-        *(text_column(label, partial(count, label), "right answer") for label in CHECKS),
+        *(
+            text_column(label, partial(count, label), "right answer")
+            for label in (KEPT, CHANGED, UNKNOWN)
+        ),
         text_column("still answered with the original label (%)", still_original, "of the changed"),
     ]
     return make_part("Right answers", ("method",), columns, [((name,), name) for name in methods])
-
-
-CHECKS = (KEPT, CHANGED, UNKNOWN)
 
 
 def _labels_part(answers: EntailmentItems) -> Part:
@@ -301,8 +277,6 @@ def _labels_part(answers: EntailmentItems) -> Part:
 
 
 def _before_part(answers: EntailmentItems) -> Part:
-    from cfaug.stats.classification import macro_scores
-
     columns: tuple[Column[tuple[int, MacroScores]], ...] = (
         text_column("texts", lambda row: str(row[0])),
         text_column("accuracy (%)", lambda row: percent(row[1].accuracy)),
@@ -331,20 +305,12 @@ def _confusions(answers: EntailmentItems) -> list[Part]:
         text_column(label, partial(count, at), "answered with")
         for at, label in enumerate(ENTAILMENT)
     ]
-    return [
-        make_part(
-            f"Answers: {title}",
-            ("label",),
-            columns,
-            [
-                ((label,), row)
-                for label, row in zip(
-                    ENTAILMENT, answers.matrix(method, before=before).tolist(), strict=True
-                )
-            ],
-        )
-        for title, method, before in sides
-    ]
+    parts = []
+    for title, method, before in sides:
+        counts = answers.matrix(method, before=before).tolist()
+        rows = [((label,), row) for label, row in zip(ENTAILMENT, counts, strict=True)]
+        parts.append(make_part(f"Answers: {title}", ("label",), columns, rows))
+    return parts
 
 
 def summarise_entailment(answers: EntailmentItems) -> list[str]:
@@ -367,13 +333,8 @@ def summarise_entailment(answers: EntailmentItems) -> list[str]:
 
 
 def write_entailment(folder: Path, answers: EntailmentItems) -> Path:
-    """Write the tables of a model as Markdown beside its results, and return the file.
-
-    Args:
-        folder: folder of the run, where ``entailment.md`` is written.
-        answers: the model's answers to the items of ``benchmark=entailment``.
-    """
-    file = folder / FILE
+    """Write the tables of a model as ``entailment.md`` beside its results, and return the file."""
+    file = folder / "entailment.md"
     try:
         write_file(file, to_markdown(entailment_document(answers)).encode())
     except OSError as error:
@@ -445,7 +406,6 @@ def score_drops(
         before_N: index of the class predicted before the change, (items,).
         after_N: index of the class predicted after the change, (items,).
         clusters: the cluster each item was sampled in, any comparable values, (items,).
-        rng: generator that draws the resamples and the permutations.
 
     Returns:
         The drop of each score, in the order of ``SCORES``; intervals and p are ``nan`` with a
@@ -459,72 +419,36 @@ def score_drops(
     >>> [(one.name, round(one.drop, 3)) for one in found]
     [('accuracy', 0.5), ('precision', 0.75), ('recall', 0.5), ('f1', 0.667)]
     """
-    counts = _count(truth_N, before_N, after_N, clusters, classes)
-    before, after = (_scores(side.sum(axis=0)[None])[0] for side in counts)
-    low = high = p = np.full(len(SCORES), math.nan)
-    many = counts.shape[1]
-    if many > 1:
-        drops = np.concatenate(
-            [_scores(one) - _scores(other) for one, other in _resample(counts, rng, resamples)]
-        )
-        low, high = np.quantile(drops, [0.025, 0.975], axis=0)
-        turned = np.concatenate(
-            [_scores(one) - _scores(other) for one, other in _exchange(counts, rng, resamples)]
-        )
-        extreme = np.abs(turned) >= np.abs(before - after) - ROUNDING
-        p = (1 + extreme.sum(axis=0)) / (resamples + 1)
-    numbers = zip(SCORES, before, after, low, high, p, strict=True)
-    return [ScoreDrop(name, *map(float, values)) for name, *values in numbers]
-
-
-def _count(
-    truth: np.ndarray,
-    before: np.ndarray,
-    after: np.ndarray,
-    clusters: Sequence[Any] | np.ndarray,
-    classes: int,
-) -> np.ndarray:
-    """Return the confusion matrices of every cluster, float64 (2, clusters, classes ** 2)."""
-    sides = [np.asarray(one).astype(np.int64) for one in (truth, before, after)]
-    if not len(sides[0]) or len({len(one) for one in (*sides, np.asarray(clusters))}) > 1:
+    sides = [np.asarray(side).astype(np.int64) for side in (truth_N, before_N, after_N)]
+    if not len(sides[0]) or len({len(side) for side in (*sides, np.asarray(clusters))}) > 1:
         raise ValueError("truth, answers and clusters need one value per item, not 0 items")
     for side in sides:
         if not 0 <= side.min() <= side.max() < classes:
             raise ValueError(f"a class is outside 0 to {classes - 1}")
     names, place = np.unique(np.asarray(clusters), return_inverse=True)
-    cells = classes * classes
-    found = np.empty((2, len(names), cells))
-    for number, said in enumerate(sides[1:]):
-        codes = place.reshape(-1) * cells + sides[0] * classes + said
-        found[number] = np.bincount(codes, minlength=len(names) * cells).reshape(-1, cells)
-    return found
-
-
-def _chunks(many: int, resamples: int) -> Iterator[int]:
-    size = max(1, DRAWN_AT_ONCE // many)
-    for start in range(0, resamples, size):
-        yield min(size, resamples - start)
-
-
-def _resample(
-    counts: np.ndarray, rng: np.random.Generator, resamples: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the matrices of resamples of clusters, before and after, each (some, cells)."""
-    many = counts.shape[1]
-    for some in _chunks(many, resamples):
-        drawn = rng.multinomial(many, np.full(many, 1 / many), size=some)
-        yield drawn @ counts[0], drawn @ counts[1]
-
-
-def _exchange(
-    counts: np.ndarray, rng: np.random.Generator, resamples: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the matrices with before and after exchanged in random clusters."""
-    many = counts.shape[1]
-    difference, total = counts[1] - counts[0], counts.sum(axis=1)
-    for some in _chunks(many, resamples):
-        kept = total[0] + rng.integers(2, size=(some, many)) @ difference
-        yield kept, total.sum(axis=0) - kept
+    many, cells = len(names), classes * classes
+    counts = np.empty((2, many, cells))  # the confusion matrices of every cluster
+    for number, answered in enumerate(sides[1:]):
+        codes = place.reshape(-1) * cells + sides[0] * classes + answered
+        counts[number] = np.bincount(codes, minlength=many * cells).reshape(-1, cells)
+    total = counts.sum(axis=1)
+    before, after = _scores(total)
+    low = high = p = np.full(len(SCORES), math.nan)
+    if many > 1:
+        size = max(1, DRAWN_AT_ONCE // many)
+        chunks = [min(size, resamples - start) for start in range(0, resamples, size)]
+        drops, turned = [], []
+        for some in chunks:
+            drawn = rng.multinomial(many, np.full(many, 1 / many), size=some)
+            drops.append(_scores(drawn @ counts[0]) - _scores(drawn @ counts[1]))
+        low, high = np.quantile(np.concatenate(drops), [0.025, 0.975], axis=0)
+        for some in chunks:  # before and after exchanged in random clusters
+            kept = total[0] + rng.integers(2, size=(some, many)) @ (counts[1] - counts[0])
+            turned.append(_scores(kept) - _scores(total.sum(axis=0) - kept))
+        extreme = np.abs(np.concatenate(turned)) >= np.abs(before - after) - ROUNDING
+        p = (1 + extreme.sum(axis=0)) / (resamples + 1)
+    numbers = zip(SCORES, before, after, low, high, p, strict=True)
+    return [ScoreDrop(name, *map(float, values)) for name, *values in numbers]
 
 
 def _scores(matrices: np.ndarray) -> np.ndarray:
@@ -537,8 +461,7 @@ def _scores(matrices: np.ndarray) -> np.ndarray:
 
     def mean(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
         shares = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
-        found: np.ndarray = shares.sum(axis=1) / counted
-        return found
+        return np.asarray(shares.sum(axis=1) / counted)
 
     accuracy = hits.sum(axis=1) / support.sum(axis=1)
     return np.stack(

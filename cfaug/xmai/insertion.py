@@ -86,9 +86,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
             METEOR out.
         page: number of texts per method that ``insertion.html`` shows, largest drops first;
             ``None`` writes no page.
-
-    Raises:
-        UserError: naming a setting that is invalid, and the choices.
     """
 
     prefix: str = PREFIX
@@ -132,24 +129,22 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         kinds = [self._pairs[0].originals, *(pair.changed for pair in self._pairs)]
         texts = [text for kind in kinds for text in kind]
         shape = (len(kinds), len(self._photo_of_set), -1)
-        embedded = Embedded(
-            embed_texts(encoder, [f"{self.prefix}{text}" for text in texts], self.batch_size)
-            .reshape(shape),
-            embed_images(encoder, self._photos, self.batch_size),
-            self._photo_of_set,
-        )  # fmt: skip
-        compared = embedded.texts
+        named = [f"{self.prefix}{text}" for text in texts]
+        embedded = embed_texts(encoder, named, self.batch_size).reshape(shape)
+        gallery = embed_images(encoder, self._photos, self.batch_size)
+        compared = embedded
         if self.sentence_encoder is not None:
             encode = self.sentence_encoder.encode
             compared = compute_distinct(
                 texts, lambda places: iter([np.asarray(encode([texts[at] for at in places]))])
             ).reshape(shape)
+        ranked = embedded, gallery, self._photo_of_set
         try:
-            reciprocal, ranks = rank_in_gallery(embedded)
-            batches = rank_in_batches(embedded, self._batches)
+            reciprocal, ranks = rank_in_gallery(*ranked)
+            batches = rank_in_batches(*ranked, self._batches)
         except ValueError as error:
             raise UserError(f"{self.name}: {error}") from error
-        photos = embedded.photos[self._photo_of_set]
+        photos = gallery[self._photo_of_set]
         columns = [
             {
                 **drop_columns(reciprocal[0], reciprocal[at]),
@@ -157,8 +152,8 @@ class Insertion(WritesModelPage, TextPairBenchmark):
                 "rank_original": ranks[0],
                 "rank": ranks[at],
                 "similarity_text": _cosines(compared[at], compared[0]),
-                "similarity_image_original": _cosines(embedded.texts[0], photos),
-                "similarity_image": _cosines(embedded.texts[at], photos),
+                "similarity_image_original": _cosines(embedded[0], photos),
+                "similarity_image": _cosines(embedded[at], photos),
                 **overlap_columns(pair, self.synonyms),
             }
             for at, pair in enumerate(self._pairs, 1)
@@ -193,23 +188,15 @@ def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("nd,nd->n", first, second, dtype=np.float64))
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Texts of several kinds about the same photos, embedded to unit length.
+def rank_in_gallery(
+    texts: np.ndarray, photos: np.ndarray, photo_of_set: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rank every text's photo among all photos, each counted once; embeddings have unit length.
 
-    Attributes:
+    Args:
         texts: float32 (kinds, sets, dim): the original texts, then those of each method.
         photos: float32 (photos, dim), each photo once.
         photo_of_set: number of each set's photo, int64 (sets,).
-    """
-
-    texts: np.ndarray
-    photos: np.ndarray
-    photo_of_set: np.ndarray
-
-
-def rank_in_gallery(found: Embedded) -> tuple[np.ndarray, np.ndarray]:
-    """Rank every text's photo among all photos, each counted once.
 
     Returns:
         Reciprocal ranks, averaged over ties, and ranks, 1 + the number of photos that score higher;
@@ -219,7 +206,7 @@ def rank_in_gallery(found: Embedded) -> tuple[np.ndarray, np.ndarray]:
         ValueError: if an embedding is zero or not finite.
     """
     # One kind after the other: scaling all to unit length at once would need twice the memory.
-    each = [text_standing(texts, found.photos, found.photo_of_set) for texts in found.texts]
+    each = [text_standing(kind, photos, photo_of_set) for kind in texts]
     reciprocal = np.stack([where.reciprocal_ranks("mean") for where in each])
     return reciprocal, np.stack([where.above + 1.0 for where in each])
 
@@ -232,8 +219,10 @@ def make_batches(name: str, sets: int, size: int, seed: int) -> list[np.ndarray]
     return np.array_split(order, max(1, round(sets / size)))
 
 
-def rank_in_batches(found: Embedded, batches: Sequence[np.ndarray]) -> np.ndarray:
-    """Rank every text's photo among those of its batch.
+def rank_in_batches(
+    texts: np.ndarray, photos: np.ndarray, photo_of_set: np.ndarray, batches: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Rank every text's photo among those of its batch; other arguments as above.
 
     Returns:
         Reciprocal ranks, averaged over ties, float64 (kinds, sets); ``nan`` for sets in no batch.
@@ -241,12 +230,12 @@ def rank_in_batches(found: Embedded, batches: Sequence[np.ndarray]) -> np.ndarra
     Raises:
         ValueError: if an embedding is zero or not finite.
     """
-    kinds, sets, dim = found.texts.shape
+    kinds, sets, dim = texts.shape
     ranks = np.full((kinds, sets), np.nan)
     for places in batches:
-        shown, own = np.unique(found.photo_of_set[places], return_inverse=True)
-        texts = found.texts[:, places].reshape(-1, dim)
-        where = text_standing(texts, found.photos[shown], np.tile(own.reshape(-1), kinds))
+        shown, own = np.unique(photo_of_set[places], return_inverse=True)
+        some = texts[:, places].reshape(-1, dim)
+        where = text_standing(some, photos[shown], np.tile(own.reshape(-1), kinds))
         ranks[:, places] = where.reciprocal_ranks("mean").reshape(kinds, len(places))
     return ranks
 
@@ -358,7 +347,6 @@ def _plain(value: float) -> str:
 
 
 def _cells(test: PairedTest) -> list[str]:
-    """Return a test as the cells of a table, after the names."""
     found, mean = test.test, test.test.mean
     return [
         f"{test.keys:,}", _plain(found.before), _plain(found.after),

@@ -10,10 +10,10 @@ import string
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -52,7 +52,6 @@ def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndar
     """Return the columns about texts of one method, float64 (sets,).
 
     Args:
-        pairs: the method's texts, before and after.
         synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
             METEOR out.
     """
@@ -67,15 +66,12 @@ def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndar
 class TextOverlap(TextPairBenchmark):
     """BLEU-4, METEOR and inserted words of texts before and after methods changed them.
 
+    Other arguments as for ``TextPairBenchmark``; ``batch_size`` is unused, as no model is run.
+
     Args:
         data: sets of two texts, captions that were only edited (``stage=captions``), or a list of
             modified captions (csv, tsv, json, jsonl); several, ``{METHOD: FOLDER}`` or a list, are
             compared on the captions that all of them have.
-        name: the name in tables, ending in "_text_overlap"; ``None`` takes the folder's name.
-        batch_size: unused, as no model is run.
-        without_leaks: whether to leave out sets of photos that a run was trained on, if a run is
-            given.
-        answers: people's answers about the texts, a file or ``{METHOD: FILE}``.
         synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves
             METEOR out.
     """
@@ -124,72 +120,18 @@ class TextOverlap(TextPairBenchmark):
 # ``single_meteor_score``. These take 2 and 6 times as long; the first differs in the last bit in 3
 # % of texts, the second needs NLTK's own WordNet.
 
-Tokens = Literal["treebank", "spaces"]
-Smoothing = Literal["method0", "method1", "method4"]
-"""Smoothing methods by their numbers in Chen and Cherry (2014) and NLTK."""
 SynonymsOf = Callable[[str], Collection[str]]
 """A function from a word to its synonyms, such as ``Synonyms.single_words``."""
 ORDERS = 4
-EPSILON = 0.1
-"""The count that ``method1`` uses in place of zero matches."""
-SCALE = 5
-"""The constant K of ``method4``."""
+ALPHA, BETA, GAMMA = 0.9, 3.0, 0.5
+"""METEOR's weight of recall against precision, the exponent of the share of chunks, and the weight
+of the penalty for chunks."""
 REMEMBERED = 2**17
 """Number of texts with cached words, and of words with cached stems: methods share originals."""
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-@dataclass(frozen=True)
-class OverlapSettings:
-    """Settings of the comparison of texts; the defaults reproduce the published tables.
-
-    Args:
-        tokens: ``treebank`` (NLTK's ``word_tokenize(text, preserve_line=True)``) or ``spaces``.
-        lower: whether BLEU compares words in lower case; METEOR always does.
-        smoothing: count in place of zero matches in a BLEU precision: zero (``method0``), 0.1
-            (``method1``), or a number that falls with the order and rises with the length
-            (``method4``).
-        reweigh: whether texts below four words take the mean over the orders that they have.
-        alpha: METEOR's weight of recall against precision.
-        beta: METEOR's exponent of the share of chunks.
-        gamma: METEOR's weight of the penalty for chunks.
-
-    Raises:
-        ValueError: naming the invalid choice.
-    """
-
-    tokens: Tokens = "treebank"
-    lower: bool = False
-    smoothing: Smoothing = "method4"
-    reweigh: bool = True
-    alpha: float = 0.9
-    beta: float = 3.0
-    gamma: float = 0.5
-
-    def __post_init__(self) -> None:
-        for name, choices in (("tokens", Tokens), ("smoothing", Smoothing)):
-            if getattr(self, name) not in get_args(choices):
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} is invalid: choose from "
-                    f"{', '.join(get_args(choices))}"
-                )
-
-
-PUBLISHED = OverlapSettings()
-
-
-def split_words(text: str, tokens: Tokens = "treebank") -> tuple[str, ...]:
-    """Return the words and punctuation signs of a text.
-
-    >>> split_words("A man's dog. It sits.")
-    ('A', 'man', "'s", 'dog.', 'It', 'sits', '.')
-    >>> split_words("A man's dog.", "spaces")
-    ('A', "man's", 'dog.')
-    """
-    return tuple(text.split()) if tokens == "spaces" else _treebank(text)
-
-
-def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) -> float:
+def bleu4(original: str, changed: str) -> float:
     """Return BLEU with one to four words of a changed text against its original, in [0, 1].
 
     Papineni et al. (2002), for a single pair of texts.
@@ -202,40 +144,31 @@ def bleu4(original: str, changed: str, settings: OverlapSettings = PUBLISHED) ->
     >>> round(bleu4("A dog sits on a mat.", "A small dog sits on a mat."), 4)
     0.7071
     """
-    first, second = (split_words(text, settings.tokens) for text in (original, changed))
-    if settings.lower:
-        first, second = (tuple(word.lower() for word in one) for one in (first, second))
+    first, second = split_words(original), split_words(changed)
     if not first or not second:
         return 0.0
     if first == second:
         return 1.0
-    matches = [_shared(first, second, order) for order in range(1, ORDERS + 1)]
-    if not matches[0]:
-        return 0.0
     length = len(second)
-    weight = 1 / length if settings.reweigh and length < ORDERS else 1 / ORDERS
-    orders = length if settings.reweigh and length < ORDERS else ORDERS
+    orders = min(length, ORDERS)
     logs, misses = [], 0
-    for order, matched in enumerate(matches[:orders], 1):
-        count = float(matched)
-        if not matched:
+    for order in range(1, orders + 1):
+        runs, known = (
+            Counter(zip(*(words[i:] for i in range(order)), strict=False))
+            for words in (second, first)
+        )
+        count = float((runs & known).total())
+        if not count:
+            if order == 1:
+                return 0.0
             misses += 1
-            count = _smooth(settings.smoothing, misses, length)
-            if not count:
-                if settings.smoothing == "method0":
-                    return 0.0
-                continue  # method4 of a single word: NLTK leaves the order out
-        logs.append(weight * math.log(count / max(1, length - order + 1)))
+            count = math.log(length) / (2**misses * 5)  # smoothing 4, with its constant K of 5
+        logs.append(1 / orders * math.log(count / (length - order + 1)))
     brevity = 1.0 if length > len(first) else math.exp(1 - len(first) / length)
     return brevity * math.exp(math.fsum(logs))
 
 
-def meteor(
-    original: str,
-    changed: str,
-    synonyms: SynonymsOf | None = None,
-    settings: OverlapSettings = PUBLISHED,
-) -> float:
+def meteor(original: str, changed: str, synonyms: SynonymsOf | None = None) -> float:
     """Return METEOR of a changed text against its original, in [0, 1].
 
     Words are matched if they are equal, then by stems, then as synonyms of stems, each time from
@@ -254,19 +187,15 @@ def meteor(
     >>> round(meteor("A dog sits", "A hound sits", lambda word: known.get(word, [])), 4)
     0.9815
     """
-    first, second = (
-        [word.lower() for word in split_words(text, settings.tokens)]
-        for text in (original, changed)
-    )
+    first, second = ([word.lower() for word in split_words(text)] for text in (original, changed))
     matches = _align(first, second, synonyms)
     if not matches:
         return 0.0
     precision, recall = len(matches) / len(second), len(matches) / len(first)
-    alpha = settings.alpha
-    mean = precision * recall / (alpha * precision + (1 - alpha) * recall)
+    mean = precision * recall / (ALPHA * precision + (1 - ALPHA) * recall)
     pairs = sorted(matches.items())
     chunks = 1 + sum((i + 1, j + 1) != after for (i, j), after in pairwise(pairs))
-    return float((1 - settings.gamma * (chunks / len(pairs)) ** settings.beta) * mean)
+    return float((1 - GAMMA * (chunks / len(pairs)) ** BETA) * mean)
 
 
 def inserted_words(original: str, changed: str) -> list[str]:
@@ -284,16 +213,12 @@ def inserted_words(original: str, changed: str) -> list[str]:
 
 
 def measure_overlap(
-    originals: Sequence[str],
-    changed: Sequence[str],
-    synonyms: SynonymsOf | None = None,
-    settings: OverlapSettings = PUBLISHED,
+    originals: Sequence[str], changed: Sequence[str], synonyms: SynonymsOf | None = None
 ) -> dict[str, np.ndarray]:
     """Measure the overlap of many pairs of texts, row by row.
 
     Args:
         synonyms: function from a word to its synonyms; ``None`` omits METEOR.
-        settings: splitting of words, smoothing and weights.
 
     Returns:
         float64 (texts,) each: ``bleu``; ``meteor``; ``inserted_words``, the number of these words;
@@ -307,10 +232,10 @@ def measure_overlap(
     {'inserted_words': [0.0, 1.0], 'novel': [0.0, 1.0], 'changed': [0.0, 1.0]}
     """
     pairs = list(zip(originals, changed, strict=True))
-    columns: dict[str, Any] = {"bleu": [bleu4(*pair, settings) for pair in pairs]}
+    columns: dict[str, Any] = {"bleu": [bleu4(*pair) for pair in pairs]}
     if synonyms is not None:
-        known: Mapping[str, Collection[str]] = _Remembered(synonyms)
-        columns["meteor"] = [meteor(*pair, known.__getitem__, settings) for pair in pairs]
+        known = cache(synonyms)  # each word is looked up once
+        columns["meteor"] = [meteor(*pair, known) for pair in pairs]
     counts = [len(inserted_words(*pair)) for pair in pairs]
     columns |= {
         "inserted_words": counts,
@@ -320,83 +245,53 @@ def measure_overlap(
     return {name: np.asarray(values, np.float64) for name, values in columns.items()}
 
 
-class _Remembered(dict[str, Collection[str]]):
-    """A cache of synonyms, so that each word is looked up once."""
-
-    def __init__(self, ask: SynonymsOf) -> None:
-        super().__init__()
-        self._ask = ask
-
-    def __missing__(self, word: str) -> Collection[str]:
-        found = self[word] = self._ask(word)
-        return found
-
-
-def _shared(first: Sequence[str], second: Sequence[str], order: int) -> int:
-    """Return the number of n-grams of ``order`` words that two texts share."""
-    counts = Counter(zip(*(second[i:] for i in range(order)), strict=False))
-    known = Counter(zip(*(first[i:] for i in range(order)), strict=False))
-    return sum(min(count, known[run]) for run, count in counts.items() if run in known)
-
-
-def _smooth(smoothing: Smoothing, misses: int, length: int) -> float:
-    """Return the count for an order without matches."""
-    if smoothing == "method1":
-        return EPSILON
-    if smoothing == "method4":
-        return math.log(length) / (2**misses * SCALE)
-    return 0.0
-
-
 def _align(
     first: Sequence[str], second: Sequence[str], synonyms: SynonymsOf | None
 ) -> dict[int, int]:
     """Return {place in the second text: place in the first} of matched words."""
-    found: dict[int, int] = {}
+    matched: dict[int, int] = {}
     left, right = dict(enumerate(first)), dict(enumerate(second))
-    _match(left, right, found, lambda word: (word,))
-    if not left or not right:
-        return found
-    left, right = ({at: _stem(word) for at, word in one.items()} for one in (left, right))
-    _match(left, right, found, lambda word: (word,))
+
+    def match(same: SynonymsOf) -> None:
+        """Match the remaining words from the end, each with the last free equal one."""
+        places: dict[str, list[int]] = {}
+        for at, word in left.items():
+            places.setdefault(word, []).append(at)
+        for at in sorted(right, reverse=True):
+            free = [places[word] for word in same(right[at]) if places.get(word)]
+            if free:
+                matched[at] = max(free, key=lambda one: one[-1]).pop()
+                del left[matched[at]], right[at]
+
+    match(lambda word: (word,))
+    if left and right:
+        for words in (left, right):
+            words.update({at: _stem(word) for at, word in words.items()})
+        match(lambda word: (word,))
     if synonyms is not None and left and right:
-        _match(left, right, found, lambda word: {word, *synonyms(word)})
-    return found
+        match(lambda word: {word, *synonyms(word)})
+    return matched
 
 
-def _match(
-    left: dict[int, str], right: dict[int, str], found: dict[int, int], same: SynonymsOf
-) -> None:
-    """Match the remaining words from the end, each with the last free equal one."""
-    places: dict[str, list[int]] = {}
-    for at, word in left.items():
-        places.setdefault(word, []).append(at)
-    for at in sorted(right, reverse=True):
-        free = [places[word] for word in same(right[at]) if places.get(word)]
-        if free:
-            found[at] = max(free, key=lambda one: one[-1]).pop()
-            del left[found[at]], right[at]
+@cache
+def _nltk() -> tuple[Any, Any]:
+    """Return NLTK's Treebank tokenizer, and Porter's stemmer."""
+    from nltk.stem.porter import PorterStemmer
+    from nltk.tokenize.destructive import NLTKWordTokenizer
+
+    return NLTKWordTokenizer(), PorterStemmer()
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _treebank(text: str) -> tuple[str, ...]:
-    return tuple(_tokenizer().tokenize(text))
+def split_words(text: str) -> tuple[str, ...]:
+    """Return the words and punctuation signs of a text, as ``word_tokenize(preserve_line=True)``.
+
+    >>> split_words("A man's dog. It sits.")
+    ('A', 'man', "'s", 'dog.', 'It', 'sits', '.')
+    """
+    return tuple(_nltk()[0].tokenize(text))
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _stem(word: str) -> str:
-    return str(_stemmer().stem(word))
-
-
-@lru_cache(maxsize=1)
-def _tokenizer() -> Any:
-    from nltk.tokenize.destructive import NLTKWordTokenizer
-
-    return NLTKWordTokenizer()
-
-
-@lru_cache(maxsize=1)
-def _stemmer() -> Any:
-    from nltk.stem.porter import PorterStemmer
-
-    return PorterStemmer()
+    return str(_nltk()[1].stem(word))

@@ -81,7 +81,7 @@ class TextPairBenchmark(SourceBenchmark):
         elif isinstance(given, str | Path) or given is None:
             found = [("", self.source())]
         else:
-            found = [("", one) for one in given]
+            found = [("", folder) for folder in given]
         if not found or not all(isinstance(one, str) and one for _, one in found):
             raise UserError(
                 f"benchmark.data={given} is invalid: give FOLDER, [FOLDER, ...] or "
@@ -105,9 +105,7 @@ class TextPairBenchmark(SourceBenchmark):
         """Return the texts of one folder; for the first folder, find its leaks as well.
 
         Args:
-            context: the run or checkpoint under test.
             method: the name of the method that changed the texts; may be empty.
-            source: the folder of sets of two texts.
         """
         folder = Path(source).expanduser()
         if folder.is_dir() and holds_edited_captions(folder):
@@ -137,11 +135,7 @@ class TextPairBenchmark(SourceBenchmark):
         return self.ask(self.read_pairs("", index, rows))
 
     def ask(self, *pairs: TextPairs) -> TextPairBenchmark:
-        """Ask about texts, and return this benchmark.
-
-        Args:
-            pairs: the texts of each method, before and after.
-        """
+        """Ask about the texts of each method, and return this benchmark."""
         self._pairs = tuple(share_captions(pairs))
         self._said = self._read_answers(pairs)
         return self
@@ -186,29 +180,29 @@ class TextPairBenchmark(SourceBenchmark):
     @property
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
-        told: list[Any] = [pair.hash for pair in self._pairs]
-        told += [pair.method for pair in self._pairs]
-        told += self.label_checks.values()
-        return fingerprint(*told, *map(str, self.settings_asked()))
+        hashes = [pair.hash for pair in self._pairs]
+        methods = [pair.method for pair in self._pairs]
+        settings = map(str, self.settings_asked())
+        return fingerprint(*hashes, *methods, *self.label_checks.values(), *settings)
 
     def pair_columns(self) -> dict[str, Any]:
         """Return the columns that name the items: one row per method and set."""
-        found: dict[str, list[Any]] = {
-            name: []
-            for name in (ITEM, CLUSTER, METHOD, "key", "source", "kind", "label", "text_before",
-                         "text", LABEL_KEPT)
-        }  # fmt: skip
+        found: dict[str, list[Any]] = {}
         for pair in self._pairs:
-            found[ITEM] += [f"{pair.method}/{key}" for key in pair.keys]
-            found[CLUSTER] += pair.clusters
-            found[METHOD] += [pair.method] * len(pair)
-            found["key"] += pair.keys
-            found["source"] += [pair.source] * len(pair)
-            found["kind"] += [kind or None for kind in pair.kinds]
-            found["label"] += [label or None for label in pair.labels]
-            found["text_before"] += pair.originals
-            found["text"] += pair.changed
-            found[LABEL_KEPT] += self.label_checks[pair.method]
+            columns = {
+                ITEM: [f"{pair.method}/{key}" for key in pair.keys],
+                CLUSTER: pair.clusters,
+                METHOD: [pair.method] * len(pair),
+                "key": pair.keys,
+                "source": [pair.source] * len(pair),
+                "kind": [kind or None for kind in pair.kinds],
+                "label": [label or None for label in pair.labels],
+                "text_before": pair.originals,
+                "text": pair.changed,
+                LABEL_KEPT: self.label_checks[pair.method],
+            }
+            for name, values in columns.items():
+                found.setdefault(name, []).extend(values)
         return found
 
     def means(self, items: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[Outcome]:
@@ -218,7 +212,6 @@ class TextPairBenchmark(SourceBenchmark):
         items are omitted if answers are known to be kept only for equal texts.
 
         Args:
-            items: the columns of the items, among them one of each metric.
             metrics: {column: its direction and unit}.
         """
         methods, kept = (np.asarray(items[name], object) for name in (METHOD, LABEL_KEPT))
@@ -238,19 +231,18 @@ class TextPairBenchmark(SourceBenchmark):
         return outcomes
 
     def spreads(self, items: Mapping[str, Any]) -> list[Outcome]:
-        """Return the standard deviation of inserted words by method, over all texts (Table 4).
-
-        Args:
-            items: the columns of the items, with ``inserted_words``.
-        """
+        """Return the standard deviation of inserted words by method, over all texts (Table 4)."""
         methods, counts = np.asarray(items[METHOD], object), np.asarray(items["inserted_words"])
-        return [
-            Outcome(
-                str(self.name), "inserted_words_sd", float(counts[methods == fromkey].std()),
-                int((methods == fromkey).sum()), unit="words", by={METHOD: fromkey},
-            )
-            for fromkey in dict.fromkeys(methods.tolist())
-        ]  # fmt: skip
+        outcomes = []
+        for method in dict.fromkeys(methods.tolist()):
+            own = counts[methods == method]
+            outcomes.append(
+                Outcome(
+                    str(self.name), "inserted_words_sd", float(own.std()), len(own), unit="words",
+                    by={METHOD: method},
+                )
+            )  # fmt: skip
+        return outcomes
 
     def _means(
         self,
@@ -266,10 +258,9 @@ class TextPairBenchmark(SourceBenchmark):
             values = np.asarray(items[name], np.float64)[rows]
             values = values[~np.isnan(values)]
             if len(values):
-                mean = float(values.mean())
-                outcomes.append(
-                    Outcome(
-                        str(self.name), name, mean, len(values), metric.better, metric.unit, by=by
-                    )
+                mean, count = float(values.mean()), len(values)
+                outcome = Outcome(
+                    str(self.name), name, mean, count, metric.better, metric.unit, by=by
                 )
+                outcomes.append(outcome)
         return outcomes

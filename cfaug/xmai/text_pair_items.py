@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -138,11 +138,7 @@ class TextPairItems(ModelItems):
         return found
 
     def judged(self, method: str) -> tuple[int, int]:
-        """Count the texts that a method changed and whose right answer is known.
-
-        Returns:
-            The number of texts with the same right answer as the original, and with another one.
-        """
+        """Count a method's changed texts whose right answer is known to be kept, and changed."""
         rows = self.rows(method)
         changed = rows[self.items.metric("changed")[rows] > 0].tolist()
         counter = Counter(self.label_kept[row] for row in changed)
@@ -153,11 +149,7 @@ class TextPairItems(ModelItems):
         return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
 
     def by_key(self, metric: str, method: str, kept_only: bool = False) -> dict[str, float]:
-        """Return {key: value} of a method, for rows with a value.
-
-        Args:
-            kept_only: whether only rows whose right answer is known to be kept are used.
-        """
+        """Return {key: value} of a method, for rows with a value."""
         values, keys = self.items.metric(metric), self.texts("key")
         rows = [row for row in self.rows(method, kept_only).tolist() if not math.isnan(values[row])]
         found = {keys[row]: float(values[row]) for row in rows}
@@ -246,19 +238,10 @@ def compare_changes(
         after: column of the value of the changed text.
         methods: names of the methods to compare; ``None`` for all. A method without any value is
             left out.
-        kept_only: whether only texts whose right answer is known to be kept are used.
     """
-    found = []
-    for method in checkpoints[0].methods if methods is None else methods:
-        pairs = [
-            (
-                checkpoint.by_key(before, method, kept_only),
-                checkpoint.by_key(after, method, kept_only),
-            )
-            for checkpoint in checkpoints
-        ]
-        found += _compare(checkpoints, (method, "", after), pairs)
-    return _correct(found)
+    methods = checkpoints[0].methods if methods is None else methods
+    compared = [((method, before), (method, after), "") for method in methods]
+    return _compare(checkpoints, compared, kept_only=kept_only)
 
 
 def compare_methods(
@@ -266,8 +249,6 @@ def compare_methods(
     metric: str,
     first: str,
     others: Sequence[str] | None = None,
-    *,
-    kept_only: bool = False,
 ) -> list[PairedTest]:
     """Compare one method with each other one on their common texts; Holm over the others.
 
@@ -275,58 +256,55 @@ def compare_methods(
         checkpoints: answers of one model's checkpoints, at least one; each text's values are
             averaged over them.
         metric: column of the value of the changed text.
-        others: names of the methods to compare it with; ``None`` for all others.
-        kept_only: whether only texts whose right answers are known to be kept by both are used.
+        others: ``None`` for all others.
     """
-    found = []
-    all_others = [method for method in checkpoints[0].methods if method != first]
-    for other in all_others if others is None else others:
-        pairs = [
-            (
-                checkpoint.by_key(metric, first, kept_only),
-                checkpoint.by_key(metric, other, kept_only),
-            )
-            for checkpoint in checkpoints
-        ]
-        found += _compare(checkpoints, (first, other, metric), pairs)
-    return _correct(found)
-
-
-Pair = tuple[Mapping[str, float], Mapping[str, float]]
-"""{key: value} of the two sides of a comparison."""
+    if others is None:
+        others = [method for method in checkpoints[0].methods if method != first]
+    compared = [((first, metric), (other, metric), other) for other in others]
+    return _compare(checkpoints, compared, kept_only=False)
 
 
 def _compare(
-    checkpoints: Sequence[TextPairItems], about: tuple[str, str, str], pairs: Sequence[Pair]
+    checkpoints: Sequence[TextPairItems],
+    compared: Sequence[tuple[tuple[str, str], tuple[str, str], str]],
+    *,
+    kept_only: bool,
 ) -> list[PairedTest]:
-    """Return one test, or none if no text has both values."""
-    known = [set(own) for pair in pairs for own in pair]
-    shared = sorted(set.intersection(*known))
-    if not shared:
-        return []
-    clusters = checkpoints[0].clusters
-    first, second = (
-        [math.fsum(pair[side][key] for pair in pairs) / len(pairs) for key in shared]
-        for side in (0, 1)
-    )
-    rng = generator(0, "text_pairs", checkpoints[0].items.benchmark, *about)
-    means = [
-        math.fsum(one[key] - other[key] for key in shared) / len(shared) for one, other in pairs
-    ]
-    several = len(means) > 1
-    return [
-        PairedTest(
-            method=about[0],
-            other=about[1],
-            test=paired_drop(first, second, [clusters[key] for key in shared], rng),
-            keys=len(shared),
-            left_out=len(set.union(*known)) - len(shared),
-            over_seeds=summarise(means) if several else None,
-            p_seeds=paired_t(means, "two-sided") if several else math.nan,
+    """Test pairs of (method, column), each with the name of the other method; Holm over them.
+
+    There is no test if no text has both values.
+    """
+    clusters, several = checkpoints[0].clusters, len(checkpoints) > 1
+    tests = []
+    for (method, metric), (against, column), other in compared:
+        pairs = [
+            (one.by_key(metric, method, kept_only), one.by_key(column, against, kept_only))
+            for one in checkpoints
+        ]
+        known = [set(values) for pair in pairs for values in pair]
+        shared = sorted(set.intersection(*known))
+        if not shared:
+            continue
+        first, second = (
+            [math.fsum(pair[side][key] for pair in pairs) / len(pairs) for key in shared]
+            for side in (0, 1)
         )
-    ]
-
-
-def _correct(tests: Sequence[PairedTest]) -> list[PairedTest]:
+        benchmark = checkpoints[0].items.benchmark
+        rng = generator(0, "text_pairs", benchmark, method, other, column)
+        means = [
+            math.fsum(before[key] - after[key] for key in shared) / len(shared)
+            for before, after in pairs
+        ]
+        tests.append(
+            PairedTest(
+                method=method,
+                other=other,
+                test=paired_drop(first, second, [clusters[key] for key in shared], rng),
+                keys=len(shared),
+                left_out=len(set.union(*known)) - len(shared),
+                over_seeds=summarise(means) if several else None,
+                p_seeds=paired_t(means, "two-sided") if several else math.nan,
+            )
+        )
     corrected = holm([test.p for test in tests]).tolist() if tests else []
-    return [replace(one, p_holm=p) for one, p in zip(tests, corrected, strict=True)]
+    return [replace(test, p_holm=p) for test, p in zip(tests, corrected, strict=True)]

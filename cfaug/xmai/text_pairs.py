@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,8 +33,8 @@ from cfaug.evaluation.cached_model import image_keys
 from cfaug.xmai.text_pair_items import CHANGED, KEPT, UNKNOWN
 
 EDIT = ("edit_kind", "edit_before", "edit_after")
-NO_ROWS = np.empty((0, 2), np.int64)
-"""Rows of texts without an index."""
+COLUMNS = ("keys", "originals", "changed", "clusters", "kinds", "labels")
+"""The fields of ``TextPairs`` with a value for each set."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,6 @@ class TextPairs:
         method: the method's name in tables.
         source: the folder or file, as given.
         keys: the key of each set; methods are compared on sets of the same key.
-        originals: the texts before the change.
         kinds: the kind of each edit; "" if nothing was changed.
         labels: the class of each set; "" for none.
         index: the index of the sets; ``None`` for a list.
@@ -77,9 +76,9 @@ class TextPairs:
     @cached_property
     def scores(self) -> tuple[Mapping[str, float], ...]:
         """The scores of each set, as its recipe's scorers gave them; empty where there are none."""
-        folder = None if self.index is None else Path(self.index.source).expanduser()
-        if self.index is None or folder is None or self.index.kind != "shards":
+        if self.index is None or self.index.kind != "shards":
             return ({},) * len(self)
+        folder = Path(self.index.source).expanduser()
         if not folder.is_dir():  # a part of the world, given by name: its texts are not edits
             return ({},) * len(self)
         found = read_scores(folder)
@@ -87,22 +86,11 @@ class TextPairs:
 
     def choose(self, places: Sequence[int]) -> TextPairs:
         """Return the given sets, in this order."""
-
-        def pick(values: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(values[at] for at in places)
-
-        keys = pick(self.keys)
-        return replace(
-            self,
-            keys=keys,
-            originals=pick(self.originals),
-            changed=pick(self.changed),
-            clusters=pick(self.clusters),
-            kinds=pick(self.kinds),
-            labels=pick(self.labels),
-            rows=self.rows if self.index is None else self.rows[list(places)],
-            hash=fingerprint(self.hash, keys),
-        )
+        columns: dict[str, Any] = {
+            name: tuple(getattr(self, name)[at] for at in places) for name in COLUMNS
+        }
+        rows = self.rows if self.index is None else self.rows[list(places)]
+        return replace(self, **columns, rows=rows, hash=fingerprint(self.hash, columns["keys"]))
 
 
 def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -> TextPairs:
@@ -111,11 +99,13 @@ def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -
     Args:
         method: the method's name in tables; "" takes the kind of its edits, or the folder's name if
             there are several kinds.
-        index: the index of the sets.
         rows: the rows to use, of whole sets; ``None`` for all.
     """
     keys, pairs = pair_rows(index, rows)
-    kinds = _kinds(index, pairs[:, 1])
+    kinds = ("",) * len(keys)
+    if EDIT[0] in index.extra_names:
+        named = index.extra(EDIT[0]).take(pairs[:, 1]).to_pylist()
+        kinds = tuple("" if kind is None else str(kind) for kind in named)
     return TextPairs(
         method=method or _name(index.source, kinds),
         source=index.source,
@@ -141,25 +131,13 @@ def read_caption_list(method: str, file: Path) -> TextPairs:
         file: a list in a form that ``read_modified_captions`` reads; duplicated rows are left out
             with a message.
     """
-    found = read_modified_captions(file)
-    if found.duplicates:
-        say(f"{file}: {found.duplicates} rows repeat a text of the same photo and are left out")
-    rows = found.rows
-    originals, changed = (
-        tuple(getattr(row, side) for row in rows) for side in ("original", "modified")
-    )
-    return TextPairs(
-        method=method or file.stem,
-        source=str(file),
-        keys=tuple(row.key for row in rows),
-        originals=originals,
-        changed=changed,
-        clusters=tuple(row.group for row in rows),
-        kinds=("",) * len(rows),
-        labels=tuple(row.label or "" for row in rows),
-        index=None,
-        rows=NO_ROWS,
-        hash=_hash_texts(originals, changed),
+    listed = read_modified_captions(file)
+    if listed.duplicates:
+        say(f"{file}: {listed.duplicates} rows repeat a text of the same photo and are left out")
+    return _without_images(
+        method or file.stem,
+        file,
+        [(row.key, row.original, row.modified, row.group, "", row.label) for row in listed.rows],
     )
 
 
@@ -184,22 +162,27 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
             f"{folder}: {reason}; the recipes xmai, deletion, eda, checklist and clare make a text "
             "before and after"
         )
-    kinds = tuple("" if one.edits[1] is None else one.edits[1].kind for one in found)
-    keys = tuple(one.key for one in found)
-    refuse_duplicated_keys(str(folder), keys)
-    originals, changed = (tuple(one.texts[side] for one in found) for side in (0, 1))
+    refuse_duplicated_keys(str(folder), tuple(one.key for one in found))
+    kinds = ["" if one.edits[1] is None else one.edits[1].kind for one in found]
+    return _without_images(
+        method or _name(str(folder), kinds),
+        folder,
+        [
+            (one.key, *one.texts, one.group, kind, one.example.label)
+            for one, kind in zip(found, kinds, strict=True)
+        ],
+    )
+
+
+def _without_images(method: str, source: Path, sets: Sequence[tuple[str | None, ...]]) -> TextPairs:
+    """Return sets of ``COLUMNS``, with ``None`` for no label."""
+    columns = [tuple(value or "" for value in column) for column in zip(*sets, strict=True)]
+    fields: dict[str, Any] = dict(zip(COLUMNS, columns or [()] * len(COLUMNS), strict=True))
+    content = json.dumps([list(fields["originals"]), list(fields["changed"])]).encode()
+    content_hash = hashlib.sha256(content).hexdigest()[:16]
+    no_rows = np.empty((0, 2), np.int64)
     return TextPairs(
-        method=method or _name(str(folder), kinds),
-        source=str(folder),
-        keys=keys,
-        originals=originals,
-        changed=changed,
-        clusters=tuple(one.group for one in found),
-        kinds=kinds,
-        labels=tuple(one.example.label or "" for one in found),
-        index=None,
-        rows=NO_ROWS,
-        hash=_hash_texts(originals, changed),
+        method=method, source=str(source), index=None, rows=no_rows, hash=content_hash, **fields
     )
 
 
@@ -223,7 +206,7 @@ def share_captions(pairs: Sequence[TextPairs]) -> list[TextPairs]:
             f"no caption is common to all of {shown}: make them of the same data.source"
         )
     order = [key for key in pairs[0].keys if key in common]
-    found = []
+    shared: list[TextPairs] = []
     for pair in pairs:
         if len(pair) > len(order):
             say(
@@ -231,46 +214,26 @@ def share_captions(pairs: Sequence[TextPairs]) -> list[TextPairs]:
                 "out, which another method lacks"
             )
         place = {key: at for at, key in enumerate(pair.keys)}
-        found.append(pair if list(pair.keys) == order else pair.choose([place[k] for k in order]))
-        _check_same(found[0], found[-1])
-    return found
-
-
-def _hash_texts(originals: Sequence[str], changed: Sequence[str]) -> str:
-    content = json.dumps([list(originals), list(changed)]).encode()
-    return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _check_same(first: TextPairs, other: TextPairs) -> None:
-    for what, mine, theirs in (
-        ("caption", first.originals, other.originals),
-        ("photo", first.clusters, other.clusters),
-    ):
-        for key, a, b in zip(first.keys, mine, theirs, strict=True):
-            if a != b:
-                raise UserError(
-                    f"the {what} {key} is {a[:80]!r} in {first.source}, and {b[:80]!r} in "
-                    f"{other.source}: make both of the same data.source"
-                )
-
-
-def _kinds(index: Index, rows: np.ndarray) -> tuple[str, ...]:
-    if EDIT[0] not in index.extra_names:
-        return ("",) * len(rows)
-    found = index.extra(EDIT[0]).take(rows).to_pylist()
-    return tuple("" if kind is None else str(kind) for kind in found)
+        same = list(pair.keys) == order
+        shared.append(pair if same else pair.choose([place[key] for key in order]))
+        for what, field in (("caption", "originals"), ("photo", "clusters")):
+            values = (getattr(of, field) for of in (shared[0], shared[-1]))
+            for key, a, b in zip(order, *values, strict=True):
+                if a != b:
+                    raise UserError(
+                        f"the {what} {key} is {a[:80]!r} in {shared[0].source}, and {b[:80]!r} in "
+                        f"{pair.source}: make both of the same data.source"
+                    )
+    return shared
 
 
 def _name(source: str, kinds: Sequence[str]) -> str:
     """Return the only kind of edit, or the folder's name."""
-    found = {kind for kind in kinds if kind}
-    return found.pop() if len(found) == 1 else Path(source).name
+    named = {*kinds} - {""}
+    return named.pop() if len(named) == 1 else Path(source).name
 
 
 # Sources of labelled hypotheses: sets of two texts, SNLI-VE itself, lists without photos.
-
-NAMED = 3
-"""Texts that a message names."""
 
 
 def holds_changes(index: Index) -> bool:
@@ -290,7 +253,6 @@ def read_hypotheses(method: str, index: Index, rows: np.ndarray | None) -> TextP
     SNLI-VE's test part).
 
     Args:
-        method: the source's name in tables.
         rows: the rows to use; ``None`` for all.
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
@@ -346,9 +308,8 @@ def find_photos(method: str, file: Path, index: Index) -> TextPairs:
             f"benchmark.data={file}: there is no such file; with benchmark.photos it is a list of "
             "modified hypotheses"
         )
-    premises = index.extra(PREMISE).to_pylist()
     row_of: dict[tuple[str, str], int] = {}
-    for row, premise in enumerate(premises):
+    for row, premise in enumerate(index.extra(PREMISE).to_pylist()):
         row_of.setdefault((str(premise).strip(), index.text(row).strip()), row)
     pairs = read_caption_list(method, file)
     asked = [
@@ -368,11 +329,9 @@ def find_photos(method: str, file: Path, index: Index) -> TextPairs:
         )
     found = pairs.choose(places)
     rows = np.array([row_of[asked[at]] for at in places])
-    return TextPairs(
-        method=found.method, source=found.source, keys=found.keys, originals=found.originals,
-        changed=found.changed, clusters=tuple(cluster_rows(index, rows)), kinds=found.kinds,
-        labels=found.labels, index=index, rows=np.stack([rows, rows], axis=1),
-        hash=fingerprint(found.hash, index.hash, rows),
+    return replace(
+        found, clusters=tuple(cluster_rows(index, rows)), index=index,
+        rows=np.stack([rows, rows], axis=1), hash=fingerprint(found.hash, index.hash, rows),
     )  # fmt: skip
 
 
@@ -382,10 +341,11 @@ def check_entailment_labels(pairs: TextPairs) -> None:
     if wrong:
         label = pairs.labels[wrong[0]]
         what = f"the label {label[:40]!r}" if label else "no label"
-        names = ", ".join(pairs.keys[at] for at in wrong[:NAMED])
+        named = 3
+        names = ", ".join(pairs.keys[at] for at in wrong[:named])
         raise UserError(
             f"{pairs.source}: {len(wrong):,} of {len(pairs):,} hypotheses have no label of "
-            f"{', '.join(ENTAILMENT)} ({names}{', ...' if len(wrong) > NAMED else ''}), the first "
+            f"{', '.join(ENTAILMENT)} ({names}{', ...' if len(wrong) > named else ''}), the first "
             f"has {what}: benchmark=entailment asks about labelled hypotheses, such as SNLI-VE's, "
             "or those that a recipe made from them"
         )
@@ -430,38 +390,33 @@ def check_labels(
         ``kept``, ``changed`` or ``unknown`` for each set.
     """
     check(question, Question, "question")
-    said = {} if answers is None else answers.labels
     if answers is not None:
         names = [f"{key}_{member}" for key in pairs.keys for member in (0, 1)]
         answers.check_images(names, pairs.source)
-    found = []
+    labels = {} if answers is None else answers.labels
+    meanings = ANSWERS[question]
+
+    def right(at: int, member: int) -> float | None:
+        """Return the right answer to a text by people or the oracle; ``None`` without either."""
+        label = labels.get(f"{pairs.keys[at]}_{member}", UNSURE)
+        if label != UNSURE:
+            return meanings[label]
+        score = pairs.scores[at].get(f"{question}_{member}")
+        if score is not None and score not in meanings.values():
+            raise UserError(
+                f"{pairs.source}: set {pairs.keys[at]!r}: the score {question}_{member} is "
+                f"{score}; it should be one of {', '.join(f'{one:g}' for one in meanings.values())}"
+            )
+        return score
+
+    checks = []
     for at, differs in enumerate(pairs.is_changed.tolist()):
         if not differs:
-            found.append(KEPT)
+            checks.append(KEPT)
             continue
-        before, after = (_right(pairs, at, said, question, member) for member in (0, 1))
-        before = _usual(pairs.labels[at], question) if before is None else before
+        before, after = right(at, 0), right(at, 1)
+        if before is None:  # by the data
+            before = 1.0 if question == "truth" else meanings.get(pairs.labels[at])
         unknown = before is None or after is None
-        found.append(UNKNOWN if unknown else KEPT if before == after else CHANGED)
-    return found
-
-
-def _right(
-    pairs: TextPairs, at: int, said: Mapping[str, str], question: Question, member: int
-) -> float | None:
-    """Return the right answer to a text by people or the oracle; ``None`` without either."""
-    label = said.get(f"{pairs.keys[at]}_{member}", UNSURE)
-    if label != UNSURE:
-        return ANSWERS[question][label]
-    score = pairs.scores[at].get(f"{question}_{member}")
-    if score is not None and score not in ANSWERS[question].values():
-        raise UserError(
-            f"{pairs.source}: set {pairs.keys[at]!r}: the score {question}_{member} is {score}; it "
-            f"should be one of {', '.join(f'{one:g}' for one in ANSWERS[question].values())}"
-        )
-    return score
-
-
-def _usual(label: str, question: Question) -> float | None:
-    """Return the right answer to an original text according to the data."""
-    return 1.0 if question == "truth" else ANSWERS[question].get(label)
+        checks.append(UNKNOWN if unknown else KEPT if before == after else CHANGED)
+    return checks

@@ -20,6 +20,12 @@ CAPTIONS = [
 """Written for these tests."""
 
 
+def real_captions() -> list[str]:
+    """Return 200 captions of 40 real photos, five of each together."""
+    file = Path(__file__).parents[1] / "shapescapes" / "zoo" / "held_out_captions.json"
+    return [text for scene in json.loads(file.read_text())["scenes"] for text in scene]
+
+
 def _byte_level(texts, size, special):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -12,18 +12,16 @@ from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark, NoModel
 from cfaug.core.types import Edit
-from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.evaluation.cached_model import CachedEncoder
-from cfaug.evaluation.context import EvaluationContext
 from cfaug.report.items import Items
-from cfaug.xmai.insertion import Embedded, Insertion, make_batches, rank_in_batches, rank_in_gallery
+from cfaug.xmai.insertion import Insertion, make_batches, rank_in_batches, rank_in_gallery
 from cfaug.xmai.text_overlap import TextOverlap, bleu4, inserted_words
 from cfaug.xmai.text_pair_items import InsertionItems, OverlapItems
 from tests.evaluation.joined import picture
 from tests.evaluation.text_sets import text_set
-from tests.xmai.test_label_check import answers_file
-from tests.xmai.test_text_pairs import edited, proposal
+from tests.xmai.asking import context, rows
+from tests.xmai.test_text_pairs import answers_file, edited, proposal
 
 WORDS = {"xmai": "small green", "eda": "cat"}
 
@@ -42,12 +40,6 @@ def root(tmp_path_factory):
     return place
 
 
-def context(root):
-    return EvaluationContext(
-        open=lambda name: open_index(name, root / "index"), has_world=False, held_out=lambda: None
-    )
-
-
 def ask(root, **settings):
     settings = {"data": {kind: str(root / kind) for kind in WORDS}, "synonyms": None} | settings
     (opened,) = Insertion(**settings).open(context(root))
@@ -57,12 +49,6 @@ def ask(root, **settings):
 @pytest.fixture(scope="module")
 def found(root, encoder):
     return ask(root).run(encoder)
-
-
-def rows(evaluation):
-    names = list(evaluation.items)
-    values = zip(*(evaluation.items[name] for name in names), strict=True)
-    return {row[0]: dict(zip(names, row, strict=True)) for row in values}
 
 
 def embed(encoder, text=None, image=None):
@@ -149,32 +135,32 @@ def draw(sets=23, photos=9, kinds=3, seed=0):
     images[-1] = images[0]  # two photos that look the same
     texts, images = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (texts, images))
     photo_of_set = np.r_[np.arange(photos), rng.integers(photos, size=sets - photos)]
-    return Embedded(texts, images, photo_of_set)
+    return texts, images, photo_of_set
 
 
 def test_where_no_photo_is_repeated_batches_rank_as_the_released_notebook():
     """There a photo is a candidate for each of its captions, and ties take the best rank."""
-    data = draw(sets=20, photos=20)
-    data = Embedded(data.texts, np.roll(data.photos, 1, 0)[:-1], data.photo_of_set[:19])  # no twin
+    texts, photos, photo_of_set = draw(sets=20, photos=20)
+    photos, photo_of_set = np.roll(photos, 1, 0)[:-1], photo_of_set[:19]  # no twin
     order = np.random.RandomState(0).choice(19, 15, replace=False)  # pandas' sample(frac=1)
     batches = [order[start : start + 5] for start in range(0, 15, 5)]
-    ranks = rank_in_batches(Embedded(data.texts[:, :19], data.photos, data.photo_of_set), batches)
+    ranks = rank_in_batches(texts[:, :19], photos, photo_of_set, batches)
     for places in batches:
-        shown = data.photos[data.photo_of_set[places]]
+        shown = photos[photo_of_set[places]]
         for kind in range(3):
-            expected = notebook_mrr(data.texts[kind, places] @ shown.T)
+            expected = notebook_mrr(texts[kind, places] @ shown.T)
             assert ranks[kind, places] == pytest.approx(expected)
     assert np.isnan(np.delete(ranks, order, axis=1)).all()
 
 
-def slow_ranks(data, places):
+def slow_ranks(places, texts, photos, photo_of_set):
     """Each photo once, ties by their mean, in plain Python."""
-    shown = sorted({int(data.photo_of_set[at]) for at in places})
-    found = np.empty((len(data.texts), len(places)))
-    for kind, texts in enumerate(data.texts):
+    shown = sorted({int(photo_of_set[at]) for at in places})
+    found = np.empty((len(texts), len(places)))
+    for kind, own_texts in enumerate(texts):
         for n, at in enumerate(places):
-            scores = {p: float(np.float64(texts[at]) @ np.float64(data.photos[p])) for p in shown}
-            own = scores[int(data.photo_of_set[at])]
+            scores = {p: float(np.float64(own_texts[at]) @ np.float64(photos[p])) for p in shown}
+            own = scores[int(photo_of_set[at])]
             above = sum(score > own + 1e-6 for score in scores.values())
             equal = sum(abs(score - own) <= 1e-6 for score in scores.values())
             found[kind, n] = sum(1 / (above + 1 + j) for j in range(equal)) / equal
@@ -183,13 +169,13 @@ def slow_ranks(data, places):
 
 def test_galleries_hold_each_photo_once_and_tie_by_their_mean():
     data = draw()
-    reciprocal, ranks = rank_in_gallery(data)
-    assert reciprocal == pytest.approx(slow_ranks(data, range(23)))
+    reciprocal, ranks = rank_in_gallery(*data)
+    assert reciprocal == pytest.approx(slow_ranks(range(23), *data))
     assert ((ranks >= 1) & (ranks <= 9)).all()
     batches = make_batches("b", 23, 6, 0)
-    found = rank_in_batches(data, batches)
+    found = rank_in_batches(*data, batches)
     for places in batches:
-        assert found[:, places] == pytest.approx(slow_ranks(data, places))
+        assert found[:, places] == pytest.approx(slow_ranks(places, *data))
 
 
 @pytest.mark.parametrize(("sets", "size"), [(23, 5), (4, 10), (100, 7), (10, 10)])

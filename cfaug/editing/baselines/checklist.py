@@ -45,13 +45,9 @@ class CheckListEdits:
         share: the share of the words to change, rounded down, at least one word; 0.1 in XMAI
             (section 4.3: the default). All texts that the rules give are equally likely.
         replacements: the number of replacements drawn for each number, place and name.
-        lists: the lists of names, places and contractions.
         keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``. 92 %
             of MS-COCO's captions stay unchanged.
         seed: the seed of the draws, together with the example's key.
-
-    Raises:
-        UserError: if a setting is invalid; it names the setting.
     """
 
     share: Share = 0.1
@@ -190,7 +186,6 @@ def _number_runs(words: Words) -> list[list[int]]:
 
 
 def _replace_run(words: Words, run: Sequence[int], after: str) -> Words:
-    """Replace a run of words by a text."""
     for i in reversed(run[1:]):
         words = words.replace(i, "")
     return words.replace(run[0], after)

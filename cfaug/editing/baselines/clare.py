@@ -64,9 +64,6 @@ class Likelihoods:
         merge: the least probability of a word that two are merged into.
         guesses: the number of the most probable guesses for each blank, among them guesses that are
             not words.
-
-    Raises:
-        UserError: if a setting is invalid; it names the setting.
     """
 
     replace: Share = 5e-4
@@ -185,7 +182,6 @@ class ClareEdits:
 
     Args:
         filler: the model that guesses words for a blank (distilroberta-base in XMAI's notebook).
-        tagger: the part-of-speech tagger that finds the words to merge.
         likelihoods: the least probability of candidates, and their number for each blank.
         similarity: the constraint that drops candidates too far from the text; ``None`` for no
             constraint. XMAI's setting ignores texts of fewer than 15 words, which are 95 % of
@@ -199,9 +195,6 @@ class ClareEdits:
             changing results.
         max_words: the largest number of words of a text to change: the work grows with the square
             of its length.
-
-    Raises:
-        UserError: if a setting is invalid; it names the setting.
     """
 
     filler: MaskFiller
@@ -337,12 +330,8 @@ class WindowSimilarity:
     TextAttack uses the Universal Sentence Encoder; here any sentence encoder can be used.
 
     Args:
-        encoder: a sentence encoder.
         least: the least cosine of the two windows, inclusive.
         window: the number of words to compare; texts of fewer words pass.
-
-    Raises:
-        UserError: if a setting is invalid; it names the setting.
     """
 
     encoder: SentenceEmbedder

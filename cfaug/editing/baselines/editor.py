@@ -37,7 +37,6 @@ class Rewriting:
     """A text after some changes.
 
     Attributes:
-        words: the text after the changes.
         changes: the changes in order, as JSON: ``operation``, ``before`` and ``after``.
     """
 
@@ -68,7 +67,6 @@ def rewrite(words: Words, share: float, step: Step) -> Rewriting:
         share: the share of its words to change; at least one word. Every step counts as one word,
             or as the number of words changed by then if that is larger: an inserted word counts
             together with the word after it, exchanged words count as two.
-        step: the function that makes one change.
 
     Returns:
         The changed text; a text of more than ``MOST_WORDS`` words is returned unchanged.
@@ -103,7 +101,6 @@ def edit_examples(
     Args:
         kind: the kind of the edits, which also keys their draws.
         seed: the seed of the draws, together with the example's key.
-        change: the function that changes the words of one text.
         keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``.
     """
     edited = []
@@ -219,7 +216,6 @@ class Words:
         words that were changed stay marked as changed under their new indices.
 
         Args:
-            index: the index of the word.
             words: the new text; empty deletes the word.
 
         >>> Words.read("a dog sits").replace(1, "big dog").modified
@@ -277,9 +273,6 @@ class EasyDataAugmentation:
             "man"), and stop words are protected only from replacement, "A" not at all.
         keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``.
         seed: the seed of the draws, together with the example's key.
-
-    Raises:
-        UserError: if a setting is invalid; it names the setting.
     """
 
     share: Share = 0.2
@@ -387,9 +380,6 @@ class RandomDeletion:
             (section 4.3 and its notebook). A caption of one word stays unchanged.
         keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``.
         seed: the seed of the draws, together with the example's key.
-
-    Raises:
-        UserError: if a setting is invalid; it names the setting.
     """
 
     share: Share = 0.1
@@ -449,16 +439,12 @@ class NegclipSwaps:
     phrases in lower case.
 
     Args:
-        tagger: the part-of-speech tagger that finds the elements.
         kinds: the kinds to exchange; a caption without two elements of any kind gives no set.
         per: ``caption`` makes one set of a caption, by an equally likely kind, as NegCLIP's
             training draws one of its negatives; ``kind`` makes one set for every applicable kind.
         repair_article: whether "a" becomes "an" where the new word needs it. It does not in the
             script, which reveals the edit to models that see only texts.
         seed: the seed of the draws, together with the example's key.
-
-    Raises:
-        UserError: if a setting is invalid; it names the setting.
     """
 
     tagger: Tagger
@@ -522,7 +508,6 @@ def _letters(text: str) -> str:
 
 
 def _tagged(prefixes: tuple[str, ...]) -> Callable[[Sentence, Sequence[str]], Iterator[Slot]]:
-    """Return a finder of single words with one of some tags."""
 
     def find(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
         for i, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):

@@ -37,8 +37,8 @@ from cfaug.xmai.tables.ablations import (
     texts_part,
     words_true,
 )
-from cfaug.xmai.tables.answers import Checkpoints, PairTable
-from cfaug.xmai.tables.entailment import change_part, value_entry
+from cfaug.xmai.tables.answers import Checkpoints, PairTable, value_entry
+from cfaug.xmai.tables.entailment import change_part
 from cfaug.xmai.text_pair_items import InsertionItems, TextPairItems, compare_changes
 
 MRR = ("mrr_original", "mrr")

@@ -4,7 +4,7 @@
 """
 
 from cfaug.xmai.insertions.block_list import BlockList
-from cfaug.xmai.insertions.draft import ImageTextDistance
 from cfaug.xmai.insertions.editor import AttributeInsertion
+from cfaug.xmai.insertions.scores import ImageTextDistance
 
 __all__ = ["AttributeInsertion", "BlockList", "ImageTextDistance"]

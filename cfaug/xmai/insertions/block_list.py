@@ -18,7 +18,6 @@ from cfaug.editing.word_lists import SHIPPED, list_lines
 from cfaug.editing.wordnet import WordNet
 
 NOUNS = "NOUNS"
-LINE = re.compile(r"(?P<kind>[\w -]+?)\s*(?P<people>\(people\))?\s*:(?P<words>.*)")
 LARGEST = 1_000_000
 """Largest size of a list in bytes."""
 
@@ -36,9 +35,6 @@ class BlockList:
             ``None`` is that list.
         kinds: the kinds of words to block, such as ``gender``; ``None`` for all of the list.
         wordnet: the source for nouns that the list lacks; ``None`` uses only the list.
-
-    Raises:
-        UserError: if the file cannot be read, a line is invalid, or a kind is missing.
     """
 
     file: str | None = None
@@ -49,17 +45,15 @@ class BlockList:
         kinds = {kind for kind, _ in self._words} - {NOUNS}
         missing = sorted(set(self.kinds or ()) - kinds)
         if missing:
-            there = ", ".join(sorted(kinds))
             raise UserError(
                 f"recipe.editor.block_list.kinds: {missing[0]!r} is missing in {self._path}: "
-                f"choose from {there}"
+                f"choose from {', '.join(sorted(kinds))}"
             )
 
     def blocks(self, word: str, nouns: Iterable[str]) -> bool:
         """Return whether a word is blocked.
 
         Args:
-            word: the word to insert, in lower or upper case.
             nouns: the noun after it in the caption, and the labels of the detected objects.
 
         >>> block_list = BlockList()
@@ -68,21 +62,23 @@ class BlockList:
         >>> block_list.blocks("Female", ["figure"])
         True
         """
-        lowered = word.lower()
-        if lowered in self._everywhere:
+        everywhere, before_people = self._blocked
+        if word.lower() in everywhere:
             return True
-        return lowered in self._before_people and any(map(self.is_person, nouns))
+        return word.lower() in before_people and any(map(self.is_person, nouns))
 
     def is_person(self, noun: str) -> bool:
         """Return whether a noun is a noun for people."""
         words = noun.lower().split()
+        listed = self._words.get((NOUNS, False), frozenset())
         if not words:
             return False
-        if " ".join(words) in self._nouns or words[-1] in self._nouns:
+        if " ".join(words) in listed or words[-1] in listed:
             return True
         if self.wordnet is None:
             return False
-        return bool(self._person & self.wordnet.above(self.wordnet.senses(words[-1], 1)))
+        person = {sense.offset for sense in self.wordnet.senses("person", 1)}
+        return bool(person & self.wordnet.above(self.wordnet.senses(words[-1], 1)))
 
     def describe(self) -> dict[str, str]:
         """Return the name of the list; for a user's list, also the hash of its content."""
@@ -114,38 +110,27 @@ class BlockList:
         """The words by kind, and by whether they are blocked only before people."""
         found: dict[tuple[str, bool], frozenset[str]] = {}
         for line in list_lines(self._text):
-            match = LINE.fullmatch(line)
-            words = {word.strip().lower() for word in match["words"].split(",")} if match else set()
+            match = re.fullmatch(r"([\w -]+?)\s*(\(people\))?\s*:(.*)", line)
+            words = {word.strip().lower() for word in match[3].split(",")} if match else set()
             if match is None or not words - {""}:
                 raise UserError(
                     f"the block list {self._path}: {line[:80]!r} is invalid: it should be KIND: "
                     f"WORD, ... or KIND (people): WORD, ... or {NOUNS}: WORD, ..."
                 )
-            key = (match["kind"], match["people"] is not None)
+            key = (match[1], match[2] is not None)
             found[key] = found.get(key, frozenset()) | (words - {""})
         return found
 
-    def _of(self, people: bool) -> frozenset[str]:
-        return frozenset(
-            word
-            for (kind, only), words in self._words.items()
-            if kind != NOUNS and only == people and (self.kinds is None or kind in self.kinds)
-            for word in words
+    @cached_property
+    def _blocked(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The words of the chosen kinds that are blocked everywhere, and only before people."""
+        everywhere, before_people = (
+            frozenset(
+                word
+                for (kind, only), words in self._words.items()
+                if kind != NOUNS and only == people and (self.kinds is None or kind in self.kinds)
+                for word in words
+            )
+            for people in (False, True)
         )
-
-    @cached_property
-    def _everywhere(self) -> frozenset[str]:
-        return self._of(people=False)
-
-    @cached_property
-    def _before_people(self) -> frozenset[str]:
-        return self._of(people=True)
-
-    @cached_property
-    def _nouns(self) -> frozenset[str]:
-        return self._words.get((NOUNS, False), frozenset())
-
-    @cached_property
-    def _person(self) -> set[int]:
-        assert self.wordnet is not None
-        return {sense.offset for sense in self.wordnet.senses("person", 1)}
+        return everywhere, before_people

@@ -9,30 +9,178 @@ batches: first at the first mention of each, then at the second, and so on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from cfaug.core.errors import UserError
-from cfaug.core.types import Edited, Example
+from cfaug.core.detections import Detection, detections_of
+from cfaug.core.errors import UserError, say
+from cfaug.core.types import Edit, Edited, Example, Rejected
 from cfaug.core.validation import Positive, check_fields
 from cfaug.editing.language_models import MaskedLM
-from cfaug.editing.protocols import MaskFiller, SentenceEmbedder, Tagger
+from cfaug.editing.protocols import (
+    EMPTY,
+    MaskFiller,
+    SentenceEmbedder,
+    Tagger,
+    propose_change,
+    round_digits,
+)
+from cfaug.editing.sentence import normalise
+from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.block_list import BlockList
-from cfaug.xmai.insertions.draft import (
-    BROKEN_PHOTO,
-    MASK_IN_TEXT,
-    Draft,
-    ImageTextDistance,
-    ScoredGuess,
-    propose,
-    say_blocked,
-)
 from cfaug.xmai.insertions.guesses import Canvas, Context, Guess, Guesser
-from cfaug.xmai.insertions.mentions import Fallback, MentionFinder, WordSimilarity
-from cfaug.xmai.insertions.scores import Normalise, Weigher, Weights, score_candidates
+from cfaug.xmai.insertions.mentions import Fallback, Mention, MentionFinder, WordSimilarity
+from cfaug.xmai.insertions.scores import (
+    BROKEN_PHOTO,
+    ImageTextDistance,
+    Normalise,
+    Weigher,
+    Weights,
+    score_candidates,
+)
+
+KIND = "insertion"
+NAMED = 5
+"""Number of blocked words that are named on the terminal."""
+NO_DETECTIONS, NO_MENTION = "no_detections", "no_mention"
+NO_GUESS, NO_CANDIDATE, BLOCKED = "no_guess", "no_candidate", "blocked"
+MASK_IN_TEXT = "mask_in_text"
+"""Reasons of captions without insertion: nothing was detected; no detected object is mentioned; no
+mention is within the language model's length limit; none of its guesses is a candidate; all
+candidates are blocked; or the caption contains the mask token."""
+
+
+@dataclass
+class Draft:
+    """A caption during insertion, with the state of its masks."""
+
+    example: Example
+    text: str
+    detections: tuple[Detection, ...] = ()
+    found: tuple[Mention, ...] = ()
+    canvas: Canvas | None = None
+    reason: str = ""
+    chosen: list[Guess | None] = field(default_factory=list)
+    blocked: list[tuple[Mention, str, str]] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    guesses: int = 0
+    candidates: int = 0
+
+    @classmethod
+    def of(cls, example: Example, mask: str) -> Draft:
+        """Return the draft of an example, with the reason if no word can be inserted."""
+        draft = cls(example, normalise(example.text))
+        if not draft.text:
+            draft.reason = EMPTY
+            return draft
+        every = detections_of(example)
+        # A name without letters ("???", "12") is not a word that an encoder or a caption could
+        # use.
+        draft.ignored = sorted(
+            {a.name for one in every for a in one.attributes if not _is_word(a.name)}
+        )
+        draft.detections = tuple(
+            replace(one, attributes=tuple(a for a in one.attributes if _is_word(a.name)))
+            for one in every
+        )
+        if not every:
+            draft.reason = NO_DETECTIONS
+        elif mask in draft.text:
+            draft.reason = MASK_IN_TEXT
+        return draft
+
+    def place(self, mentions: tuple[Mention, ...]) -> None:
+        """Set the mentions, from left to right; if there are none, this is the reason."""
+        self.found = mentions
+        self.chosen = [None] * len(mentions)
+        if not mentions:
+            self.reason = NO_MENTION
+
+    def attributes(self, mention: Mention) -> list[str]:
+        """Return the distinct names of the attributes of a mention's objects."""
+        objects = (self.detections[number] for number in mention.objects)
+        return list(dict.fromkeys(one.name for found in objects for one in found.attributes))
+
+
+def propose(draft: Draft, keep_unchanged: bool) -> Edited:
+    """Return the result for a caption: the proposal with its change, and the rejected edits."""
+    if draft.reason == BROKEN_PHOTO:
+        return Edited((), {BROKEN_PHOTO: 0})
+    changed, changes = draft.text, []
+    if draft.canvas is not None:
+        changed, starts = draft.canvas.result()
+        for mention, guess, start in zip(draft.found, draft.chosen, starts, strict=True):
+            if guess is None or start is None:
+                continue
+            written = changed[start : start + len(guess.word)]
+            # Capitalised at the beginning of the caption.
+            same = written.lower() == guess.word.lower()
+            first = draft.detections[mention.objects[0]] if mention.objects else None
+            changes.append(
+                {
+                    "word": written if same else guess.word,
+                    "object": mention.label,
+                    "noun": mention.noun,
+                    "box": None if first is None or first.box is None else list(first.box),
+                    "attributes": draft.attributes(mention),
+                    "language": guess.probability,
+                    "similarity": guess.similarity,
+                    "dissimilarity": guess.distance,
+                    "score": round_digits(guess.score),
+                    "rank": guess.rank,
+                    "start": start,
+                }
+            )
+    why_not = BLOCKED if draft.blocked else NO_CANDIDATE if draft.guesses else NO_GUESS
+    reason = draft.reason or why_not
+    edited = propose_change(
+        draft.example, changed, KIND, changes=changes, reason=reason, keep_unchanged=keep_unchanged
+    )
+    if not draft.text:
+        return edited
+    survivors = {
+        "detections": len(draft.detections),
+        "mentions": len(draft.found),
+        "guesses": draft.guesses,
+        "candidates": draft.candidates,
+    }
+    places = [{"object": mention.label, "noun": mention.noun} for mention, _, _ in draft.blocked]
+    rejected = tuple(
+        Rejected(text, Edit(KIND, "", word), BLOCKED, place)
+        for (_, word, text), place in zip(draft.blocked, places, strict=True)
+    )
+    more: dict[str, Any] = {} if changes else {"reason": reason}
+    if draft.blocked:
+        words = [word for _, word, _ in draft.blocked]
+        more["blocked"] = [{"word": w, **p} for w, p in zip(words, places, strict=True)]
+    if draft.ignored:
+        more["ignored_attributes"] = draft.ignored
+    proposals = []
+    for proposal in edited.proposals:
+        first_text, about = proposal.details
+        proposals.append(replace(proposal, details=(first_text, {**about, **more})))
+    return Edited(tuple(proposals), {**survivors, **edited.survivors}, rejected)
+
+
+def say_blocked(edited: Sequence[Edited]) -> None:
+    """Name the blocked words on the terminal, the most frequent first."""
+    words = Counter(lost.edit.after.lower() for one in edited for lost in one.rejected)
+    if words:
+        usual = ", ".join(f"{word} {count:,}" for word, count in words.most_common(NAMED))
+        captions = sum(bool(one.rejected) for one in edited)
+        say(
+            f"blocked: {words.total():,} words in {captions:,} of {len(edited):,} captions "
+            f"({usual}{', ...' if len(words) > NAMED else ''}); recipe.editor.block_list says which"
+        )
+
+
+def _is_word(name: str) -> bool:
+    return any(character.isalpha() for character in name)
 
 
 @dataclass(frozen=True)
@@ -73,9 +221,6 @@ class AttributeInsertion:
             no question; ``None`` caches no answers.
         chunk: the number of captions that go through the models together; it bounds memory without
             changing results.
-
-    Raises:
-        UserError: if a setting is invalid or a part is missing; it names the culprit.
     """
 
     filler: MaskFiller
@@ -136,7 +281,12 @@ class AttributeInsertion:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal of two texts, or none, for each example's first text, in order."""
-        editeds = [edited for some in self._chunks(examples) for edited in self._edit(some)]
+        editeds = []
+        for start in range(0, len(examples), self.chunk):
+            drafts = self._prepare(examples[start : start + self.chunk])
+            for step in range(max((len(draft.found) for draft in drafts), default=0)):
+                self._fill([draft for draft in drafts if len(draft.found) > step], step)
+            editeds += [propose(draft, self.keep_unchanged) for draft in drafts]
         for cache in self._caches:
             cache.write()
         self._weigher.forget()
@@ -157,20 +307,16 @@ class AttributeInsertion:
         choices = f"normalise={self.normalise}, context={self.context}, fallback={self.fallback}"
         return {**described, "insertion": f"lambda {lambdas}; {choices}"}
 
-    def _chunks(self, examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
-        for start in range(0, len(examples), self.chunk):
-            yield examples[start : start + self.chunk]
-
-    def _edit(self, examples: Sequence[Example]) -> list[Edited]:
-        drafts = self._prepare(examples)
-        for step in range(max((len(draft.found) for draft in drafts), default=0)):
-            self._fill([draft for draft in drafts if len(draft.found) > step], step)
-        return [propose(draft, self.keep_unchanged) for draft in drafts]
-
     def _prepare(self, examples: Sequence[Example]) -> list[Draft]:
         """Find the mentions of every caption, and note the reason if a caption has none."""
         drafts = [Draft.of(example, self._guesser.mask) for example in examples]
-        self._check_images(drafts)
+        for example in examples if self._weights[2] else ():
+            if example.image is None:
+                raise UserError(
+                    f"example {example.key!r} has no image, whose distance lambda_3, "
+                    f"{self._weights[2]:g} of recipe.editor.weights, weighs: name a source with "
+                    f"images, or set lambda_3 to 0, as in {self._without_images}"
+                )
         some = [draft for draft in drafts if not draft.reason]
         mentions = self._finder.find(
             [draft.text for draft in some], [draft.detections for draft in some]
@@ -179,68 +325,48 @@ class AttributeInsertion:
             draft.place(its)
         for draft in drafts:
             if draft.text and draft.reason != MASK_IN_TEXT:
-                draft.canvas = Canvas(draft.text, draft.found, self.context, self._guesser.mask)
+                draft.canvas = Canvas(draft.text, draft.found, self.context)
         return drafts
-
-    def _check_images(self, drafts: Sequence[Draft]) -> None:
-        """Refuse examples without an image if the distance from it counts."""
-        if not self._weights[2]:
-            return
-        for draft in drafts:
-            if draft.example.image is None:
-                raise UserError(
-                    f"example {draft.example.key!r} has no image, whose distance lambda_3, "
-                    f"{self._weights[2]:g} of recipe.editor.weights, weighs: name a source with "
-                    f"images, or set lambda_3 to 0, as in {self._without_images}"
-                )
 
     def _fill(self, drafts: Sequence[Draft], i: int) -> None:
         """Fill mask ``i`` of captions that have such a mask."""
-        live = [draft for draft in drafts if draft.reason != BROKEN_PHOTO]
-        canvases = [draft.canvas for draft in live if draft.canvas is not None]
-        asked = self._guesser.ask([canvas.surroundings(i) for canvas in canvases])
-        candidates = [
-            self._candidates(draft, canvas, i, guesses)
-            for draft, canvas, guesses in zip(live, canvases, asked, strict=True)
+        live = [
+            (draft, draft.canvas)
+            for draft in drafts
+            if draft.reason != BROKEN_PHOTO and draft.canvas is not None
         ]
-        self._weigher.weigh(live, candidates, i)
-        for draft, some in zip(live, candidates, strict=True):
-            assert draft.canvas is not None
-            best = self._best(some)
-            draft.chosen[i] = best
-            draft.canvas.fill(i, None if best is None else best.guess.word)
-
-    def _candidates(
-        self, draft: Draft, canvas: Canvas, i: int, guesses: Sequence[Guess]
-    ) -> list[ScoredGuess]:
-        """Return the first k guesses that may be inserted, and note those that are blocked."""
-        mention = draft.found[i]
-        nouns = draft.nouns(mention)
-        kept: list[ScoredGuess] = []
-        for guess in self._guesser.candidates(guesses, canvas.unwanted(i)):
-            if len(kept) == self.k:
-                break
-            if self.block_list is not None and self.block_list.blocks(guess.word, nouns):
-                draft.blocked.append((mention, guess.word, canvas.candidate(i, guess.word)))
-            else:
-                kept.append(ScoredGuess(guess))
-        draft.guesses += len(guesses)
-        draft.candidates += len(kept)
-        return kept
-
-    def _best(self, candidates: Sequence[ScoredGuess]) -> ScoredGuess | None:
-        """Return the candidate with the highest score, or the first of equal ones, or ``None``."""
-        scores = score_candidates(
-            [candidate.guess.probability for candidate in candidates],
-            [candidate.similarity for candidate in candidates if candidate.similarity is not None],
-            [candidate.distance for candidate in candidates if candidate.distance is not None],
-            self._weights,
-            self.normalise,
-        )
-        if not scores:
-            return None
-        best = max(range(len(scores)), key=scores.__getitem__)
-        return replace(candidates[best], score=scores[best])
+        asked = self._guesser.ask([canvas.surroundings(i) for _, canvas in live])
+        candidates = []
+        for (draft, canvas), guesses in zip(live, asked, strict=True):
+            # The first k guesses that may be inserted.
+            mention, unwanted = draft.found[i], NLTK_STOP_WORDS | canvas.unwanted(i)
+            nouns = {mention.noun, *(draft.detections[number].label for number in mention.objects)}
+            kept: list[Guess] = []
+            for guess in guesses:
+                if len(kept) == self.k:
+                    break
+                if guess.word.lower() in unwanted:
+                    continue
+                if self.block_list is not None and self.block_list.blocks(guess.word, nouns):
+                    draft.blocked.append((mention, guess.word, canvas.candidate(i, guess.word)))
+                else:
+                    kept.append(guess)
+            draft.guesses += len(guesses)
+            draft.candidates += len(kept)
+            candidates.append(kept)
+        self._weigher.weigh([draft for draft, _ in live], candidates, i)
+        for (draft, canvas), some in zip(live, candidates, strict=True):
+            scores = score_candidates(
+                [guess.probability for guess in some],
+                [guess.similarity for guess in some if guess.similarity is not None],
+                [guess.distance for guess in some if guess.distance is not None],
+                self._weights,
+                self.normalise,
+            )
+            if scores:  # the highest, or the first of equal ones
+                best = max(range(len(scores)), key=scores.__getitem__)
+                draft.chosen[i] = replace(some[best], score=scores[best])
+                canvas.fill(i, some[best].word)
 
     @cached_property
     def _finder(self) -> MentionFinder:
@@ -248,9 +374,8 @@ class AttributeInsertion:
 
     @cached_property
     def _similarity(self) -> WordSimilarity | None:
-        return (
-            None if self.word_encoder is None else WordSimilarity(self.word_encoder, self._folder)
-        )
+        encoder = self.word_encoder
+        return None if encoder is None else WordSimilarity(encoder, self._folder)
 
     @cached_property
     def _weigher(self) -> Weigher:

@@ -12,14 +12,13 @@ from cfaug.core.words import copy_article_case, indefinite_article
 from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import Blank, MaskFiller, round_digits
 from cfaug.editing.sentence import split
-from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.mentions import Mention
 
 
 @dataclass(frozen=True)
 class Guess:
-    """One of a language model's guesses.
+    """One of a language model's guesses, and the scores of one that may be inserted.
 
     Attributes:
         probability: the probability over the whole vocabulary, rounded.
@@ -29,6 +28,9 @@ class Guess:
     word: str
     probability: float
     rank: int
+    similarity: float | None = None
+    distance: float | None = None
+    score: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,37 +52,30 @@ class Guesser:
             return str(self.filler.tokenizer.mask_token)
         return "[MASK]"
 
-    def ask(self, masks: Sequence[Surroundings]) -> list[list[Guess]]:
-        """Return the guesses for each mask, the best first; none beyond the length limit."""
-        questions: list[Any] = [[mask.before, mask.after] for mask in masks]
-        found = self.cache.ask(questions, lambda rows: self._fill([questions[r] for r in rows]))
-        return [
-            [Guess(word, probability, rank) for word, probability, rank in guesses]
-            for guesses in found
-        ]
+    def ask(self, masks: Sequence[tuple[str, str]]) -> list[list[Guess]]:
+        """Return the guesses for each mask, the best first; none beyond the length limit.
 
-    def candidates(self, guesses: Sequence[Guess], unwanted: frozenset[str]) -> list[Guess]:
-        """Return the guesses that are neither stop words nor words in or near the mention."""
-        return [
-            guess
-            for guess in guesses
-            if (word := guess.word.lower()) not in NLTK_STOP_WORDS and word not in unwanted
-        ]
+        Args:
+            masks: the text before and the text after each mask.
+        """
 
-    def _fill(self, texts: Sequence[Sequence[str]]) -> list[Any]:
-        """Return the guesses for blanks: a space on either side, except at the beginning."""
-        blanks = [Blank(f"{before} {after}", len(before), len(before)) for before, after in texts]
-        return [
-            [
-                [fill.word, round_digits(fill.probability), rank]
-                for rank, fill in enumerate(fills)
-                if fill.word is not None
+        def fill(rows: list[int]) -> list[Any]:
+            """Return the guesses for blanks: a space on either side, except at the beginning."""
+            blanks = []
+            for before, after in (masks[row] for row in rows):
+                blanks.append(Blank(f"{before} {after}", len(before), len(before)))
+            return [
+                [
+                    [fill.word, round_digits(fill.probability), rank]
+                    for rank, fill in enumerate(fills)
+                    if fill.word is not None
+                ]
+                for fills in self.filler.fill(blanks, self.count)
             ]
-            for fills in self.filler.fill(blanks, self.count)
-        ]
 
+        answers = self.cache.ask([list(mask) for mask in masks], fill)
+        return [[Guess(*guess) for guess in guesses] for guesses in answers]
 
-# A caption whose masks are filled one after the other.
 
 Context = Literal["sequential", "alone"]
 NEAR = 3
@@ -88,48 +83,35 @@ NEAR = 3
 (section 3)."""
 PIECE = "##"
 """WordPiece's prefix of the continuation of a word."""
-_LAST_ARTICLE = re.compile(r"(?<![\w'’-])(an?) $", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """The context of a mask for the language model: the texts before and after it."""
-
-    before: str
-    after: str
 
 
 class Canvas:
     """A caption whose masks are filled from left to right; the rest keeps its characters.
 
     Args:
-        text: the caption with normalised white space.
         mentions: the mentions, from left to right, each with a mask before it.
         context: the text that the language model reads to the left of a mask.
-        mask: the language model's mask token.
     """
 
-    def __init__(self, text: str, mentions: Sequence[Mention], context: Context, mask: str) -> None:
-        self._text = text
-        self._mentions = mentions
-        self._context = context
-        self._mask = mask
+    def __init__(self, text: str, mentions: Sequence[Mention], context: Context) -> None:
+        self._text, self._mentions, self._context = text, mentions, context
         self._words: list[str | None] = [None] * len(mentions)
 
-    def surroundings(self, i: int) -> Surroundings:
+    def surroundings(self, i: int) -> tuple[str, str]:
         """Return the text before the mention, with its insertions, and the text from there on."""
         start = self._mentions[i].start
         before, _ = self._compose([*self._earlier(i), *[None] * (len(self._mentions) - i)], start)
-        return Surroundings(before, self._text[start:])
+        return before, self._text[start:]
 
     def unwanted(self, i: int) -> frozenset[str]:
         """Return the mention's words and those near it, in lower case."""
-        around = self.surroundings(i)
-        words = split(around.before).words[-NEAR:]
         noun = self._mentions[i]
-        own = split(self._text[noun.start : noun.end]).words
-        words += split(self._text[noun.end :]).words[:NEAR]
-        return frozenset(word.lower() for word in (*words, *own))
+        words = (
+            *split(self.surroundings(i)[0]).words[-NEAR:],
+            *split(self._text[noun.start : noun.end]).words,
+            *split(self._text[noun.end :]).words[:NEAR],
+        )
+        return frozenset(word.lower() for word in words)
 
     def candidate(self, i: int, word: str) -> str:
         """Return the caption with mask ``i`` replaced by a word."""
@@ -160,27 +142,17 @@ class Canvas:
                 continue
             text += self._text[at : mention.start]
             at = mention.start
-            text, written = self._join(text, word, mention)
-            starts.append(len(text) - len(written))
-            text += " "
+            piece = word.startswith(PIECE) and len(word) > len(PIECE)
+            if piece or word in string.punctuation:
+                text = text.rstrip(" ")
+                word = word.removeprefix(PIECE) if piece else word
+            else:
+                article = re.search(r"(?<![\w'’-])(an?) $", text, re.IGNORECASE)
+                right = indefinite_article(word)
+                if article is not None and article[1].lower() != right:
+                    text = f"{text[: article.start()]}{copy_article_case(right, article[1])} "
+                if not text.strip() and mention.noun[:1].isupper():
+                    word = word[:1].upper() + word[1:]
+            starts.append(len(text))
+            text += f"{word} "
         return text + self._text[at:end], starts
-
-    def _join(self, text: str, word: str, mention: Mention) -> tuple[str, str]:
-        """Return the text with a word appended, and the word as spelt there."""
-        if word.startswith(PIECE) and len(word) > len(PIECE):
-            word = word[len(PIECE) :]
-            return text.rstrip(" ") + word, word
-        if word in string.punctuation:
-            return text.rstrip(" ") + word, word
-        text = _right_article(text, word)
-        if not text.strip() and mention.noun[:1].isupper():
-            word = word[:1].upper() + word[1:]
-        return text + word, word
-
-
-def _right_article(text: str, word: str) -> str:
-    """Return a text with the "a" or "an" at its end adapted to the next word."""
-    match = _LAST_ARTICLE.search(text)
-    if match is None or indefinite_article(word) == match[1].lower():
-        return text
-    return f"{text[: match.start()]}{copy_article_case(indefinite_article(word), match[1])} "

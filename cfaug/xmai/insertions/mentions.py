@@ -69,68 +69,50 @@ class MentionFinder:
             () if self.fallback == "only" else _match(text, [one.label for one in objects])
             for text, objects in zip(texts, detections, strict=True)
         ]
+        # Other captions have nothing to compare, and nothing to move before a compound.
         compare = [
-            row for row, one in enumerate(found) if detections[row] and self._falls_back(one)
+            row
+            for row, direct in enumerate(found)
+            if detections[row]
+            and self.fallback != "never"
+            and not (self.fallback == "text" and direct)
         ]
-        move = [row for row, mentions in enumerate(found) if mentions]
-        rows = sorted({*compare, *(move if self.tagger is not None else ())})
-        tagged = dict(zip(rows, self._tag([texts[row] for row in rows]), strict=True))
+        move = [row for row, direct in enumerate(found) if direct and self.tagger is not None]
+        rows = sorted({*compare, *move})
+        if not rows:
+            return found
+        assert self.tagger is not None
+        sentences = [split(texts[row]) for row in rows]
+        tags = self.tagger.tag([sentence.words for sentence in sentences])
+        tagged = dict(zip(rows, zip(sentences, tags, strict=True), strict=True))
+        nouns = {row: _nouns(*tagged[row], found[row]) for row in compare}
+        labels = {row: list(dict.fromkeys(d.label for d in detections[row])) for row in compare}
         if compare:
-            labels = [
-                list(dict.fromkeys(detection.label for detection in detections[row]))
-                for row in compare
-            ]
-            nouns = [_nouns(tagged[row], found[row]) for row in compare]
-            self._learn(nouns, labels)
-            for row, candidates, names in zip(compare, nouns, labels, strict=True):
-                found[row] = self._similar(candidates, names, detections[row], found[row])
-        for row, words in tagged.items():
-            found[row] = _before_compounds(found[row], *words)
+            assert self.similarity is not None
+            words = [noun.noun.lower() for some in nouns.values() for noun in some]
+            self.similarity.learn([*words, *(one for some in labels.values() for one in some)])
+            for row in compare:
+                lowered = [noun.noun.lower() for noun in nouns[row]]
+                cosines = self.similarity.cosines(lowered, labels[row])
+                similar = list(found[row])
+                for noun, cosine in zip(nouns[row], cosines, strict=True):
+                    near = {
+                        label: value
+                        for label, value in zip(labels[row], cosine, strict=True)
+                        if value >= self.threshold
+                    }
+                    if near:
+                        numbers = [i for i, one in enumerate(detections[row]) if one.label in near]
+                        best = max(near, key=near.__getitem__)
+                        similar.append(replace(noun, label=best, objects=tuple(numbers)))
+                found[row] = tuple(sorted(similar, key=lambda mention: mention.start))
+        for row, (sentence, its) in tagged.items():
+            found[row] = _before_compounds(found[row], sentence, its)
         return found
 
-    def _tag(self, texts: Sequence[str]) -> list[tuple[Sentence, list[str]]]:
-        """Return each caption's words and their tags; captions need a tagger."""
-        if not texts:
-            return []
-        assert self.tagger is not None
-        sentences = [split(text) for text in texts]
-        tags = self.tagger.tag([sentence.words for sentence in sentences])
-        return list(zip(sentences, tags, strict=True))
 
-    def _learn(self, nouns: Sequence[Sequence[Mention]], labels: Sequence[Sequence[str]]) -> None:
-        """Embed all nouns and labels to compare in one batch."""
-        assert self.similarity is not None
-        words = [noun.noun.lower() for some in nouns for noun in some]
-        self.similarity.learn([*words, *(label for some in labels for label in some)])
-
-    def _falls_back(self, direct: Sequence[Mention]) -> bool:
-        if self.fallback == "text":
-            return not direct
-        return self.fallback != "never"
-
-    def _similar(
-        self,
-        nouns: Sequence[Mention],
-        labels: Sequence[str],
-        objects: Sequence[Detection],
-        direct: Sequence[Mention],
-    ) -> tuple[Mention, ...]:
-        assert self.similarity is not None
-        found = list(direct)
-        cosines = self.similarity.cosines([noun.noun.lower() for noun in nouns], labels)
-        for noun, row in zip(nouns, cosines, strict=True):
-            near = {label: cosine for label, cosine in zip(labels, row, strict=True)
-                    if cosine >= self.threshold}  # fmt: skip
-            if near:
-                numbers = tuple(i for i, one in enumerate(objects) if one.label in near)
-                best = max(near, key=lambda label: near[label])
-                found.append(replace(noun, label=best, objects=numbers))
-        return tuple(sorted(found, key=lambda one: one.start))
-
-
-def _nouns(tagged: tuple[Sentence, Sequence[str]], taken: Sequence[Mention]) -> list[Mention]:
+def _nouns(sentence: Sentence, tags: Sequence[str], taken: Sequence[Mention]) -> list[Mention]:
     """Return the distinct nouns that may mention an object, at their first places."""
-    sentence, tags = tagged
     seen = {mention.noun.lower() for mention in taken}
     mentions = []
     for word, span, tag in zip(sentence.words, sentence.spans, tags, strict=True):

@@ -9,12 +9,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
+from cfaug.core.binding import ReadWith
+from cfaug.core.errors import UserError, say
+from cfaug.core.pixels import decode_image, stack_pixels
+from cfaug.core.processes import check_device, choose_device
+from cfaug.core.protocols import DualEncoder
+from cfaug.core.safety.safe_loading import find_damaged
 from cfaug.core.types import SourceImage
+from cfaug.core.validation import check_fields
+from cfaug.editing.protocols import round_digits
 from cfaug.xmai.insertions.answer_cache import AnswerCache
-from cfaug.xmai.insertions.draft import BROKEN_PHOTO, Draft, ImageTextDistance, ScoredGuess
+from cfaug.xmai.insertions.guesses import Guess
 from cfaug.xmai.insertions.mentions import WordSimilarity
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfaug.models.checkpoints import Checkpoint
+    from cfaug.xmai.insertions.editor import Draft
 
 Normalise = Literal["min_max", "sum"]
 Weights = tuple[float, float, float]
@@ -57,8 +73,6 @@ def score_candidates(
         language: the probabilities by the language model: p.
         similarity: the similarities to the object's attributes: s; empty if they are not compared.
         distance: the distances of image and text: d; empty if images are not compared.
-        weights: lambda_1, lambda_2 and lambda_3.
-        how: the normalisation; see ``normalise_scores``.
 
     >>> score_candidates([0.2, 0.1], [0.0, 1.0], [0.5, 0.5], (1.0, 5.0, 5.0), "min_max")
     [0.09090909090909091, 0.45454545454545453]
@@ -71,6 +85,127 @@ def score_candidates(
         if part:
             scores = [one + weight * value for one, value in zip(scores, part, strict=True)]
     return [score / total for score in scores]
+
+
+# The distance of a caption from its image, by a dual encoder such as CLIP.
+
+IMAGES, TEXTS = 64, 256
+"""Numbers of images and of texts embedded at once."""
+BROKEN_PHOTO = "photo_broken"
+"""The reason of an example whose image cannot be decoded."""
+
+
+@dataclass(frozen=True)
+class ImageTextDistance:
+    """One minus the cosine of image and text: d of equation 1 before normalisation.
+
+    Texts beyond the model's length limit are truncated, as in the released code: candidates that
+    differ only beyond it have the same distance.
+
+    Args:
+        model: the specification of a model that provides a DualEncoder, loaded on first use (CLIP
+            ViT-B/32, section 4.4).
+        prefix: the text put before each text, "This is " in the released code.
+        device: a name for ``choose_device``; ``auto`` is the GPU where there is one.
+        dtype: the number format of the computation. A distance's last bits depend on its batch.
+            After rounding to five digits, float64 distances do not, and one in some hundred float32
+            distances does.
+    """
+
+    model: Checkpoint
+    prefix: str = "This is "
+    device: str = "auto"
+    dtype: Literal["float32", "float64"] = "float32"
+
+    read_with: ClassVar[ReadWith] = {"model.logit_scale_min": [], "model.logit_scale_max": []}
+
+    def __post_init__(self) -> None:
+        check_device(self.device, "recipe.editor.image_text.device")
+        check_fields(self, "recipe.editor.image_text")
+
+    def embed_images(
+        self, images: Mapping[str, SourceImage]
+    ) -> dict[str, NDArray[np.float64] | None]:
+        """Return the unit embedding (dim,) of each image, by digest.
+
+        An image that cannot be decoded is named on the terminal and left out.
+        """
+        import torch
+
+        transform = self._encoder.transform
+        found: dict[str, NDArray[np.float64] | None] = {}
+        digests = list(images)
+        for start in range(0, len(digests), IMAGES):
+            pixels: dict[str, np.ndarray] = {}
+            for digest in digests[start : start + IMAGES]:
+                data = images[digest].read()
+                try:
+                    photo = decode_image(data, f"the image {digest[:16]}")
+                except UserError as error:
+                    say(f"rejected ({BROKEN_PHOTO}): {error}")
+                    found[digest] = None
+                else:
+                    pixels[digest] = transform(photo)
+            if not pixels:
+                continue
+            stacked = torch.from_numpy(stack_pixels(list(pixels.values()), transform.size))
+            with torch.inference_mode():
+                normal = transform.normalize(stacked.to(self._place))
+                embedded = self._encoder.encode_pixels(normal.to(getattr(torch, self.dtype)))
+                found.update(zip(pixels, self._units(embedded), strict=True))
+        return found
+
+    def embed_texts(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
+        """Return the unit embedding (dim,) of each text with the prefix before it."""
+        import torch
+
+        # Texts of similar length form a batch, so that short ones are not padded to the longest.
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        found: list[Any] = [None] * len(texts)
+        for start in range(0, len(order), TEXTS):
+            rows = order[start : start + TEXTS]
+            with torch.inference_mode():
+                tokens = self._encoder.tokenize([f"{self.prefix}{texts[i]}" for i in rows])
+                placed = {name: one.to(self._place) for name, one in tokens.items()}
+                some = self._units(self._encoder.encode_text(placed))
+            for row, vector in zip(rows, some, strict=True):
+                found[row] = vector
+        return found
+
+    @staticmethod
+    def distance(image: NDArray[np.float64], text: NDArray[np.float64]) -> float:
+        """Return one minus the cosine of two unit embeddings, rounded to five digits."""
+        return round_digits(1.0 - float(image @ text))
+
+    def describe(self) -> dict[str, str]:
+        """Return the model with its settings, and the hash of its weights, for the card."""
+        return {"image_text": f"{self.model} sha256:{self.model.weights_hash()}"}
+
+    def identity(self) -> str:
+        """Return everything that a distance depends on."""
+        parts = [self.prefix, self.dtype, self.model.identity(), self.model.settings_hash()]
+        return " ".join(map(repr, parts))
+
+    def _units(self, vectors: Any) -> NDArray[np.float64]:
+        found = vectors.double().cpu().numpy()
+        if not np.isfinite(found).all():
+            wrong = find_damaged(self._encoder)
+            raise UserError(
+                f"{self.model}: its embeddings are not numbers"
+                + ("" if wrong is None else f": its weight {wrong} is damaged")
+            )
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+
+    @cached_property
+    def _place(self) -> str:
+        return str(choose_device(self.device, "recipe.editor.image_text.device"))
+
+    @cached_property
+    def _encoder(self) -> Any:
+        import torch
+
+        encoder: Any = self.model.load(DualEncoder)
+        return encoder.to(self._place).to(getattr(torch, self.dtype)).eval()
 
 
 # The similarity of candidates to attributes, and the distance of their captions from the photo.
@@ -92,65 +227,34 @@ class Weigher:
     image_text: ImageTextDistance | None
     folder: Path | None
 
-    def weigh(
-        self, drafts: Sequence[Draft], candidates: Sequence[list[ScoredGuess]], i: int
-    ) -> None:
+    def weigh(self, drafts: Sequence[Draft], candidates: Sequence[list[Guess]], i: int) -> None:
         """Score the candidates of mask ``i`` of each caption, in place.
 
-        Captions whose photo cannot be decoded lose their candidates, with a reason.
+        Each gets its similarity to the most similar attribute, and the distance of its caption from
+        the image. Captions whose photo cannot be decoded lose their candidates, with a reason.
         """
-        self._weigh_attributes(drafts, candidates, i)
-        if self.image_text is not None:
-            self._weigh_images(drafts, candidates, i)
-
-    @cached_property
-    def cache(self) -> AnswerCache:
-        """The cached distances."""
-        asked = self.folder is not None and self.image_text is not None
-        identity = self.image_text.identity() if asked and self.image_text else ""
-        return AnswerCache(self.folder if asked else None, f"distances {identity}")
-
-    def forget(self) -> None:
-        """Drop the embeddings of photos, because the next call has other photos."""
-        self._embedded.clear()
-
-    @cached_property
-    def _embedded(self) -> dict[str, Any]:
-        """The embeddings of the call's photos, by digest."""
-        return {}
-
-    def _weigh_attributes(
-        self, drafts: Sequence[Draft], candidates: Sequence[list[ScoredGuess]], i: int
-    ) -> None:
-        """Add to each candidate its similarity to the most similar attribute."""
-        similarity = self.similarity
-        if similarity is None:
+        if self.similarity is not None:
+            attributes = [draft.attributes(draft.found[i]) for draft in drafts]
+            self.similarity.learn(
+                word
+                for names, some in zip(attributes, candidates, strict=True)
+                for word in (*names, *(guess.word for guess in some if names))
+            )
+            for names, some in zip(attributes, candidates, strict=True):
+                rows = self.similarity.cosines([guess.word for guess in some], names)
+                some[:] = [
+                    replace(guess, similarity=max(row, default=0.0))
+                    for guess, row in zip(some, rows, strict=True)
+                ]
+        if self.image_text is None:
             return
-        attributes = [draft.attributes(draft.found[i]) for draft in drafts]
-        similarity.learn(
-            word
-            for names, some in zip(attributes, candidates, strict=True)
-            for word in (*names, *(one.guess.word for one in some if names))
-        )
-        for names, some in zip(attributes, candidates, strict=True):
-            words = [one.guess.word for one in some]
-            rows = similarity.cosines(words, names)
-            some[:] = [
-                replace(one, similarity=max(row, default=0.0))
-                for one, row in zip(some, rows, strict=True)
-            ]
-
-    def _weigh_images(
-        self, drafts: Sequence[Draft], candidates: Sequence[list[ScoredGuess]], i: int
-    ) -> None:
-        """Add to each candidate the distance of its caption from the image."""
         questions, images = [], dict[str, SourceImage]()
         for draft, some in zip(drafts, candidates, strict=True):
             assert draft.canvas is not None
             assert draft.example.image is not None
             digest = draft.example.image.digest
             images[digest] = draft.example.image
-            questions += [[digest, draft.canvas.candidate(i, one.guess.word)] for one in some]
+            questions += [[digest, draft.canvas.candidate(i, guess.word)] for guess in some]
         distances = iter(
             self.cache.ask(
                 questions, lambda rows: self._ask_images([questions[row] for row in rows], images)
@@ -162,7 +266,22 @@ class Weigher:
                 draft.reason = BROKEN_PHOTO
                 some.clear()
             else:
-                some[:] = [replace(c, distance=d) for c, d in zip(some, found, strict=True)]
+                some[:] = [replace(g, distance=d) for g, d in zip(some, found, strict=True)]
+
+    @cached_property
+    def cache(self) -> AnswerCache:
+        """The cached distances."""
+        if self.folder is None or self.image_text is None:
+            return AnswerCache(None, "distances ")
+        return AnswerCache(self.folder, f"distances {self.image_text.identity()}")
+
+    def forget(self) -> None:
+        """Drop the embeddings of photos, because the next call has other photos."""
+        self._embedded.clear()
+
+    @cached_property
+    def _embedded(self) -> dict[str, Any]:
+        return {}
 
     def _ask_images(
         self, questions: Sequence[Sequence[str]], images: Mapping[str, SourceImage]

@@ -19,9 +19,8 @@ from cfaug.core.rng import generator
 from cfaug.data.shards.shards import read_scores
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part, text_column
-from cfaug.report.items import Items
 from cfaug.report.page import DASH
-from cfaug.report.paper_tables import published
+from cfaug.report.paper_tables import published, read_answers
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.xmai.entailment_items import EntailmentItems
 from cfaug.xmai.tables.answers import (
@@ -35,6 +34,7 @@ from cfaug.xmai.tables.answers import (
     known_columns,
     read_settings,
     read_timings,
+    value_entry,
 )
 from cfaug.xmai.tables.entailment import (
     SCORES,
@@ -42,7 +42,6 @@ from cfaug.xmai.tables.entailment import (
     holm_entry,
     keys_entry,
     signed,
-    value_entry,
 )
 from cfaug.xmai.text_pair_items import (
     CHANGED,
@@ -105,14 +104,18 @@ class AblationTable(Ablation):
     read_with: ClassVar[ReadWith] = {"timed": {"timing": GIVEN}}
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and ours.
-
-        Raises:
-            MissingError: if no folder with these settings has answers, unless ``partial``.
-        """
+        """Return the paper's numbers and ours."""
         kind, columns = TASKS["insertion"]
         found = self.read(runs, kind)
-        variants = {model: self._rows(own) for model, own in found.items()}
+        held = {name: value for name, value in self.held.items() if name not in self.shown}
+        variants = {
+            model: [
+                ({name: settings[name] for name in self.shown}, method)
+                for settings, method in self.variants(own)
+                if all(settings[name] == value for name, value in held.items())
+            ]
+            for model, own in found.items()
+        }
         variants = {model: own for model, own in variants.items() if own}
         self.require(
             variants, f"answers to benchmark={self.benchmark} about folders made with "
@@ -123,32 +126,21 @@ class AblationTable(Ablation):
         parts = [
             self._part(model, found[model], own, known, times) for model, own in variants.items()
         ]
-        return self.document(self._theirs(), *parts)
-
-    def _rows(self, checkpoints: Checkpoints) -> list[tuple[Setting, str]]:
-        """Return the shown settings of each method with the fixed settings."""
-        held = {name: value for name, value in self.held.items() if name not in self.shown}
-        return [
-            ({name: settings[name] for name in self.shown}, method)
-            for settings, method in self.variants(checkpoints)
-            if all(settings[name] == value for name, value in held.items())
-        ]
-
-    def _theirs(self) -> Part:
-        found = published(self.name)
-        labels = [name for name in found["rows"][0] if name != "values"]
+        theirs = published(self.name)
+        labels = [name for name in theirs["rows"][0] if name != "values"]
 
         def cell(at: int, row: Mapping[str, Any]) -> Entry:
-            return _printed(row["values"][at])
+            return value_entry(row["values"][at])
 
-        return make_part(
+        part = make_part(
             self.paper,
             [*map(_letter, labels)],
-            [Column(name, partial(cell, at)) for at, name in enumerate(found["columns"])],
-            [(tuple(_number(row[name]) for name in labels), row) for row in found["rows"]],
-            [found["note"]],
+            [Column(name, partial(cell, at)) for at, name in enumerate(theirs["columns"])],
+            [(tuple(_number(row[name]) for name in labels), row) for row in theirs["rows"]],
+            [theirs["note"]],
             ours=False,
         )
+        return self.document(part, *parts)
 
     def _part(
         self,
@@ -158,13 +150,10 @@ class AblationTable(Ablation):
         columns: Sequence[MeasureColumn],
         times: Sequence[Timing],
     ) -> Part:
-        methods = [method for _, method in variants]
-        measured = [column.column(checkpoints, methods) for column in columns]
+        def cell(column: MeasureColumn, row: tuple[Setting, str]) -> Entry:
+            return column.measure(checkpoints, row[1])
 
-        def cell(column: Column[str | None], row: tuple[Setting, str]) -> Entry:
-            return column.cell(row[1])
-
-        cells = [Column(one.name, partial(cell, one), one.group) for one in measured]
+        cells = [Column(one.title, partial(cell, one), one.group) for one in columns]
         if times:
             cells.append(Column("Time (s) ↓", lambda row: self._time(row[0], times)))
         machines = ", ".join(dict.fromkeys(time.machine for time in times))
@@ -180,7 +169,6 @@ class AblationTable(Ablation):
         )
 
     def _time(self, settings: Setting, times: Sequence[Timing]) -> Entry:
-        """Return the seconds in the file's row with these settings."""
         for time in times:
             own = {name: time.settings.get(name) for name in settings}
             if time.method == self.timed and all(
@@ -198,7 +186,6 @@ class AblationFigure(Ablation):
 
     Args:
         vary: the settings to vary, each with its own line.
-        x_title: the title of the horizontal axis.
         tasks: {printed name: end of the benchmark's name}, in order, with a panel for each metric.
         metrics: headers, as in tables, of the numbers to show; ``None`` for all.
     """
@@ -211,76 +198,55 @@ class AblationFigure(Ablation):
     read_with: ClassVar[ReadWith] = {"benchmark": ()}  # those of ``tasks``
 
     def build(self, runs: Runs) -> Document:
-        """Return a panel for each task, model and metric.
-
-        Raises:
-            MissingError: if no folders that differ in one setting have answers, unless ``partial``.
-        """
+        """Return a panel for each task, model and metric."""
         curves: list[Curve] = []
         for title, benchmark in self.tasks.items():
-            kind, columns = _task(benchmark)
-            for model, own in self._answers_of(runs, benchmark, kind).items():
-                curves += self._curves(f"{title}, {model}", own, columns)
+            task = next((task for name, task in TASKS.items() if benchmark.endswith(name)), None)
+            if task is None:
+                raise UserError(
+                    f"table.tasks: {benchmark!r} is invalid: choose from {', '.join(TASKS)}"
+                )
+            kind, columns = task
+            answers = read_answers(runs.root, benchmark, self.models, kind)
+            for model, own in answers.items():
+                checkpoints = [one for _, one in own]
+                curves += self._curves(f"{title}, {model}", checkpoints, columns)
         self.require(
             curves, f"answers to benchmark={' and '.join(self.tasks.values())} about folders that "
             f"differ only in {' or '.join(self.vary)}",
         )  # fmt: skip
         return self.document(curves=curves)
 
-    def _answers_of(
-        self, runs: Runs, benchmark: str, kind: type[TextPairItems]
-    ) -> dict[str, Checkpoints]:
-        from cfaug.report.paper_tables import read_answers
-
-        def wrap(name: str, items: Items) -> TextPairItems:
-            return kind(name, items)
-
-        found = read_answers(runs.root, benchmark, self.models, wrap)
-        return {name: [one for _, one in own] for name, own in found.items()}
-
     def _curves(
         self, title: str, checkpoints: Checkpoints, columns: Sequence[MeasureColumn]
     ) -> list[Curve]:
-        series = {name: self._line(name, checkpoints) for name in self.vary}
-        lines = {name: own for name, own in series.items() if len(own) > 1}
+        # {value of a setting: method}, with every other setting at its default
+        lines: dict[str, dict[float, str]] = {}
+        for varied in self.vary:
+            line = {
+                settings[varied]: method
+                for settings, method in self.variants(checkpoints)
+                if all(settings[other] == v for other, v in self.held.items() if other != varied)
+            }
+            if len(line) > 1:
+                lines[_letter(varied)] = line
         curves = []
         for column in known_columns(columns, {title: checkpoints}) if lines else ():
             header = " ".join((column.group, column.title)).strip()
             if self.metrics is not None and header not in self.metrics:
                 continue
             points = {
-                _letter(name): {
-                    x: _by_checkpoint(column, checkpoints, method) for x, method in own.items()
+                name: {
+                    x: {
+                        number: column.measure([one], method).numbers["value"]
+                        for number, one in enumerate(checkpoints)
+                    }
+                    for x, method in line.items()
                 }
-                for name, own in lines.items()
+                for name, line in lines.items()
             }
             curves.append(Curve(f"{title}: {header}", self.x_title, header, points, unit=""))
         return curves
-
-    def _line(self, name: str, checkpoints: Checkpoints) -> dict[float, str]:
-        """Return {value of a setting: method}, with every other setting at its default."""
-        return {
-            settings[name]: method
-            for settings, method in self.variants(checkpoints)
-            if all(settings[other] == value for other, value in self.held.items() if other != name)
-        }
-
-
-def _by_checkpoint(
-    column: MeasureColumn, checkpoints: Checkpoints, method: str
-) -> dict[int, float]:
-    return {
-        number: column.measure([one], method).numbers["value"]
-        for number, one in enumerate(checkpoints)
-    }
-
-
-def _task(benchmark: str) -> tuple[type[TextPairItems], Sequence[MeasureColumn]]:
-    """Return the items' class and columns of a benchmark, found by the end of its name."""
-    for name, task in TASKS.items():
-        if benchmark.endswith(name):
-            return task
-    raise UserError(f"table.tasks: {benchmark!r} is invalid: choose from {', '.join(TASKS)}")
 
 
 def _letter(name: str) -> str:
@@ -294,10 +260,6 @@ def _letter(name: str) -> str:
 
 def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:g}"
-
-
-def _printed(value: float) -> Entry:
-    return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})
 
 
 # Truth of insertions and their effect on retrieval, setting by setting.
@@ -332,7 +294,6 @@ def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[E
     """Return truth and effect of every folder that has these settings, in their order.
 
     Args:
-        checkpoints: the answers of one model's checkpoints.
         keys: {name: key of the folders' ``run.json``}.
     """
     first, found = checkpoints[0], []
@@ -363,11 +324,7 @@ def _by_seed(checkpoints: Checkpoints, method: str, *, kept_only: bool) -> dict[
 
 
 def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) -> Part:
-    """Return a row per setting.
-
-    Args:
-        effects: the effects of the combinations of settings.
-    """
+    """Return a row per setting."""
     rows = [(tuple(f"{value:g}" for value in effect.settings), effect) for effect in effects]
     return make_part(title, names, EFFECT_COLUMNS, rows)
 
@@ -377,9 +334,6 @@ def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -
 
     With several settings there is a line for each value of the others, over all texts; with one
     there are lines for inserted words and texts, and for all texts and those that stayed true.
-
-    Args:
-        effects: the effects of the combinations of settings.
     """
     truth: dict[str, dict[float, dict[int, float]]] = {}
     effect: dict[str, dict[float, dict[int, float]]] = {}
@@ -403,7 +357,6 @@ def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -
 
 INSERTED_TRUE = "inserted_true"
 """The score of a set that the oracle gives: see ``cfaug.shapescapes.detector.CaptionTruth``."""
-CHECKS = (KEPT, CHANGED, UNKNOWN)
 TEXTS_NOTE = (
     "Inserted words: words of the changed text that the original does not have, if they name "
     "something that the world knows; a mean over texts. Kept: the changed text is as true of its "
@@ -413,11 +366,7 @@ TEXTS_NOTE = (
 
 
 def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
-    """Return the oracle's judgements of each method's texts.
-
-    Args:
-        one: the items of one checkpoint about the texts.
-    """
+    """Return the oracle's judgements of each method's texts, by the items of one checkpoint."""
 
     def share(check: str, method: str) -> Entry:
         checks = [one.label_kept[row] for row in one.rows(method).tolist()]
@@ -431,8 +380,8 @@ def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
         text_column("texts", lambda method: f"{len(one.rows(method)):,}"),
         Column("changed", changed),
         Column("inserted words", lambda method: interval_entry(words_true(one, method)), true),
-        Column(CHECKS[0], lambda method: interval_entry(texts_kept(one, method)), right),
-        *(Column(check, partial(share, check), right) for check in CHECKS[1:]),
+        Column(KEPT, lambda method: interval_entry(texts_kept(one, method)), right),
+        *(Column(check, partial(share, check), right) for check in (CHANGED, UNKNOWN)),
     ]
     title = "The oracle's judgements of the texts"
     rows = [((printed,), method) for printed, method in methods.items()]
@@ -441,8 +390,14 @@ def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
 
 def words_true(one: TextPairItems, method: str) -> MeanDifference | None:
     """Return the share of a method's inserted words that are true; ``None`` if none is known."""
-    scores = _scores(one, method)
-    known = {key: own[INSERTED_TRUE] for key, own in scores.items() if INSERTED_TRUE in own}
+    scores: dict[str, Mapping[str, float]] = {}
+    for source in one.sources(method):
+        scores |= read_scores(Path(source))
+    keys = one.texts("key")
+    asked = [keys[row] for row in one.rows(method).tolist()]
+    known = {
+        key: scores[key][INSERTED_TRUE] for key in asked if INSERTED_TRUE in scores.get(key, {})
+    }
     return bootstrap_photos(list(known.values()), [one.clusters[key] for key in known], method)
 
 
@@ -459,7 +414,6 @@ def bootstrap_photos(
     """Return the mean of values of texts with an interval over photos; ``None`` without texts.
 
     Args:
-        values: a value per text.
         name: the name of the random stream.
     """
     if not values:
@@ -467,21 +421,10 @@ def bootstrap_photos(
     return cluster_bootstrap(values, clusters, generator(0, "xmai-oracle", name))
 
 
-def _scores(items: TextPairItems, method: str) -> dict[str, Mapping[str, float]]:
-    """Return the oracle's scores of a model's sets."""
-    every: dict[str, Mapping[str, float]] = {}
-    for source in items.sources(method):
-        every |= read_scores(Path(source))
-    keys = items.texts("key")
-    asked = [keys[row] for row in items.rows(method).tolist()]
-    return {key: every[key] for key in asked if key in every}
-
-
 def interval_entry(found: MeanDifference | None, *, sign: bool = False) -> Entry:
     """Return a mean with its interval; a dash without a mean.
 
     Args:
-        found: the mean; ``None`` for a dash.
         sign: whether the mean is a difference, printed with its sign.
     """
     if found is None:

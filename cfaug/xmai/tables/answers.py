@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
@@ -22,8 +21,6 @@ from cfaug.report.page import DASH
 from cfaug.report.paper_tables import ModelsTable, published
 from cfaug.stats.significance import summarise
 from cfaug.xmai.text_pair_items import TextPairItems
-
-# Models' answers to texts before and after a change, for the paper's tables.
 
 RETRIEVAL_COMMANDS = (
     "python generate.py recipe=xmai data.source=CAPTIONS paths.shards=shards/xmai",
@@ -46,7 +43,6 @@ class MeasureColumn:
         original: the items' column with the value of the original text; empty if a text is compared
             with itself.
         better: the better direction as the paper marks it: methods aim at a lower MRR.
-        group: the header above the column.
     """
 
     title: str
@@ -59,36 +55,27 @@ class MeasureColumn:
         """Return whether a model's items have the columns it needs."""
         return one.has(self.metric)
 
-    def values(self, one: TextPairItems, method: str) -> Mapping[str, float]:
-        """Return the value of each changed text of a method by its key."""
-        return one.by_key(self.metric, method)
-
     def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
         """Return the mean over a method's texts; for several checkpoints their mean and spread."""
-        found = [
-            self.values(checkpoint, method)
-            for checkpoint in checkpoints
-            if checkpoint.has(self.metric)
-        ]
-        return mean_entry([list(own.values()) for own in found if own])
+        known = [one for one in checkpoints if one.has(self.metric)]
+        return mean_entry([list(one.by_key(self.metric, method).values()) for one in known])
 
     def measure_original(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Entry:
         """Return the mean over the distinct original texts of some methods."""
         if not self.original:
             return Entry(DASH)
-        found = []
+        every = []
         for checkpoint in checkpoints:
-            own: dict[str, float] = {}
+            values: dict[str, float] = {}
             for method in methods if checkpoint.has(self.original) else ():
-                own |= checkpoint.by_key(self.original, method)
-            found.append(list(own.values()))
-        return mean_entry([own for own in found if own])
+                values |= checkpoint.by_key(self.original, method)
+            every.append(list(values.values()))
+        return mean_entry(every)
 
     def column(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Column[str | None]:
         """Return the column of a table: a row is a method, ``None`` the original texts.
 
-        Args:
-            methods: all methods with values; another has a dash.
+        A method that is not among ``methods`` has a dash.
         """
 
         def cell(method: str | None) -> Entry:
@@ -111,15 +98,23 @@ RELEVANCE = (
 )
 
 
+def value_entry(value: float | None) -> Entry:
+    """Return a value as printed; a dash without a value."""
+    if value is None:
+        return Entry(DASH)
+    return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})
+
+
 def mean_entry(values: Sequence[Sequence[float]]) -> Entry:
-    """Return the mean of a number over texts.
+    """Return the mean of a number over texts; a dash without texts.
 
     Args:
-        values: a list of the texts' values per checkpoint; a dash is printed without checkpoints.
+        values: the texts' values by checkpoint; a checkpoint without any is left out.
     """
-    if not values:
+    known = [own for own in values if own]
+    if not known:
         return Entry(DASH)
-    return number_entry([math.fsum(own) / len(own) for own in values], len(values[0]))
+    return number_entry([math.fsum(own) / len(own) for own in known], len(known[0]))
 
 
 def number_entry(values: Sequence[float], n: int) -> Entry:
@@ -129,12 +124,11 @@ def number_entry(values: Sequence[float], n: int) -> Entry:
         values: a value per checkpoint, at least one.
     """
     found = summarise(values)
-    known = not math.isnan(found.sd)
-    return Entry(
-        f"{found.mean:.{DIGITS}f}",
-        f"{found.sd:.{DIGITS}f}" if known else "",
-        numbers={"value": found.mean, "n": float(n), **({"sd": found.sd} if known else {})},
-    )
+    entry = Entry(f"{found.mean:.{DIGITS}f}", numbers={"value": found.mean, "n": float(n)})
+    if math.isnan(found.sd):
+        return entry
+    spread = {**entry.numbers, "sd": found.sd}
+    return replace(entry, sub=f"{found.sd:.{DIGITS}f}", numbers=spread)
 
 
 def known_columns(
@@ -163,58 +157,51 @@ class PairTable(ModelsTable):
     def read(
         self, runs: Runs, wrap: Callable[[str, Items], TextPairItems]
     ) -> dict[str, Checkpoints]:
-        """Return the answers of each model.
-
-        Args:
-            wrap: a function that makes items of the right kind from a model's name and its items.
-        """
+        """Return the answers of each model, of the kind that ``wrap`` makes of its items."""
         return {name: [one for _, one in own] for name, own in self.answers(runs, wrap).items()}
 
     def named(self, checkpoints: Checkpoints) -> dict[str, str]:
         """Return {printed name: method} of the methods that all checkpoints have."""
-        there = [
-            name for name in checkpoints[0].methods if all(name in o.methods for o in checkpoints)
-        ]
-        known = {printed: name for printed, name in self.methods.items() if name in there}
-        return known | {name: name for name in there if name not in known.values()}
+        every = [one.methods for one in checkpoints]
+        return name_methods(
+            self.methods, [name for name in every[0] if all(name in there for there in every)]
+        )
 
     def theirs(self) -> Part:
         """Return the paper's numbers, with the best and second-best method marked."""
         found = published(self.name)
         beside = [n for n, row in enumerate(found["rows"]) if row["method"] == ORIGINAL]
-        arrows = dict(
-            zip(
-                found["columns"],
-                ("↑" if b == "higher" else "↓" for b in found["better"]),
-                strict=True,
-            )
-        )
+        better = dict(zip(found["columns"], found["better"], strict=True))
         part = self.printed(
             "Method",
             "method",
-            lambda _, value: _printed(value),
-            lambda name: f"{name} {arrows[name]}",
+            lambda _, value: value_entry(value),
+            lambda name: f"{name} {'↑' if better[name] == 'higher' else '↓'}",
         )
         return mark_best_two(part, found["better"], beside)
 
-    def ours(self, model: str, checkpoints: Checkpoints, columns: Sequence[MeasureColumn]) -> Part:
+    def ours(
+        self,
+        model: str,
+        checkpoints: Checkpoints,
+        columns: Sequence[MeasureColumn],
+        others: Sequence[tuple[MeasureColumn, Column[str | None]]] = (),
+    ) -> Part:
         """Return our numbers in the paper's layout.
 
         Args:
-            checkpoints: the answers of the model's checkpoints.
+            others: further columns, of other answers.
         """
         named = self.named(checkpoints)
         cells = [column.column(checkpoints, [*named.values()]) for column in columns]
+        cells += [cell for _, cell in others]
         rows = [((ORIGINAL,), None), *(((printed,), method) for printed, method in named.items())]
         part = make_part(f"Ours: {model}", ("Method",), cells, rows, [OURS_NOTE])
-        return mark_best_two(part, [column.better for column in columns], [0])
+        better = [column.better for column in (*columns, *(column for column, _ in others))]
+        return mark_best_two(part, better, [0])
 
     def nothing(self, found: object) -> Document | None:
-        """Refuse a table without data; a partial one has only the paper's numbers.
-
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-        """
+        """Refuse a table without data; a partial one has only the paper's numbers."""
         self.require(found, f"answers to benchmark={self.benchmark}")
         return None if found else self.document(self.theirs())
 
@@ -225,16 +212,15 @@ OURS_NOTE = (
 )
 
 
-def _printed(value: float | None) -> Entry:
-    if value is None:
-        return Entry(DASH)
-    return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})
+def name_methods(printed: Mapping[str, str], there: Iterable[str]) -> dict[str, str]:
+    """Return {printed name: method} of the methods there; others follow under their own names."""
+    methods = list(there)
+    known = {name: method for name, method in printed.items() if method in methods}
+    return known | {method: method for method in methods if method not in known.values()}
 
 
 # The settings with which a folder of changed texts was made, and the time it took.
 
-PLACE = re.compile(r"(?P<key>.*)\[(?P<place>\d+)\]")
-"""A setting that is an element of a list, such as ``recipe.editor.weights[0]``."""
 NEEDED = ("method", "seconds_per_caption", "captions", "machine")
 """Columns of ``timing.csv``."""
 
@@ -243,8 +229,8 @@ def read_settings(folder: str | Path, names: Mapping[str, str]) -> dict[str, flo
     """Return numeric settings of a folder, read from its record.
 
     Args:
-        folder: the folder of shards or of changed captions.
-        names: {name: dotted key of ``run.json``, with ``[n]`` for an element of a list}.
+        names: {name: dotted key of ``run.json``, with ``[n]`` for an element of a list, such as
+            ``recipe.editor.weights[0]``}.
 
     Returns:
         {name: number}; ``None`` if the folder has no record, or lacks one of the settings.
@@ -254,21 +240,17 @@ def read_settings(folder: str | Path, names: Mapping[str, str]) -> dict[str, flo
         return None
     found = {}
     for printed, key in names.items():
-        value = _look_up(record.captions, key)
+        element = re.fullmatch(r"(.*)\[(\d+)\]", key)
+        value = record.captions.get(key if element is None else element[1])
+        if element is not None:
+            place = int(element[2])
+            value = value[place] if isinstance(value, list) and place < len(value) else None
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{folder}: the setting {key}={value!r} is not a number")
         found[printed] = float(value)
     return found
-
-
-def _look_up(settings: Mapping[str, Any], key: str) -> Any:
-    element = PLACE.fullmatch(key)
-    if element is None:
-        return settings.get(key)
-    values, place = settings.get(element["key"]), int(element["place"])
-    return values[place] if isinstance(values, list) and place < len(values) else None
 
 
 @dataclass(frozen=True)
@@ -288,43 +270,34 @@ class Timing:
 
 
 def read_timings(file: str | Path) -> list[Timing]:
-    """Read the output of ``benchmarks/insertion.py --out``.
-
-    Args:
-        file: the file ``timing.csv``.
-    """
-    path = require_regular(Path(file)) if Path(file).exists() else None
-    if path is None:
+    """Read the output of ``benchmarks/insertion.py --out``: ``timing.csv``."""
+    if not Path(file).exists():
         raise UserError(
             f"{file} is missing: write it with `python benchmarks/insertion.py --out FOLDER`"
         )
     timings: list[Timing] = []
-    for where, record in list_records(path):
-        one = _timing(record, where)
-        if any((own.method, own.settings) == (one.method, one.settings) for own in timings):
-            raise UserError(f"{where}: the time of {one.method!r} is duplicated; remove one line")
-        timings.append(one)
+    for where, record in list_records(require_regular(Path(file))):
+        missing = [name for name in NEEDED if record.get(name) in (None, "")]
+        if missing:
+            raise UserError(f"{where} lacks {', '.join(missing)}")
+        try:
+            seconds, captions = float(record["seconds_per_caption"]), int(record["captions"])
+        except (TypeError, ValueError):
+            seconds, captions = math.nan, 0
+        if not (0 < seconds < math.inf and captions > 0):
+            raise UserError(
+                f"{where}: seconds_per_caption={str(record['seconds_per_caption'])[:20]!r} and "
+                f"captions={str(record['captions'])[:20]!r} should be numbers above 0"
+            )
+        settings = {
+            name: str(value)
+            for name, value in record.items()
+            if name not in NEEDED and value not in (None, "")
+        }
+        method = str(record["method"])
+        if any((earlier.method, earlier.settings) == (method, settings) for earlier in timings):
+            raise UserError(f"{where}: the time of {method!r} is duplicated; remove one line")
+        timings.append(Timing(method, seconds, captions, str(record["machine"]), settings))
     if not timings:
         raise UserError(f"{file} has no rows: write it again with `python benchmarks/insertion.py`")
     return timings
-
-
-def _timing(record: Mapping[str, Any], where: str) -> Timing:
-    missing = [name for name in NEEDED if record.get(name) in (None, "")]
-    if missing:
-        raise UserError(f"{where} lacks {', '.join(missing)}")
-    try:
-        seconds, captions = float(record["seconds_per_caption"]), int(record["captions"])
-    except (TypeError, ValueError):
-        seconds, captions = math.nan, 0
-    if not (0 < seconds < math.inf and captions > 0):
-        raise UserError(
-            f"{where}: seconds_per_caption={str(record['seconds_per_caption'])[:20]!r} and "
-            f"captions={str(record['captions'])[:20]!r} should be numbers above 0"
-        )
-    others = {
-        name: str(value)
-        for name, value in record.items()
-        if name not in NEEDED and value not in (None, "")
-    }
-    return Timing(str(record["method"]), seconds, captions, str(record["machine"]), others)

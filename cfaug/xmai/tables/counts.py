@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from annotated_types import Interval
@@ -24,7 +25,14 @@ from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import Equivalence, SeedSummary, equivalence
-from cfaug.xmai.tables.answers import DIGITS, Checkpoints, PairTable, Timing, read_timings
+from cfaug.xmai.tables.answers import (
+    DIGITS,
+    Checkpoints,
+    PairTable,
+    Timing,
+    name_methods,
+    read_timings,
+)
 from cfaug.xmai.text_pair_items import OverlapItems
 
 # Tables 4 and 5 of XMAI: the number of inserted words and of changed texts.
@@ -32,10 +40,6 @@ from cfaug.xmai.text_pair_items import OverlapItems
 OVERLAP_COMMANDS = (
     "python evaluate.py benchmark=text_overlap "
     "'benchmark.data={eda: shards/eda, xmai: shards/xmai}'",
-)
-NEW_WORDS = (
-    "Distinct words of the changed text that the original does not have, without punctuation, case "
-    "kept. ± is the population standard deviation over texts."
 )
 
 
@@ -46,75 +50,36 @@ class CountTable(PairTable):
     commands: Sequence[str] = OVERLAP_COMMANDS
     benchmark: str = "text_overlap"
 
-    def read_all(self, runs: Runs) -> dict[str, Checkpoints]:
-        """Return the counts of every set of answers."""
-        return self.read(runs, OverlapItems)
+    counts: ClassVar[Sequence[tuple[str, str, Callable[[Any, str], Entry]]]]
+    """The name, the group and the cell of each column; ``{}`` stands for the set's name."""
+    note: ClassVar[str]
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers and ours.
-
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-        """
-        found = self.read_all(runs)
+        """Return the paper's numbers and ours."""
+        found = self.read(runs, OverlapItems)
         self.require(found, f"answers to benchmark={self.benchmark}")
         theirs = self.printed("Method", "method", lambda _, value: self.show_printed(value))
-        return self.document(theirs, *([self.measure(found)] if found else ()))
+        if not found:
+            return self.document(theirs)
+
+        def cell(own: Checkpoints, count: Callable[[Any, str], Entry], printed: str) -> Entry:
+            method = self.named(own).get(printed)
+            return Entry(DASH) if method is None else count(own[0], method)
+
+        there = dict.fromkeys(name for own in found.values() for name in self.named(own))
+        printed = [name for name in self.methods if name in there]
+        printed += [name for name in there if name not in self.methods]
+        columns = [
+            Column(header.format(name), partial(cell, own, count), group.format(name))
+            for name, own in found.items()
+            for header, group, count in self.counts
+        ]
+        rows = [((name,), name) for name in printed]
+        return self.document(theirs, make_part("Ours", ("Method",), columns, rows, [self.note]))
 
     def show_printed(self, value: Any) -> Entry:
         """Return a value of the paper's table as a cell."""
         raise NotImplementedError
-
-    def measure(self, found: Mapping[str, Checkpoints]) -> Part:
-        """Return our columns of the table."""
-        raise NotImplementedError
-
-    def lay_out(
-        self,
-        found: Mapping[str, Checkpoints],
-        counts: Sequence[tuple[str, str, Callable[[OverlapItems, str], Entry]]],
-        note: str,
-    ) -> Part:
-        """Return a part with a row per method, and these columns per set of answers.
-
-        Args:
-            counts: name, group and cell of each column; a ``{}`` stands for the set's name.
-        """
-
-        def cell(
-            own: Checkpoints, count: Callable[[OverlapItems, str], Entry], printed: str
-        ) -> Entry:
-            method = self.named(own).get(printed)
-            items: Any = own[0]
-            return Entry(DASH) if method is None else count(items, method)
-
-        names: dict[str, None] = {}
-        for own in found.values():
-            names |= dict.fromkeys(self.named(own))
-        order = [
-            *(name for name in self.methods if name in names),
-            *(name for name in names if name not in self.methods),
-        ]
-        columns = [
-            Column(header.format(name), partial(cell, own, count), group.format(name))
-            for name, own in found.items()
-            for header, group, count in counts
-        ]
-        rows = [((printed,), printed) for printed in order]
-        return make_part("Ours", ("Method",), columns, rows, [note])
-
-
-@dataclass(frozen=True, kw_only=True)
-class InsertedWordsTable(CountTable):
-    """Mean and standard deviation of the number of new words (Table 4)."""
-
-    def show_printed(self, value: Sequence[float]) -> Entry:
-        """Return a mean and a standard deviation."""
-        return _mean_sd(value)
-
-    def measure(self, found: Mapping[str, Checkpoints]) -> Part:
-        """Return the new words of each method."""
-        return self.lay_out(found, [("{}", "", _words)], NEW_WORDS)
 
 
 def _mean_sd(value: Sequence[float]) -> Entry:
@@ -128,25 +93,9 @@ def _words(items: OverlapItems, method: str) -> Entry:
     return replace(entry, numbers={**entry.numbers, "n": float(len(values))})
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModifiedTable(CountTable):
-    """The numbers of texts with a new word, and of texts with any change (Table 5)."""
-
-    def show_printed(self, value: int) -> Entry:
-        """Return a number of texts."""
-        return _count(value, 0)
-
-    def measure(self, found: Mapping[str, Checkpoints]) -> Part:
-        """Return the changed texts of each method."""
-        counts = [
-            ("r/i", "{}", partial(_changed, "novel")),
-            ("any", "{}", partial(_changed, "changed")),
-        ]
-        note = (
-            "r/i: texts with a new word, by replacement or insertion. Small: the share of all "
-            "texts."
-        )
-        return self.lay_out(found, counts, note)
+def _count(n: int, of: int) -> Entry:
+    numbers = {"value": float(n), **({"n": float(of)} if of else {})}
+    return Entry(f"{n:,}", small=f"{percent(n / of, 1)} %" if of else "", numbers=numbers)
 
 
 def _changed(metric: str, items: OverlapItems, method: str) -> Entry:
@@ -154,11 +103,34 @@ def _changed(metric: str, items: OverlapItems, method: str) -> Entry:
     return _count(int(sum(values)), len(values))
 
 
-def _count(n: int, of: int) -> Entry:
-    share = f"{percent(n / of, 1)} %" if of else ""
-    return Entry(
-        f"{n:,}", small=share, numbers={"value": float(n), **({"n": float(of)} if of else {})}
+@dataclass(frozen=True, kw_only=True)
+class InsertedWordsTable(CountTable):
+    """Mean and standard deviation of the number of new words (Table 4)."""
+
+    counts = (("{}", "", _words),)
+    note = (
+        "Distinct words of the changed text that the original does not have, without punctuation, "
+        "case kept. ± is the population standard deviation over texts."
     )
+
+    def show_printed(self, value: Sequence[float]) -> Entry:
+        """Return a mean and a standard deviation."""
+        return _mean_sd(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModifiedTable(CountTable):
+    """The numbers of texts with a new word, and of texts with any change (Table 5)."""
+
+    counts = (
+        ("r/i", "{}", partial(_changed, "novel")),
+        ("any", "{}", partial(_changed, "changed")),
+    )
+    note = "r/i: texts with a new word, by replacement or insertion. Small: the share of all texts."
+
+    def show_printed(self, value: int) -> Entry:
+        """Return a number of texts."""
+        return _count(value, 0)
 
 
 # Figure 7 of XMAI: seconds per caption, method by method, on a logarithmic scale.
@@ -184,11 +156,7 @@ class TimingFigure(PaperTable):
     commands: Sequence[str] = TIMING_COMMANDS
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, ours, and the bars.
-
-        Raises:
-            MissingError: if no file is given, unless ``partial``.
-        """
+        """Return the paper's numbers, ours, and the bars."""
         self.require(self.timings, "table.timings={DATA: timing.csv}")
         theirs = self.printed("What", "what", lambda _, value: _seconds(value))
         found = {
@@ -197,10 +165,22 @@ class TimingFigure(PaperTable):
         }
         if not found:
             return self.document(theirs)
-        named = self._named(found)
+        named = name_methods(
+            self.methods, dict.fromkeys(name for own in found.values() for name in own)
+        )
 
         def cell(own: Mapping[str, Timing], name: str | None) -> Entry:
-            return self._ratio(own, named) if name is None else _time(own.get(name))
+            if name is not None:
+                time = own.get(name)
+                if time is None:
+                    return Entry(DASH)
+                numbers = {"value": time.seconds, "n": float(time.captions)}
+                return Entry(f"{time.seconds:.3g}", numbers=numbers)
+            slower, faster = (own.get(named.get(one, "")) for one in (self.slower, self.faster))
+            if slower is None or faster is None:
+                return Entry(DASH)
+            ratio = slower.seconds / faster.seconds
+            return Entry(f"{ratio:.1f}", numbers={"value": ratio})
 
         rows: list[tuple[tuple[str, ...], str | None]] = [
             ((printed,), name) for printed, name in named.items()
@@ -214,41 +194,18 @@ class TimingFigure(PaperTable):
             rows,
             (f"On {', '.join(machines)}; the paper's are of a Tesla T4.",),
         )
-        return self.document(theirs, part, bars=[_bars(found, named)])
-
-    def _named(self, found: Mapping[str, Mapping[str, Timing]]) -> dict[str, str]:
-        there = dict.fromkeys(name for own in found.values() for name in own)
-        known = {printed: name for printed, name in self.methods.items() if name in there}
-        return known | {name: name for name in there if name not in known.values()}
-
-    def _ratio(self, own: Mapping[str, Timing], named: Mapping[str, str]) -> Entry:
-        slower, faster = (own.get(named.get(name, "")) for name in (self.slower, self.faster))
-        if slower is None or faster is None:
-            return Entry(DASH)
-        ratio = slower.seconds / faster.seconds
-        return Entry(f"{ratio:.1f}", numbers={"value": ratio})
-
-
-def _bars(found: Mapping[str, Mapping[str, Timing]], named: Mapping[str, str]) -> BarPlot:
-    groups = {
-        data: [
-            (printed, own[name].seconds if name in own else None, None, None)
-            for printed, name in named.items()
-        ]
-        for data, own in found.items()
-    }
-    return BarPlot(
-        "Seconds a caption", "seconds a caption (logarithmic)", groups, tuple(named), unit="s",
-        logarithmic=True,
-    )  # fmt: skip
-
-
-def _time(timing: Timing | None) -> Entry:
-    if timing is None:
-        return Entry(DASH)
-    return Entry(
-        f"{timing.seconds:.3g}", numbers={"value": timing.seconds, "n": float(timing.captions)}
-    )
+        groups = {
+            data: [
+                (printed, own[name].seconds if name in own else None, None, None)
+                for printed, name in named.items()
+            ]
+            for data, own in found.items()
+        }
+        bars = BarPlot(
+            "Seconds a caption", "seconds a caption (logarithmic)", groups, tuple(named), unit="s",
+            logarithmic=True,
+        )  # fmt: skip
+        return self.document(theirs, part, bars=[bars])
 
 
 def _seconds(value: float | None) -> Entry:
@@ -285,11 +242,7 @@ class PreferenceTable(PaperTable):
         check_fields(self, "table")
 
     def build(self, runs: Runs) -> Document:
-        """Return the parts on which caption people prefer, and on whether quality is the same.
-
-        Raises:
-            MissingError: if there are no answers, unless ``partial``.
-        """
+        """Return the parts on which caption people prefer, and on whether quality is the same."""
         record, ratings = (
             runs.root / folder / file
             for folder, file in ((self.preference, RECORD), (self.quality, RATINGS))
@@ -322,16 +275,18 @@ class PreferenceTable(PaperTable):
             ours=False,
         )
         alpha = Entry(f"{found['alpha']:.2f}", numbers={"value": found["alpha"]})
-        compared = Quality(original, changed, equivalence(original, changed, self.margin), alpha)
         quality = make_part(
             f"{self.paper}, quality from 1 to 5",
             ("Captions",),
             QUALITY,
-            [(("XMAI",), compared)],
+            [(("XMAI",), self._compare(original, changed, alpha))],
             (QUALITY_NOTE.format(margin=self.margin),),
             ours=False,
         )
         return [prefer, quality]
+
+    def _compare(self, original: SeedSummary, changed: SeedSummary, alpha: Entry) -> Quality:
+        return Quality(original, changed, equivalence(original, changed, self.margin), alpha)
 
     def _quality_part(self, file: Path) -> Part:
         ratings = read_summary(file)
@@ -350,9 +305,7 @@ class PreferenceTable(PaperTable):
         rows = []
         for kind, score in field.by.items():
             if kind not in (ORIGINAL, OVERALL):
-                changed = _summary(score)
-                found = equivalence(original, changed, self.margin)
-                rows.append(((kind,), Quality(original, changed, found, alpha)))
+                rows.append(((kind,), self._compare(original, _summary(score), alpha)))
         who = f"{ratings.source}, {ratings.annotators} annotators"
         return make_part(f"Ours: {field.title}, {who}", ("Captions",), QUALITY, rows)
 
@@ -372,29 +325,23 @@ def _difference(quality: Quality) -> Entry:
     return Entry(f"{found.difference:+.2f}", small=small, numbers={"value": found.difference})
 
 
-def _t(quality: Quality) -> str:
-    return f"{quality.found.t:.3f}" if quality.found.p == quality.found.p else DASH
-
-
 def _summary(score: Score) -> SeedSummary:
     return SeedSummary(score.mean, score.sd, score.images)
 
 
 def _mean(summary: SeedSummary) -> Entry:
-    known = summary.sd == summary.sd
-    numbers = {
-        "value": summary.mean,
-        "n": float(summary.n),
-        **({"sd": summary.sd} if known else {}),
-    }
-    return Entry(f"{summary.mean:.2f}", f"{summary.sd:.2f}" * known, numbers=numbers)
+    entry = Entry(f"{summary.mean:.2f}", numbers={"value": summary.mean, "n": float(summary.n)})
+    if math.isnan(summary.sd):
+        return entry
+    spread = {**entry.numbers, "sd": summary.sd}
+    return replace(entry, sub=f"{summary.sd:.2f}", numbers=spread)
 
 
 QUALITY: tuple[Column[Quality], ...] = (
     Column("original", lambda quality: _mean(quality.original)),
     Column("changed", lambda quality: _mean(quality.changed)),
     Column("difference [90 %]", _difference),
-    text_column("t", _t),
+    text_column("t", lambda q: f"{q.found.t:.3f}" if q.found.p == q.found.p else DASH),
     text_column("p, different", lambda quality: p_text(quality.found.p_different)),
     text_column("p, equivalent", lambda quality: p_text(quality.found.p)),
     Column("alpha", lambda quality: quality.alpha),

@@ -6,11 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs
-from cfaug.report.arm_table import mark_best_two
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import Models, read_answers
@@ -19,8 +16,6 @@ from cfaug.stats.significance import holm
 from cfaug.xmai.entailment_items import EntailmentItems, ScoreDrop
 from cfaug.xmai.tables.answers import (
     DIGITS,
-    ORIGINAL,
-    OURS_NOTE,
     RELEVANCE,
     RETRIEVAL,
     Checkpoints,
@@ -28,6 +23,7 @@ from cfaug.xmai.tables.answers import (
     PairTable,
     known_columns,
     number_entry,
+    value_entry,
 )
 from cfaug.xmai.text_pair_items import (
     ALPHA,
@@ -69,21 +65,15 @@ class ScoreColumn(MeasureColumn):
 
     def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
         """Return the score of a method's hypotheses, or for several checkpoints mean and spread."""
-        return self._entry(
-            [_entailed(checkpoint).matrix(method, before=False) for checkpoint in checkpoints]
-        )
+        return self._entry(checkpoints, method, before=False)
 
     def measure_original(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Entry:
-        """Return the score of the original hypotheses, from the first method.
+        """Return the score of the original hypotheses, which are the same for all methods."""
+        return self._entry(checkpoints, methods[0], before=True)
 
-        All methods have the same original hypotheses.
-        """
-        return self._entry(
-            [_entailed(checkpoint).matrix(methods[0], before=True) for checkpoint in checkpoints]
-        )
-
-    def _entry(self, matrices: Sequence[np.ndarray]) -> Entry:
-        values = [float(getattr(macro_scores(matrice), self.score)) for matrice in matrices]
+    def _entry(self, checkpoints: Checkpoints, method: str, *, before: bool) -> Entry:
+        matrices = [_entailed(one).matrix(method, before=before) for one in checkpoints]
+        values = [float(getattr(macro_scores(matrix), self.score)) for matrix in matrices]
         return number_entry(values, int(matrices[0].sum()))
 
 
@@ -118,11 +108,7 @@ class EntailmentTable(PairTable):
     commands: Sequence[str] = ENTAILMENT_COMMANDS
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours in the paper's layout and with tests.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours in the paper's layout and with tests."""
         found = {
             model: own
             for model, own in self.read(runs, EntailmentItems).items()
@@ -131,9 +117,19 @@ class EntailmentTable(PairTable):
         nothing = self.nothing(found)
         if nothing is not None:
             return nothing
-        likeness = self._likeness(runs)
+        answers = read_answers(runs.root, self.relevance, self.relevance_models, InsertionItems)
+        if len(answers) > 1:
+            raise UserError(
+                f"{', '.join(answers)} answered benchmark={self.relevance}: name one in "
+                "table.relevance_models={NAME: FOLDER}"
+            )
+        likeness = [one for own in answers.values() for _, one in own]
         parts: list[Part | None] = [self.theirs()]
-        parts += [self._scores(model, own, likeness) for model, own in found.items()]
+        for model, own in found.items():
+            there = set(self.named(own).values()).intersection(*(one.methods for one in likeness))
+            columns = known_columns(RELEVANCE, {model: likeness}) if likeness and there else []
+            others = [(column, column.column(likeness, [*there])) for column in columns]
+            parts.append(self.ours(model, own, SCORES, others))
         for model, own in found.items():
             named, title = self.named(own), f"Ours: {model}, accuracy"
             parts.append(change_part(title, own, named, ("accuracy_original", "accuracy")))
@@ -142,28 +138,6 @@ class EntailmentTable(PairTable):
                 methods_part(f"{title}, method by method", own, named, "accuracy", self.first)
             )
         return self.document(*(part for part in parts if part is not None))
-
-    def _likeness(self, runs: Runs) -> Checkpoints:
-        """Return the answers of the dual encoder; empty without any."""
-        found = read_answers(runs.root, self.relevance, self.relevance_models, InsertionItems)
-        if len(found) > 1:
-            raise UserError(
-                f"{', '.join(found)} answered benchmark={self.relevance}: name one in "
-                "table.relevance_models={NAME: FOLDER}"
-            )
-        return [one for own in found.values() for _, one in own]
-
-    def _scores(self, model: str, checkpoints: Checkpoints, likeness: Checkpoints) -> Part:
-        named = self.named(checkpoints)
-        there = set(named.values()).intersection(*(one.methods for one in likeness))
-        columns = known_columns(RELEVANCE, {model: likeness}) if likeness and there else []
-        cells = [
-            *(one.column(checkpoints, [*named.values()]) for one in SCORES),
-            *(column.column(likeness, [*there]) for column in columns),
-        ]
-        rows = [((ORIGINAL,), None), *(((printed,), method) for printed, method in named.items())]
-        part = make_part(f"Ours: {model}", ("Method",), cells, rows, [OURS_NOTE])
-        return mark_best_two(part, [one.better for one in (*SCORES, *columns)], [0])
 
 
 def _f1_part(title: str, checkpoints: Checkpoints, methods: Mapping[str, str]) -> Part:
@@ -205,11 +179,7 @@ class RetrievalTable(PairTable):
     first: str = "XMAI"
 
     def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, and ours in the paper's layout and with tests.
-
-        Raises:
-            MissingError: if no model has answers, unless ``partial``.
-        """
+        """Return the paper's numbers, and ours in the paper's layout and with tests."""
         found = self.read(runs, InsertionItems)
         nothing = self.nothing(found)
         if nothing is not None:
@@ -245,20 +215,29 @@ def change_part(
     """Return the tests of each method's texts against the originals.
 
     Args:
-        checkpoints: the answers of one model's checkpoints.
         columns: the items' columns with the values of the original and of the changed text.
     """
-    every = _by_method(compare_changes(checkpoints, *columns, [*methods.values()]))
-    is_judged = any("label_kept" in checkpoint.items.columns for checkpoint in checkpoints)
-    kept = (
-        _by_method(compare_changes(checkpoints, *columns, [*methods.values()], kept_only=True))
-        if is_judged
-        else {}
-    )
-    several = len(checkpoints) > 1
+    methods_asked = [*methods.values()]
+
+    def compare(*, kept_only: bool) -> dict[str, PairedTest]:
+        tests = compare_changes(checkpoints, *columns, methods_asked, kept_only=kept_only)
+        return {test.method: test for test in tests}
+
+    every = compare(kept_only=False)
+    judged = any("label_kept" in checkpoint.items.columns for checkpoint in checkpoints)
+    kept = compare(kept_only=True) if judged else {}
 
     def share_kept(row: Changes) -> Entry:
-        return _share_kept(row[0].method, checkpoints[0])
+        """Return the share of the judged texts whose right answer was kept."""
+        first = checkpoints[0]
+        if "label_kept" not in first.items.columns:
+            return Entry(DASH)
+        checks = [first.label_kept[at] for at in first.rows(row[0].method).tolist()]
+        judged = checks.count(KEPT) + checks.count(CHANGED)
+        if not judged:
+            return Entry(DASH)
+        share = checks.count(KEPT) / judged
+        return Entry(f"{share:.{DIGITS}f}", numbers={"value": share, "n": float(judged)})
 
     every_text, true = "all texts", "right answer kept"
     shown: list[Column[Changes]] = [
@@ -274,7 +253,7 @@ def change_part(
         Column("change", lambda row: change_entry(row[1], -1), true),
         Column("Holm", lambda row: holm_entry(row[1]), true),
     ]
-    if several:
+    if len(checkpoints) > 1:
         shown.append(Column("over seeds", lambda row: _over_seeds(row[0], -1)))
         shown.append(Column("p", lambda row: _p_over_seeds(row[0])))
     rows = [
@@ -299,7 +278,6 @@ def methods_part(
     """Return the tests of one method against each other; ``None`` if there is no other.
 
     Args:
-        checkpoints: the answers of one model's checkpoints.
         column: the items' column with the value of the changed text.
         first: the printed name of the method to compare with the others.
     """
@@ -310,16 +288,20 @@ def methods_part(
         method.other: method
         for method in compare_methods(checkpoints, column, methods[first], [*others.values()])
     }
-    several = len(checkpoints) > 1
+
+    def texts_of_both(test: PairedTest) -> Entry:
+        left_out = f"{test.left_out:,} of one only" if test.left_out else ""
+        return Entry(f"{test.keys:,}", small=left_out)
+
     columns: list[Column[PairedTest]] = [
-        Column("texts of both", _texts_of_both),
+        Column("texts of both", texts_of_both),
         Column("first", lambda test: value_entry(test.test.before)),
         Column("other", lambda test: value_entry(test.test.after)),
         Column("difference", lambda test: change_entry(test, 1)),
         text_column("p", lambda test: p_text(test.p)),
         Column("Holm", holm_entry),
     ]
-    if several:
+    if len(checkpoints) > 1:
         columns += [
             Column("over seeds", lambda one: _over_seeds(one, 1)),
             Column("p", _p_over_seeds),
@@ -332,22 +314,9 @@ def methods_part(
     return make_part(title, ("Methods",), columns, rows, [METHODS_NOTE])
 
 
-def _texts_of_both(test: PairedTest) -> Entry:
-    return Entry(f"{test.keys:,}", small=f"{test.left_out:,} of one only" if test.left_out else "")
-
-
-def _by_method(tests: Sequence[PairedTest]) -> dict[str, PairedTest]:
-    return {test.method: test for test in tests}
-
-
 def keys_entry(one: PairedTest | None) -> Entry:
     """Return the number of texts; a dash without a test."""
     return Entry(DASH) if one is None else Entry(f"{one.keys:,}")
-
-
-def value_entry(value: float) -> Entry:
-    """Return a value as printed."""
-    return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})
 
 
 def change_entry(one: PairedTest | None, sign: int) -> Entry:
@@ -392,15 +361,3 @@ def _over_seeds(test: PairedTest, sign: int) -> Entry:
 
 def _p_over_seeds(test: PairedTest) -> Entry:
     return Entry(DASH if test.over_seeds is None else p_text(test.p_seeds))
-
-
-def _share_kept(method: str, items: TextPairItems) -> Entry:
-    """Return the share of the judged texts whose right answer was kept."""
-    if "label_kept" not in items.items.columns:
-        return Entry(DASH)
-    found = [items.label_kept[row] for row in items.rows(method).tolist()]
-    judged = found.count(KEPT) + found.count(CHANGED)
-    if not judged:
-        return Entry(DASH)
-    share = found.count(KEPT) / judged
-    return Entry(f"{share:.{DIGITS}f}", numbers={"value": share, "n": float(judged)})

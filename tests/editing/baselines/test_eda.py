@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from itertools import product
-from pathlib import Path
 
 import pytest
 from scipy import stats
 
-from cfaug.core.errors import UserError
-from cfaug.core.protocols import Editor
-from cfaug.core.types import Example
 from cfaug.editing.baselines import EasyDataAugmentation
 from cfaug.editing.baselines.editor import Words, count_changes
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
 from cfaug.editing.wordnet import Senses, Synonyms
-
-REAL = Path(__file__).parents[2] / "shapescapes" / "zoo" / "held_out_captions.json"
+from tests.editing.tiny import real_captions
+from tests.records import example
 
 FEW = {
     "a": (("a", "vitamin_A"), ("angstrom",)),
@@ -33,10 +28,6 @@ class FewSynonyms(Synonyms):
 
     def senses(self, word: str) -> Senses:
         return FEW.get(word.lower(), ())
-
-
-def example(text: str, key: str = "k") -> Example:
-    return Example(key, "g", (text,))
 
 
 def single(word: str) -> set[str]:
@@ -121,29 +112,11 @@ def test_without_synonyms_words_are_still_deleted_and_swapped() -> None:
     assert {one.proposals[0].texts[1] for one in edited} == {"blue", "cat", "cat blue", "blue cat"}
 
 
-def test_the_draw_depends_on_key_and_seed_alone() -> None:
-    editor = EasyDataAugmentation(synonyms=FewSynonyms())
-    assert isinstance(editor, Editor)
-    examples = [example("a red dog sits", f"k{i}") for i in range(20)]
-    together = editor.edit(examples)
-    assert together == [editor.edit([one])[0] for one in examples]
-    assert together != EasyDataAugmentation(synonyms=FewSynonyms(), seed=1).edit(examples)
-
-
-def test_texts_without_words() -> None:
-    signs, empty, word = EasyDataAugmentation(synonyms=FewSynonyms()).edit(
-        [example("?!"), example(" "), example("cat")]
-    )
-    assert signs.proposals[0].details[1]["reason"] == "no_words"
-    assert empty.proposals == ()
-    assert word.proposals[0].texts == ("cat", "cat")
-
-
 def test_shares_on_real_captions_are_the_published_ones() -> None:
     """Of 25,010 MS-COCO captions: 25.7, 24.8, 24.5 and 24.8 % (the authors' released file)."""
     synonyms = Synonyms()
-    texts = [text for scene in json.loads(REAL.read_text())["scenes"] for text in scene]
-    examples = [example(text, f"k{i}-{n}") for n in range(5) for i, text in enumerate(texts)]
+    texts = list(enumerate(real_captions()))
+    examples = [example(text, f"k{i}-{n}") for n in range(5) for i, text in texts]
     counts: Counter[str] = Counter()
     for one, edited in zip(examples, EasyDataAugmentation(synonyms=synonyms).edit(examples),
                            strict=True):  # fmt: skip
@@ -160,8 +133,3 @@ def test_shares_on_real_captions_are_the_published_ones() -> None:
     shares = [counts[name] / len(examples) for name in ("synonym", "deletion", "swap", "insertion")]
     # Binomial(1000, 1/4): three standard deviations are 0.041.
     assert shares == pytest.approx([0.257, 0.248, 0.245, 0.248], abs=0.041)
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(UserError, match="share=-1 should be a number from 0 to 1"):
-        EasyDataAugmentation(share=-1)

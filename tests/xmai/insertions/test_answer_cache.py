@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.xmai.insertions.answer_cache import AnswerCache
-from tests.xmai.insertions.parts import Parts, captioned, changed, detection, photo
+from tests.xmai.insertions.parts import captioned, changed, detection, photo
 
 
 class Model:
@@ -78,11 +82,6 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
         model.cache.write()
 
 
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    return Parts(tmp_path_factory.mktemp("cache"))
-
-
 def test_a_sweep_asks_no_model_twice_and_its_sets_are_those_of_each_setting_alone(parts, tmp_path):
     found = [detection("dog", "brown"), detection("table", "wet"), detection("man", "old")]
     texts = ["a dog on a table", "The man with a dog", "a table", "dogs in the goal"]
@@ -146,3 +145,24 @@ def test_what_changes_an_answer_has_answers_of_its_own(parts, tmp_path):
     made.edit([example, other])
     assert made._weigher.cache.asked == 3
     assert changed(*made.edit([example])) == first
+
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "insertion.py"
+
+
+@pytest.mark.slow
+def test_where_masks_stand_alone_a_sweep_asks_little_more_than_its_dearest_setting():
+    options = ["--only", "sweeps", "--rounds", "1", "--count", "6", "--threads", "1"]
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if line.startswith("xmai_")]
+    assert len(lines) == 6
+    alone = [line for line in lines if "context=alone" in line]
+    assert len(alone) == 3
+    for line in alone:
+        times = re.search(r"\((.+) times the guesses, (.+) times the distances", line)
+        assert float(times[1]) == 1.0
+        assert float(times[2]) < 1.1
+    assert "14 settings" in lines[0]

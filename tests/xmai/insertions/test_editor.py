@@ -27,7 +27,6 @@ from tests.xmai.insertions.parts import (
     OTHERS,
     HashedVectors,
     ListTagger,
-    Parts,
     captioned,
     changed,
     details,
@@ -55,11 +54,6 @@ def editor(*words, **changes):
     """An editor of which language alone decides, and the first guess is the best."""
     own = {"weights": (1, 0, 0), "tagger": ListTagger(), "word_encoder": HashedVectors()}
     return AttributeInsertion(Words(*words), **{**own, "fallback": "never", **changes})
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    return Parts(tmp_path_factory.mktemp("insertion"))
 
 
 def test_it_is_an_editor_and_says_what_it_is_made_of(parts):

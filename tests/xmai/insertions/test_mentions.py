@@ -1,17 +1,20 @@
-"""Which nouns of a caption name a detected object, and where a word is inserted before them."""
+"""Which nouns of a caption name an object, where a word is inserted, and how alike words are."""
 
 from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from cfaug.core.detections import Detection
+from cfaug.editing.language_models import SentenceEncoder
 from cfaug.editing.sentence import split
-from cfaug.xmai.insertions.mentions import MentionFinder, WordSimilarity
-from tests.xmai.insertions.parts import NOUNS, ListTagger
+from cfaug.xmai.insertions.mentions import MentionFinder, WordSimilarity, _pack, _unpack
+from tests.xmai.insertions.parts import NOUNS, HashedVectors, ListTagger
 
 
 class Pairs:
@@ -131,3 +134,38 @@ def test_mentions_never_overlap():
     found = find(text, ["fire hydrant", "hydrant dog", "dog", "table"], fallback="never")
     assert [noun for _, noun, _, _ in found] == ["fire hydrant", "dog", "table"]
     assert split(text).words[-1] == "table"
+
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(vector=arrays.arrays(np.float64, st.integers(1, 5), elements=NUMBERS))
+def test_kept_numbers_are_exact(vector):
+    assert _unpack(_pack(vector)).tolist() == vector.tolist()
+
+
+def test_a_second_process_asks_about_new_words_only(tmp_path, monkeypatch):
+    encoder = SentenceEncoder("zoo:language/sentence")
+    words, others = ["dog", "table"], ["red", "wooden"]
+    expected = WordSimilarity(encoder).cosines(words, others)
+    first = WordSimilarity(encoder, tmp_path)
+    assert first.cosines(words, others) == expected
+    first.cache.write()
+    asked = []
+    encode = SentenceEncoder.encode
+    monkeypatch.setattr(
+        SentenceEncoder, "encode", lambda self, texts: asked.append(texts) or encode(self, texts)
+    )
+    second = WordSimilarity(encoder, tmp_path)
+    assert second.cosines(words, others) == expected
+    assert asked == []
+    assert second.cosines(["dog"], ["blue"]) == WordSimilarity(encoder).cosines(["dog"], ["blue"])
+    assert asked[0] == ["blue"]
+
+
+def test_what_is_no_model_is_not_kept(tmp_path):
+    similarity = WordSimilarity(HashedVectors(), tmp_path)
+    assert not similarity.cache.keeps
+    similarity.cosines(["a"], ["b"])
+    similarity.cache.write()
+    assert not list(tmp_path.iterdir())
