@@ -35,8 +35,8 @@ class AnnotationStage:
     whatever the cache holds, so that a resumed run gives the same bytes as an uninterrupted one.
 
     Args:
-        annotators: in the order in which they see an example; each sees the results of those before
-            it.
+        annotators: the annotators in the order in which they see an example; each sees the results
+            of those before it.
         cache: the folder in which results are kept; ``None`` keeps them only in memory.
         texts_from: the name of an annotation that is a list of texts, used as the texts of examples
             without any; ``None`` leaves the texts unchanged.

@@ -34,7 +34,6 @@ from cfaug.editing.filters import NotASibling, caption_report
 from cfaug.editing.substitution import Substitution
 from cfaug.generate.failures import Attempt, attempt, check_json, check_results, say_some
 
-KIND = "cfaug-captions"
 REPORT = f"{FOLDER}/report.md"
 
 
@@ -94,7 +93,7 @@ def write_captions(
     for lost in (lost for one in edited.values() for lost in one.rejected):
         kinds.setdefault(lost.reason, Counter())[lost.edit.kind] += 1
     commit = {
-        "kind": KIND,
+        "kind": "cfaug-captions",
         "captions": len(examples),
         "sets": len(proposals),
         "members": sum(len(one.texts) for one in proposals),

@@ -208,10 +208,6 @@ NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
     "no chat answer", "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",
 )  # fmt: skip
 """The reasons why an answer cannot be used."""
-THOUGHT = "</think>"
-"""The mark after the reasoning of reasoning models, for servers that leave it in the answer."""
-EXCERPT = 200
-"""Length in characters of the excerpt that is kept of an unusable answer."""
 AT_RISK = 64
 """Number of answers requested between two writes to disk: a killed run loses no more."""
 
@@ -413,7 +409,8 @@ def _read(reply: Mapping[str, Any], task: ChatTask) -> ChatAnswer:
         return _problem(EMPTY, "")
     if choice.get("finish_reason") == "length":
         return _problem(CUT_OFF, said)
-    text = said.rpartition(THOUGHT)[2].strip()
+    # Some servers leave the reasoning of reasoning models in the answer.
+    text = said.rpartition("</think>")[2].strip()
     if text.startswith("```") and text.endswith("```") and len(text) > 6:
         text = text[3:-3].removeprefix("json")  # a fenced Markdown block
     try:
@@ -428,7 +425,7 @@ def _read(reply: Mapping[str, Any], task: ChatTask) -> ChatAnswer:
 
 def _problem(problem: str, answer: str) -> ChatAnswer:
     # JSON may contain a lone surrogate, which cannot be encoded.
-    excerpt = answer[:EXCERPT].encode(errors="replace").decode()
+    excerpt = answer[:200].encode(errors="replace").decode()
     return ChatAnswer(problem=problem, extra={"answer": excerpt})
 
 

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 DIGITS = 5
 """Decimals of a score; further digits depend on the batch."""
 
-LABELS_KEPT = 512
-"""Number of labels whose text embeddings stay in memory: about 100 MB for 100 attributes with
-embeddings of 512 numbers."""
-
 
 @dataclass(frozen=True)
 class CropAttributes:
@@ -137,7 +133,8 @@ class CropAttributes:
                 self._encoder.encode_text(self._encoder.tokenize(texts[start : start + self.chunk]))
                 for start in range(0, len(texts), self.chunk)
             ]
-            if len(self._known) == LABELS_KEPT:
+            # About 100 MB for 100 attributes with embeddings of 512 numbers.
+            if len(self._known) == 512:
                 self._known.pop(next(iter(self._known)))
             self._known[label] = torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
         return self._known[label]

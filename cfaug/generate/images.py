@@ -55,21 +55,6 @@ def draw_shard(
     trials: dict[int, list[Trial]] = {}
     lost: set[int] = set()
     of_set: dict[int, list[ScoredSlice]] = {}
-
-    def drop_overtaken(scored: Iterable[ScoredSlice]) -> None:
-        """Drop images once better ones of their set are known: memory is too small for all."""
-        for one in scored:
-            proposal = shard.proposals[one.place]
-            if select.per != "set" or select.is_control(proposal.edits):
-                continue
-            slices = of_set.setdefault(one.place, [])
-            slices.append(one)
-            every = [candidate for part in slices for candidate in part.candidates]
-            best = set(choose(select, proposal, every))
-            for part in slices:
-                for number in part.images.keys() - best:
-                    del part.images[number]
-
     planned = start = 0
     for round_number in range(plan.rounds):
         batches = dict(enumerate(plan.batches(round_number, trials, lost), planned))
@@ -80,7 +65,7 @@ def draw_shard(
             scored = journal.load(number, batch_plan)
             if scored is not None:
                 found[number] = Attempt(dict(enumerate(scored)), {})
-                drop_overtaken(scored)
+                _drop_overtaken(shard, scored, of_set)
                 progress.skip(sum(len(one.candidates) for one in scored))
         missing = [(number, batch) for number, batch in batches.items() if number not in found]
         drawn = (
@@ -93,7 +78,7 @@ def draw_shard(
             if not attempted.failed:
                 scored = [attempted.done[i] for i in range(len(attempted.done))]
                 journal.save(number, plans[number], scored)
-            drop_overtaken(attempted.done.values())
+            _drop_overtaken(shard, attempted.done.values(), of_set)
             candidates = [c for one in attempted.done.values() for c in one.candidates]
             progress.count(len(candidates), sum(not one.reason for one in candidates))
         for number, batch in batches.items():
@@ -110,6 +95,28 @@ def draw_shard(
         if stop_at_failure and whole.failed:
             break
     return whole
+
+
+def _drop_overtaken(
+    shard: ShardScorer, scored: Iterable[ScoredSlice], of_set: dict[int, list[ScoredSlice]]
+) -> None:
+    """Drop images once better ones of their set are known: memory is too small for all.
+
+    Args:
+        of_set: the earlier slices of each set, extended here.
+    """
+    select = shard.pipeline.select
+    for one in scored:
+        proposal = shard.proposals[one.place]
+        if select.per != "set" or select.is_control(proposal.edits):
+            continue
+        slices = of_set.setdefault(one.place, [])
+        slices.append(one)
+        every = [candidate for part in slices for candidate in part.candidates]
+        best = set(choose(select, proposal, every))
+        for part in slices:
+            for number in part.images.keys() - best:
+                del part.images[number]
 
 
 def _overlap(

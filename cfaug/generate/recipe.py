@@ -303,8 +303,6 @@ class CandidateSlice:
 
 
 Batch = tuple[CandidateSlice, ...]
-NOT_DRAWN = Draw(0, 0.0, 0.0)
-"""The draw of a set's only candidate if there are no random parameters."""
 
 
 def count_candidates(draws: AnyDraws | None) -> int:
@@ -395,7 +393,7 @@ class ShardPlan:
     def _draw(self, proposal: Proposal, number: int, trials: Sequence[Trial]) -> list[Draw]:
         control = self.is_control(proposal.edits)
         if self.draws is None or (control and number):
-            return [] if number else [NOT_DRAWN]
+            return [] if number else [Draw(0, 0.0, 0.0)]
         key = proposal.example.key if self.draws.per_example else proposal.key
         drawn = self.draws.draw(key, self.seed, number, trials)
         return drawn[:1] if control else drawn

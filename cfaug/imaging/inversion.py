@@ -326,8 +326,6 @@ class EditFriendly:
 
 
 BETAS = (0.9, 0.999)
-EPSILON = 1e-8
-"""Adam's epsilon, as in torch."""
 
 
 @dataclass(frozen=True)
@@ -412,10 +410,10 @@ class NullText:
         first, second = torch.zeros_like(empty), torch.zeros_like(empty)
         for update in range(1, self.inner_steps + 1):
             losses, gradient = task.differentiate(tensor[left], left)
-            # torch.optim.Adam's own order of operations.
+            # torch.optim.Adam's own order of operations, and its epsilon.
             first[left] = first[left].lerp(gradient, 1 - BETAS[0])
             second[left] = second[left] * BETAS[1] + gradient * gradient * (1 - BETAS[1])
-            scale = second[left].sqrt() / (1 - BETAS[1] ** update) ** 0.5 + EPSILON
+            scale = second[left].sqrt() / (1 - BETAS[1] ** update) ** 0.5 + 1e-8
             tensor[left] -= rate / (1 - BETAS[0] ** update) * (first[left] / scale)
             left = left[losses >= limit]
             if not len(left):

@@ -131,7 +131,7 @@ class PromptToPrompt(DiffusionEditor):
 
     @cached_property
     def _sampler(self) -> Sampler:
-        from cfaug.imaging.sampler import Batching, Noise, Sampler
+        from cfaug.imaging.sampler import Batching, Sampler
         from cfaug.imaging.schedules import noise_levels
 
         config = self._diffusion.unet.config
@@ -140,7 +140,8 @@ class PromptToPrompt(DiffusionEditor):
             levels=noise_levels(self._diffusion.scheduler, self.steps),
             shape=(config.in_channels, config.sample_size, config.sample_size),
             batching=Batching(self.max_rows, self.row_multiple, self.mode == "ip2p"),
-            noise=Noise(self.noise == "independent", self.noise_on_device),
+            independent=self.noise == "independent",
+            on_device=self.noise_on_device,
             eta=self.eta,
         )
 

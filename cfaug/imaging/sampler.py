@@ -27,19 +27,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Noise:
-    """The source of a candidate's noise.
+class Sampler:
+    """Denoises all candidates of a tree step by step.
 
     Attributes:
+        shape: the shape of a latent, (channels, height, width).
+        dtype: the number format of the UNet's input; latents and the sampler's own sums are
+            float32, or float64 for a float64 UNet.
         independent: whether every image of a set has its own noise (an ablation).
+        on_device: whether noise is drawn with the device's generator instead of the CPU's.
+        eta: the share of the ancestral noise at every step: 1 is Euler-ancestral, 0 adds no noise.
     """
 
+    unet: UNet2DConditionModel
+    shared: SharedAttention
+    levels: NoiseLevels
+    shape: tuple[int, int, int]
+    dtype: torch.dtype
+    batching: Batching
     independent: bool = False
     on_device: bool = False
+    eta: float = 1.0
 
-    def of(
-        self, tree: Tree, shape: tuple[int, ...], device: torch.device
-    ) -> Callable[[int], Tensor]:
+    def _noise(self, tree: Tree, device: torch.device) -> Callable[[int], Tensor]:
         """Return a function that draws the noise of a step, float32 (latents, *shape).
 
         Latents that share their noise have equal rows.
@@ -51,36 +61,16 @@ class Noise:
         rows = torch.tensor([order[owner] for owner in owners], device=device)
 
         def draw(step: int) -> Tensor:
-            return schedules.noise_batch(addresses, step, shape, device, on_device=self.on_device)[
-                rows
-            ]
+            drawn = schedules.noise_batch(
+                addresses, step, self.shape, device, on_device=self.on_device
+            )
+            return drawn[rows]
 
         return draw
 
-
-@dataclass(frozen=True)
-class Sampler:
-    """Denoises all candidates of a tree step by step.
-
-    Attributes:
-        shape: the shape of a latent, (channels, height, width).
-        dtype: the number format of the UNet's input; latents and the sampler's own sums are
-            float32, or float64 for a float64 UNet.
-        eta: the share of the ancestral noise at every step: 1 is Euler-ancestral, 0 adds no noise.
-    """
-
-    unet: UNet2DConditionModel
-    shared: SharedAttention
-    levels: NoiseLevels
-    shape: tuple[int, int, int]
-    dtype: torch.dtype
-    batching: Batching
-    noise: Noise
-    eta: float = 1.0
-
     def begin(self, tree: Tree, device: torch.device) -> Tensor:
         """Return the initial noise of a tree, (latents, *shape)."""
-        drawn = self.noise.of(tree, self.shape, device)(schedules.INITIAL)
+        drawn = self._noise(tree, device)(schedules.INITIAL)
         exact = torch.promote_types(self.dtype, torch.float32)
         return drawn.to(exact) * float(self.levels.sigmas[0])
 
@@ -102,7 +92,7 @@ class Sampler:
         cfg = torch.from_numpy(tree.cfg[tree.family]).to(device, exact)[:, None, None, None]
         parents = torch.from_numpy(tree.parent).to(device)
         timesteps = torch.tensor(self.levels.timesteps, dtype=torch.float32, device=device)
-        draw = self.noise.of(tree, self.shape, device)
+        draw = self._noise(tree, device)
         denoised = torch.zeros_like(latents)
         todo: list[Call] = []
         changes = {steps.start} | tree.changes()
@@ -114,39 +104,31 @@ class Sampler:
                 latents[born] = latents[parents[born]]
                 todo = calls(tree, step, self.batching, device, folds)
             denoised = torch.zeros_like(latents)
-            for call in todo:
-                rows = call.latents[: call.real]
-                guess = self._denoise(call, latents, texts, cfg, timesteps[step], step)
-                denoised[rows] = guess[: call.real]
-            # One Euler-ancestral step (k-diffusion's ``sample_euler_ancestral``).
             sigma, following = (float(s) for s in self.levels.sigmas[step : step + 2])
+            scale = (sigma**2 + 1) ** -0.5
+            for call in todo:
+                noisy = latents[call.latents]
+                self.shared.rows = call.rows
+                (out,) = self.unet(
+                    (noisy * scale).to(self.dtype).repeat(2, 1, 1, 1),
+                    timesteps[step],
+                    encoder_hidden_states=texts[call.texts],
+                    return_dict=False,
+                )
+                without, with_text = out.to(noisy.dtype).chunk(2)
+                guided = without + cfg[call.latents] * (with_text - without)
+                if self.levels.prediction == "v_prediction":
+                    guess = noisy * scale**2 - guided * (sigma * scale)
+                else:
+                    guess = noisy - sigma * guided
+                denoised[call.latents[: call.real]] = guess[: call.real]
+            # One Euler-ancestral step (k-diffusion's ``sample_euler_ancestral``).
             down, up = ancestral(sigma, following, self.eta)
             latents = latents + (latents - denoised) * ((down - sigma) / sigma)
             if up > 0:
                 latents = latents + up * draw(step).to(latents.dtype)
         self.shared.lent.clear()
         return latents, denoised
-
-    def _denoise(
-        self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, at: Tensor, step: int
-    ) -> Tensor:
-        """Return the guided prediction of the clean latents of a call."""
-        sigma = float(self.levels.sigmas[step])
-        scale = (sigma**2 + 1) ** -0.5
-        noisy = latents[call.latents]
-        inputs = (noisy * scale).to(self.dtype).repeat(2, 1, 1, 1)
-        self.shared.rows = call.rows
-        (out,) = self.unet(
-            inputs,
-            at,
-            encoder_hidden_states=texts[call.texts],
-            return_dict=False,
-        )
-        without, with_text = out.to(noisy.dtype).chunk(2)
-        guided = without + cfg[call.latents] * (with_text - without)
-        if self.levels.prediction == "v_prediction":
-            return noisy * scale**2 - guided * (sigma * scale)
-        return noisy - sigma * guided
 
 
 @dataclass(frozen=True)

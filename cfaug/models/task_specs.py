@@ -100,10 +100,6 @@ class Fusion(Folder):
         )
 
 
-LLAVA_PROMPT = "USER: {image}\n{question} ASSISTANT:"
-"""LLaVA-1.5's template."""
-
-
 def check_prompt(prompt: str | None) -> None:
     """Refuse a template without the placeholder of the question, or with a repeated placeholder.
 
@@ -271,7 +267,7 @@ class AskedEntailment(ImageCheckpoint):
             ``token_mean``, which does not favour short answers.
     """
 
-    prompt: str | None = LLAVA_PROMPT
+    prompt: str | None = "USER: {image}\n{question} ASSISTANT:"
     asked: str = "yes_maybe_no"
     reduction: Reduction = "sum"
 
@@ -296,10 +292,6 @@ class AskedEntailment(ImageCheckpoint):
         return {**told, "asked": [asked.question, dict(sorted(asked.options.items()))]}
 
 
-Dtype = Literal["float32", "float16", "bfloat16"]
-"""A number format of weights."""
-
-
 @dataclass(frozen=True)
 class VisionLanguage(Checked):
     """A vision-language model that ranks options or writes answers: LLaVA, Qwen-VL, InternVL, ...
@@ -318,7 +310,7 @@ class VisionLanguage(Checked):
     """
 
     prompt: str | None = None
-    dtype: Dtype = "float32"
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     sharing: Literal["auto", "none"] = "auto"
     tokens_at_once: Positive = 16384
 

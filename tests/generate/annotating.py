@@ -23,7 +23,7 @@ from tests.generate.killing import count_events, in_child
 from tests.generate.photos import photo
 from tests.models import tiny
 
-WRITERS = ("annotation_cache.py", "kept_records.py", "files.py", "annotation.py")
+WRITERS = ("files.py", "annotation.py")
 COUNT = 24
 
 

@@ -35,7 +35,7 @@ SHARDS = 6
 GRID = "grid" in sys.argv
 """Whether sets are grids of twelve members, whose p is learnt from earlier candidates."""
 
-WRITERS = ("shards.py", "batch_checkpoints.py", "folder.py", "captions.py", "card.py", "tarfile.py")
+WRITERS = ("shards.py", "folder.py", "captions.py", "tarfile.py")
 
 
 def job(folder: Path) -> Job:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,12 +18,10 @@ from cfaug.generate.failures import Rejection
 from cfaug.generate.job import generate
 from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
 from tests.generate.photos import photo
-from tests.generate.tiny import contents
+from tests.generate.tiny import contents, run_module
 from tests.generate.tiny import job as small_job
 from tests.models import tiny
 from tests.records import Photo
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -276,13 +271,7 @@ def test_a_full_disk_is_said(models):
 
 @pytest.mark.slow
 def test_kills_leave_no_trace(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.generate.annotating", str(tmp_path), "12", "0"],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    said = run_module("tests.generate.annotating", str(tmp_path), "12", "0")
     whole, cut = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("whole", "cut"))
     assert cut["found"] == whole["found"]
     assert len(cut["found"]) + cut["failed"] == 24  # it says nothing of some photos

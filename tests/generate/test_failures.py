@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -219,19 +216,10 @@ def test_where_everything_is_rejected_nothing_has_failed(tmp_path) -> None:
     assert (summary.sets, summary.rejected, summary.failures) == (0, {"no label": 17}, ())
 
 
-ROOT = Path(__file__).parents[2]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("what", [[], ["grid"]], ids=["pairs", "grids"])
 def test_thirty_kills_leave_no_trace(tmp_path: Path, what: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.generate.killing", str(tmp_path), "30", "0", *what],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = tiny.run_module("tests.generate.killing", str(tmp_path), "30", "0", *what)
     assert told["final"] == 0
     assert told["killed"] == 30
     assert told["inside"] >= 20  # between the first candidate and the last shard
