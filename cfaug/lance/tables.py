@@ -225,10 +225,10 @@ class ClassFigure(StressTable):
     def build(self, runs: Runs) -> Document:
         """Return the table and its bars."""
         found: dict[str, list[dict[str, _Measured]]] = {}
-        for name, own in self.read(runs).items():
-            for _, items in own:
-                if by_class := self._by_class(items):
-                    found.setdefault(name, []).append(by_class)
+        for name, answers in self.read(runs).items():
+            for _, items in answers:
+                if values := self._by_class(items):
+                    found.setdefault(name, []).append(values)
         kind = f" of kind {self.kind}" if self.kind else ""
         what = f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
         self.require(found, f"answers to {what}")
@@ -240,11 +240,10 @@ class ClassFigure(StressTable):
         for label in dict.fromkeys(labels):
             for name, own in found.items():
                 measured = [by_class[label] for by_class in own if label in by_class]
-                mean, low, high = _join(measured)
-                bars.setdefault(label, []).append(
-                    (name, *(None if math.isnan(end) else end for end in (mean, low, high)))
-                )
-                cells[name, label] = self._cell(measured, mean, low, high)
+                ends = _join(measured)
+                mean, low, high = (None if math.isnan(end) else end for end in ends)
+                bars.setdefault(label, []).append((name, mean, low, high))
+                cells[name, label] = self._cell(measured, *ends)
         part = make_part(
             f"Ours: {what}, {AXES[self.shows]}",
             ("Class",),
