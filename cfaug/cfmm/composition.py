@@ -32,15 +32,12 @@ from cfaug.stats.significance import summarise
 
 # Figure 4 of CFMM: the composition of a question set by category, length and answer.
 
-Row = tuple[tuple[str, ...], tuple[Entry, ...]]
 COMMANDS = ("python evaluate.py table=cfmm_figure_4 'table.questions={MINE: questions.jsonl}'",)
 MEANS_NOTE = "± is over questions. Words are separated by spaces. Answers are the right options."
 KINDS_NOTE = (
     "Per cent of the questions: with the right option at each place (mostly one place gives the "
     "answers away), written by a person, and verified by a person. A dash: the set does not say."
 )
-PLACES = 2
-"""Number of positions of the right option that have a column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,42 +66,37 @@ class CompositionFigure(PaperTable):
         ))  # fmt: skip
         roots = [Path(root) for root in self.image_roots]
         sets = {name: read_questions(file, roots) for name, file in (self.questions or {}).items()}
-        if not sets:
-            return self.document(theirs, self._categories({}))
-        sizes = zip(theirs.columns, SIZES, strict=True)
-        columns = [Column(name, size) for name, size in sizes]
-        rows = [((name,), images) for name, images in sets.items()]
-        ours = make_part("Ours", theirs.labels, columns, rows, [MEANS_NOTE])
-        return self.document(
-            theirs, ours, self._categories(sets), _kinds_part(sets), self._answers_part(sets),
-            bars=[self._bars(sets)], curves=[_lengths(name, own) for name, own in sets.items()],
-        )  # fmt: skip
-
-    def _counts(self, sets: Mapping[str, Sequence[AskedImage]]) -> dict[str, Counter[str]]:
-        """Return {set: number of images by printed category}, the paper's set first."""
+        # The number of images by printed category, of the paper's set first.
         printed = {name: one for one, name in self.categories.items()}
-        found = {self.paper: Counter(published(self.name)["categories"])}
+        counts = {self.paper: Counter(published(self.name)["categories"])}
         for name, images in sets.items():
-            found[name] = Counter(
+            counts[name] = Counter(
                 printed.get(image.category, image.category or ALL) for image in images
             )
-        return found
-
-    def _categories(self, sets: Mapping[str, Sequence[AskedImage]]) -> Part:
-        counts = self._counts(sets)
-        categories = dict.fromkeys(name for own in counts.values() for name in own)
-        columns = [Column(name, partial(_count, name)) for name in categories]
-        rows = [((name,), own) for name, own in counts.items()]
-        return make_part("Images by category", ("Set",), columns, rows, ours=bool(sets))
-
-    def _bars(self, sets: Mapping[str, Sequence[AskedImage]]) -> BarPlot:
-        counts = self._counts(sets)
         names = dict.fromkeys(name for own in counts.values() for name in own)
+        categories = make_part(
+            "Images by category",
+            ("Set",),
+            [Column(name, partial(_count, name)) for name in names],
+            [((name,), own) for name, own in counts.items()],
+            ours=bool(sets),
+        )
+        if not sets:
+            return self.document(theirs, categories)
         groups = {
             one: [(name, own[one] / own.total(), None, None) for name, own in counts.items()]
             for one in names
         }
-        return BarPlot("Images by category", "share of the images (%)", groups, tuple(counts))
+        sizes = [Column(name, size) for name, size in zip(theirs.columns, SIZES, strict=True)]
+        rows = [((name,), images) for name, images in sets.items()]
+        ours = make_part("Ours", theirs.labels, sizes, rows, [MEANS_NOTE])
+        return self.document(
+            theirs, ours, categories, _kinds_part(sets), self._answers_part(sets),
+            bars=[
+                BarPlot("Images by category", "share of the images (%)", groups, tuple(counts))
+            ],
+            curves=[_lengths(name, own) for name, own in sets.items()],
+        )  # fmt: skip
 
     def _answers_part(self, sets: Mapping[str, Sequence[AskedImage]]) -> Part:
         rows = []
@@ -131,15 +123,11 @@ def _number(value: int) -> Entry:
     return Entry(f"{value:,}", numbers={"value": float(value)})
 
 
-def _words_of_kind(kind: str, images: Sequence[AskedImage]) -> Entry:
-    return _words([question.text for question in _all_questions(images) if question.kind == kind])
-
-
 SIZES: tuple[Callable[[Sequence[AskedImage]], Entry], ...] = (
     lambda images: _number(len(images)),
     lambda images: _number(len(_all_questions(images))),
-    partial(_words_of_kind, BASIC),
-    partial(_words_of_kind, COUNTERFACTUAL),
+    lambda images: _words([q.text for q in _all_questions(images) if q.kind == BASIC]),
+    lambda images: _words([q.text for q in _all_questions(images) if q.kind == COUNTERFACTUAL]),
     lambda images: _words([q.right for q in _all_questions(images) if q.right is not None]),
 )
 """The numbers of the figure's columns, in the paper's order."""
@@ -165,14 +153,12 @@ def _count(name: str, counts: Counter[str]) -> Entry:
 
 
 def _kinds_part(sets: Mapping[str, Sequence[AskedImage]]) -> Part:
-    rows = []
+    rows: dict[tuple[str, str], list[AskedQuestion]] = {}
     for name, images in sets.items():
-        by_kind: dict[str, list[AskedQuestion]] = {}
-        for one in (question for image in images for question in image.questions):
-            by_kind.setdefault(one.kind, []).append(one)
-        rows += [((name, kind), own) for kind, own in by_kind.items()]
+        for question in _all_questions(images):
+            rows.setdefault((name, question.kind), []).append(question)
     title = "Ours: kinds of questions"
-    return make_part(title, ("Set", "Kind"), KIND_COLUMNS, rows, [KINDS_NOTE])
+    return make_part(title, ("Set", "Kind"), KIND_COLUMNS, rows.items(), [KINDS_NOTE])
 
 
 def _options(questions: Sequence[AskedQuestion]) -> Entry:
@@ -203,7 +189,7 @@ KIND_COLUMNS: tuple[Column[Sequence[AskedQuestion]], ...] = (
     Column("questions", lambda questions: _number(len(questions))),
     Column("words", lambda questions: _words([question.text for question in questions])),
     Column("options", _options),
-    *(Column(f"right: {place + 1}.", partial(_right, place)) for place in range(PLACES)),
+    *(Column(f"right: {place + 1}.", partial(_right, place)) for place in range(2)),
     Column("by a person", partial(_marked, SOURCE, "human")),
     Column("verified", partial(_marked, VERIFIED, True)),
 )
@@ -311,7 +297,7 @@ def text_part() -> Part:
     found = published("cfmm_text")
     columns: tuple[Column[Mapping[str, Any]], ...] = (
         text_column("text", lambda row: f"{row['values'][0]:g}"),
-        text_column("tables", lambda row: _says(row["key"])),
+        text_column("tables", lambda row: SAID[row["key"]]()),
     )
     return make_part(
         "The paper's text against its tables",
@@ -321,10 +307,6 @@ def text_part() -> Part:
         (found["note"], TEXT_NOTE),
         ours=False,
     )
-
-
-def _says(key: str) -> str:
-    return SAID[key]()
 
 
 def _cell(model: str, category: str, place: int) -> str:

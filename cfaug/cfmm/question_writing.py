@@ -42,7 +42,6 @@ from cfaug.generate.annotators import BROKEN_PHOTO
 from cfaug.generate.chat_asking import (
     EMPTY,
     WRONG_FORM,
-    ChatAnswer,
     ChatAsker,
     ChatTask,
     UnusableError,
@@ -360,7 +359,16 @@ class QuestionServer(ChatAsker):
                 so far are kept.
             RejectedError: if an image to send is missing or broken.
         """
-        return [_written(one) for one in self.ask([self._task(request) for request in requests])]
+        written = []
+        for answer in self.ask([self._task(request) for request in requests]):
+            found = [] if answer.found is None else answer.found["questions"]
+            questions = tuple(WrittenQuestion(*(one[name] for name in FIELDS)) for one in found)
+            written.append(
+                WrittenQuestions(questions)
+                if answer.found is not None
+                else WrittenQuestions(problem=answer.problem, extra=answer.extra)
+            )
+        return written
 
     def describe(self) -> dict[str, str]:
         """Return the model and the settings, without the server's address and key."""
@@ -369,8 +377,17 @@ class QuestionServer(ChatAsker):
 
     def _task(self, request: QuestionRequest) -> ChatTask:
         parts: list[Any] = ["questions", request.prompt, request.count, request.seed]
+        image = None
         if self.images:
-            parts.append(_digest(request.image))
+            if request.image is None:
+                raise RejectedError(
+                    "no image", "a question without an image: ask with images: false"
+                )
+            try:
+                parts.append(request.image.digest)
+            except UserError as error:
+                raise RejectedError(BROKEN_PHOTO, str(error)) from error
+            image = partial(_address, request.image)
         return ChatTask(
             key=sha256_text(json.dumps(parts)),
             text=request.prompt,
@@ -378,22 +395,11 @@ class QuestionServer(ChatAsker):
             schema=SCHEMA,
             seed=request.seed,
             read=partial(_read, request.count),
-            image=partial(_address, request.image) if self.images else None,
+            image=image,
         )
 
 
-def _digest(image: SourceImage | None) -> str:
-    """Return the digest of an image to send."""
-    if image is None:
-        raise RejectedError("no image", "a question without an image: ask with images: false")
-    try:
-        return image.digest
-    except UserError as error:
-        raise RejectedError(BROKEN_PHOTO, str(error)) from error
-
-
-def _address(image: SourceImage | None) -> str:
-    assert image is not None
+def _address(image: SourceImage) -> str:
     data = image.read()
     mime = MIME[image_extension(data, "the image of a question")]
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
@@ -401,25 +407,16 @@ def _address(image: SourceImage | None) -> str:
 
 def _read(count: int, found: Any) -> dict[str, Any]:
     questions = found.get("questions") if isinstance(found, dict) else None
-    if not isinstance(questions, list) or not all(map(_is_question, questions)):
+    if not isinstance(questions, list) or not all(
+        isinstance(one, dict) and all(is_text(one.get(name)) for name in FIELDS)
+        for one in questions
+    ):
         raise UnusableError(WRONG_FORM)
     lines = [{name: " ".join(question[name].split()) for name in FIELDS} for question in questions]
     whole = [line for line in lines if all(line.values())][:count]
     if not whole:
         raise UnusableError(EMPTY)
     return {"questions": whole}
-
-
-def _is_question(found: Any) -> bool:
-    return isinstance(found, dict) and all(is_text(found.get(name)) for name in FIELDS)
-
-
-def _written(answer: ChatAnswer) -> WrittenQuestions:
-    if answer.found is None:
-        return WrittenQuestions(problem=answer.problem, extra=answer.extra)
-    return WrittenQuestions(
-        tuple(WrittenQuestion(*(one[name] for name in FIELDS)) for one in answer.found["questions"])
-    )
 
 
 # A second model that answers proposed questions, to find answers that the image contradicts.
@@ -464,8 +461,12 @@ class AnswererJudge:
         """
         if not questions:
             return []
+        try:
+            shown = None if image is None else decode_image(image.read(), "the image of a question")
+        except UserError as error:
+            raise RejectedError(BROKEN_PHOTO, str(error)) from error
         asked = [Question(question.text, question.options) for question in questions]
-        (answers,) = self._answerer.answer([_decode(image)], [asked])
+        (answers,) = self._answerer.answer([shown], [asked])
         found = []
         for one, answer in zip(questions, answers, strict=True):
             means = [score.mean_nll for score in answer.scores]
@@ -476,10 +477,3 @@ class AnswererJudge:
     def describe(self) -> dict[str, str]:
         """Return the model with its settings, and the hash of its weights, for the card."""
         return {"question_judge": f"{self.model} sha256:{self.model.weights_hash()}"}
-
-
-def _decode(image: SourceImage | None) -> Any:
-    try:
-        return None if image is None else decode_image(image.read(), "the image of a question")
-    except UserError as error:
-        raise RejectedError(BROKEN_PHOTO, str(error)) from error

@@ -123,9 +123,6 @@ class VisualQuestions(WritesModelPage):
 
     def __post_init__(self) -> None:
         check_fields(self, "benchmark")
-        self._check_together()
-
-    def _check_together(self) -> None:
         if self.reduction == "pmi" and not self.blind:
             raise UserError("benchmark.reduction=pmi needs benchmark.blind=true")
         if self.shots and self.demonstrations is None:
@@ -227,7 +224,8 @@ class VisualQuestions(WritesModelPage):
         """A hash of the questions, and of the settings that change the answers."""
         columns = question_columns(self._rows)
         numbers = [str(row.question.answer) for row in self._rows]
-        told = [[one.content for one in self._asked_as.shown(name)] for name in self._categories]
+        categories = sorted({row.image.category for row in self._rows if not row.left_out})
+        examples = [[one.content for one in self._asked_as.shown(name)] for name in categories]
         settings = [
             self.protocol, self.reduction, repr(self._asked_as.wording), self.option_order,
             self.order_seed if self.option_order == "shuffled" else 0, self.shots,
@@ -236,7 +234,7 @@ class VisualQuestions(WritesModelPage):
         ]  # fmt: skip
         return fingerprint(
             json.dumps(columns), numbers, [row.left_out for row in self._rows],
-            json.dumps([told, settings]),
+            json.dumps([examples, settings]),
         )  # fmt: skip
 
     def run(self, model: Answerer | CachedAnswerer) -> Evaluation:
@@ -313,22 +311,19 @@ class VisualQuestions(WritesModelPage):
 
     @cached_property
     def _asked_as(self) -> QuestionProtocol:
+        solved = Demonstrations({}, "benchmark.demonstrations")
+        if self.demonstrations is not None:
+            solved = read_demonstrations(Path(self.demonstrations), self._images)
         return QuestionProtocol(
             protocol=self.protocol, reduction=self.reduction, wording=read_wording(self.wording),
-            option_order=self.option_order, order_seed=self.order_seed, solved=self._solved,
+            option_order=self.option_order, order_seed=self.order_seed, solved=solved,
             shots=self.shots, chain_of_thought=self.chain_of_thought,
             max_new_tokens=self.max_new_tokens,
         )  # fmt: skip
 
     @cached_property
-    def _solved(self) -> Demonstrations:
-        if self.demonstrations is None:
-            return Demonstrations({}, "benchmark.demonstrations")
-        return read_demonstrations(Path(self.demonstrations), self._images)
-
-    @cached_property
     def _rows(self) -> list[QuestionRow]:
-        shown = self._solved.digests
+        shown = self._asked_as.solved.digests
         rows = []
         for image in self._images:
             solved = bool(shown) and image.image is not None and image.image.digest in shown
@@ -336,7 +331,3 @@ class VisualQuestions(WritesModelPage):
                 reason = "demonstration" if solved else question.unscorable
                 rows.append(QuestionRow(image, question, reason))
         return rows
-
-    @property
-    def _categories(self) -> list[str]:
-        return sorted({row.image.category for row in self._rows if not row.left_out})

@@ -96,10 +96,6 @@ class QuestionProtocol:
         question = Question(text, row.question.options, tuple(examples), opening)
         return Ask(row.image.key, None if blind else row.image.image, question)
 
-    def _put_nothing(self, row: QuestionRow) -> Ask:
-        text = fill(self.wording.prior, "", self._order(row))
-        return Ask(row.image.key, None, Question(text, row.question.options))
-
     def ask(
         self,
         asker: Asker,
@@ -113,42 +109,44 @@ class QuestionProtocol:
         Args:
             beside: replies to the same questions without the image, for ``pmi``; else ``None``.
         """
+        if not self.writes:
+            asks = [None if row.left_out else self.put(row, blind) for row in rows]
+            return self._rank_all(asker, rows, asks, blind, beside)
+        asked = [self.put(row, blind) for row in rows if not row.left_out]
+        texts = iter(asker.write(asked, self.max_new_tokens))
+        written = [None if row.left_out else next(texts) for row in rows]
         if self.protocol == "write":
-            return self._write(asker, rows, blind)
-        if self.chain_of_thought == "two_stage":
-            return self._think(asker, rows, blind, beside)
-        asks = [None if row.left_out else self.put(row, blind) for row in rows]
-        return self._rank_all(asker, rows, asks, blind, beside)
+            return [
+                Reply(None, row.left_out) if text is None else self._read(row, text)
+                for row, text in zip(rows, written, strict=True)
+            ]
+        return self._rank_after(asker, rows, written, blind, beside)
 
     def ask_prior(self, asker: Asker, rows: Sequence[QuestionRow]) -> list[Reply]:
         """Rank the options of every question after a prompt without the question."""
-        asks = [None if row.left_out else self._put_nothing(row) for row in rows]
+        asks: list[Ask | None] = []
+        for row in rows:
+            text = fill(self.wording.prior, "", self._order(row))
+            ask = Ask(row.image.key, None, Question(text, row.question.options))
+            asks.append(None if row.left_out else ask)
         return self._rank_all(asker, rows, asks, True, None)
 
-    def _write(self, asker: Asker, rows: Sequence[QuestionRow], blind: bool) -> list[Reply]:
-        asked = [row for row in rows if not row.left_out]
-        texts = iter(asker.write([self.put(row, blind) for row in asked], self.max_new_tokens))
-        return [
-            Reply(None, row.left_out) if row.left_out else self._read(row, next(texts))
-            for row in rows
-        ]
-
-    def _think(
+    def _rank_after(
         self,
         asker: Asker,
         rows: Sequence[QuestionRow],
+        written: Sequence[Answered | None],
         blind: bool,
         beside: Sequence[Reply] | None,
     ) -> list[Reply]:
-        """Let the model write a rationale for every question, and rank its options after it."""
-        asked = [row for row in rows if not row.left_out]
-        texts = iter(asker.write([self.put(row, blind) for row in asked], self.max_new_tokens))
-        written = [None if row.left_out else next(texts) for row in rows]
+        """Rank the options of every question after the rationale that the model wrote for it."""
         left, asks = list[QuestionRow](), list[Ask | None]()
         for row, one in zip(rows, written, strict=True):
-            thought = self._thought("" if one is None else one.text or "")
-            said = "" if one is None else one.left_out
-            reason = row.left_out or said or ("" if thought else "rationale")
+            text = "" if one is None else one.text or ""
+            # Without the answer that the model may have written after it.
+            thought = text.partition(self.wording.marker)[0].strip()
+            problem = "" if one is None else one.left_out
+            reason = row.left_out or problem or ("" if thought else "rationale")
             left.append(replace(row, left_out=reason))
             opening = f"{thought} {self.wording.marker}"
             asks.append(None if reason else self.put(row, blind, opening))
@@ -183,10 +181,6 @@ class QuestionProtocol:
         if self.chain_of_thought:  # rationale and answer, separated by a marker
             said = text.rpartition(self.wording.marker)[2] if self.wording.marker in text else ""
         return Reply(parse_answer(said, row.question.options), "", None, text)
-
-    def _thought(self, text: str) -> str:
-        """Return a rationale without the answer that the model may have written after it."""
-        return text.partition(self.wording.marker)[0].strip()
 
 
 def leave_out_too(replies: Sequence[Reply], seen: Sequence[Reply]) -> list[Reply]:

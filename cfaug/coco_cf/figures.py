@@ -36,10 +36,10 @@ from cfaug.report.matching_gap import ORDER, READABLE, read_gaps, shifts
 from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.effects import wilson_interval
-from cfaug.stats.matching import summary
+from cfaug.stats.matching import GapSummary, summary
 
-DIGITS = 5
-"""Significant digits of the gaps saved for the plot."""
+Gaps = Mapping[str, np.ndarray]
+"""{kind of gap: its values, (pairs,)}."""
 
 
 @dataclass(frozen=True)
@@ -68,20 +68,26 @@ class GapFigure:
         """Return a table of the gaps and a plot per model, for every place with scores."""
         parts, plots, missing = [], [], []
         for place in PLACES:
+            benchmark = self.benchmarks[place]
             found = {
-                model: self._gaps(runs, arms[place], self.benchmarks[place])
+                model: self._gaps(runs, arms[place], benchmark)
                 for model, arms in self.models.items()
             }
-            if not any(gaps for _, gaps in found.values()):
+            asked = {model: one for model, one in found.items() if one[1]}
+            if not asked:
                 continue
             missing += [
-                f"{self.benchmarks[place]} of {self.models[model][place]}"
-                for model, (_, gaps) in found.items()
-                if not gaps
+                f"{benchmark} of {arms[place]}"
+                for model, arms in self.models.items()
+                if model not in asked
             ]
-            asked = {model: one for model, one in found.items() if one[1]}
-            parts.append(_gap_part(asked, self.benchmarks[place]))
-            plots += [_plot(model, *one, self.benchmarks[place]) for model, one in asked.items()]
+            parts.append(_gap_part(asked, benchmark))
+            for model, (kind, gaps) in asked.items():
+                kept = {  # five significant digits are enough for the plot
+                    name: [float(f"{value:.5g}") for value in values[np.isfinite(values)]]
+                    for name, values in gaps.items()
+                }
+                plots.append(GapPlot(f"{model}, {benchmark}", kind, kept))
         if (missing or not parts) and not self.partial:
             every = [f"matching scores of {arms[PLACES[0]]}" for arms in self.models.values()]
             raise MissingError(self.name, missing or every, self.commands)
@@ -100,7 +106,7 @@ class GapFigure:
         }
 
 
-def _gap_part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark: str) -> Part:
+def _gap_part(asked: Mapping[str, tuple[str, Gaps]], benchmark: str) -> Part:
     columns = [
         Column(header, partial(cell, name), f"{name} ({READABLE[name]})")
         for name in ORDER
@@ -120,29 +126,24 @@ def _gap_part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark:
     )
 
 
-Gaps = Mapping[str, np.ndarray]
-
-
-def _known(name: str, gaps: Gaps) -> np.ndarray:
-    known: np.ndarray = gaps[name][np.isfinite(gaps[name])] if name in gaps else np.empty(0)
-    return known
+def _summary(name: str, gaps: Gaps) -> GapSummary | None:
+    known = gaps[name][np.isfinite(gaps[name])] if name in gaps else np.empty(0)
+    return summary(known) if len(known) else None
 
 
 def _mean_gap(name: str, gaps: Gaps) -> Entry:
-    known = _known(name, gaps)
-    if not len(known):
+    one = _summary(name, gaps)
+    if one is None:
         return Entry(DASH)
-    one = summary(known)
     spread = {} if math.isnan(one.sd) else {"sd": one.sd}
     numbers = {"value": one.mean, "n": float(one.n), **spread}
     return Entry(f"{one.mean:.3g}", f"{one.sd:.2g}" if spread else "", numbers=numbers)
 
 
 def _below_zero(name: str, gaps: Gaps) -> Entry:
-    known = _known(name, gaps)
-    if not len(known):
+    one = _summary(name, gaps)
+    if one is None:
         return Entry(DASH)
-    one = summary(known)
     numbers = {"value": one.below_zero, "n": float(one.n)}
     return Entry(f"{percent(one.below_zero, 1)}%", numbers=numbers)
 
@@ -152,14 +153,6 @@ def _shift(way: str, gaps: Gaps) -> Entry:
     if found is None:
         return Entry(DASH)
     return Entry(p_text(found.p), numbers={"value": found.p, "n": float(found.n)})
-
-
-def _plot(model: str, kind: str, gaps: Mapping[str, np.ndarray], benchmark: str) -> GapPlot:
-    kept = {
-        name: [float(f"{v:.{DIGITS}g}") for v in values[np.isfinite(values)]]
-        for name, values in gaps.items()
-    }
-    return GapPlot(f"{model}, {benchmark}", kind, kept)
 
 
 @dataclass(frozen=True)
@@ -188,48 +181,43 @@ class SharingFigure:
         lacks = [str(file) for file in (rows, picture) if not file.exists()]
         if lacks and not self.partial:
             raise MissingError(self.name, lacks, self.commands)
+        parts, pictures = [], []
+        if not lacks:
+            parts.append(_sharing_part(rows))
+            content = picture.read_bytes()
+            if not content.startswith(b"\x89PNG\r\n\x1a\n"):
+                raise UserError(f"{picture} is not a PNG; make it again with benchmarks/sharing.py")
+            caption = (
+                "Rows: source, then targets with the same noise and attention shared for a share "
+                "p of the steps, then independent noise."
+            )
+            pictures.append(DocumentImage(caption, base64.b64encode(content).decode()))
         return Document(
-            self.name,
-            self.title,
-            () if lacks else (_sharing_part(rows),),
-            tuple(self.notes),
-            pictures=() if lacks else (_read_picture(picture),),
+            self.name, self.title, tuple(parts), tuple(self.notes), pictures=tuple(pictures)
         )
 
 
-MEASURED = {
-    "target": "target subject right", "every": "all of both right", "direction": "CLIP direction",
-    "outside": "difference outside (0-255)",
-}  # fmt: skip
-
-
 def _sharing_part(file: Path) -> Part:
+    headers = {
+        "target": "target subject right", "every": "all of both right",
+        "direction": "CLIP direction", "outside": "difference outside (0-255)",
+    }  # fmt: skip
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         rows = [
-            ((str(row["name"]),), {key: float(row[key]) for key in MEASURED})
+            ((str(row["name"]),), {key: float(row[key]) for key in headers})
             for row in found["arms"]
         ]
         pairs = int(found["pairs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is not what benchmarks/sharing.py writes: {error}") from error
+
+    def cell(key: str, row: Mapping[str, float]) -> Entry:
+        return Entry(f"{row[key]:.3f}", numbers={"value": row[key]})
+
     title = f"Ours: {pairs} pairs of the embedded world ShapeScapes, drawn by {found['model']}"
-    columns = [Column(name, partial(_measured, key)) for key, name in MEASURED.items()]
-    return make_part(title, ("",), columns, rows)
-
-
-def _measured(key: str, row: Mapping[str, float]) -> Entry:
-    return Entry(f"{row[key]:.3f}", numbers={"value": row[key]})
-
-
-def _read_picture(file: Path) -> DocumentImage:
-    content = file.read_bytes()
-    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
-        raise UserError(f"{file} is not a PNG; make it again with benchmarks/sharing.py")
-    return DocumentImage(
-        "Rows: source, then targets with the same noise and attention shared for a share p of the "
-        "steps, then independent noise.",
-        base64.b64encode(content).decode(),
+    return make_part(
+        title, ("",), [Column(n, partial(cell, key)) for key, n in headers.items()], rows
     )
 
 
@@ -237,8 +225,6 @@ def _read_picture(file: Path) -> DocumentImage:
 
 FOLDER = "annotation"
 """The folder below ``paths.runs`` that ``annotate=read`` writes and tables read."""
-Rows = tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
-Shows = Literal["labels", "categories", "examples", "subjects"]
 OUTCOMES = ("correct", "incorrect", "neither", "both")
 """The columns of Table 1."""
 CATEGORIES: Mapping[str, str] = dict(
@@ -250,8 +236,6 @@ CATEGORIES: Mapping[str, str] = dict(
     )
 )  # fmt: skip
 """The paper's categories of errors, the most frequent first (COCO-CFs, Table 7)."""
-DIFFUSION = ("subject", "details", "spatial", "count", "attribute")
-"""Categories that are known limits of text-to-image diffusion models (COCO-CFs, A.3.1)."""
 COMMANDS = (
     "python evaluate.py annotate=export data=folder data.counterfactual=FOLDER  # people answer",
     "python evaluate.py annotate=read data=folder data.counterfactual=FOLDER",
@@ -271,7 +255,7 @@ class AnnotationTable(PaperTable):
         UserError: if ``shows`` is invalid.
     """
 
-    shows: Shows
+    shows: Literal["labels", "categories", "examples", "subjects"]
     first: int = 0
     commands: Sequence[str] = COMMANDS
 
@@ -282,12 +266,14 @@ class AnnotationTable(PaperTable):
 
     def build(self, runs: Runs) -> Document:
         """Lay out the paper's numbers and those under ``<runs>/annotation``."""
-        theirs = _PAPERS[self.shows](self)
-        record, missing = self._read(runs.root / FOLDER / FILE)
-        self.require(record, missing)
-        if record is None:
-            found = self.document(*theirs)
-            return replace(found, notes=(*found.notes, f"Ours: {DASH}. {missing}"))
+        theirs, ours = _PARTS[self.shows]
+        file = runs.root / FOLDER / FILE
+        record = read_record(file) if file.exists() else None
+        missing = "no answers were read" if record is None else self._lacks(record)
+        self.require(not missing, f"{file}: {missing}")
+        if record is None or missing:
+            found = self.document(*theirs(self))
+            return replace(found, notes=(*found.notes, f"Ours: {DASH}. {file}: {missing}"))
         examples = _shown(record, self) if self.shows == "examples" else ()
         notes = []
         if self.shows == "examples" and not examples:
@@ -295,18 +281,19 @@ class AnnotationTable(PaperTable):
             notes.append(f"Ours ({record.title}): errors fell into {categories} categories only.")
         if record.simulated:
             notes.append(NOT_PEOPLE)
-        pictures = [_picture(example) for example in examples]
-        found = self.document(*theirs, *_OURS[self.shows](record, self), pictures=pictures)
+        pictures = []
+        for example in examples:
+            about = "counterfactual" if example.member else "original"
+            caption = (
+                f"{CATEGORIES[example.category]}. {example.texts[0]} / {example.texts[1]} "
+                f"({example.key}; the {about} image was labelled: {example.said})"
+            )
+            pictures.append(DocumentImage(caption, example.png))
+        found = self.document(*theirs(self), *ours(record, self), pictures=pictures)
         return replace(found, notes=(*found.notes, *notes))
 
-    def _read(self, file: Path) -> tuple[AnnotationRecord | None, str]:
-        if not file.exists():
-            return None, f"{file}: no answers were read"
-        record = read_record(file)
-        missing = self._missing(record)
-        return (None, f"{file}: {missing}") if missing else (record, "")
-
-    def _missing(self, record: AnnotationRecord) -> str:
+    def _lacks(self, record: AnnotationRecord) -> str:
+        """Say what this table lacks in a record of answers; "" if it lacks nothing."""
         if self.shows in ("categories", "examples") and not record.sampled:
             return "no errors were sorted into categories"
         if not set(record.categories) <= set(CATEGORIES):
@@ -322,15 +309,6 @@ def _shown(record: AnnotationRecord, table: AnnotationTable) -> tuple[ImageExamp
     return record.examples[table.first : table.first + 3]
 
 
-def _picture(example: ImageExample) -> DocumentImage:
-    about = "counterfactual" if example.member else "original"
-    return DocumentImage(
-        f"{CATEGORIES[example.category]}. {example.texts[0]} / {example.texts[1]} "
-        f"({example.key}; the {about} image was labelled: {example.said})",
-        example.png,
-    )
-
-
 def _paper_labels(table: AnnotationTable) -> tuple[Part, ...]:
     agreed = published(table.name)["agreement"]
     labels = {name: agreed[name] / 100 for name in OUTCOMES if name in agreed}
@@ -342,7 +320,10 @@ def _paper_labels(table: AnnotationTable) -> tuple[Part, ...]:
 
 
 def _our_labels(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
-    columns = [Column(name.capitalize(), partial(_outcome, name)) for name in OUTCOMES]
+    def share(name: str, counts: AnswerCounts) -> Entry:
+        return _percent(counts.share(name), 2, counts.images)
+
+    columns = [Column(name.capitalize(), partial(share, name)) for name in OUTCOMES]
     rows = [((counts.name,), counts) for counts in record.tallies]
     everything, agreed = record.tallies[-1], record.agreement
     kappas = {"Fleiss' kappa": agreed.fleiss, "Krippendorff's alpha": agreed.alpha}
@@ -358,10 +339,6 @@ def _our_labels(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part,
         make_part(record.title, ("Image set",), columns, rows, notes[:1]),
         _agreement(record.title, kappas, labels, notes[1:], ours=True),
     )
-
-
-def _outcome(name: str, counts: AnswerCounts) -> Entry:
-    return _percent(counts.share(name), 2, counts.images)
 
 
 def _agreement(
@@ -396,26 +373,26 @@ def _paper_categories(table: AnnotationTable) -> tuple[Part, ...]:
 
 
 def _our_categories(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
+    sampled = record.sampled
+
+    def interval(count: float) -> str:
+        low, high = wilson_interval(count, sampled)
+        return f"{percent(low, 0)} to {percent(high, 0)}"
+
     columns: tuple[Column[float], ...] = (
-        Column(
-            "% of sampled errors",
-            lambda count: _percent(count / record.sampled, 0, record.sampled),
-        ),
-        text_column("95 % (Wilson)", lambda count: _interval(count, record.sampled)),
+        Column("% of sampled errors", lambda count: _percent(count / sampled, 0, sampled)),
+        text_column("95 % (Wilson)", interval),
     )
     ordered = sorted(record.categories.items(), key=lambda found: -found[1])
     rows = [((CATEGORIES[name],), count) for name, count in ordered]
-    known = sum(record.categories[name] for name in DIFFUSION) / record.sampled
+    # COCO-CFs, A.3.1.
+    diffusion = ("subject", "details", "spatial", "count", "attribute")
+    known = sum(record.categories[name] for name in diffusion) / sampled
     note = (
-        f"{record.sampled} errors, drawn at random; {percent(known, 0)} % are in the categories "
+        f"{sampled} errors, drawn at random; {percent(known, 0)} % are in the categories "
         "that the paper calls known limits of text-to-image diffusion (66 % of its own)."
     )
     return (make_part(record.title, ("Error category",), columns, rows, [note]),)
-
-
-def _interval(count: float, of: int) -> str:
-    low, high = wilson_interval(count, of)
-    return f"{percent(low, 0)} to {percent(high, 0)}"
 
 
 EXAMPLES = ("", "Original", "Counterfactual")
@@ -439,36 +416,33 @@ def _our_examples(record: AnnotationRecord, table: AnnotationTable) -> tuple[Par
 
 
 def _paper_subjects(table: AnnotationTable) -> tuple[Part, ...]:
-    return (
-        table.printed(
-            "Altered subjects",
-            "subjects",
-            lambda _, count: Entry(f"{count}", numbers={"value": count}),
-        ),
-    )
+    return (table.printed("Altered subjects", "subjects", lambda _, count: _count(count)),)
+
+
+def _count(count: int) -> Entry:
+    return Entry(f"{count:,}", numbers={"value": count})
 
 
 def _our_subjects(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
     found = Subjects.read(record.extra)
     rows = [((f"{before} → {after}",), count) for before, after, count in found.altered]
-    columns: list[Column[int]] = [
-        Column("Count", lambda count: Entry(f"{count:,}", numbers={"value": count}))
-    ]
     notes = found.notes()
     if found.hyponymy is not None:
         notes += (describe_hyponymy(*found.hyponymy),)
+    columns = [Column("Count", _count)]
     return (make_part(record.title, ("Altered subjects",), columns, rows, notes),)
 
 
-_PAPERS: dict[str, Callable[[AnnotationTable], tuple[Part, ...]]] = {
-    "labels": _paper_labels,
-    "categories": _paper_categories,
-    "examples": _paper_examples,
-    "subjects": _paper_subjects,
+_PARTS: dict[
+    str,
+    tuple[
+        Callable[[AnnotationTable], tuple[Part, ...]],
+        Callable[[AnnotationRecord, AnnotationTable], tuple[Part, ...]],
+    ],
+] = {
+    "labels": (_paper_labels, _our_labels),
+    "categories": (_paper_categories, _our_categories),
+    "examples": (_paper_examples, _our_examples),
+    "subjects": (_paper_subjects, _our_subjects),
 }
-_OURS: dict[str, Callable[[AnnotationRecord, AnnotationTable], tuple[Part, ...]]] = {
-    "labels": _our_labels,
-    "categories": _our_categories,
-    "examples": _our_examples,
-    "subjects": _our_subjects,
-}
+"""The paper's part and ours of every kind of table."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -69,18 +69,21 @@ class ArmsTable:
         """Return the paper's numbers, and ours for every place where they were measured."""
         columns = columns_of(self.columns, self.world, self.folders)
         theirs = published_part(self.name, self.paper, self.named_by, columns, self.baseline)
-        ours = [
-            self._part(columns, place, rows)
-            for place in PLACES
-            if (rows := self._read_rows(runs, columns, place))
-        ]
+        listed = self._read("rows", self.rows)
+        names = {row.run for row in listed}
+        rows = [(row, runs.arm(row.run)) for row in listed]
+        ours, beside = [], []
+        for place in PLACES:
+            asked = _was_asked([arm for _, arm in rows], columns, place)
+            if asked or (self.partial and place == PLACES[0]):
+                ours.append(self._part(columns, place, rows, "Ours"))
+            wanted = self._read("controls", self.controls.get(place, ()))
+            controls = [(row, runs.arm(row.run)) for row in wanted]
+            if _was_asked([arm for row, arm in controls if row.run not in names], columns, place):
+                title = "Ours, beside real data of the same size"
+                beside.append(self._part(columns, place, controls, title))
         if not ours:
-            raise MissingError(self.name, [row.run for row in self._rows()], self.commands)
-        beside = [
-            self._part(columns, place, rows, "Ours, beside real data of the same size")
-            for place in PLACES
-            if (rows := self._read_controls(runs, columns, place))
-        ]
+            raise MissingError(self.name, [row.run for row in listed], self.commands)
         for one in (*ours, *beside):
             one.require_all()
             one.require_one_test()
@@ -98,42 +101,25 @@ class ArmsTable:
         columns: Sequence[ValueColumn],
         place: Place,
         rows: list[tuple[ArmRow, ArmResults]],
-        title: str = "Ours",
+        title: str,
     ) -> ArmTablePart:
+        # The style of the world is that of the first run with one.
+        records = [record for _, arm in rows for record in arm.records.values()]
+        styles = [(record.get("identity") or {}).get("data.world.style") for record in records]
+        style = next((f" (style {style})" for style in styles if style is not None), "")
         return ArmTablePart(
             table=TableSettings(self.name, self.named_by, self.commands, self.partial),
             columns=[column.at(place) for column in columns],
             rows=rows,
             title=title,
-            where=_where(place, [arm for _, arm in rows]),
+            where="" if place == "folders" else f" of the embedded world ShapeScapes{style}",
         )
-
-    def _rows(self) -> list[ArmRow]:
-        return self._read("rows", self.rows)
 
     def _read(self, name: str, rows: Sequence[Mapping[str, Any]]) -> list[ArmRow]:
         try:
             return [ArmRow(**row) for row in rows]
         except TypeError as error:
             raise UserError(f"table.{name} of {self.name}: {error}") from error
-
-    def _read_rows(
-        self, runs: Runs, columns: Sequence[ValueColumn], place: Place
-    ) -> list[tuple[ArmRow, ArmResults]]:
-        """Return every row with its arm, if any arm has results in the place."""
-        rows = [(row, runs.arm(row.run)) for row in self._rows()]
-        found = _was_asked([arm for _, arm in rows], columns, place)
-        return rows if found or (self.partial and place == PLACES[0]) else []
-
-    def _read_controls(
-        self, runs: Runs, columns: Sequence[ValueColumn], place: Place
-    ) -> list[tuple[ArmRow, ArmResults]]:
-        """Return the rows of the part of controls, if any control has results."""
-        shown = {row.run for row in self._rows()}
-        wanted = self._read("controls", self.controls.get(place, ()))
-        rows = [(row, runs.arm(row.run)) for row in wanted]
-        own = [arm for row, arm in rows if row.run not in shown]
-        return rows if _was_asked(own, columns, place) else []
 
 
 def describe_equal_size(part: Part) -> str:
@@ -160,18 +146,6 @@ def describe_equal_size(part: Part) -> str:
 def _was_asked(arms: Sequence[ArmResults], columns: Sequence[ValueColumn], place: Place) -> bool:
     asked = {getattr(column, place) for column in columns if column.metric} - {None}
     return any(row.benchmark in asked for arm in arms for row in arm.rows)
-
-
-def _where(place: Place, arms: Sequence[ArmResults]) -> str:
-    """Return the embedded world's name for a title, with the style of the first run with one."""
-    if place == "folders":
-        return ""
-    for arm in arms:
-        for record in arm.records.values():
-            style = (record.get("identity") or {}).get("data.world.style")
-            if style is not None:
-                return f" of the embedded world ShapeScapes (style {style})"
-    return " of the embedded world ShapeScapes"
 
 
 # Tables of drops: how much harder counterfactuals are than real pairs (COCO-CFs, Tables 2, 13).
@@ -207,7 +181,14 @@ class DropTable:
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours for every place where they were measured."""
         columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
-        found = {place: self._arms(runs, place) for place in PLACES}
+        found = {
+            place: {
+                model: runs.arm(arms[place])
+                for model, arms in self.models.items()
+                if arms and place in arms
+            }
+            for place in PLACES
+        }
         ours = [
             self._part(arms, columns, place)
             for place, arms in found.items()
@@ -216,15 +197,8 @@ class DropTable:
         if not ours and not self.partial:
             names = [f"results of {arm.name}" for arm in found[PLACES[0]].values()]
             raise MissingError(self.name, names, self.commands)
-        return Document(
-            self.name, self.title, (self._theirs(columns), *ours), tuple(self.notes)
-        )  # fmt: skip
-
-    def _arms(self, runs: Runs, place: Place) -> dict[str, ArmResults]:
-        named = {
-            model: arms[place] for model, arms in self.models.items() if arms and place in arms
-        }
-        return {model: runs.arm(name) for model, name in named.items()}
+        parts = (self._theirs(columns), *ours)
+        return Document(self.name, self.title, parts, tuple(self.notes))
 
     def _theirs(self, columns: tuple[ValueColumn, ...]) -> Part:
         found = published(self.name)
@@ -244,64 +218,51 @@ class DropTable:
     def _part(
         self, arms: Mapping[str, ArmResults], columns: tuple[ValueColumn, ...], place: Place
     ) -> Part:
-        missing = list(self._missing(arms, columns, place))
-        if missing and not self.partial:
-            raise MissingError(self.name, missing, self.commands)
-        baseline = next(iter(self.datasets.values()))[place]
-        rows = []
+        benchmarks = {name: places[place] for name, places in self.datasets.items()}
+        baseline = next(iter(benchmarks.values()))
+        seeds = sorted(set().union(*(arm.seeds for arm in arms.values())))
+        missing, rows = [], []
         for model, arm in arms.items():
-            for dataset, benchmarks in self.datasets.items():
-                benchmark = benchmarks[place]
+            for dataset, benchmark in benchmarks.items():
+                measured = [set(arm.values((benchmark, str(c.metric)))) for c in columns]
+                lacks = next((set(seeds) - own for own in measured if set(seeds) - own), set())
+                if lacks:
+                    missing.append(f"{benchmark} of {arm.name}, seed {join_seeds(lacks)}")
                 name = dataset if benchmark != baseline else f"{dataset} (baseline)"
                 rows.append(((model, name), (arm, benchmark)))
+        if missing and not self.partial:
+            raise MissingError(self.name, missing, self.commands)
         where = "the embedded world ShapeScapes" if place == "world" else "real data"
-        seeds = sorted(set().union(*(arm.seeds for arm in arms.values())))
         worlds = f"Mean over seeds {join_seeds(seeds)}, a world each (deviations: CSV). "
         note = "In brackets the change against the baseline; bold: a model's largest drop."
-        asked = "; ".join(f"{name}: {names[place]}" for name, names in self.datasets.items())
+        asked = "; ".join(f"{name}: {benchmark}" for name, benchmark in benchmarks.items())
         notes = [f"{asked}.", worlds + note if place == "world" else note]
 
         def cell(column: ValueColumn, row: tuple[ArmResults, str]) -> Entry:
-            return self._entry(row[0], column, row[1], baseline, place)
+            arm, benchmark = row
+            means = {
+                name: summarise(list(values.values()))
+                for name in benchmarks.values()
+                if (values := arm.values((name, str(column.metric))))
+            }
+            if benchmark not in means:
+                return Entry(DASH)
+            own = means[benchmark]
+            numbers = {"value": own.mean, "n": float(own.n)}
+            numbers |= {"sd": own.sd} if own.n > 1 else {}
+            if benchmark == baseline or baseline not in means or not means[baseline].mean:
+                return Entry(percent(own.mean), numbers=numbers)
+            change = {
+                name: round(100 * (one.mean / means[baseline].mean - 1))
+                for name, one in means.items()
+            }
+            # Compared as printed, so that two drops that read the same are both bold.
+            bold = change[benchmark] == min(change.values()) < 0
+            printed = f"{change[benchmark]:+d}%" if change[benchmark] else "0%"
+            return Entry(f"{percent(own.mean)} ({printed})", bold=bold, numbers=numbers)
 
         cells = [Column(column.name, partial(cell, column), column.group) for column in columns]
-        return _lay_out(f"Ours: {where}", cells, rows, notes, ours=True)
-
-    def _entry(
-        self, arm: ArmResults, column: ValueColumn, benchmark: str, baseline: str, place: Place
-    ) -> Entry:
-        means = {
-            names[place]: summarise(list(values.values()))
-            for names in self.datasets.values()
-            if (values := arm.values((names[place], str(column.metric))))
-        }
-        if benchmark not in means:
-            return Entry(DASH)
-        own = means[benchmark]
-        numbers = {"value": own.mean, "n": float(own.n)}
-        numbers |= {"sd": own.sd} if own.n > 1 else {}
-        if benchmark == baseline or baseline not in means or not means[baseline].mean:
-            return Entry(percent(own.mean), numbers=numbers)
-        change = {
-            name: round(100 * (one.mean / means[baseline].mean - 1)) for name, one in means.items()
-        }
-        # Compared as printed, so that two drops that read the same are both bold.
-        bold = change[benchmark] == min(change.values()) < 0
-        told = f"{change[benchmark]:+d}%" if change[benchmark] else "0%"
-        text = f"{percent(own.mean)} ({told})"
-        return Entry(text, bold=bold, numbers=numbers)
-
-    def _missing(
-        self, arms: Mapping[str, ArmResults], columns: tuple[ValueColumn, ...], place: Place
-    ) -> Iterator[str]:
-        seeds = set().union(*(arm.seeds for arm in arms.values()))
-        for arm in arms.values():
-            for benchmark in (names[place] for names in self.datasets.values()):
-                for column in columns:
-                    lacks = seeds - set(arm.values((benchmark, str(column.metric))))
-                    if lacks:
-                        yield f"{benchmark} of {arm.name}, seed {join_seeds(lacks)}"
-                        break
+        return _lay_out(f"Ours: {where}", cells, rows, notes)
 
 
 def _lay_out(
@@ -309,11 +270,10 @@ def _lay_out(
     columns: Sequence[Column[Row]],
     rows: Sequence[tuple[tuple[str, ...], Row]],
     notes: Sequence[str],
-    *,
-    ours: bool,
+    ours: bool = True,
 ) -> Part:
     labels = ("Pre-trained model", "Evaluated data set")
-    rules = rules_of([own[0] for own, _ in rows])
+    rules = rules_of([model for (model, _), _ in rows])
     return make_part(title, labels, columns, rows, notes, rules=rules, ours=ours)
 
 
@@ -345,7 +305,7 @@ class ValueColumn:
 
     def header(self, place: Place) -> str:
         """Return the column's header for the results of a place."""
-        return self.world_name or self.name if place == "world" else self.name
+        return (self.world_name if place == "world" else None) or self.name
 
     def at(self, place: Place) -> MeasuredColumn:
         """Return the measured column for a place."""
@@ -412,7 +372,7 @@ def published_part(
         at = place[column.key]
         rivals = [r for r in found["rows"] if r.get("pretrained") == row.get("pretrained")]
         best = max(mean_sd(other["values"][at])[0] for other in rivals)
-        rival = base["values"][at] if base is not None and _has_counterfactuals(row) else None
+        rival = base["values"][at] if base is not None and row.get("cf_percent") else None
         one = _entry(row["values"][at], rival, found.get("n", 0), best)
         return one if len(rivals) > 1 else replace(one, bold=False)
 
@@ -426,10 +386,6 @@ def published_part(
         rules=rules_of([names[0] for names, _ in rows]) if "pretrained" in labels else (),
         ours=False,
     )
-
-
-def _has_counterfactuals(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("cf_percent"))
 
 
 def _entry(

@@ -153,22 +153,19 @@ class CaptionChoice(ItemSource):
         nothing: list[tuple[str, ...]] = [()] * len(self._choices.first)
         self._categories = only(self._tags.get(CATEGORY, nothing))
         self._counted = categories_that_count(self._categories, self.at_least, self.drop)
-        self._say_what_is_not_averaged()
-        self._question = read_caption_question(self.question)
-        self._language = None if self.blind is None else BlindLanguage(self.blind, features)
-        return self
-
-    def _say_what_is_not_averaged(self) -> None:
-        there = {name for name in self._categories if name is not None}
-        if there and not self._counted:
+        named = {name for name in self._categories if name is not None}
+        if named and not self._counted:
             say(
-                f"{self.name}: there are no averages over categories: of the {len(there)}, all are "
+                f"{self.name}: there are no averages over categories: of the {len(named)}, all are "
                 f"dropped or have fewer than {self.at_least} items"
             )
         for group, members in self.groups.items():
             absent = [name for name in members if name not in self._counted]
-            if there and absent:
+            if named and absent:
                 say(f"{self.name}: the group {group} lacks {', '.join(absent)}")
+        self._question = read_caption_question(self.question)
+        self._language = None if self.blind is None else BlindLanguage(self.blind, features)
+        return self
 
     @property
     def data_hash(self) -> str:
@@ -195,17 +192,16 @@ class CaptionChoice(ItemSource):
         }
         columns |= {name: only(values) for name, values in self._tags.items()}
         if self.groups:
-            columns["group"] = [self._group_of(name) for name in self._categories]
+            columns["group"] = only([
+                tuple(group for group, members in self.groups.items() if name in members)
+                for name in self._categories
+            ])  # fmt: skip
         columns |= {**hits, "ties": ties}
         columns |= {
             f"text {k}": np.asarray(scores[:, k], np.float64) for k in range(truth.shape[1])
         }
         tied = self._outcome("ties", "ties", float(ties.mean()), len(ties), {})
         return Evaluation([*self._outcomes(hits), tied], columns)
-
-    def _group_of(self, category: str | None) -> str | None:
-        own = [group for group, members in self.groups.items() if category in members]
-        return ", ".join(own) if own else None
 
     def summarise(self, found: Evaluation) -> Sequence[str]:
         """Return a few lines for the terminal."""
@@ -278,17 +274,13 @@ class CaptionChoice(ItemSource):
         own = of & ~np.isnan(hit_N)
         if not own.any():
             return []
-        chance = self._chance(metric, own)
+        chance = None
+        if metric in BY_ORDER:  # what a random order of the captions gets right
+            truth = self._choices.truth[own]
+            true, false = (truth == TRUE).sum(axis=1), (truth == FALSE).sum(axis=1)
+            true = np.ones_like(true) if metric == "original_accuracy" else true
+            chance = chance_of_choice(true, false)
         return [self._outcome(metric, metric, float(hit_N[own].mean()), int(own.sum()), by, chance)]
-
-    def _chance(self, metric: str, of: np.ndarray) -> float | None:
-        """Return the share of some items that a random order of the captions gets right."""
-        if metric not in BY_ORDER:
-            return None
-        truth = self._choices.truth[of]
-        true, false = (truth == TRUE).sum(axis=1), (truth == FALSE).sum(axis=1)
-        true = np.ones_like(true) if metric == "original_accuracy" else true
-        return chance_of_choice(true, false)
 
     def _averages(self, metric: str, hit_N: np.ndarray) -> list[Outcome]:
         """Return the means over categories and over groups, and the mean of each group."""

@@ -21,7 +21,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import find_prompt_file, read_keys
 from cfaug.core.pixels import content_digest
 from cfaug.core.protocols import Answerer, DualEncoder, Matcher
-from cfaug.core.questions import Answered, Question
+from cfaug.core.questions import Question
 from cfaug.data.index.index import IndexedImage
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.evaluation.cached_model import (
@@ -99,7 +99,7 @@ class ScoredItems:
         return np.array([len(own) for own in self.texts])
 
 
-class CaptionScorer(Protocol):
+class CaptionScorer:
     """The scores that one model gives to items."""
 
     def score(self) -> np.ndarray:
@@ -108,21 +108,21 @@ class CaptionScorer(Protocol):
         The scores are padded with ``nan`` where an item has fewer captions. Equal captions and
         images of an item have exactly the same score.
         """
-        ...
+        raise NotImplementedError
 
     def score_blind(self) -> np.ndarray | None:
         """Return the scores of captions without their images, float (items, captions).
 
-        ``None`` if the model has no such score.
+        ``None`` if the model has no such score, as a matcher, which needs an image.
         """
-        ...
+        return None
 
     def compare_texts(self) -> np.ndarray | None:
         """Return the similarity of an item's captions, float (items, captions, captions).
 
         ``None`` where the model cannot compare texts.
         """
-        ...
+        return None
 
 
 def scorer_of(
@@ -144,7 +144,7 @@ def scorer_of(
     return AnswererScorer(model, items, batch_size, question)
 
 
-class EncoderScorer:
+class EncoderScorer(CaptionScorer):
     """Scores by the cosine of a dual encoder's embeddings.
 
     Args:
@@ -213,7 +213,7 @@ class EncoderScorer:
         return embed_images(self._encoder, pixels, self._size), numbers
 
 
-class MatcherScorer:
+class MatcherScorer(CaptionScorer):
     """Scores by a matcher, which reads image and caption together.
 
     Args:
@@ -231,16 +231,8 @@ class MatcherScorer:
         asked = PairsToScore("captions", self._items.index, rows, texts)
         return _spread(match_pairs(self._matcher, asked, self._size), number_NKM)
 
-    def score_blind(self) -> None:
-        """Return ``None``: a matcher needs an image."""
-        return
 
-    def compare_texts(self) -> None:
-        """Return ``None``: a matcher cannot compare texts."""
-        return
-
-
-class AnswererScorer:
+class AnswererScorer(CaptionScorer):
     """Scores by the likelihood of an answer about the caption, per token.
 
     Args:
@@ -266,10 +258,6 @@ class AnswererScorer:
         texts, number_NK = self._items.distinct_texts
         return _spread(self._rank(texts, None), number_NK)
 
-    def compare_texts(self) -> None:
-        """Return ``None``: no question compares two captions."""
-        return
-
     def _rank(self, texts: Sequence[str], rows: np.ndarray | None) -> np.ndarray:
         """Return the log-likelihood of each caption, asking equal questions together."""
         asked: dict[tuple[int, str], list[int]] = {}
@@ -290,18 +278,15 @@ class AnswererScorer:
         ]
         found = np.empty(len(texts))
         for ask, places, said in zip(asks, asked.values(), self._asker.rank(asks), strict=True):
-            by_answer = dict(zip(ask.question.options, _scores(ask, said), strict=True))
+            if said.left_out:
+                raise UserError(
+                    f"the model leaves out the question {ask.question.text!r} ({said.left_out}): "
+                    "choose another benchmark.question, or a model that reads longer texts"
+                )
+            scores = [-score.mean_nll for score in said.scores]
+            by_answer = dict(zip(ask.question.options, scores, strict=True))
             found[places] = [by_answer[answers[place]] for place in places]
         return found
-
-
-def _scores(ask: Ask, said: Answered) -> list[float]:
-    if said.left_out:
-        raise UserError(
-            f"the model leaves out the question {ask.question.text!r} ({said.left_out}): choose "
-            "another benchmark.question, or a model that reads longer texts"
-        )
-    return [-score.mean_nll for score in said.scores]
 
 
 def _number(values: Sequence[Key]) -> tuple[list[Key], np.ndarray]:

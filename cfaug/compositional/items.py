@@ -98,20 +98,18 @@ class ItemSource(SourceBenchmark):
         if self.form is None:
             found = item_list(folder)
         if found is None:
-            self._check_known(folder)
+            if self.layout and ":" not in folder.name:
+                try:
+                    find_reader(folder.resolve())
+                except UserError as error:
+                    form = next(one.form for one in FORMS if one.kind == self.form)
+                    raise UserError(f"{folder} does not hold {form}: {self.layout}") from error
             return None
-        images = () if self.images is None else (_images(self.images),)
+        images = () if self.images is None else (Path(self.images).expanduser().resolve(),)
+        for photos in images:
+            if not photos.is_dir():
+                raise UserError(f"benchmark.images: there is no folder {photos}")
         return ItemList(found.item_form, images, self.missing == "skip")
-
-    def _check_known(self, folder: Path) -> None:
-        """Refuse a folder that no reader recognises, saying what it should contain."""
-        if not self.layout or ":" in folder.name:
-            return
-        try:
-            find_reader(folder.resolve())
-        except UserError as error:
-            form = next(one.form for one in FORMS if one.kind == self.form)
-            raise UserError(f"{folder} does not hold {form}: {self.layout}") from error
 
     def _refuse_settings_of_lists(self, index: Index) -> None:
         """Refuse settings of photos that a list names, for a source that holds its photos."""
@@ -146,13 +144,6 @@ NEARLY = {"aro_relation": ("aro_order",), "aro_attribution": ("aro_order",)}
 
 def _form(index: Index) -> str:
     return index.kind if index.reading is None else index.reading.form
-
-
-def _images(folder: str) -> Path:
-    found = Path(folder).expanduser().resolve()
-    if not found.is_dir():
-        raise UserError(f"benchmark.images: there is no folder {found}")
-    return found
 
 
 # Count the items of a compositional test, and compare with the number in the released files.
@@ -236,11 +227,15 @@ def read_tag(benchmark: str, index: Index, rows: np.ndarray, name: str) -> list[
     Args:
         rows: rows of the source, integers (rows,).
     """
-    column = index.extra_values(name, rows)
-    return [
-        _read_values(value, f"{benchmark}: {name} of {index.key(int(row))}")
-        for value, row in zip(column, rows, strict=True)
-    ]
+    tags = []
+    for value, row in zip(index.extra_values(name, rows), rows, strict=True):
+        given = value if isinstance(value, list) else [value]
+        if not all(one is None or isinstance(one, str | int | float) for one in given):
+            where = f"{benchmark}: {name} of {index.key(int(row))}"
+            raise UserError(f"{where} should be a text or a list of texts, not {value!r:.100}")
+        texts = (str(one).strip() for one in given if one is not None)
+        tags.append(tuple(dict.fromkeys(text for text in texts if text)))
+    return tags
 
 
 def only(values: Sequence[tuple[str, ...]]) -> list[str | None]:
@@ -261,11 +256,3 @@ def parts_by(tags: Tags) -> Iterator[tuple[dict[str, str], np.ndarray]]:
     for name, values in tags.items():
         for value in sorted({one for own in values for one in own}):
             yield {name: value}, np.array([value in own for own in values])
-
-
-def _read_values(value: object, where: str) -> tuple[str, ...]:
-    given = value if isinstance(value, list) else [value]
-    if not all(one is None or isinstance(one, str | int | float) for one in given):
-        raise UserError(f"{where} should be a text or a list of texts, not {value!r:.100}")
-    texts = (str(one).strip() for one in given if one is not None)
-    return tuple(dict.fromkeys(text for text in texts if text))

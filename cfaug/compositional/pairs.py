@@ -164,20 +164,16 @@ class PairMatching(ItemSource):
         return Evaluation([*self.mean_outcomes(hits, CHANCE), *self._parts(hits)], columns)
 
     def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
-        outcomes = [
+        """Return every score by tag, and single directions by the kind of image."""
+        asked = [(metric, by, own) for by, own in parts_by(self._tags) for metric in hits]
+        for metric, image in DIRECTIONS.items():
+            if metric in hits and self._kinds:
+                name = f"image {image}"
+                asked += [(metric, *part) for part in parts_by({name: self._kinds[name]})]
+        return [
             Outcome(
-                str(self.name), metric, float(hit[own].mean()), int(own.sum()), by=by,
+                str(self.name), metric, float(hits[metric][own].mean()), int(own.sum()), by=by,
                 chance=CHANCE[metric],
             )
-            for by, own in parts_by(self._tags)
-            for metric, hit in hits.items()
+            for metric, by, own in asked
         ]  # fmt: skip
-        for metric, image in DIRECTIONS.items():
-            if metric not in hits or not self._kinds:
-                continue
-            name = f"image {image}"
-            for by, own in parts_by({name: self._kinds[name]}):
-                mean = float(hits[metric][own].mean())
-                n, chance = int(own.sum()), CHANCE[metric]
-                outcomes.append(Outcome(str(self.name), metric, mean, n, by=by, chance=chance))
-        return outcomes

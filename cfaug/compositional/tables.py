@@ -91,38 +91,52 @@ class CompositionalTable(PaperTable):
 
     def build(self, runs: Runs) -> Document:
         """Return our numbers and the published ones, test by test."""
-        sets = self._sets()
-        arms = self._arms(runs, {one.benchmark for one in sets.values()})
+        try:
+            sets = {name: AskedSet(**settings) for name, settings in self.sets.items()}
+        except TypeError as error:
+            raise UserError(f"table.sets of {self.name}: {error}") from error
+        benchmarks = {one.benchmark for one in sets.values()}
+        arms = self._arms(runs, benchmarks)
         self.require(arms, *(f"results of {one.benchmark}" for one in sets.values()))
-        require_one_test(self.name, arms.items(), {one.benchmark for one in sets.values()})
+        require_one_test(self.name, arms.items(), benchmarks)
         rows = [
             ((name, label), cell)
             for name, one in sets.items()
             for label, cell in self._cells(one, arms)
         ]
-        shown = self._shown([cell for _, cell in rows])
+        names = published(self.name)["columns"] if self.references is None else self.references
+        shown = [
+            name
+            for name in names
+            if any(name in self._references.get(cell, {}) for _, cell in rows)
+        ]
+        every = [row for arm in arms.values() for row in arm.rows]
+
+        def ours(arm: ArmResults, cell: Cell) -> Entry:
+            same = measures([row for row in every if row.cell == cell])
+            measure = next(iter(same.values()), PERCENT)
+            return print_cell(MeasuredCell(arm.values(cell)), "", measure)
+
+        def theirs(name: str, cell: Cell) -> Entry:
+            found = self._references.get(cell, {})
+            if name not in found:
+                return Entry(DASH)
+            value, source = found[name]
+            return Entry(f"{value:.2f}", above=(source,), numbers={"value": value / 100})
+
         notes = [published(self.name)["note"]] if shown else []
         part = make_part(
             self.paper,
             ("Test", "Score"),
             [
-                *(
-                    Column(name, partial(self._ours, arms, arm), "Ours")
-                    for name, arm in arms.items()
-                ),
-                *(Column(name, partial(self._theirs, name), "Reference") for name in shown),
+                *(Column(name, partial(ours, arm), "Ours") for name, arm in arms.items()),
+                *(Column(name, partial(theirs, name), "Reference") for name in shown),
             ],
             rows,
             (*notes, *self._resolutions(runs, arms, sets)),
             rules=rules_of([labels[0] for labels, _ in rows]),
         )
         return self.document(part)
-
-    def _sets(self) -> dict[str, AskedSet]:
-        try:
-            return {name: AskedSet(**settings) for name, settings in self.sets.items()}
-        except TypeError as error:
-            raise UserError(f"table.sets of {self.name}: {error}") from error
 
     def _arms(self, runs: Runs, benchmarks: Collection[str]) -> dict[str, ArmResults]:
         if self.models is None:
@@ -140,19 +154,24 @@ class CompositionalTable(PaperTable):
 
     def _cells(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> Iterator[tuple[str, Cell]]:
         """Yield the rows of a test with results of any model, or all if ``partial``."""
-        known = {row.cell for arm in arms.values() for row in arm.rows}
-        if not self.partial and not any(
-            row.benchmark == one.benchmark for arm in arms.values() for row in arm.rows
-        ):
+        rows = [row for arm in arms.values() for row in arm.rows if row.benchmark == one.benchmark]
+        if not rows and not self.partial:
             return
+        known = {row.cell for row in rows}
         for label, metric in one.scores.items():
             if (one.benchmark, metric) in known or self.partial:
                 yield label, (one.benchmark, metric)
         if one.parts is None:
             return
-        for part in self._parts(one, arms):
-            cell = name_part(one.benchmark, {PARTS: part}), one.parts
-            yield f"{one.parts}: {part}", cell
+        # Categories with results, those of the published numbers first.
+        ours = dict.fromkeys(row.by[PARTS] for row in rows if set(row.by) == {PARTS})
+        theirs = [
+            row["by"][PARTS]
+            for row in published(self.name)["rows"]
+            if row["benchmark"] == one.benchmark and row["by"]
+        ]
+        for part in dict.fromkeys([*(name for name in theirs if name in ours), *ours]):
+            yield f"{one.parts}: {part}", (name_part(one.benchmark, {PARTS: part}), one.parts)
 
     def _resolutions(
         self, runs: Runs, arms: Mapping[str, ArmResults], sets: Mapping[str, AskedSet]
@@ -177,36 +196,3 @@ class CompositionalTable(PaperTable):
                 standard_error(values[counts], clusters), int(counts.sum()), len(set(clusters))
             )
             yield f"{name}, {metric}: {said}."
-
-    def _parts(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> list[str]:
-        ours = {
-            row.by[PARTS]: None
-            for arm in arms.values()
-            for row in arm.rows
-            if row.benchmark == one.benchmark and set(row.by) == {PARTS}
-        }
-        theirs = [
-            row["by"][PARTS]
-            for row in published(self.name)["rows"]
-            if row["benchmark"] == one.benchmark and row["by"]
-        ]
-        return list(dict.fromkeys([*(name for name in theirs if name in ours), *ours]))
-
-    def _shown(self, cells: Sequence[Cell]) -> list[str]:
-        names = published(self.name)["columns"] if self.references is None else self.references
-        return [
-            name for name in names if any(name in self._references.get(cell, {}) for cell in cells)
-        ]
-
-    def _ours(self, arms: Mapping[str, ArmResults], arm: ArmResults, cell: Cell) -> Entry:
-        rows = [row for one in arms.values() for row in one.rows if row.cell == cell]
-        measure = next(iter(measures(rows).values()), PERCENT)
-        return print_cell(MeasuredCell(arm.values(cell)), "", measure)
-
-    def _theirs(self, name: str, cell: Cell) -> Entry:
-        found = self._references.get(cell, {})
-        return _published_entry(*found[name]) if name in found else Entry(DASH)
-
-
-def _published_entry(value: float, source: str) -> Entry:
-    return Entry(f"{value:.2f}", above=(source,), numbers={"value": value / 100})

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from cfaug.lance.edit_clusters import ShownInsight, read_insights
 from cfaug.lance.edit_effects import GroupEffect
@@ -45,20 +44,27 @@ class SensitivityFigure(StressTable):
 
     def build(self, runs: Runs) -> Document:
         """Return a table and bars: a row per kind, a column per model."""
-        found = self.read(runs)
-        effects = {
-            name: [one.effects_by("kind", self.part) for _, one in own if self.part in one.sets]
-            for name, own in found.items()
-        }
-        effects = {name: own for name, own in effects.items() if own}
-        self.require(effects, f"answers to the edits of {self.part}")
-        if not effects:
+        found: dict[str, dict[str, list[GroupEffect]]] = {}
+        means: dict[str, list[float]] = {}
+        for name, own in self.read(runs).items():
+            for _, answers in own:
+                if self.part in answers.sets:
+                    by_kind = found.setdefault(name, {})
+                    for effect in answers.effects_by("kind", self.part):
+                        by_kind.setdefault(str(effect.group), []).append(effect)
+                        means.setdefault(str(effect.group), []).append(effect.mean)
+        self.require(found, f"answers to the edits of {self.part}")
+        if not found:
             return self.document()
-        kinds = _order(effects)
+        # The kind that moves the models farthest comes first.
+        kinds = sorted(means, key=lambda kind: -sum(means[kind]) / len(means[kind]))
         part = make_part(
             "Ours: mean Δp of the true class, by kind of edit",
             ("Kind",),
-            [Column(name, partial(_cell, own)) for name, own in effects.items()],
+            [
+                Column(name, partial(lambda own, kind: _cell(own.get(kind, ())), own))
+                for name, own in found.items()
+            ],
             [((kind,), kind) for kind in kinds],
             (
                 "Absolute change, from the full softmax. Brackets: 95 % interval of a bootstrap "
@@ -68,22 +74,11 @@ class SensitivityFigure(StressTable):
             ),
         )
         bars = {
-            kind: [(name, *_bar(_of(kind, own))) for name, own in effects.items()] for kind in kinds
+            kind: [(name, *_bar(own.get(kind, ()))) for name, own in found.items()]
+            for kind in kinds
         }
-        plot = BarPlot("", "mean Δp of the true class", bars, tuple(effects), unit="probability")
+        plot = BarPlot("", "mean Δp of the true class", bars, tuple(found), unit="probability")
         return self.document(part, bars=[plot])
-
-
-def _order(effects: Mapping[str, Sequence[Sequence[GroupEffect]]]) -> list[str]:
-    """Return every kind, beginning with the one that moves the models farthest."""
-    means: dict[str, list[float]] = {}
-    for one in (one for own in effects.values() for some in own for one in some):
-        means.setdefault(str(one.group), []).append(one.mean)
-    return sorted(means, key=lambda kind: -sum(means[kind]) / len(means[kind]))
-
-
-def _of(kind: str, own: Sequence[Sequence[GroupEffect]]) -> list[GroupEffect]:
-    return [one for some in own for one in some if one.group == kind]
 
 
 def _bar(effects: Sequence[GroupEffect]) -> tuple[float | None, float | None, float | None]:
@@ -98,8 +93,7 @@ def _bar(effects: Sequence[GroupEffect]) -> tuple[float | None, float | None, fl
     return mean, mean - sd, mean + sd
 
 
-def _cell(own: Sequence[Sequence[GroupEffect]], kind: str) -> Entry:
-    effects = _of(kind, own)
+def _cell(effects: Sequence[GroupEffect]) -> Entry:
     if not effects:
         return Entry(DASH)
     summary = summarise([effect.mean for effect in effects])
@@ -132,26 +126,18 @@ class QualityFigure(PaperTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours for every model that measured them."""
-        found = self._results(runs.root)
-        self.require(found, *(f"results of {name}" for name in self.benchmarks))
-        ours = [self._ours(name, rows) for name, rows in found.items()]
-        return self.document(self._theirs(), *ours)
-
-    def _results(self, root: Path) -> dict[str, list[Result]]:
         found: dict[str, list[Result]] = {}
-        for folder in sorted(root.glob(EVERYTHING)):
+        for folder in sorted(runs.root.glob(EVERYTHING)):
             file = folder / RESULTS
-            rows = read_results(file) if file.is_file() else []
-            for row in rows:
+            for row in read_results(file) if file.is_file() else []:
                 if row.benchmark.endswith(tuple(self.benchmarks)):
                     found.setdefault(f"{folder.parent.name}, {row.benchmark}", []).append(row)
-        return found
-
-    def _theirs(self) -> Part:
-        return self.printed(
+        self.require(found, *(f"results of {name}" for name in self.benchmarks))
+        theirs = self.printed(
             "Method", "method", lambda _, v: Entry(f"{v:g}", numbers={"value": v}),
             column=lambda name: f"{name} (lower is better)",
         )  # fmt: skip
+        return self.document(theirs, *(self._ours(name, rows) for name, rows in found.items()))
 
     def _ours(self, name: str, results: Sequence[Result]) -> Part:
         known = {(row.by["set"], row.metric): row for row in results if [*row.by] == ["set"]}
@@ -161,24 +147,21 @@ class QualityFigure(PaperTable):
             for row in results
             if row.by.get("photos") == EDITED_PHOTOS
         }
-        metrics = {
-            printed: metric
-            for printed, metric in self.metrics.items()
-            if any(own == metric for _, own in known)
-        }
 
         def cell(metric: str, part: str) -> Entry:
-            return _number(known.get((part, metric)))
+            row = known.get((part, metric))
+            if row is None:
+                return Entry(DASH)
+            return Entry(f"{row.value:.4g}", numbers={"value": row.value, "n": float(row.n)})
 
-        columns = [Column(printed, partial(cell, metric)) for printed, metric in metrics.items()]
+        measured = {metric for _, metric in known}
+        columns = [
+            Column(printed, partial(cell, metric))
+            for printed, metric in self.metrics.items()
+            if metric in measured
+        ]
         rows = [((printed,), part) for printed, part in self.sets.items()]
         return make_part(f"Ours: {name}", ("Method",), columns, rows)
-
-
-def _number(row: Result | None) -> Entry:
-    if row is None:
-        return Entry(DASH)
-    return Entry(f"{row.value:.4g}", numbers={"value": row.value, "n": float(row.n)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -77,53 +77,35 @@ class ImageQuality(JoinedBenchmark):
             for name in dict.fromkeys(sets.tolist())
         }
         original = own.pop(ORIGINAL)
-        _say_bias(str(self.name), own | {ORIGINAL: original})
+        dim = features.shape[1]
+        small = [f"{n} ({len(some)})" for n, some in {**own, ORIGINAL: original}.items()
+                 if len(some) <= dim]  # fmt: skip
+        if small:
+            say(
+                f"{self.name}: fewer images than the {dim} features in {', '.join(small)}: FID is "
+                "far above its value for many images; compare it with fid_halves, and use KID, "
+                "which is unbiased"
+            )
         order = generator(self.seed, "halves").permutation(len(original))
-        halves = original[order[::2]], original[order[1::2]]
-        found = [self._outcome("fid_halves", ORIGINAL, *halves)]
+        asked = [("fid_halves", ORIGINAL, original[order[::2]], original[order[1::2]])]
         for name, values in own.items():
-            for metric in ("fid", "kid"):
-                found.append(self._outcome(metric, name, values, original))
-        there = [one for one in found if one is not None]
-        if not there:
+            asked += [(metric, name, values, original) for metric in ("fid", "kid")]
+        found = []
+        for metric, name, first, second in asked:
+            if min(len(first), len(second)) < 2:
+                say(f"{self.name}: {metric} of {name} is left out: there are {len(first)} images")
+                continue
+            measure = kernel_distance if metric == "kid" else frechet_distance
+            value, by = measure(first, second), {"set": name}
+            found.append(
+                Outcome(str(self.name), metric, value, len(first), "lower", "distance", by)
+            )
+        if not found:
             raise UserError(
                 f"{self.data}: FID and KID compare sets of two or more images, and there is "
                 f"{len(original)} photo with an edit: name shards of more photos"
             )
-        return Evaluation(there, items)
-
-    def _outcome(
-        self, metric: str, name: str, first: np.ndarray, second: np.ndarray
-    ) -> Outcome | None:
-        if min(len(first), len(second)) < 2:
-            say(f"{self.name}: {metric} of {name} is left out: there are {len(first)} images")
-            return None
-        measure = kernel_distance if metric == "kid" else frechet_distance
-        value = measure(first, second)
-        return Outcome(
-            str(self.name),
-            metric,
-            value,
-            len(first),
-            better="lower",
-            unit="distance",
-            by={"set": name},
-        )
-
-
-def _say_bias(benchmark: str, sets: Mapping[str, np.ndarray]) -> None:
-    small = [
-        f"{name} ({len(features)})"
-        for name, features in sets.items()
-        if len(features) <= features.shape[1]
-    ]
-    if small:
-        dim = next(iter(sets.values())).shape[1]
-        say(
-            f"{benchmark}: fewer images than the {dim} features in {', '.join(small)}: FID is far "
-            "above its value for many images; compare it with fid_halves, and use KID, which is "
-            "unbiased"
-        )
+        return Evaluation(found, items)
 
 
 def _extract(model: FeatureExtractor, sets: JoinedSets, shown: np.ndarray, size: int) -> np.ndarray:
@@ -191,11 +173,8 @@ class CaptionPerplexity(JoinedBenchmark):
             for by in parts:
                 chosen = np.all([np.asarray(items[k]) == v for k, v in by.items()], axis=0)
                 if chosen.any():
-                    found.append(self._mean(values[chosen], by))
+                    mean, n = float(values[chosen].mean()), int(chosen.sum())
+                    found.append(
+                        Outcome(str(self.name), "perplexity", mean, n, "lower", "per token", by)
+                    )
         return Evaluation(found, {**items, "perplexity": values})
-
-    def _mean(self, values: np.ndarray, by: Mapping[str, str]) -> Outcome:
-        mean = float(values.mean())
-        return Outcome(
-            str(self.name), "perplexity", mean, len(values), better="lower", unit="per token", by=by
-        )

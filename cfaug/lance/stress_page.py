@@ -11,8 +11,9 @@ import hashlib
 import math
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,22 +30,8 @@ from cfaug.report.model_pages import ImageSource, ModelPage, ReadImage, read_own
 from cfaug.report.page import p_text, percent, short
 from cfaug.stats.item_tests import cluster_bootstrap
 
-FILE = "stress.html"
-
-THUMBNAIL = 192
-"""Longest side of a picture: 2,000 edits of 800 photos make a page of about 20 MB."""
-
-LIMIT = 2000
-"""Most edits that are shown; from more, a sample, and every edit that an insight shows."""
-
-INSIGHTS = 6
-"""Most insights per class and model that are shown."""
-
 EXAMPLES = 4
 """Most edits that an insight shows."""
-
-QUOTE = re.compile(r"(\\*)(\"|$)")
-"""A quote or the end of a text, with the backslashes before it, which need escaping only there."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +39,15 @@ class PageSettings:
     """Limits on what a page shows.
 
     Args:
-        limit: most edits that are shown; ``None`` for all.
-        side: longest side of the pictures, in pixels.
+        limit: most edits that are shown, beside those of insights; ``None`` for all.
+        side: longest side of the pictures, in pixels: 2,000 edits of 800 photos make a page of
+            about 20 MB.
         command: words of a command that applies one intervention to a whole class, with ``{kind}``,
             ``{before}``, ``{after}`` and ``{label}`` where they go; empty for no command.
     """
 
-    limit: Positive | None = LIMIT
-    side: int = THUMBNAIL
+    limit: Positive | None = 2000
+    side: int = 192
     command: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -69,12 +57,10 @@ class PageSettings:
 def stress_page(settings: PageSettings | None = None) -> ModelPage[StressItems]:
     """Return the definition of the page."""
     how = settings or PageSettings()
-
-    def make(answers: Sequence[StressItems]) -> _StressPageData:
-        return _StressPageData(answers, how)
-
-    remedy = "evaluate both with the same benchmark.data"
-    return ModelPage("stress.html", StressItems, "images", make, how.side, None, remedy)
+    return ModelPage(
+        "stress.html", StressItems, "images", lambda answers: _StressPageData(answers, how),
+        how.side, None, "evaluate both with the same benchmark.data",
+    )  # fmt: skip
 
 
 def write_stress_pages(
@@ -90,7 +76,7 @@ def write_stress_pages(
     several.
     """
     images = ImageSource(read_image).once()
-    page = stress_page(settings).write_for_run(folder, model, benchmark, images, FILE)
+    page = stress_page(settings).write_for_run(folder, model, benchmark, images, "stress.html")
     own = read_own(folder, model, benchmark, StressItems)
     write_insights(own, own.insights(own.edit_sets[0]), images.read, folder)
     return page
@@ -98,6 +84,10 @@ def write_stress_pages(
 
 def verdict(one: StressItems) -> str:
     """Say in a sentence what the edits do to a model's accuracy, each compared with its photo."""
+
+    def cost(drop: float) -> str:
+        return f"{round(100 * drop, 1) + 0.0:.1f}"  # never -0.0
+
     photos = one.rows(ORIGINAL)
     right = percent(float(one.items.metric("acc1")[photos].mean()), 1)
     said = [f"{one.model} answers {right} % of {len(photos):,} photos right"]
@@ -106,47 +96,43 @@ def verdict(one: StressItems) -> str:
         drops = one.items.metric("paired_drop1")[rows]
         names = [one.texts("photo")[row] for row in rows]
         found = cluster_bootstrap(drops, names, generator(0, "stress", part))
-        between = (
-            ""
-            if math.isnan(found.low)
-            else f" (95 % interval {_cost(found.low)} to {_cost(found.high)})"
-        )
-        what = "edits" if part == one.edit_sets[0] else f"edits of the set {part}"
-        of = f" of {found.clusters:,} photos" if part == one.edit_sets[0] else ""
-        said.append(f"{len(rows):,} {what}{of} cost {_cost(found.mean)} points{between}")
+        main = part == one.edit_sets[0]
+        what = f"edits of {found.clusters:,} photos" if main else f"edits of the set {part}"
+        said.append(f"{len(rows):,} {what} cost {cost(found.mean)} points")
+        if not math.isnan(found.low):
+            said[-1] += f" (95 % interval {cost(found.low)} to {cost(found.high)})"
     if RECONSTRUCTION in one.sets:
         drops = one.items.metric("paired_drop1")[one.rows(RECONSTRUCTION)]
-        said.append(f"drawing photos again without an edit costs {_cost(float(drops.mean()))}")
+        said.append(f"drawing photos again without an edit costs {cost(float(drops.mean()))}")
     return "; ".join(said) + "."
-
-
-def _cost(drop: float) -> str:
-    return f"{round(100 * drop, 1) + 0.0:.1f}"  # never -0.0
-
-
-class _TextNumbers:
-    """Texts by number, each once."""
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-
-    def number(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
 
 
 class _StressPageData:
     def __init__(self, answers: Sequence[StressItems], settings: PageSettings) -> None:
         self.answers, self.settings = answers, settings
         self.first = answers[0]
-        self.names, self.images = _TextNumbers(), dict[str, str]()
+        self.images: dict[str, str] = {}
+        self._names: dict[str, int] = {}
         self._places: dict[str, int] = {}
-        self._insights = [
-            {part: _strongest(answer.insights(part)) for part in answer.edit_sets}
-            for answer in answers
-        ]
-        edits = np.concatenate([self.first.rows(part) for part in self.first.edit_sets])
-        self.all = len(edits)
-        self.edits = self._choose(np.sort(edits))
+        self._insights: list[dict[str, list[Insight]]] = []
+        for answer in answers:
+            strongest: dict[str, list[Insight]] = {}
+            for part in answer.edit_sets:
+                by_class: dict[str, list[Insight]] = {}
+                for insight in answer.insights(part):
+                    by_class.setdefault(insight.label, []).append(insight)
+                strongest[part] = [one for own in by_class.values() for one in own[:6]]
+            self._insights.append(strongest)
+        # The edits with the smallest hashes, in order, and those of insights.
+        parts = [self.first.rows(part) for part in self.first.edit_sets]
+        rows, names = np.concatenate(parts).tolist(), self.first.texts(ITEM)
+        self._all = len(rows)
+        shuffled = sorted(sorted(rows), key=lambda row: _shuffle_key(names[row]))
+        kept = set(shuffled[: settings.limit])
+        for strongest in self._insights:
+            for insight in chain(*strongest.values()):
+                kept.update(insight.effect.rows[:EXAMPLES].tolist())
+        self._edits = sorted(kept)
 
     @property
     def verdicts(self) -> list[str]:
@@ -154,48 +140,30 @@ class _StressPageData:
 
     @property
     def subtitle(self) -> str:
-        if len(self.edits) == self.all:
-            return f"{self.all:,} edits"
-        return (
-            f"{len(self.edits):,} of {self.all:,} edits, drawn at random beside those of insights"
-        )
-
-    def _choose(self, edits: np.ndarray) -> list[int]:
-        """Return the edits with the smallest hashes, in order, and those of insights."""
-        limit, names = self.settings.limit, self.first.texts(ITEM)
-        kept = {
-            int(row)
-            for own in self._insights
-            for found in own.values()
-            for one in found
-            for row in one.effect.rows[:EXAMPLES]
-        }
-        shuffled = sorted((int(row) for row in edits), key=lambda row: _shuffle_key(names[row]))
-        kept |= set(shuffled[: len(edits) if limit is None else limit])
-        return sorted(kept)
+        shown = len(self._edits)
+        if shown == self._all:
+            return f"{self._all:,} edits"
+        return f"{shown:,} of {self._all:,} edits, drawn at random beside those of insights"
 
     def content(self) -> dict[str, Any]:
         """Return everything but the pictures: the script explains its letters."""
-        place = {row: i for i, row in enumerate(self.edits)}
-        pairs = [self._pair(row) for row in self.edits]
+        place = {row: i for i, row in enumerate(self._edits)}
+        pairs = [self._pair(row) for row in self._edits]
+        edit_sets = self.first.edit_sets
+        kinds = zip(self.first.texts("kind"), self.first.texts("set"), strict=True)
         return {
             "models": [answer.model for answer in self.answers],
-            "sets": list(self.first.edit_sets),
+            "sets": list(edit_sets),
             "classes": sorted(set(self.first.texts("class"))),
-            "kinds": self._kinds(),
+            "kinds": list(dict.fromkeys(kind for kind, part in kinds if part in edit_sets)),
             "pairs": pairs,
             "effects": [self._effects(answer) for answer in self.answers],
             "insights": [
                 {part: [self._insight(one, place) for one in found] for part, found in own.items()}
                 for own in self._insights
             ],
-            "names": list(self.names.numbers),
+            "names": list(self._names),
         }
-
-    def _kinds(self) -> list[str]:
-        kinds, parts = self.first.texts("kind"), self.first.texts("set")
-        return list(dict.fromkeys(k for k, p in zip(kinds, parts, strict=True)
-                                  if p in self.first.edit_sets))  # fmt: skip
 
     def _picture(self, row: int) -> int:
         """Return the number of an item's picture; equal images share one."""
@@ -204,47 +172,49 @@ class _StressPageData:
         self.images.setdefault(digest or name, name)
         return self._places.setdefault(digest or name, len(self._places))
 
+    def _name(self, text: str) -> int:
+        return self._names.setdefault(text, len(self._names))
+
     def _pair(self, row: int) -> dict[str, Any]:
-        """Return an edit: s set, c class, k kind, e words, p pictures, t captions, m answers."""
-        one = self.first
-        photo = one.row_of[one.texts("photo")[row]]
-        kind, before, after = (one.texts(name)[row] for name in ("kind", "before", "after"))
+        """Return an edit: s set, c class, k kind, e words, p pictures, t captions, m answers.
+
+        An answer: d delta p, f fall, h hits, y its class, a the top before and b after.
+        """
+        first = self.first
+        photo = first.row_of[first.texts("photo")[row]]
+        kind, before, after = (first.texts(name)[row] for name in ("kind", "before", "after"))
         members = (
-            Member(one.texts("text_before")[row], "0", ""),
-            Member(one.texts("text")[row], "1", "", Edit(kind, before, after)),
+            Member(first.texts("text_before")[row], "0", ""),
+            Member(first.texts("text")[row], "1", "", Edit(kind, before, after)),
         )
+        pictures = [self._picture(photo), self._picture(row)]
+        answers = []
+        for model in self.answers:
+            columns = model.items.columns
+            truth = model.texts("class_name" if "class_name" in columns else "class")[row]
+            answers.append({
+                "d": short(columns["delta_p"][row]),
+                "f": short(columns["p_drop"][row]),
+                "h": [int(columns["acc1"][at] > 0.5) for at in (photo, row)],
+                "y": [self._name(truth), short(columns["p_photo"][row]), short(columns["p"][row])],
+                "a": self._top(model, photo),
+                "b": self._top(model, row),
+            })  # fmt: skip
         return {
-            "i": one.texts(ITEM)[row],
-            "s": one.texts("set")[row],
-            "c": one.texts("class")[row],
+            "i": first.texts(ITEM)[row],
+            "s": first.texts("set")[row],
+            "c": first.texts("class")[row],
             "k": kind,
             "e": [before, after],
-            "p": [self._picture(photo), self._picture(row)],
+            "p": pictures,
             "t": [mark_changes(members, 0), mark_changes(members, 1)],
-            "m": [self._answer(model, photo, row) for model in self.answers],
+            "m": answers,
         }
-
-    def _answer(self, model: StressItems, photo: int, row: int) -> dict[str, Any]:
-        """Return a model's answer: d delta p, f fall, h hits, y its class, a before, b after."""
-        columns = model.items.columns
-        truth = "class_name" if "class_name" in columns else "class"
-        return {
-            "d": short(columns["delta_p"][row]),
-            "f": short(columns["p_drop"][row]),
-            "h": [int(columns["acc1"][at] > 0.5) for at in (photo, row)],
-            "y": [self.names.number(model.texts(truth)[row]), short(columns["p_photo"][row]),
-                  short(columns["p"][row])],
-            "a": self._top(model, photo),
-            "b": self._top(model, row),
-        }  # fmt: skip
 
     def _top(self, model: StressItems, row: int) -> list[list[float | None]]:
         columns = model.items.columns
         return [
-            [
-                self.names.number(model.texts(f"top{n}")[row]),
-                short(columns[f"top{n}_p"][row]),
-            ]
+            [self._name(model.texts(f"top{n}")[row]), short(columns[f"top{n}_p"][row])]
             for n in range(1, TOP + 1)
             if f"top{n}" in columns and columns[f"top{n}"][row] is not None
         ]
@@ -275,24 +245,17 @@ class _StressPageData:
 def fill_command(words: Sequence[str], one: Insight) -> str:
     """Return a command that applies an insight's intervention to its class, for a shell.
 
-    Quotes in its words are escaped as Hydra reads them within double quotes.
+    Quotes in its words are escaped as Hydra reads them within double quotes: backslashes need it
+    only before a quote or at the end.
     """
+
+    def escape(found: re.Match[str]) -> str:
+        slashes, quote = found.groups()
+        return slashes * 2 + ("\\" + quote if quote else "")
+
     found = {"kind": one.kind, "before": one.before, "after": one.after, "label": one.label}
-    places = {name: QUOTE.sub(_escape, text) for name, text in found.items()}
+    places = {name: re.sub(r"(\\*)(\"|$)", escape, text) for name, text in found.items()}
     return " ".join(shlex.quote(word.format(**places)) for word in words)
-
-
-def _escape(found: re.Match[str]) -> str:
-    slashes, quote = found.groups()
-    return slashes * 2 + ("\\" + quote if quote else "")
-
-
-def _strongest(insights: Iterable[Insight]) -> list[Insight]:
-    """Return the strongest insights of each class."""
-    found: dict[str, list[Insight]] = {}
-    for insight in insights:
-        found.setdefault(insight.label, []).append(insight)
-    return [one for own in found.values() for one in own[:INSIGHTS]]
 
 
 def _effect(effect: GroupEffect, name: str) -> list[Any]:

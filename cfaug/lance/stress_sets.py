@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 EDITED, RANDOM = "edited", "random"
 """Names of the edits of a stress test's main folder, and of edits of random words."""
-KIND = "edit_kind"
-"""The column of an index with the kind of a member's edit, null if it is not edited."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,7 @@ class JoinedSets:
         against the photos of the main folder.
         """
         counts = self.has_edit & ((self.name == EDITED) | ~self.is_photo)
-        found: list[str] = np.where(counts, "edited", "unedited").tolist()
-        return found
+        return ["edited" if is_edited else "unedited" for is_edited in counts.tolist()]
 
     @cached_property
     def keys(self) -> list[str]:
@@ -106,7 +103,10 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
         rows: the rows to use, of whole sets; ``None`` for all.
     """
     rows = np.arange(len(index)) if rows is None else np.sort(rows)
-    kinds = _kinds(index)[rows]
+    kinds = np.full(len(rows), ORIGINAL, object)
+    if "edit_kind" in index.extra_names:
+        listed = index.extra("edit_kind").take(rows).to_pylist()
+        kinds[:] = [ORIGINAL if kind is None else str(kind) for kind in listed]
     is_photo = kinds == ORIGINAL
     sets, place = np.unique(np.asarray(index.sets)[rows], return_inverse=True)
     several = np.bincount(place, is_photo, len(sets)) != 1
@@ -156,14 +156,6 @@ def check_same_photos(first: JoinedSets, other: JoinedSets) -> None:
             )
 
 
-def _kinds(index: Index) -> np.ndarray:
-    """Return the kind of every row's edit, text (rows,); ``original`` where there is none."""
-    if KIND not in index.extra_names:
-        return np.full(len(index), ORIGINAL, object)
-    kinds = [ORIGINAL if kind is None else str(kind) for kind in index.extra(KIND).to_pylist()]
-    return np.array(kinds, object)
-
-
 # The items of a stress test: one row per image; see ``cfaug.lance.stress``.
 
 PASSED_ON = {"prompt": "prompt", "f": "p"}
@@ -171,45 +163,19 @@ PASSED_ON = {"prompt": "prompt", "f": "p"}
 denoising steps with the photo's own self-attention, ``p`` of ``Draw``."""
 
 
-def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[str, Any]:
+def item_columns(sets: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[str, Any]:
     """Return the columns of the items of one folder.
 
     Args:
-        one: the folder's photos and their edits.
         answers: the classifier's answers to all images of the folder, in the order of its rows.
         shown: whether each image is an item, bool (images,).
     """
-    photo = np.searchsorted(one.rows, one.photos)
-    control = np.where(one.controls < 0, -1, np.searchsorted(one.rows, one.controls))
-    columns: dict[str, Any] = {
-        **_names(one, photo),
-        "class_name": answers.class_name,
-        "class_number": answers.number,
-        **answers.hits,
-        "rank": answers.rank,
-        "p": answers.p,
-        **_differences(answers, one, photo, control),
-        **_top(answers),
-        **{
-            name: one.column(column)
-            for name, column in PASSED_ON.items()
-            if column in one.index.extra_names
-        },
-    }
-    return {name: choose(values, shown) for name, values in columns.items()}
-
-
-def item_names(one: JoinedSets) -> list[str]:
-    """Return the name of each row's item."""
-    return [f"{part}/{key}" for part, key in zip(one.parts, one.keys, strict=True)]
-
-
-def _names(sets: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
-    index, rows = sets.index, sets.rows
-    keys = sets.keys
+    index, rows, keys = sets.index, sets.rows, sets.keys
+    photo = np.searchsorted(rows, sets.photos)
+    control = np.where(sets.controls < 0, -1, np.searchsorted(rows, sets.controls))
     before, after = sets.column("edit_before"), sets.column("edit_after")
     texts = [index.text(int(row)) for row in rows]
-    return {
+    columns: dict[str, Any] = {
         ITEM: item_names(sets),
         CLUSTER: cluster_rows(index, rows),
         "set": sets.parts,
@@ -225,7 +191,25 @@ def _names(sets: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
         "key": [key.rpartition("_")[0] for key in keys],
         "member": np.array([int(key.rpartition("_")[2]) for key in keys]),
         "image": [digest.hex() for digest in image_keys(index, rows)],
+        "class_name": answers.class_name,
+        "class_number": answers.number,
+        **answers.hits,
+        "rank": answers.rank,
+        "p": answers.p,
+        **_differences(answers, sets, photo, control),
     }
+    for n in range(min(SHOWN, answers.top.shape[1])):
+        columns[f"top{n + 1}"] = answers.top[:, n]
+        columns[f"top{n + 1}_p"] = answers.top_p[:, n]
+    for name, column in PASSED_ON.items():
+        if column in index.extra_names:
+            columns[name] = sets.column(column)
+    return {name: choose(values, shown) for name, values in columns.items()}
+
+
+def item_names(one: JoinedSets) -> list[str]:
+    """Return the name of each row's item."""
+    return [f"{part}/{key}" for part, key in zip(one.parts, one.keys, strict=True)]
 
 
 def _differences(
@@ -255,14 +239,6 @@ def _differences(
         found[f"paired_drop{k}"] = of_photo(hits) - hits
         found[f"net_drop{k}"] = of_control(hits) - hits
     return found
-
-
-def _top(answers: Answers) -> dict[str, np.ndarray]:
-    columns: dict[str, np.ndarray] = {}
-    for n in range(min(SHOWN, answers.top.shape[1])):
-        columns[f"top{n + 1}"] = answers.top[:, n]
-        columns[f"top{n + 1}_p"] = answers.top_p[:, n]
-    return columns
 
 
 def choose(values: Any, shown: np.ndarray) -> Any:

@@ -27,8 +27,6 @@ from cfaug.report.paper_tables import ModelsTable, PaperTable, published
 from cfaug.stats.item_tests import cluster_bootstrap
 from cfaug.stats.significance import summarise
 
-# The answers of classifiers to a stress test, for LANCE's tables.
-
 # Table 2 of LANCE: accuracy on photos, reconstructions and edits, and paired tests.
 
 COMMANDS = (
@@ -142,9 +140,7 @@ def _rows(items: StressItems, part: str) -> np.ndarray:
     rows = items.rows(part) if part in items.sets else np.zeros(0, np.int64)
     if part not in (ORIGINAL, RECONSTRUCTION):
         return rows
-    photos = np.array(items.texts("photos"))[rows]
-    kept: np.ndarray = rows[photos == EDITED_PHOTOS]
-    return kept
+    return np.asarray(rows[np.array(items.texts("photos"))[rows] == EDITED_PHOTOS])
 
 
 def _accuracy(own: Sequence[StressItems], hit: str, part: str) -> Entry:
@@ -197,7 +193,6 @@ DROP_COLUMNS: tuple[Column[Drop], ...] = (
 
 # Figures 7 to 9 of LANCE: edits, accuracy and drops by class; one intervention on every class.
 
-Shows = Literal["edits", "accuracy", "change"]
 AXES: Mapping[str, str] = {
     "edits": "edits", "accuracy": "acc@1 on the edits, %",
     "change": "change of acc@1 from the photo to its edit, points",
@@ -219,7 +214,7 @@ class ClassFigure(StressTable):
         UserError: if ``shows`` is invalid.
     """
 
-    shows: Shows
+    shows: Literal["edits", "accuracy", "change"]
     kind: str | None = None
     after: str | None = None
     part: str = EDITED
@@ -229,82 +224,73 @@ class ClassFigure(StressTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the table and its bars."""
-        found = {
-            name: [by for _, one in own if (by := self._by_class(one))]
-            for name, own in self.read(runs).items()
-        }
-        found = {name: own for name, own in found.items() if own}
-        self.require(found, f"answers to {self._what()}")
+        found: dict[str, list[dict[str, _Measured]]] = {}
+        for name, answers in self.read(runs).items():
+            for _, items in answers:
+                if values := self._by_class(items):
+                    found.setdefault(name, []).append(values)
+        kind = f" of kind {self.kind}" if self.kind else ""
+        what = f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
+        self.require(found, f"answers to {what}")
         if not found:
             return self.document()
-        classes = list(dict.fromkeys(label for own in found.values() for by in own for label in by))
-
-        def cell(name: str, label: str) -> Entry:
-            return self._cell([by[label] for by in found[name] if label in by])
-
+        bars: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
+        cells: dict[tuple[str, str], Entry] = {}
+        labels = [label for own in found.values() for by_class in own for label in by_class]
+        for label in dict.fromkeys(labels):
+            for name, own in found.items():
+                measured = [by_class[label] for by_class in own if label in by_class]
+                ends = _join(measured)
+                mean, low, high = (None if math.isnan(end) else end for end in ends)
+                bars.setdefault(label, []).append((name, mean, low, high))
+                cells[name, label] = self._cell(measured, *ends)
         part = make_part(
-            f"Ours: {self._what()}, {AXES[self.shows]}",
+            f"Ours: {what}, {AXES[self.shows]}",
             ("Class",),
-            [Column(name, partial(cell, name)) for name in found],
-            [((label,), label) for label in classes],
+            [Column(name, partial(lambda name, label: cells[name, label], name)) for name in found],
+            [((label,), label) for label in bars],
             (
                 "Brackets: 95 % interval of a bootstrap over photos, uncorrected. With several "
                 "checkpoints: ± over them.",
             ),
         )
         unit = "edits" if self.shows == "edits" else "fraction"
-        plot = BarPlot("", AXES[self.shows], self._bars(found, classes), tuple(found), unit=unit)
+        plot = BarPlot("", AXES[self.shows], bars, tuple(found), unit=unit)
         return self.document(part, bars=[plot])
-
-    def _what(self) -> str:
-        kind = f" of kind {self.kind}" if self.kind else ""
-        return f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
 
     def _by_class(self, items: StressItems) -> dict[str, _Measured]:
         """Return the measured values of each class, in order of names."""
-        if self.part not in items.sets:
-            return {}
-        own: dict[str, list[int]] = {}
-        for row in items.rows(self.part).tolist():
+        by_class: dict[str, list[int]] = {}
+        for row in items.rows(self.part).tolist() if self.part in items.sets else ():
             kind, after = items.texts("kind")[row], items.texts("after")[row]
             if self.kind in (None, kind) and (
                 self.after is None or after.lower() == self.after.lower()
             ):
-                own.setdefault(items.texts("class")[row], []).append(row)
-        return {label: self._measure(items, own[label], label) for label in sorted(own)}
+                by_class.setdefault(items.texts("class")[row], []).append(row)
+        measured = {}
+        for label, rows in sorted(by_class.items()):
+            n = len(rows)
+            if self.shows == "edits":
+                measured[label] = _Measured(float(n), math.nan, math.nan, n)
+                continue
+            hits, photo = items.items.metric("acc1")[rows], items.items.metric("photo_acc1")[rows]
+            values = hits if self.shows == "accuracy" else hits - photo
+            photos = [items.texts("photo")[row] for row in rows]
+            found = cluster_bootstrap(values, photos, generator(0, "classes", label))
+            measured[label] = _Measured(found.mean, found.low, found.high, n)
+        return measured
 
-    def _measure(self, items: StressItems, rows: Sequence[int], label: str) -> _Measured:
-        if self.shows == "edits":
-            return _Measured(float(len(rows)), math.nan, math.nan, len(rows))
-        hits, photo = items.items.metric("acc1")[rows], items.items.metric("photo_acc1")[rows]
-        values = hits if self.shows == "accuracy" else hits - photo
-        photos = [items.texts("photo")[row] for row in rows]
-        found = cluster_bootstrap(values, photos, generator(0, "classes", label))
-        return _Measured(found.mean, found.low, found.high, len(rows))
-
-    def _cell(self, measureds: Sequence[_Measured]) -> Entry:
-        if not measureds:
+    def _cell(self, measured: Sequence[_Measured], mean: float, low: float, high: float) -> Entry:
+        if not measured:
             return Entry(DASH)
-        mean, low, high = _joined(measureds)
         if self.shows == "edits":
             return Entry(f"{mean:g}", numbers={"value": mean})
         text = percent if self.shows == "accuracy" else points
-        between = f"[{text(low, 1)}, {text(high, 1)}]" if len(measureds) == 1 and low == low else ""
-        numbers = {"value": mean, "n": float(sum(measured.edits for measured in measureds))}
-        sub = percent((high - low) / 2, 1) if len(measureds) > 1 else ""
+        alone = len(measured) == 1
+        between = f"[{text(low, 1)}, {text(high, 1)}]" if alone and not math.isnan(low) else ""
+        numbers = {"value": mean, "n": float(sum(one.edits for one in measured))}
+        sub = "" if alone else percent((high - low) / 2, 1)
         return Entry(text(mean, 1), sub=sub, small=between, numbers=numbers)
-
-    def _bars(
-        self, found: Mapping[str, Sequence[Mapping[str, _Measured]]], classes: Sequence[str]
-    ) -> dict[str, list[tuple[str, float | None, float | None, float | None]]]:
-        bars: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
-        for label in classes:
-            for name, own in found.items():
-                there = [by[label] for by in own if label in by]
-                numbers = _joined(there) if there else (math.nan,) * 3
-                mean, low, high = (None if math.isnan(number) else number for number in numbers)
-                bars.setdefault(label, []).append((name, mean, low, high))
-        return bars
 
 
 @dataclass(frozen=True)
@@ -317,20 +303,16 @@ class _Measured:
     edits: int
 
 
-def _joined(measureds: Sequence[_Measured]) -> tuple[float, float, float]:
+def _join(measured: Sequence[_Measured]) -> tuple[float, float, float]:
     """Return the mean with its interval, or for several checkpoints mean and spread."""
-    values = [measured.value for measured in measureds]
-    mean = float(np.mean(values))
-    if len(measureds) == 1:
-        return mean, measureds[0].low, measureds[0].high
-    sd = float(np.std(values, ddof=1))
+    if len(measured) < 2:
+        return next(((one.value, one.low, one.high) for one in measured), (math.nan,) * 3)
+    values = [one.value for one in measured]
+    mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
     return mean, mean - sd, mean + sd
 
 
 # Table 4 of LANCE: people's ratings of the edited images, from ``ratings.json``.
-
-ANNOTATION_FOLDER = "annotation"
-"""The folder below ``paths.runs`` that ``annotate=read`` writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,29 +323,25 @@ class HumanStudyTable(PaperTable):
         folder: the folder below ``paths.runs`` with the answers that ``annotate=read`` wrote.
     """
 
-    folder: str = ANNOTATION_FOLDER
+    folder: str = "annotation"
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers and ours."""
+
+        def cell(row: Mapping[str, Any], value: Sequence[float]) -> Entry:
+            mean, sd = value
+            factor = 100 if "%" in row["metric"] else 1
+            numbers = {"value": mean / factor, "sd": sd / factor}
+            return Entry(f"{mean:.1f}", f"{sd:.1f}", numbers=numbers)
+
+        theirs = self.printed("Metric", "metric", cell)
         file = runs.root / self.folder / FILE
         self.require(file.exists(), f"{file}: nobody was asked")
-        if not file.exists():
-            said = f"Ours: {DASH}. Nobody was asked; the page is made with {self.commands[0]}"
-            alone = self.document(self._theirs())
-            return replace(alone, notes=(*alone.notes, said))
-        return self.document(self._theirs(), ratings_part(read_summary(file)))
-
-    def _theirs(self) -> Part:
-        return self.printed(
-            "Metric", "metric", lambda row, value: _entry(value, "%" in row["metric"])
-        )
-
-
-def _entry(value: Sequence[float], is_share: bool) -> Entry:
-    mean, sd = value
-    factor = 100 if is_share else 1
-    numbers = {"value": mean / factor, "sd": sd / factor}
-    return Entry(f"{mean:.1f}", f"{sd:.1f}", numbers=numbers)
+        if file.exists():
+            return self.document(theirs, ratings_part(read_summary(file)))
+        said = f"Ours: {DASH}. Nobody was asked; the page is made with {self.commands[0]}"
+        alone = self.document(theirs)
+        return replace(alone, notes=(*alone.notes, said))
 
 
 # Table 3 of LANCE: do caption edits succeed, and does the label filter work?
@@ -395,13 +373,11 @@ class PerturberTable(PaperTable):
         lacking = [f"checked edits in {self.backends[name]}" for name, own in found.items()
                    if not own]  # fmt: skip
         self.require(found and not lacking, *(lacking or ["table.backends={NAME: SHARDS}"]))
-        ours = [self._ours(name, own) for name, own in found.items() if own]
-        return self.document(self._theirs(), *ours)
-
-    def _theirs(self) -> Part:
-        return self.printed(
+        theirs = self.printed(
             "Metric", "metric", lambda _, v: Entry(f"{v:g}", numbers={"value": v / 100})
         )
+        ours = [self._ours(name, own) for name, own in found.items() if own]
+        return self.document(theirs, *ours)
 
     def _ours(self, name: str, measures: Sequence[EditMeasures]) -> Part:
         by = {measure.kind: measure for measure in measures}

@@ -10,19 +10,28 @@ import pytest
 
 from cfaug.cfmm.question_checks import validate
 from cfaug.cfmm.question_writing import (
+    NO_ANSWER,
+    OTHERWISE,
+    AnswererJudge,
+    QuestionJudge,
     QuestionRequest,
     QuestionServer,
     QuestionWriter,
     WrittenQuestion,
 )
 from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.protocols import Answerer
+from cfaug.core.questions import AskedQuestion, Question
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.generate.chat_asking import ChatSettings
+from cfaug.models.task_specs import VisionLanguage
 from cfaug.shapescapes.zoo.command import read
 from cfaug.shapescapes.zoo.questions import QuestionSettings
 from tests.data.question_files import encode_image, own_record, put_image, write_own
 from tests.generate.chatting import says, serving
+from tests.models.tiny_vlm import save_llava
 from tests.test_conf import _compose
 
 FAST = ChatSettings(retries=0, backoff=0)
@@ -216,3 +225,37 @@ def test_a_zoo_without_a_writer_is_told_from_those_that_may_have_one(script, tmp
     words = ["recipe=cfmm", "data.source=questions.jsonl", f"paths.shards={tmp_path}"]
     assert script("generate")(words) == 2
     assert "choose a zoo that has one, such as zoo=paper\n" in capsys.readouterr().err
+
+
+# Models as judges of questions.
+
+
+def image_of(data):
+    return EmbeddedImage("a photo", lambda: data)
+
+
+def asked(text, options, answer):
+    return AskedQuestion("new", "counterfactual", text, options, answer)
+
+
+@pytest.mark.slow
+def test_questions_that_a_model_answers_otherwise_are_rejected(tmp_path):
+    judge = AnswererJudge(VisionLanguage(name_or_path=str(save_llava(tmp_path))), "cpu")
+    assert isinstance(judge, QuestionJudge)
+    texts, options = ("If it rained?", "If it snowed?", "If so?"), ("red", "a long blue line")
+    photo = encode_image(200)
+    model = judge.model.load(Answerer)
+    likeliest = []
+    for text in texts:
+        ((found,),) = model.answer([decode_image(photo, "")], [[Question(text, options)]])
+        likeliest.append(0 if found.scores[0].mean_nll < found.scores[1].mean_nll else 1)
+    same = [asked(text, options, one) for text, one in zip(texts, likeliest, strict=True)]
+    other = [asked(text, options, 1 - one) for text, one in zip(texts, likeliest, strict=True)]
+    assert judge.judge(image_of(photo), [*same, *other]) == [""] * 3 + [OTHERWISE] * 3
+    assert judge.judge(image_of(photo), []) == []
+    long = asked("If " + "so " * 600, options, 0)
+    assert judge.judge(image_of(photo), [long, same[0]]) == [NO_ANSWER, ""]
+    with pytest.raises(RejectedError) as caught:
+        judge.judge(image_of(b"broken"), same)
+    assert caught.value.reason == "photo_broken"
+    assert "sha256:" in judge.describe()["question_judge"]

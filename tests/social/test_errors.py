@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 import yaml
 
@@ -17,6 +19,7 @@ from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.items import Items, write_items
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published
 from cfaug.report.writers import to_csv, to_latex, to_markdown
@@ -155,3 +158,121 @@ def test_other_answers_have_rows_of_their_own(tmp_path):
 
 def test_the_categories_are_the_papers():
     assert len(published("social_1")["rows"]) == len(ERRORS.options)
+
+
+# Table 4: precision, recall and F1 of a model's answers, beside the paper's.
+
+TRUTH = ("male", "male", None, "female", "female", "female")
+TAKEN = ("male", "female", "male", "female", "female", "male")
+
+
+def items(name: str, taken=TAKEN) -> Items:
+    columns = {
+        "item": [f"{n}" for n in range(6)], "cluster": ["set"] * 6, "truth": list(TRUTH),
+        "asked": ["male", "male", "female", "female", "female", "female"],
+        "predicted": list(taken), "accuracy": np.ones(6),
+        "left_out": [None if value else "people said: unclear" for value in TRUTH],
+    }  # fmt: skip
+    return Items(name, "w", "d", columns)
+
+
+def test_table_4_has_the_papers_layout(tmp_path):
+    write_items(tmp_path / "weights/a/seed=0", items("sets_attribute_detector"))
+    document = table("social_4").build(Runs(tmp_path))
+    theirs, ours, taken = document.parts
+    assert [(labels[0], *(c.text for c in cells)) for labels, cells in theirs.rows] == [
+        ("male", "0.99", "0.95", "0.97", "549"), ("female", "0.96", "0.99", "0.97", "589"),
+    ]  # fmt: skip
+    assert theirs.columns == ours.columns
+    assert [(labels[0], *(c.text for c in cells)) for labels, cells in ours.rows] == [
+        ("male", "0.50", "0.50", "0.50", "2"), ("female", "0.67", "0.67", "0.67", "3"),
+    ]  # fmt: skip
+    assert ours.notes == ("5 images; 1 more are left out.",)
+    assert [[c.text for c in cells] for _, cells in taken.rows] == [["1", "1"], ["1", "2"]]
+    assert "0.99" in to_markdown(document)
+
+
+def test_checkpoints_are_averaged_and_what_is_undefined_is_no_zero(tmp_path):
+    never = ["female"] * 6
+    write_items(tmp_path / "weights/a/seed=0", items("sets_attribute_detector"))
+    write_items(tmp_path / "weights/a/seed=1", items("sets_attribute_detector", never))
+    document = table("social_4", models={"A": "weights/a"}).build(Runs(tmp_path))
+    male = document.parts[1].rows[0][1]
+    assert male[0].text == "0.50"  # of the one that took any for male
+    assert (male[1].text, male[1].sub) == ("0.25", "0.35")
+    with pytest.raises(MissingError, match="answers of a model"):
+        table("social_4").build(Runs(tmp_path / "none"))
+    assert len(table("social_4", partial=True).build(Runs(tmp_path / "none")).parts) == 1
+
+
+# The table of VisoGender: means of hand-laid items, as its released benchmark takes them.
+
+HITS = {("OO", ""): ((1, 1, 0), (0, 1)), ("OP", "same"): ((1,), (0, 0)),
+        ("OP", "different"): ((1, 0), (1,))}  # fmt: skip
+"""{(context, pair): (hits of his, hits of her)}."""
+BIAS = {"teacher": {5: 0.2, 10: 0.4}, "doctor": {5: -0.6, 10: 0.0}}
+
+
+def resolution() -> Items:
+    rows = [
+        (context, pair, gender, hit)
+        for (context, pair), both in HITS.items()
+        for gender, hits in zip(("masculine", "feminine"), both, strict=True)
+        for hit in hits
+    ]
+    context, pair, gender, hits = (list(column) for column in zip(*rows, strict=True))
+    names = [f"{n}" for n in range(len(rows))]
+    columns = {
+        "item": [*names, "x"], "cluster": [*names, "x"], "context": [*context, "OP"],
+        "asked": ["occupation"] * len(rows) + ["participant"], "pair": [*pair, "same"],
+        "gender": [*gender, "masculine"], "resolution_accuracy": np.array([*hits, 0], np.float64),
+    }  # fmt: skip
+    return Items("visogender_resolution", "w", "d", columns)
+
+
+def retrieval(shift: float = 0.0) -> Items:
+    rows = [(name, k, value + shift) for name, own in BIAS.items() for k, value in own.items()]
+    columns = {
+        "item": [f"OP/occupation/{name}, x@{k}" for name, k, _ in rows],
+        "cluster": [name for name, _, _ in rows], "context": ["OP"] * 4,
+        "asked": ["occupation"] * 4, "k": np.array([k for _, k, _ in rows]),
+        "bias": np.array([value for *_, value in rows]),
+        "max_skew": np.array([0.1, 0.2, 0.3, np.nan]), "max_skew_chance": np.full(4, 0.25),
+        "ndkl": np.array([0.1, 0.1, 0.3, 0.3]), "ndkl_chance": np.full(4, 0.15),
+    }  # fmt: skip
+    return Items("visogender_retrieval", "w", "d", columns)
+
+
+def test_a_row_a_model(tmp_path):
+    for seed, shift in enumerate((0.0, 0.2)):
+        write_items(tmp_path / f"weights/a/seed={seed}", retrieval(shift))
+        write_items(tmp_path / f"weights/a/seed={seed}", resolution())
+    document = table("visogender", models={"A": "weights/a"}).build(Runs(tmp_path))
+    resolved, retrieved = document.parts
+    assert resolved.groups == (
+        ("Single person", 2), ("Two people", 2), ("Same gender", 2), ("Different gender", 2),
+    )  # fmt: skip
+    ((_, cells),) = resolved.rows
+    assert [cell.text for cell in cells] == [
+        "58.3", "+16.7", "50.0", "+33.3", "50.0", "+100.0", "75.0", "-50.0",
+    ]  # fmt: skip
+    assert cells[1].small == "66.7 / 50.0"
+    ((_, cells),) = retrieved.rows
+    assert retrieved.columns == ("Bias@5", "Bias@10", "MaxSkew@5", "MaxSkew@10", "NDKL")
+    for k, cell in zip((5, 10), cells, strict=False):
+        values = [own[k] + 0.1 for own in BIAS.values()]  # mean of two checkpoints
+        assert (cell.text, cell.sub) == (f"{fmean(values):.2f}", f"{stdev(values):.2f}")
+    assert (cells[3].text, cells[3].numbers["n"]) == ("0.20", 1)
+    assert (cells[4].text, cells[4].small, cells[4].numbers["n"]) == ("0.20", "chance 0.15", 2)
+    assert "Pronoun resolution" in to_markdown(document)
+
+
+def test_models_stand_below_each_other_and_what_is_missing_is_a_dash(tmp_path):
+    write_items(tmp_path / "weights/a/seed=0", retrieval())
+    write_items(tmp_path / "weights/b/seed=0", retrieval(0.1))
+    (part,) = table("visogender").build(Runs(tmp_path)).parts
+    assert [labels for labels, _ in part.rows] == [("a",), ("b",)]
+    (part,) = table("visogender", context="OO").build(Runs(tmp_path)).parts
+    assert {cell.text for _, cells in part.rows for cell in cells} == {DASH}
+    with pytest.raises(MissingError, match="answers of a model to VisoGender"):
+        table("visogender").build(Runs(tmp_path / "none"))

@@ -92,25 +92,28 @@ def _select(items: Items, wanted: Mapping[str, str]) -> np.ndarray:
 
 
 def _resolution(model: str, answers: Sequence[Items]) -> Part:
-    columns = [
-        Column(name, partial(cell, wanted), group)
-        for group, wanted in PARTS.items()
-        for name, cell in (("RA", _accuracy), ("gap", _gap))
-    ]
+    columns = []
+    for group, wanted in PARTS.items():
+        columns.append(Column("RA", partial(_accuracy, wanted), group))
+        columns.append(Column("gap", partial(_gap, wanted), group))
     return make_part("Pronoun resolution", ("Model",), columns, [((model,), answers)], [RESOLVED])
 
 
-def _by_gender(items: Items, wanted: Mapping[str, str]) -> tuple[float, float] | None:
-    """Return the accuracies for his and for her; ``None`` without photos of both."""
-    hits = items.metric("resolution_accuracy")
-    own = [hits[_select(items, {**wanted, "gender": g})] for g in ("masculine", "feminine")]
-    if not all(len(values) for values in own):
-        return None
-    return float(own[0].mean()), float(own[1].mean())
+def _by_gender(wanted: Mapping[str, str], answers: Sequence[Items]) -> list[tuple[float, float]]:
+    """Return the accuracies for his and for her of each answer with photos of both."""
+    pairs = []
+    for items in answers:
+        hits = items.metric("resolution_accuracy")
+        his, her = (
+            hits[_select(items, {**wanted, "gender": g})] for g in ("masculine", "feminine")
+        )
+        if len(his) and len(her):
+            pairs.append((float(his.mean()), float(her.mean())))
+    return pairs
 
 
 def _accuracy(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
-    pairs = [pair for answer in answers if (pair := _by_gender(answer, wanted)) is not None]
+    pairs = _by_gender(wanted, answers)
     if not pairs:
         return Entry(DASH)
     means = summarise([sum(pair) / 2 for pair in pairs])
@@ -118,7 +121,7 @@ def _accuracy(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
 
 
 def _gap(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
-    pairs = [pair for answer in answers if (pair := _by_gender(answer, wanted)) is not None]
+    pairs = _by_gender(wanted, answers)
     if not pairs:
         return Entry(DASH)
     his, her = (float(np.mean(own)) for own in zip(*pairs, strict=True))
