@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from graphlib import CycleError, TopologicalSorter
@@ -94,3 +95,28 @@ def test_no_release_of_lightning_with_malware_is_allowed_or_pinned(declared):
     pins = dict(line.split("==") for line in lines if "lightning==" in line)
     assert pins.keys() == {"lightning", "pytorch-lightning"}  # the first installs the second
     assert not {pin.split()[0] for pin in pins.values()} & set(malware)
+
+
+UNNEEDED = (
+    "datasets", "diffusers", "fontTools.ttLib", "nltk", "open_clip", "peft",
+    "pyarrow.dataset", "sklearn", "tensorboard", "timm", "transformers.trainer", "wandb",
+    "webdataset",
+)  # fmt: skip
+"""What a short run of the tiny CLIP has no use for, though another run would."""
+
+
+@pytest.mark.slow
+def test_a_short_run_imports_only_what_it_needs(tmp_path):
+    words = [
+        "data.cf_ratio=0.5", "data.size=16", "data.batch_size=8", "trainer.max_steps=1",
+        "data.world.real_scenes=40", "data.world.counterfactual_pairs=20",
+        f"paths.runs={tmp_path}/runs", f"paths.shards={tmp_path}/shards",
+    ]  # fmt: skip
+    code = (
+        f"import sys, train\nassert train.main({words!r}) == 0\n"
+        f"print([name for name in {UNNEEDED!r} if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT.parent, capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr

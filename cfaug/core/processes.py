@@ -273,7 +273,8 @@ def choose_device(name: object = "auto", key: str = "device") -> torch.device:
     Args:
         name: ``auto``, or one of ``available_devices()``.
     """
-    import torch
+    with uncollected():
+        import torch
 
     check_device(name, key)
     if name == "auto":

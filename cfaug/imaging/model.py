@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from cfaug.core import weights
 from cfaug.core.binding import GIVEN, ReadWith
 from cfaug.core.errors import UserError
-from cfaug.core.processes import check_device, choose_device
+from cfaug.core.processes import check_device, choose_device, uncollected
 from cfaug.core.safety.safe_loading import (
     check_finite,
     check_folder,
@@ -140,9 +140,10 @@ class DiffusionWeights:
 
     def load(self) -> Diffusion:
         """Load all parts, from safetensors only."""
-        import torch
-        from diffusers import AutoencoderKL, UNet2DConditionModel
-        from transformers import CLIPTextModel, CLIPTokenizer
+        with uncollected():
+            import torch
+            from diffusers import AutoencoderKL, UNet2DConditionModel
+            from transformers import CLIPTextModel, CLIPTokenizer
 
         device = choose_device(self.device, "image.model.device")
         dtype: torch.dtype = getattr(torch, DTYPES[self.dtype])

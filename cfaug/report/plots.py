@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cfaug.core.processes import uncollected
 from cfaug.report.arms import elide_text, printable
 from cfaug.report.drawing import COLOURS, NOTE, Drawing, style
 from cfaug.report.page import PERCENT, Measure
@@ -98,7 +99,8 @@ def draw_none(title: str) -> Drawing:
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
     """Return an empty figure of a size in pixels, with automatic layout."""
-    from matplotlib.figure import Figure
+    with uncollected():
+        from matplotlib.figure import Figure
 
     return Figure(figsize=(width / 72, height / 72), frameon=False)
 

@@ -266,7 +266,10 @@ class GrowingStrings:
 def _text_array(texts: list[bytes]) -> pa.Array:
     import pyarrow as pa
 
-    return pa.array(texts, pa.large_binary()).cast(pa.large_string())
+    # pa.array would import pandas where that is installed.
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    parts = pa.py_buffer(ends), pa.py_buffer(b"".join(texts))
+    return pa.LargeStringArray.from_buffers(len(texts), *parts)
 
 
 def map_column(file: Path) -> np.ndarray:
