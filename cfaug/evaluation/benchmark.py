@@ -381,7 +381,7 @@ def name_rows(index: Index, rows: np.ndarray) -> list[str]:
     Args:
         rows: distinct rows of the source, integers (rows,).
     """
-    names = [index.key(int(row)) for row in rows]
+    names = index.keys(rows)
     if len(set(names)) == len(names):
         return names
     return [f"{name}#{row}" for name, row in zip(names, rows.tolist(), strict=True)]

@@ -161,7 +161,7 @@ class AttributeDetector(SourceBenchmark):
             )
         said = read_human_answers(self.labels, self.answers)
         index = self._sets.index
-        said.check_images([index.key(row) for row in range(len(index))], index.source)
+        said.check_images(index.keys(np.arange(len(index))), index.source)
         return said
 
     @property
@@ -227,7 +227,7 @@ class AttributeDetector(SourceBenchmark):
             columns["label"] += [labels[code] for code in codes.tolist()]
             values = grid.values[:, list(grid.attributes).index(self.attribute)].tolist()
             columns["asked"] += [grid.attributes[self.attribute][value] for value in values]
-        names = [index.key(int(row)) for row in self._rows]
+        names = index.keys(self._rows)
         truth: list[str | None] = list(columns["asked"])
         reasons: list[str | None] = [None] * len(names)
         said = {} if self._said is None else self._said.labels

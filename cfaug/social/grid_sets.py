@@ -173,7 +173,7 @@ class _GridColumns:
         _, self.first, self.place = np.unique(
             np.asarray(index.sets)[rows], return_index=True, return_inverse=True
         )
-        self.names = [index.key(int(rows[at])).rpartition("_")[0] for at in self.first.tolist()]
+        self.names = [key.rpartition("_")[0] for key in index.keys(rows[self.first])]
         self.texts = {name: self._column(name) for name in TEXTS}
         self.codes, encoded = self._column(ATTRIBUTES)
         _, first = np.unique(self.codes, return_index=True)

@@ -353,8 +353,10 @@ class Skew(WritesModelPage, SourceBenchmark):
         labels: dict[str, str] = {}
         for grid in self.sets.grids.values():
             codes, names = grid.label(list(grid.attributes))
-            for row, code in zip(grid.rows.tolist(), codes.tolist(), strict=True):
-                rows[index.key(row)], labels[index.key(row)] = row, names[code]
+            for key, row, code in zip(
+                index.keys(grid.rows), grid.rows.tolist(), codes.tolist(), strict=True
+            ):
+                rows[key], labels[key] = row, names[code]
         find = self.reader(rows.get, index.source)
         return ImageSource(lambda key: index.read_image(find(key)), labels.__getitem__)
 
@@ -394,7 +396,7 @@ def rank_subject(
         images: embeddings (images, dim) of all images of the grid.
     """
     places = np.flatnonzero(grid.subjects == number)
-    names = [sets.index.key(int(row)) for row in grid.rows[places]]
+    names = sets.index.keys(grid.rows[places])
     own = images[places]
     try:
         direction = unit(query, f"the prompts of {sets.subjects[number]!r}")

@@ -244,6 +244,22 @@ class SkewItems(ModelItems):
             places.setdefault(RankingTask(*task), []).append(row)
         return places
 
+    @cached_property
+    def _kept(self) -> dict[RankingTask, list[int]]:
+        reasons = self.texts("left_out")
+        return {
+            question: [row for row in rows if not reasons[row]]
+            for question, rows in self._places.items()
+        }
+
+    @cached_property
+    def _types(self) -> list[str]:
+        return self.texts("subject_type")
+
+    @cached_property
+    def _subjects(self) -> list[str]:
+        return self.texts("subject")
+
     @property
     def questions(self) -> tuple[RankingTask, ...]:
         """The questions, in the order of the items."""
@@ -283,18 +299,14 @@ class SkewItems(ModelItems):
 
     def rows(self, question: RankingTask, subject_type: str | None = None) -> list[int]:
         """Return the rows of a question, without those that were left out."""
-        reasons, types = self.texts("left_out"), self.texts("subject_type")
-        return [
-            row
-            for row in self.places(question)
-            if not reasons[row] and subject_type in (None, types[row])
-        ]
+        types = self._types
+        return [row for row in self._kept.get(question, []) if subject_type in (None, types[row])]
 
     def values(
         self, question: RankingTask, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
         """Return the values of a column by subject, without missing ones."""
-        column, subjects = self.items.metric(metric), self.texts("subject")
+        column, subjects = self.items.metric(metric), self._subjects
         rows = self.rows(question, subject_type)
         return {subjects[row]: float(column[row]) for row in rows if not math.isnan(column[row])}
 
@@ -330,7 +342,7 @@ class SkewItems(ModelItems):
             for label, value in zip(self.retrieved(row).labels, values, strict=False):
                 own = found.setdefault(label, {})
                 if isinstance(value, int | float):
-                    own[self.texts("subject")[row]] = float(value)
+                    own[self._subjects[row]] = float(value)
         return found
 
     def standing(

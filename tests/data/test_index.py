@@ -22,8 +22,8 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Example, Member
 from cfaug.data.index import Index, open_index
-from cfaug.data.index.disk_format import group_code
-from cfaug.data.index.extra_columns import GrowingStrings, Strings
+from cfaug.data.index.disk_format import GrowingStrings, group_code
+from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.index import examples
 from cfaug.data.shards.shards import write_shards
 from tests.data.hostile import assert_refused

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from cfaug.core.files import checksum
 from cfaug.core.pixels import DIGEST_BYTES
 from cfaug.data.index.extra_columns import (
     MOST_COLUMNS,
+    ROWS_AT_ONCE,
     GrowingExtra,
-    GrowingStrings,
     Strings,
     map_column,
 )
@@ -28,6 +28,9 @@ from cfaug.data.index.reading import RowCounts, ScanReport
 from cfaug.data.sources import Row
 from cfaug.data.sources.parquet import MAX_BYTES
 from cfaug.data.sources.row import NAMED_AT_ONCE, Description
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Writes the columns of an index: one row per image-text pair, checked as it arrives.
 
@@ -53,6 +56,51 @@ HASH_RULE = "2"
 def group_code(group: str) -> int:
     """Return the 64-bit code of a group's name, the same in every source."""
     return int.from_bytes(hashlib.blake2b(group.encode(), digest_size=8).digest(), "little")
+
+
+class GrowingStrings:
+    """A column during writing."""
+
+    def __init__(self) -> None:
+        self._chunks: list[pa.Array] = []
+        self._waiting: list[bytes] = []
+
+    def __len__(self) -> int:
+        return ROWS_AT_ONCE * len(self._chunks) + len(self._waiting)
+
+    def append(self, text: str) -> None:
+        """Add one text; a lone surrogate raises UnicodeEncodeError."""
+        self._waiting.append(text.encode())
+        if len(self._waiting) == ROWS_AT_ONCE:
+            self._chunks.append(_text_array(self._waiting))
+            self._waiting = []
+
+    def column(self) -> Strings:
+        """Return the column of the texts up to now."""
+        return Strings(self._array())
+
+    def save(self, folder: Path, name: str) -> None:
+        """Write ``name.arrow``."""
+        import pyarrow as pa
+
+        table = pa.table({name: self._array()})
+        file = pa.OSFile(str(folder / f"{name}.arrow"), "wb")
+        with file, pa.ipc.new_file(file, table.schema) as out:
+            out.write_table(table)
+
+    def _array(self) -> pa.ChunkedArray:
+        import pyarrow as pa
+
+        return pa.chunked_array([*self._chunks, _text_array(self._waiting)])
+
+
+def _text_array(texts: list[bytes]) -> pa.Array:
+    import pyarrow as pa
+
+    # pa.array would import pandas where that is installed.
+    ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+    parts = pa.py_buffer(ends), pa.py_buffer(b"".join(texts))
+    return pa.LargeStringArray.from_buffers(len(texts), *parts)
 
 
 class _Table:

@@ -210,6 +210,16 @@ class Strings:
         text: str = self._texts[row].as_py()
         return text
 
+    def take(self, rows: np.ndarray) -> list[str]:
+        """Return the texts of some rows, integers (rows,)."""
+        import pyarrow as pa
+
+        # pa.array would import pandas where that is installed.
+        parts = None, pa.py_buffer(np.ascontiguousarray(rows, np.int64))
+        numbers = pa.Array.from_buffers(pa.int64(), len(rows), parts)
+        texts: list[str] = self._texts.take(numbers).to_pylist()
+        return texts
+
     @classmethod
     def load(cls, folder: Path, name: str) -> Strings:
         """Map ``name.arrow`` into memory.
@@ -225,51 +235,6 @@ class Strings:
         if table.num_columns != 1 or table.column(0).null_count:
             raise ValueError(f"{file.name} holds other columns than one of texts")
         return cls(table.column(0))
-
-
-class GrowingStrings:
-    """A column during writing."""
-
-    def __init__(self) -> None:
-        self._chunks: list[pa.Array] = []
-        self._waiting: list[bytes] = []
-
-    def __len__(self) -> int:
-        return ROWS_AT_ONCE * len(self._chunks) + len(self._waiting)
-
-    def append(self, text: str) -> None:
-        """Add one text; a lone surrogate raises UnicodeEncodeError."""
-        self._waiting.append(text.encode())
-        if len(self._waiting) == ROWS_AT_ONCE:
-            self._chunks.append(_text_array(self._waiting))
-            self._waiting = []
-
-    def column(self) -> Strings:
-        """Return the column of the texts up to now."""
-        return Strings(self._array())
-
-    def save(self, folder: Path, name: str) -> None:
-        """Write ``name.arrow``."""
-        import pyarrow as pa
-
-        table = pa.table({name: self._array()})
-        file = pa.OSFile(str(folder / f"{name}.arrow"), "wb")
-        with file, pa.ipc.new_file(file, table.schema) as out:
-            out.write_table(table)
-
-    def _array(self) -> pa.ChunkedArray:
-        import pyarrow as pa
-
-        return pa.chunked_array([*self._chunks, _text_array(self._waiting)])
-
-
-def _text_array(texts: list[bytes]) -> pa.Array:
-    import pyarrow as pa
-
-    # pa.array would import pandas where that is installed.
-    ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-    parts = pa.py_buffer(ends), pa.py_buffer(b"".join(texts))
-    return pa.LargeStringArray.from_buffers(len(texts), *parts)
 
 
 def map_column(file: Path) -> np.ndarray:

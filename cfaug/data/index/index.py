@@ -183,6 +183,12 @@ class Index:
         row = self._number(row)
         return f"{self._words['keys'][int(self.sets[row])]}_{int(self._column['member'][row])}"
 
+    def keys(self, rows: np.ndarray) -> list[str]:
+        """Return the keys of some rows, integers (rows,), as ``key`` does for one."""
+        members = self._column["member"][rows].tolist()
+        sets = self._words["keys"].take(np.asarray(self.sets)[rows])
+        return [f"{name}_{member}" for name, member in zip(sets, members, strict=True)]
+
     @cached_property
     def _negatives(self) -> Strings | None:
         return self._load_words(NEGATIVE_TEXTS) if self._has(NEGATIVE_FILE) else None
