@@ -1,7 +1,7 @@
 """Evaluate runs or checkpoints, test whether arms differ: ``python evaluate.py``, or --help."""
 
 from cfaug.core.leaving import exit_with
-from cfaug.run.scripts.evaluate import main
+from cfaug.run.evaluate import main
 
 if __name__ == "__main__":
     exit_with(main())

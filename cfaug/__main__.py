@@ -14,9 +14,9 @@ from cfaug.core.errors import CALLED_BY, USERS_MISTAKE
 from cfaug.core.leaving import exit_with
 
 COMMANDS = {
-    "train": ("cfaug.run.scripts.train", "fine-tune a model on real and counterfactual pairs"),
-    "generate": ("cfaug.run.scripts.generate", "make counterfactual image-text sets"),
-    "evaluate": ("cfaug.run.scripts.evaluate", "evaluate runs or a checkpoint, and compare arms"),
+    "train": ("cfaug.run.train", "fine-tune a model on real and counterfactual pairs"),
+    "generate": ("cfaug.run.generate", "make counterfactual image-text sets"),
+    "evaluate": ("cfaug.run.evaluate", "evaluate runs or a checkpoint, and compare arms"),
     "zoo": (
         "cfaug.shapescapes.zoo.__main__",
         "list the tiny models that are shipped, or train one anew",

@@ -105,7 +105,7 @@ def read_commands() -> dict[str, list[str]]:
 def command(line: str) -> None:
     """Run one command in this process, and show what it said only if it fails."""
     name, *words = shlex.split(line)
-    main = import_module(f"cfaug.run.scripts.{name}").main
+    main = import_module(f"cfaug.run.{name}").main
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = main(words)

@@ -424,6 +424,6 @@ def _compose(
     if config_dir is not None:
         _check_path(config_dir, "a folder of configurations")
         words.insert(0, search_also(str(config_dir), "config_dir"))
-    script = import_module(f"cfaug.run.scripts.{name}").SCRIPT
+    script = import_module(f"cfaug.run.{name}").SCRIPT
     jobs: Jobs = script.compose(words, multirun=False)
     return jobs

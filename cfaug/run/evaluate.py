@@ -1,4 +1,14 @@
-"""``evaluate.py``: test finished runs or any checkpoint on benchmarks, then compare the arms."""
+r"""Evaluate finished runs, or any checkpoint, and test whether the arms differ.
+
+python evaluate.py
+python evaluate.py name=demo baseline=real
+python evaluate.py table=coco_cf_3
+python evaluate.py benchmark=retrieval benchmark.data=FOLDER
+python evaluate.py weights=openai/clip-vit-base-patch32 model=clip_vit_b32 \
+      benchmark=classification benchmark.data=FOLDER
+python evaluate.py compare=[A.csv,B.csv]
+python evaluate.py annotate=export data=folder data.counterfactual=FOLDER
+"""
 
 from __future__ import annotations
 
@@ -13,7 +23,7 @@ from unicodedata import normalize
 from annotated_types import MinLen
 
 from cfaug.core.errors import USERS_MISTAKE, UserError, say
-from cfaug.core.processes import Threads, check_device, choose_device, use_threads
+from cfaug.core.processes import Threads, check_device, choose_device, find_folder, use_threads
 from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Means, Node, RunPaths, RunSeed, Share, check_fields
 from cfaug.data.mixture.settings import DataSettings
@@ -46,7 +56,7 @@ from cfaug.run.evaluation_data import (
     refuse_contradictions,
 )
 from cfaug.run.identity import runs_folder
-from cfaug.run.launch import DONE, FAILED, Jobs, report
+from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.reading_rules import CheckpointFacts, describe_learning
 from cfaug.run.run_folder import check_result_loggers
 from cfaug.run.unread import refuse_unread_by_runs
@@ -364,3 +374,11 @@ class EvaluateSettings:
         check_device(self.device)
         if self.wise_ft is not None:
             check_factors(self.wise_ft)
+
+
+SCRIPT = Script("evaluate", EvaluateSettings, run_jobs, find_folder("conf"), __doc__ or "")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return launch(SCRIPT, argv)

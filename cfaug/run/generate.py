@@ -1,4 +1,10 @@
-"""``generate.py``: apply a recipe to examples."""
+"""Make counterfactual image-text sets: edit captions, draw both images, keep the best by CLIP.
+
+python generate.py
+python generate.py limit=20 paths.shards=shards/try
+python generate.py zoo=captions stage=captions data.source=captions.jsonl
+python generate.py zoo=paper data.source=captions.jsonl part=0 parts=16
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from cfaug.core.binding import Config, locate
 from cfaug.core.errors import UserError, say, say_record
-from cfaug.core.processes import Threads, use_threads
+from cfaug.core.processes import Threads, find_folder, use_threads
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Keys, Means, Node, Positive, Processes, check
 from cfaug.core.weights import QUESTIONS_PREFIX, is_world
@@ -35,7 +41,7 @@ from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.planning.sources import SOURCE
 from cfaug.run.arguments import flatten
 from cfaug.run.identity import without_module
-from cfaug.run.launch import DONE, FAILED, Jobs, report
+from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.parallel import run_at_once
 
 WHERE_IT_RUNS = {
@@ -367,3 +373,11 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
             verdicts = {name: label == GOOD for name, label in people.labels.items()}
         export_questions(read_sets(folder), export["questions"], verdicts)
         say(f"wrote {export['questions']}")
+
+
+SCRIPT = Script("generate", GenerateSettings, run_jobs, find_folder("conf"), __doc__ or "")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return launch(SCRIPT, argv)

@@ -1,4 +1,13 @@
-"""``train.py``: plan every job, then fine-tune each in its folder."""
+"""Fine-tune a vision-language model on an exact mixture of real and counterfactual pairs.
+
+python train.py data.cf_ratio=0.6 seed=107
+python train.py data.cf_ratio=0.6 dry_run=true
+python train.py data=folder data.real=FOLDER data.counterfactual=FOLDER data.cf_ratio=0.6
+python train.py --multirun data.cf_ratio=0,0.3,0.6 seed=107,108,109
+python train.py --multirun sweep=sweeps/ratio_curve.yaml
+python train.py --multirun sweep=sweeps/ratio_curve.yaml share_image_cache=true parallel=2
+python train.py --multirun sweep=sweeps/ratio_curve.yaml dry_run=true   # the state of each run
+"""
 
 from __future__ import annotations
 
@@ -15,7 +24,14 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import UserError, name_some, say, say_record
 from cfaug.core.files import write_file
-from cfaug.core.processes import check_accelerator, check_logger, has_launcher, rank, speaks
+from cfaug.core.processes import (
+    check_accelerator,
+    check_logger,
+    find_folder,
+    has_launcher,
+    rank,
+    speaks,
+)
 from cfaug.core.progress import watch
 from cfaug.core.validation import check_part
 from cfaug.planning.sources import say_sources
@@ -25,7 +41,7 @@ from cfaug.report.results import read_record
 from cfaug.run import run_folder
 from cfaug.run.arguments import flatten
 from cfaug.run.identity import EXTENDED
-from cfaug.run.launch import DONE, GOES_ON, Jobs, report
+from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
 from cfaug.run.parallel import run_at_once, shared_pixels, start_ranks
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
@@ -332,3 +348,11 @@ def _fit(
     asked = job.settings
     kept = shared_pixels(asked.share_image_cache, asked.image_cache_mib, asked.parallel)
     return fit(job.task, job.folder.path, attempt=len(attempts), started=started, kept=kept)
+
+
+SCRIPT = Script("train", TrainSettings, run_jobs, find_folder("conf"), __doc__ or "")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return launch(SCRIPT, argv)

@@ -15,7 +15,7 @@ from PIL import Image
 from cfaug.data.shards.shards import read_sets
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from cfaug.run.scripts import generate
+from cfaug.run import generate
 from tests import children
 from tests.generate.tiny import contents
 from tests.imaging.tiny import save_pipeline

@@ -14,10 +14,10 @@ from cfaug.core.binding import bind, locate
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Node, Positive, accepts, annotation_of
 from cfaug.run.api import mix
+from cfaug.run.evaluate import main as evaluate
 from cfaug.run.generate import GenerateSettings
-from cfaug.run.scripts.evaluate import main as evaluate
-from cfaug.run.scripts.generate import main as generate
-from cfaug.run.scripts.train import main as train
+from cfaug.run.generate import main as generate
+from cfaug.run.train import main as train
 from tests.run.conftest import CONF, compose, refusal, stdout_of
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.run.compose import leave_out_duplicated
-from cfaug.run.scripts.evaluate import main as evaluate
-from cfaug.run.scripts.generate import main as generate
-from cfaug.run.scripts.train import main as train
+from cfaug.run.evaluate import main as evaluate
+from cfaug.run.generate import main as generate
+from cfaug.run.train import main as train
 from tests.properties import examples
 from tests.run.conftest import jobs_of, refusal, stderr_of, stdout_of
 

@@ -9,8 +9,8 @@ import pytest
 
 import cfaug
 from cfaug.core.errors import UserError
+from cfaug.run import evaluate, generate, train
 from cfaug.run.reading_rules import BRANCHES, RULES
-from cfaug.run.scripts import evaluate, generate, train
 from cfaug.run.unread import references
 from tests.run.conftest import SCENES, stdout_of
 
@@ -167,7 +167,7 @@ def test_references_to_other_settings_are_found():
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_help_lists_who_reads_what(name):
-    said = stdout_of(__import__(f"cfaug.run.scripts.{name}", fromlist=["main"]).main, ["--help"])
+    said = stdout_of(__import__(f"cfaug.run.{name}", fromlist=["main"]).main, ["--help"])
     for rule in RULES[name]:
         assert f"  {', '.join(rule.settings)}: {rule.read_by}" in said
     for branch in BRANCHES.get(name, ()):

@@ -1,1 +1,0 @@
-"""The commands ``train``, ``generate`` and ``evaluate``, as scripts and as ``cfaug train``."""
