@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import pytest
-import yaml
 
 from cfaug.cfmm.composition import cells, derived_part, drop, mean_phi, text_part, totals
 from cfaug.cfmm.question_checks import accuracies, total
 from cfaug.core.errors import UserError
-from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.items import write_items
 from cfaug.report.paper_tables import PACKAGE, published, write_tables_page
 from cfaug.report.writers import to_csv, to_latex, to_markdown
+from tests.paper_tables import table
 from tests.report.question_example import ASKED, IMAGES, question_items
 
-CONF = Path(__file__).parents[2] / "conf/table"
 DEMONSTRATED = ("count-0", "color-0")
 """Images that a prompt with examples does not score."""
-
-
-def table(name: str, **changes):
-    return build(yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes)
 
 
 @pytest.fixture(scope="module")

@@ -63,6 +63,7 @@ def opened(images, **settings):
 
 
 def rows(evaluation):
+    """Return the items as a dictionary each, by name."""
     names = list(evaluation.items)
     values = zip(*(evaluation.items[name] for name in names), strict=True)
     return {row[0]: dict(zip(names, row, strict=True)) for row in values}

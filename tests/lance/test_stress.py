@@ -21,6 +21,7 @@ from cfaug.lance.stress_sets import read_joined
 from cfaug.models.task_specs import ImageClassification
 from cfaug.report.items import Items, write_items
 from tests.evaluation.joined import joined_set, joined_sets, random_sets
+from tests.evaluation.questions import rows
 from tests.models import tiny
 
 
@@ -54,13 +55,6 @@ def stress(folders):
 @pytest.fixture(scope="module")
 def found(stress, classifier):
     return stress.run(classifier)
-
-
-def rows(evaluation):
-    """Return the items as a dictionary each, by name."""
-    names = list(evaluation.items)
-    values = zip(*(evaluation.items[name] for name in names), strict=True)
-    return {row[0]: dict(zip(names, row, strict=True)) for row in values}
 
 
 class Twin:

@@ -19,8 +19,9 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.items import Items, write_items
 from cfaug.social.attribute_detector import AttributeDetector
 from cfaug.social.grid_sets import read_grid_sets
+from tests.evaluation.questions import rows
 from tests.grid_sets import RACE_GENDER, every_grid_set, grid_set, lay_grid_sets
-from tests.social.test_errors import table
+from tests.paper_tables import table
 
 COLOURS = {"colour": ("red", "orange"), "background": ("on the beach", "in the snow")}
 ANSWERS = {"good": "asked", "unclear": "left_out", "not_female": "male"}
@@ -41,12 +42,6 @@ def index(tmp_path_factory, sets):
 @pytest.fixture(scope="module")
 def found(index):
     return read_grid_sets(index)
-
-
-def rows(evaluation):
-    names = list(evaluation.items)
-    values = zip(*(evaluation.items[name] for name in names), strict=True)
-    return {row[0]: dict(zip(names, row, strict=True)) for row in values}
 
 
 class Twin:

@@ -9,7 +9,6 @@ from statistics import fmean, stdev
 
 import numpy as np
 import pytest
-import yaml
 
 from cfaug.annotation.answers import Answer
 from cfaug.annotation.assignment import ILLUSTRATIONS, STRATA, count_strata, illustrate, items_of
@@ -17,7 +16,6 @@ from cfaug.annotation.findings import Findings
 from cfaug.annotation.record import FILE, Sorting, record_of, write_record
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items, write_items
 from cfaug.report.page import DASH
@@ -26,15 +24,11 @@ from cfaug.report.writers import to_csv, to_latex, to_markdown
 from tests.annotation.making import WHY
 from tests.annotation.test_assignment import ERRORS
 from tests.grid_sets import grid_set, lay_grid_sets
+from tests.paper_tables import table
 
-CONF = Path(__file__).parents[2] / "conf/table"
 SAID = ("good", "not_female", "good", "good", "not_male", "good",
         "good", "not_female", "unclear", "out_of_frame", "good", "good")  # fmt: skip
 """Of two sets of three races and two genders."""
-
-
-def table(name: str, **changes):
-    return build(yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes)
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from cfaug.evaluation.context import EvaluationContext
 from cfaug.report.items import Items, read_items, write_items
 from cfaug.social.skew import MEANS, Skew
 from cfaug.stats.significance import holm
+from tests.evaluation.questions import rows
 from tests.grid_sets import SUBJECTS, every_grid_set, grid_set, lay_grid_sets
 
 QUICK = {"permutations": 99, "resamples": 50}
@@ -43,13 +44,6 @@ def index(sets, tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(index, encoder):
     return Skew(name="sets_skew", k=[6, 3, "labels"], **QUICK).ask(index).run(encoder)
-
-
-def rows(evaluation):
-    """Return the items as a dictionary each, by name."""
-    names = list(evaluation.items)
-    values = zip(*(evaluation.items[name] for name in names), strict=True)
-    return {row[0]: dict(zip(names, row, strict=True)) for row in values}
 
 
 def slow_ranking(encoder, sets, subject):

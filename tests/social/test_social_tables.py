@@ -8,15 +8,12 @@ import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from pathlib import Path
 from statistics import mean
 
 import numpy as np
 import pytest
-import yaml
 
 from cfaug.core.errors import UserError
-from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.item_tests import compare_items
@@ -27,16 +24,12 @@ from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.social.skew_items import RankingTask, SkewItems, compare_over_sets, read_rankings
 from cfaug.social.skew_tests import chance_skew
 from cfaug.stats.significance import holm
+from tests.paper_tables import table
 from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, skew_items
 
-CONF = Path(__file__).parents[2] / "conf/table"
 TABLES = ("social_figure_2", "social_figure_3", "social_figure_5", "social_models", "social_gaps")
 MODELS = {"alip": {}, "clip": {"male": 3.0}, "slip": {"White": 1.0, "male": 1.0}}
 GRID = "race_gender"
-
-
-def table(name: str, **changes):
-    return build(yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes)
 
 
 @cache

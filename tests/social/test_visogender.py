@@ -18,8 +18,9 @@ from cfaug.data.index import open_index
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.social.skew_metrics import ndkl
 from cfaug.social.visogender import VisoGender, measure_ranking
+from tests.evaluation.questions import rows
 from tests.properties import examples
-from tests.social.test_attribute_detector import Twin, rows
+from tests.social.test_attribute_detector import Twin
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
 PRONOUNS = {"masculine": "his", "feminine": "her", "neutral": "their"}
