@@ -93,9 +93,9 @@ class WiseFtTable(PaperTable):
             MissingError: if arms, factors or results are missing.
         """
         columns = []
-        for setting in ("gain", "cost"):
+        for setting, given in (("gain", self.gain), ("cost", self.cost)):
             try:
-                columns.append(ChangeColumn(**getattr(self, setting)))
+                columns.append(ChangeColumn(**given))
             except TypeError as error:
                 raise UserError(
                     f"table.{setting} of {self.name}: {error}; give benchmark=NAME and metric=NAME"
