@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cfaug.annotation.answers import Answer
+from cfaug.annotation.answers import SIMULATED, Answer
 from cfaug.annotation.findings import Agreement, AnswerCounts, Findings, ReportSection
 from cfaug.annotation.question import AnnotationQuestion
 from cfaug.core.errors import UserError, name_some
@@ -29,8 +29,6 @@ from cfaug.report.page import write_page
 from cfaug.stats.significance import require_finite
 
 FILE = "annotation.json"
-SIMULATED = "simulated"
-"""Prefix of simulated annotators' names; their agreement says nothing about people."""
 SIDE = 160
 """Longest side of an example's picture in pixels."""
 

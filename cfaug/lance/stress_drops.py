@@ -13,7 +13,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ORIGINAL, RECONSTRUCTION
-from cfaug.lance.edit_effects import GroupEffect
+from cfaug.lance.stress_items import GroupEffect
 from cfaug.report.document import Column, Document, Part, make_part, text_column
 from cfaug.report.items import Items
 from cfaug.report.page import p_text, percent, points

@@ -17,12 +17,12 @@ from cfaug.planning.sources import say_source
 from cfaug.run.launch import DONE
 
 if TYPE_CHECKING:
+    from cfaug.annotation.answers import Causes
     from cfaug.annotation.assignment import Assignment
     from cfaug.annotation.caption_form import CaptionForm, Preference
     from cfaug.annotation.findings import Analysis, Findings, ReportSection
     from cfaug.annotation.forms import Form
     from cfaug.annotation.question import AnnotationQuestion, ImageItem
-    from cfaug.annotation.simulate import Causes
     from cfaug.data.index import Index
 
 
@@ -418,16 +418,14 @@ class Simulate:
 
     def run(self, source: AnnotationSource) -> None:
         """Write the files."""
-        from cfaug.annotation import simulate
+        from cfaug.annotation.answers import simulate_answers, simulate_categories
         from cfaug.annotation.caption_form import CaptionForm, Preference
 
         question, seed, out = self.question, self.assignment.seed, Path(self.out)
         if not isinstance(question, CaptionForm):
             _refuse_form(question, "simulate")
         items, truth = self._truth(source)
-        answers = simulate.simulate_answers(
-            question, items, truth, self.assignment, self.mistakes, seed
-        )
+        answers = simulate_answers(question, items, truth, self.assignment, self.mistakes, seed)
         files = [
             _write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()
         ]
@@ -435,7 +433,7 @@ class Simulate:
             findings = _find_answers(question, list(map(str, files)), items)
             known = {item.name: label for item, label in zip(items, truth, strict=True)}
             sampled = findings.sample_rejected(self.sorted_errors, seed)
-            lines = simulate.simulate_categories(
+            lines = simulate_categories(
                 findings, known, sampled, self.category_question, self.causes
             )
             files.append(_write_lines(out / "categories-simulated-1.jsonl", lines))
@@ -443,8 +441,7 @@ class Simulate:
 
     def _truth(self, source: AnnotationSource) -> tuple[list[ImageItem], list[str]]:
         """Return the items that the oracle can answer, and its answers; count the others."""
-        from cfaug.annotation import simulate
-        from cfaug.annotation.answers import split_checks
+        from cfaug.annotation.answers import read_truth, split_checks
         from cfaug.annotation.caption_form import CaptionForm, Preference
         from cfaug.data.shards.shards import read_scores
 
@@ -458,7 +455,7 @@ class Simulate:
             ours, theirs = (read_scores(Path(folder)) for folder in folders)
             truth = question.oracle_answers(items, ours, theirs)
         else:
-            return items, simulate.read_truth(source.oracle(), items, question)
+            return items, read_truth(source.oracle(), items, question)
         known = [(item, one) for item, one in zip(items, truth, strict=True) if one is not None]
         if all(item.expected for item, _ in known):
             raise UserError(

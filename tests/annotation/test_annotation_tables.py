@@ -11,13 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cfaug.annotation.answers import Answer
+from cfaug.annotation.answers import Answer, simulate_answers
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import sentences, write_report
 from cfaug.annotation.question import ImageItem
 from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
-from cfaug.annotation.simulate import simulate_answers
 from cfaug.coco_cf import figures as annotation_tables
 from cfaug.coco_cf.figures import AnnotationTable
 from cfaug.coco_cf.label_gains import AlteredSubjects, Subjects

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from cfaug.annotation.answers import Answer, Screening, read_answers, read_known
+from cfaug.annotation.answers import Answer, Screening, read_answers, read_known, read_truth
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import sentences, share_out, write_questions, write_report
 from cfaug.annotation.question import AnnotationQuestion, QuestionReview
 from cfaug.annotation.record import Sorting, read_record, record_of, write_record
-from cfaug.annotation.simulate import read_truth
 from cfaug.coco_cf import figures as annotation_tables
 from cfaug.coco_cf.figures import AnnotationTable
 from cfaug.coco_cf.label_gains import AlteredSubjects

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.lance.edit_effects import group_effects
 from cfaug.lance.stress_drops import (
     compare_factors,
     discover_factors,
     precision_at,
 )
+from cfaug.lance.stress_items import group_effects
 from cfaug.stats.significance import holm
 
 

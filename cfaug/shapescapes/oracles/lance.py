@@ -21,7 +21,6 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.types import CLUSTER, CounterfactualSet, Member
 from cfaug.core.weights import resolve
 from cfaug.data.shards.shards import read_sets
-from cfaug.lance.edit_effects import group_effects
 from cfaug.lance.stress_drops import (
     MINIMUM,
     TOP_MEMBERS,
@@ -30,7 +29,7 @@ from cfaug.lance.stress_drops import (
     discover_factors,
     precision_at,
 )
-from cfaug.lance.stress_items import StressItems
+from cfaug.lance.stress_items import StressItems, group_effects
 from cfaug.lance.tables import StressTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Document, Entry, make_part, text_column
