@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "xmai.md"
 SHAPES, COLOURS = ("ball", "cube", "star"), ("red", "blue", "green", "yellow")
 PHOTOS = 9
 
-OWN = ["zoo=shapescapes", "data.leave_out=null", "recipe.scorers.truth=null"]
+OWN = ["zoo=shapescapes", "force=true", "data.leave_out=null", "recipe.scorers.truth=null"]
 TRAINED = ["trainer.max_steps=2", "data.batch_size=4", "trainer.progress=false", "data.holdout=0",
            "data.validation=0", "trainer.checkpoint=last"]  # fmt: skip
 
