@@ -185,7 +185,7 @@ class InstructedEdit:
                 yield CaptionEdit(row, examples[row], captions[row], text, prompt.name, prompt.kind)
 
     def _changed(self, edits: Iterable[CaptionEdit]) -> Iterator[tuple[CaptionEdit, str]]:
-        """Yield each edit with the reason why it is no variation of its caption, or none."""
+        """Yield each edit, with a reason if it is not a new variation of its caption."""
         seen = set()
         for edit in edits:
             key = (edit.row, edit.text.lower().rstrip("."))
