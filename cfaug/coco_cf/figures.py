@@ -372,6 +372,10 @@ def _paper_categories(table: AnnotationTable) -> tuple[Part, ...]:
     return (table.printed("Error category", "category", lambda _, v: _percent(v / 100, 0)),)
 
 
+DIFFUSION = ("subject", "details", "spatial", "count", "attribute")
+"""Errors that the paper calls limits of text-to-image diffusion."""
+
+
 def _our_categories(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
     sampled = record.sampled
 
@@ -386,8 +390,7 @@ def _our_categories(record: AnnotationRecord, table: AnnotationTable) -> tuple[P
     ordered = sorted(record.categories.items(), key=lambda found: -found[1])
     rows = [((CATEGORIES[name],), count) for name, count in ordered]
     # COCO-CFs, A.3.1.
-    diffusion = ("subject", "details", "spatial", "count", "attribute")
-    known = sum(record.categories[name] for name in diffusion) / sampled
+    known = sum(record.categories[name] for name in DIFFUSION) / sampled
     note = (
         f"{sampled} errors, drawn at random; {percent(known, 0)} % are in the categories "
         "that the paper calls known limits of text-to-image diffusion (66 % of its own)."
