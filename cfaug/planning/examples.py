@@ -17,7 +17,13 @@ from cfaug.data.sources.lists import LISTS
 from cfaug.generate.recipe import ExamplePer
 from cfaug.generate.source import group_by_image, read_captions
 from cfaug.planning.build import build
-from cfaug.planning.sources import part_folder, permitted_roots, say_once, say_source
+from cfaug.planning.sources import (
+    part_folder,
+    permitted_roots,
+    say_once,
+    say_source,
+    settle_part,
+)
 
 MODIFIED = "modified_captions"
 """The kind of an index of texts and their edits."""
@@ -182,20 +188,30 @@ def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
     """Return the unedited examples of a part of the world: the first member of each set, or all."""
     from cfaug.data.index import open_index
     from cfaug.data.shards.shards import read_sets
-    from cfaug.shapescapes.parts import UNEDITED_PARTS, read_leave_out, shorten_caption
+    from cfaug.shapescapes.parts import (
+        UNEDITED_PARTS,
+        make_part,
+        read_leave_out,
+        shorten_caption,
+    )
 
     assert settings.world is not None
     worlds, part = Path(settings.paths["worlds"]), world_part(name)
     world = build(settings.world)
-    folder = part_folder(world, settings.seed, part, worlds)
     every: Iterator[Example]
     whole = part.partition("@")[0] in UNEDITED_PARTS
     if settings.images or whole:
+        folder = part_folder(world, settings.seed, part, worlds)
         index = open_index(folder, Path(settings.paths["cache"]))
         unedited = _read_index(index, replace(settings, limit=None))
         every = (example for example in unedited if whole or example.key.endswith("_0"))
     else:
-        every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
+        if settings.limit is None:
+            sets = read_sets(part_folder(world, settings.seed, part, worlds))
+        else:  # a few captions need no drawing of the whole part
+            plain, settled = settle_part(world, settings.seed, part)
+            sets = make_part(settled, plain)
+        every = (Example(one.key, one.group, (one.members[0].text,)) for one in sets)
     if settings.leave_out is not None:
         shares = read_leave_out(settings.leave_out)
         seed = settings.seed if world.seed is None else world.seed

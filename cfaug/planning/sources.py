@@ -92,7 +92,7 @@ def open_questions(
         return read_questions(name, image_roots)
     from cfaug.shapescapes.question_parts import make_questions
 
-    part, settled = _apply_style(_require_world(world, name), data_seed, questions_part(name))
+    part, settled = settle_part(_require_world(world, name), data_seed, questions_part(name))
     return list(make_questions(settled, part))
 
 
@@ -251,7 +251,7 @@ def label_file(name: str, world: WorldSettings | None, data_seed: int | None, sh
 
     if not is_world(name):
         return Path(name)
-    part, settled = _apply_style(_require_world(world, name), data_seed, world_part(name))
+    part, settled = settle_part(_require_world(world, name), data_seed, world_part(name))
     return ensure_labels(settled, part, shards)
 
 
@@ -273,13 +273,14 @@ def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: 
     """
     from cfaug.shapescapes import ensure
 
-    part, settled = _apply_style(world, data_seed, part)
+    part, settled = settle_part(world, data_seed, part)
     return ensure(settled, part, shards)
 
 
-def _apply_style(
+def settle_part(
     world: WorldSettings, data_seed: int | None, part: str
 ) -> tuple[str, WorldSettings]:
+    """Return a part's name without its style, and its world with the seed and the style."""
     part, _, style = part.partition("@")
     settled = world if world.seed is not None else replace(world, seed=data_seed)
     return part, replace(settled, style=style) if style else settled
