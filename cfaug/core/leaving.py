@@ -26,7 +26,9 @@ def _leave() -> None:
             sys.stdout.flush()
     except (OSError, ValueError) as error:
         _codes[0] = UNWRITTEN
-        print(f"error: the output could not be written: {error}", file=sys.stderr)
+        from cfaug.core.errors import say
+
+        say(f"error: the output could not be written: {error}")
     os._exit(_codes[0])
 
 

@@ -43,7 +43,7 @@ HEADLINE = Headline(
     OOD, "acc1", ("before", "real"), ("counterfactual",), in_distribution=ID, controls=("unbiased",)
 )
 BASELINES = ["real", "more_real"]
-VOID = {"meta", "img"}
+VOID = {"meta", "img", "input"}
 
 
 class Page(HTMLParser):
