@@ -108,7 +108,7 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
 
 
 def _choose_metrics(
-    tables: Sequence[ItemTable], columns: ItemColumns
+    tables: Sequence[ItemFileTable], columns: ItemColumns
 ) -> tuple[list[str], list[str]]:
     """Return the metrics, and columns like them that are the same in all files."""
     if columns.metrics is not None:
@@ -134,8 +134,8 @@ def _choose_metrics(
 
 
 def _match(
-    tables: Sequence[ItemTable], columns: ItemColumns, metrics: Sequence[str]
-) -> Sequence[ItemTable]:
+    tables: Sequence[ItemFileTable], columns: ItemColumns, metrics: Sequence[str]
+) -> Sequence[ItemFileTable]:
     """Return the tables with their rows in the order of the first."""
     names = _listed(columns.item)
     for name in NAMES if not names else ():
@@ -164,11 +164,11 @@ def _match(
                 )
         rows = [places[name] for name in keys]
         own = {name: [values[row] for row in rows] for name, values in other.columns.items()}
-        matched.append(ItemTable(other.file, own, [other.places[row] for row in rows]))
+        matched.append(ItemFileTable(other.file, own, [other.places[row] for row in rows]))
     return matched
 
 
-def _check_places(tables: Sequence[ItemTable], metrics: Sequence[str]) -> None:
+def _check_places(tables: Sequence[ItemFileTable], metrics: Sequence[str]) -> None:
     """Refuse files whose rows, in order, are different items according to their texts."""
     first, *others = tables
     for table in others:
@@ -225,7 +225,7 @@ ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]+")
 
 
 @dataclass(frozen=True)
-class ItemTable:
+class ItemFileTable:
     """One file: one column per field, one row per item.
 
     Attributes:
@@ -268,7 +268,7 @@ class ItemTable:
         return np.array(found, np.float64)
 
 
-def read_table(file: Path) -> ItemTable:
+def read_table(file: Path) -> ItemFileTable:
     """Read a file of items."""
     columns: dict[str, list[Any]] = {}
     places: list[str] = []
@@ -282,7 +282,7 @@ def read_table(file: Path) -> ItemTable:
         places.append(place)
     if not places:
         raise UserError(f"{file} has no items: a header and one row per item are needed")
-    return ItemTable(file, columns, places)
+    return ItemFileTable(file, columns, places)
 
 
 def read_number(value: Any) -> float | None:

@@ -128,7 +128,7 @@ def put(wording: Wording, question: AskedQuestion) -> Question:
 
 
 @dataclass
-class _Image:
+class _AskedImage:
     """An image, and the model's inputs that were made from it."""
 
     pixels: Image
@@ -167,7 +167,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
         self.wording = wording
         self.every_option = every_option
         self._left = keep_bytes
-        self._images: dict[int, _Image] = {}
+        self._images: dict[int, _AskedImage] = {}
         self._asked: dict[tuple[int, int], EncodedQuestion] = {}
 
     def __getitems__(self, share: Share) -> AnswerBatch | UserError:
@@ -231,7 +231,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
         one = self._images.get(code)
         if one is None:
             assert image.image is not None  # rows have images
-            one = _Image(decode_image(image.image.read(), f"image {image.key}"))
+            one = _AskedImage(decode_image(image.image.read(), f"image {image.key}"))
             before = 0
         else:
             before = one.bytes
