@@ -33,6 +33,7 @@ SPEED_AND_PLACE = {
     "paths.image_roots": "places from which a list may name images",
     "publish_incomplete": "what happens to failed items, which are listed",
     "overwrite": "what happens to a folder made with other settings",
+    "force": "whether photos are refused that a zoo of drawn scenes knows nothing of",
     "dry_run": "whether anything is made",
 }
 """Settings at the top, each with the reason why a result does not depend on it. For those of a
