@@ -50,11 +50,9 @@ class Keys:
 
     source = "random"
 
-    def key(self, row: int) -> str:
-        """Return the name of a row."""
-        return f"image_{row}"
-
-    image_name = key
+    def keys(self, rows: np.ndarray) -> list[str]:
+        """Return the names of rows."""
+        return [f"{row:06d}" for row in rows.tolist()]
 
 
 def lay_grid(name: str, sets: int, sizes: dict[str, int], first_row: int, first_set: int) -> Any:
@@ -109,7 +107,7 @@ def measure_question(name: str, permutations: int, quick: bool) -> str:
         for n in range(SUBJECTS)
     }
     asked = Skew(name="random", labellings=QUESTIONS[name], permutations=permutations)
-    asked._sets = sets
+    asked.sets = sets
     began, used = time.perf_counter(), time.process_time()
     found = asked.judge(queries, images)
     seconds, processor = time.perf_counter() - began, time.process_time() - used

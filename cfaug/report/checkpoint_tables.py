@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TypedDict
 
 from cfaug.core.errors import UserError
 from cfaug.core.weights import ENCODER_SETTINGS, model_identity
@@ -50,7 +50,7 @@ class ChangeColumn:
     benchmark: str
     metric: str
     name: str = ""
-    by: Mapping[str, str] = field(default_factory=dict)
+    by: Mapping[str, str | int | float] = field(default_factory=dict)
 
     @property
     def cell(self) -> Cell:
@@ -62,6 +62,20 @@ class ChangeColumn:
     def group(self) -> str:
         """The header above its two columns."""
         return self.name or f"{self.benchmark} {self.metric}"
+
+
+class RequiredColumnSettings(TypedDict):
+    """Required settings of every column; see ``ChangeColumn``."""
+
+    benchmark: str
+    metric: str
+
+
+class ColumnSettings(RequiredColumnSettings, total=False):
+    """The settings of a column, arguments of ``ChangeColumn``."""
+
+    name: str
+    by: Mapping[str, str | int | float]
 
 
 Points = Mapping[float, Mapping[Cell, Mapping[int, float]]]
@@ -80,8 +94,8 @@ class WiseFtTable(PaperTable):
     """
 
     experiment: str | None
-    gain: Mapping[str, Any]
-    cost: Mapping[str, Any]
+    gain: ColumnSettings
+    cost: ColumnSettings
     arms: Mapping[str, str] | None = None
 
     def build(self, runs: Runs) -> Document:
