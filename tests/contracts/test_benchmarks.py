@@ -28,7 +28,11 @@ NOT_MEANS = (
 """Parts of the names of metrics that are not means over items."""
 
 
-@pytest.fixture(scope="module", params=TARGETS)
+# One process makes the runs of a page, for both tests.
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in TARGETS],
+)
 def runs(request, tmp_path_factory) -> list[Path]:
     root = tmp_path_factory.mktemp("golden")
     child = children.start(golden.run, root, [request.param])

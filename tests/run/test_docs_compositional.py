@@ -21,8 +21,8 @@ ACCEPTED = [
     "recipe.selection.min_clip_text=-1", "recipe.selection.min_clip_image=-1",
     "recipe.selection.min_clip_direction=null",
 ]  # fmt: skip
-ARMS = ("before", "plain", "text", "both", "single_plain", "generated")
-"""Of each kind one; ``tests/test_conf.py`` composes and builds all."""
+ARMS = ("before", "both", "single_plain", "generated")
+"""Of each kind one; ``tools/golden.yaml`` trains others, and ``tests/test_conf.py`` builds all."""
 
 
 def test_the_page_has_the_commands_of_the_experiment():
