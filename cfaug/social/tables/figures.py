@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -186,16 +186,6 @@ def _lay_out_conditions(
     legend = tuple(model.name for model in models)
     lines = f"Lines: 95 % intervals of a bootstrap over subjects. {BAND}"
     return part, BarPlot(title, "mean MaxSkew, nats", groups, legend, lines, "nats", chance)
-
-
-def _ranges(means: Mapping[str, Sequence[float]]) -> str:
-    """Return a sentence on how much the largest mean exceeds the smallest, model by model."""
-    told = [
-        f"{name} {100 * (max(own) / min(own) - 1):.0f} %"
-        for name, own in means.items()
-        if len(own) > 1 and min(own) > 0
-    ]
-    return f"The largest exceeds the smallest by: {', '.join(told)}." if told else ""
 
 
 # Models side by side on every labelling, and MaxSkew by K, which are not in the paper.
