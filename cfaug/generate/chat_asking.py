@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -305,21 +305,30 @@ class ChatAsker:
         self, asked: Sequence[tuple[str, ChatTask]], pool: ThreadPoolExecutor
     ) -> dict[str, ChatAnswer]:
         """Send several tasks, keep the valid answers, and return the invalid ones."""
-        waiting = [(key, pool.submit(self._ask, one)) for key, one in asked]
+        failed = threading.Event()
+
+        def ask(task: ChatTask) -> ChatAnswer:
+            if failed.is_set():  # this request would fail as well
+                raise CancelledError
+            try:
+                return self._ask(task)
+            except (ServerError, UserError):
+                failed.set()
+                raise
+
+        waiting = [(key, pool.submit(ask, task)) for key, task in asked]
         valid: dict[str, Mapping[str, Any]] = {}
         invalid: dict[str, ChatAnswer] = {}
         gone: Exception | None = None
         for key, future in waiting:
-            if future.cancelled():
-                continue
             try:
                 answer = future.result()
+            except CancelledError:
+                continue
             except QuestionRefusedError as error:
                 answer = _problem(REFUSED, str(error))
             except (ServerError, UserError) as error:
                 gone = gone or error
-                for _, other in waiting:  # their requests would fail as well
-                    other.cancel()
                 continue
             if answer.found is not None:
                 valid[key] = answer.found

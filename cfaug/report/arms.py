@@ -178,7 +178,15 @@ def arm_identity(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the keys in which two identities differ."""
-    return [key for key in sorted({*one, *other}) if one.get(key, ABSENT) != other.get(key, ABSENT)]
+
+    def alike(first: Any, second: Any) -> bool:
+        return first == second or repr(first) == repr(second)  # NaN does not equal itself
+
+    return [
+        key
+        for key in sorted({*one, *other})
+        if not alike(one.get(key, ABSENT), other.get(key, ABSENT))
+    ]
 
 
 # Short labels of arms in tables: only what distinguishes an arm from the others.

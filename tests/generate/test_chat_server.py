@@ -159,12 +159,12 @@ def test_a_server_that_is_gone_is_not_asked_about_one_photo_after_the_other():
         editor = InstructedEdit(model(server, concurrency=2), kinds=["adjective"])
         with pytest.raises(UserError, match="0 answers are kept: start the server"):
             edit_captions(examples, editor)
-        assert len(server.asked) < 10
+        assert len(server.asked) <= 2 * (QUICK.retries + 1)
     with serving(lambda number, body: (401, b"no key")) as server:
         editor = InstructedEdit(model(server, concurrency=2), kinds=["adjective"])
         with pytest.raises(UserError, match="refuses all questions: HTTP 401 no key"):
             edit_captions(examples, editor)
-        assert len(server.asked) < 10
+        assert len(server.asked) <= 2
 
 
 def test_an_address_that_is_no_chat_server_s_is_named():

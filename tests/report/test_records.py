@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
@@ -187,6 +188,8 @@ RECORD = {
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from([*REQUIRED, *OPTIONAL, "git"]), JSON)
+@example("identity", {"": math.nan})
+@example("identity", {"a": [math.nan]})
 def test_whatever_a_record_holds_is_used_or_named(tmp_path_factory, name, value):
     record = {**RECORD, name: value}
     fits, _ = {**REQUIRED, **OPTIONAL}.get(name, (lambda _: True, ""))
