@@ -1,8 +1,8 @@
-"""What every editor promises, for each recipe with the embedded world's models.
+"""What every editor of captions and of images promises, with the embedded world's models.
 
 A result belongs to its example alone: it is the same whatever the batch holds, in whatever order,
 and however often it is asked for. Otherwise a restart, another number of parts or of workers would
-change captions.
+change captions, or images.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 
+from cfaug.core.types import Draw, ImageJob
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.run.generate import _source, build_recipe
 from tests.test_conf import RECIPES, GenerateSettings, _compose
@@ -42,7 +44,7 @@ def write(edited) -> str:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory):
-    """Return a function that gives a recipe's editor and its annotated examples."""
+    """Return a function that gives a recipe and its annotated examples."""
     shards = tmp_path_factory.mktemp("shards")
 
     def ask(recipe: str):
@@ -56,7 +58,7 @@ def asked(tmp_path_factory):
             texts_from=built.texts_from, replace_texts=built.replace_texts,
         )  # fmt: skip
         annotated = stage.annotate(list(_source(settings, built)()))
-        return built.editor, [one for _, one in sorted(annotated.done.items())]
+        return built, [example for _, example in sorted(annotated.done.items())]
 
     return ask
 
@@ -68,22 +70,47 @@ def test_every_recipe_is_asked_or_says_why_not():
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", sorted(set(RECIPES) - SPECIAL.keys()))
 def test_a_result_belongs_to_its_example_alone(recipe, asked):
-    editor, examples = asked(recipe)
+    built, examples = asked(recipe)
+    editor = built.editor
     assert len(examples) > 1
-    together = [write(one) for one in editor.edit(examples)]
-    assert [write(one) for one in editor.edit(examples)] == together
-    assert [write(one) for one in editor.edit(examples[::-1])][::-1] == together
-    assert [write(one) for example in examples for one in editor.edit([example])] == together
+    together = [write(edited) for edited in editor.edit(examples)]
+    assert [write(edited) for edited in editor.edit(examples)] == together
+    assert [write(edited) for edited in editor.edit(examples[::-1])][::-1] == together
+    alone = [edited for example in examples for edited in editor.edit([example])]
+    assert [write(edited) for edited in alone] == together
     again, same = asked(recipe)
-    assert [write(one) for one in again.edit(same)] == together
+    assert [write(edited) for edited in again.editor.edit(same)] == together
     assert editor.edit([]) == []
-    assert any(one.proposals for one in editor.edit(examples))
+    assert any(edited.proposals for edited in alone)
+
+
+IMAGE_EDITORS = ("coco_cf", "lance", "lance_oracle", "social", "social_oracle", "xmai")
+"""A recipe for each image editor that makes images without a server."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", sorted(set(RECIPES) - SPECIAL.keys()))
-def test_an_editor_describes_itself_in_words(recipe, asked):
-    editor, _ = asked(recipe)
-    said = editor.describe()
-    assert all(isinstance(name, str) and isinstance(text, str) for name, text in said.items())
-    assert said == asked(recipe)[0].describe()
+@pytest.mark.parametrize("recipe", IMAGE_EDITORS)
+def test_images_belong_to_their_example_alone(recipe, asked):
+    built, examples = asked(recipe)
+    editor = built.image_editor
+    groups = [  # an editor may share work among the jobs of an example
+        [ImageJob(proposal, Draw(seed, 0.5, 7.5)) for proposal in edited.proposals]
+        for seed, edited in enumerate(built.editor.edit(examples))
+        if edited.proposals
+    ][:2]
+    assert len(groups) == 2
+    jobs = groups[0] + groups[1]
+    together, again = editor.edit(jobs), editor.edit(jobs)
+    second, first = editor.edit(groups[1]), editor.edit(groups[0])
+    for made, repeated, alone in zip(together, again, first + second, strict=True):
+        assert made.images
+        assert made.rejected == ""
+        assert (made.shown, made.unsafe) == (alone.shown, alone.unsafe)
+        for image, same, other in zip(made.images, repeated.images, alone.images, strict=True):
+            if isinstance(image, bytes):
+                assert image == same == other
+            else:  # batches of another size round differently
+                np.testing.assert_array_equal(image, same)
+                np.testing.assert_allclose(image, other.astype(float), atol=2)
+    assert editor.edit([]) == []
+    assert all(isinstance(text, str) for pair in editor.describe().items() for text in pair)
