@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import interruptible
@@ -48,6 +48,7 @@ from cfaug.generate.recipe import (
 )
 from cfaug.generate.source import digest_of
 
+ShardStage = Literal["captions", "images"]
 NAMED = 5
 """Number of duplicated keys that an error names."""
 
@@ -213,18 +214,125 @@ class Job:
         }
         return FolderRecord(text, image, count)
 
+    def examples_of(self, number: int) -> Sequence[Example]:
+        """Return the examples whose proposals are in a shard."""
+        return shard_slice(self.examples, number, self.shards.sets_per_shard)
 
-# Both stages for the shards of one part: claim it, resume, commit each shard, summarise.
+    def count_candidates(self, number: int) -> int:
+        """Return the number of candidates that a shard's edited captions need."""
+        is_control, draws = self.recipe.selection.is_control, self.recipe.draws
+        proposals = edits.read_proposals(self.folder, number, self.find_image)
+        return sum(1 if is_control(one.edits) else count_candidates(draws) for one in proposals)
+
+    def missing_shards(self, stage: ShardStage, numbers: Sequence[int]) -> list[int]:
+        """Return the shards that are missing, or lack items that this job should retry.
+
+        Args:
+            numbers: the shards to look at.
+        """
+        commit_of = edits.read_caption_commit if stage == "captions" else read_drawn_commit
+        retries = not self.run.publish_incomplete
+        missing = []
+        for number in numbers:
+            commit = commit_of(self.folder, number)
+            if commit is None or (retries and commit["failed"]):
+                missing.append(number)
+        if numbers and not missing:
+            what = "edited captions" if stage == "captions" else "shards"
+            say(
+                f"nothing to do: all {len(numbers)} {what} of part {self.run.part} are in "
+                f"{self.folder}"
+            )
+        return missing
+
+    def make_shard(
+        self, stage: ShardStage, number: int, watch: ProgressReporter
+    ) -> tuple[Failure, ...]:
+        """Make and commit a shard of one stage, independently of all others.
+
+        The folder has to be claimed, by this process or by the one that distributes the shards.
+        Before images are made, the captions of all shards have to be there, and checked.
+
+        Args:
+            watch: counts finished captions or candidates.
+
+        Returns:
+            The failures because of which the shard was not written; empty if it was.
+        """
+        with hold_shard(self.folder, number):
+            return (self._edit if stage == "captions" else self._draw)(number, watch)
+
+    def _edit(self, number: int, watch: ProgressReporter) -> tuple[Failure, ...]:
+        examples = self.examples_of(number)
+        annotated = self.annotation.annotate(examples)
+        edited = edit_captions(annotated, self.editor)
+        failures = self._hold_back(number, edited)
+        if not failures:
+            known = [annotated.done.get(n, example) for n, example in enumerate(examples)]
+            models = {**self.annotation.describe(), **self.editor.describe()}
+            captions.write_captions(known, edited, self.folder, number, models)
+        watch.count(len(examples), sum(bool(one.proposals) for one in edited.done.values()))
+        return failures
+
+    def _draw(self, number: int, watch: ProgressReporter) -> tuple[Failure, ...]:
+        proposals = edits.read_proposals(self.folder, number, self.find_image)
+        draws = self.recipe.draws
+        shard = ShardScorer(self.pipeline, proposals, draws)
+        plan = ShardPlan(
+            proposals, draws, self.run.seed, self.shards.batch, self.recipe.selection.is_control,
+            whole_examples=isinstance(self.pipeline.editor, SharesExamples),
+        )  # fmt: skip
+        journal = Journal(journal_folder(self.folder, number))
+        drawn = images.draw_shard(
+            shard, plan, journal, watch, overlap=self.run.pipeline_scoring,
+            stop_at_failure=not self.run.publish_incomplete,
+        )  # fmt: skip
+        failures = self._hold_back(number, drawn)
+        if not failures:
+            edited = edits.require_commit(self.folder, number)
+            models = {"text": edited["models"], **self.pipeline.describe()}
+            provenance = images.Provenance(self.about.provenance, models, edited["sha256"])
+            images.publish(shard, drawn, self.folder, number, provenance)
+            journal.clear()
+        return failures
+
+    def _hold_back(self, number: int, attempted: Attempt[Any]) -> tuple[Failure, ...]:
+        """Name the failures, and return those that prevent the shard from being written."""
+        failed = tuple({one.key: one for one in attempted.failed.values()}.values())
+        say_some([f"failed: {one.key} (shard {number:05d}): {one.error}" for one in failed])
+        return () if self.run.publish_incomplete else failed
+
+
+# The shards of one part, stage by stage: claim it, resume, commit each shard, summarise.
 
 Unpublished = dict[int, tuple[Failure, ...]]
 """The failures of each shard that was not written because of them."""
 
 
-def generate(job: Job) -> JobSummary:
+def make_shards(job: Job, stage: ShardStage, numbers: Sequence[int]) -> Unpublished:
+    """Make shards in this process, one after the other."""
+    if stage == "captions":
+        total = sum(len(job.examples_of(number)) for number in numbers)
+        watch = ProgressReporter("editing", "captions", "edited", total)
+    else:
+        total = sum(job.count_candidates(number) for number in numbers)
+        watch = ProgressReporter("drawing", "candidates", "accepted", total)
+    with watch:
+        failed = {number: job.make_shard(stage, number, watch) for number in numbers}
+    return {number: failures for number, failures in failed.items() if failures}
+
+
+def generate(
+    job: Job, make: Callable[[Job, ShardStage, Sequence[int]], Unpublished] = make_shards
+) -> JobSummary:
     """Complete a part, stage by stage, and return a summary of all its output.
 
     If this process is killed, at most one batch or one shard of edits is lost: the same job resumes
     there and writes the same bytes as an uninterrupted one. Failed items are named on stderr.
+
+    Args:
+        make: a function that makes the missing shards of a stage; by default this process makes
+            them one after the other.
 
     Raises:
         KeyboardInterrupt: on SIGINT or SIGTERM; finished work is on the disk.
@@ -235,19 +343,24 @@ def generate(job: Job) -> JobSummary:
         numbers = shards_of(job.run.part, job.run.parts, record.shards)
         failed = Unpublished()
         if stage != "images":
-            left = _find_missing(job, numbers, edits.read_caption_commit)
-            failed |= _edit(job, left)
-            if left or not (job.folder / captions.REPORT).exists():
+            missing = job.missing_shards("captions", numbers)
+            if missing:
+                failed |= make(job, "captions", missing)
+            if missing or not (job.folder / captions.REPORT).exists():
                 with hold_file(job.folder, captions.REPORT):
                     captions.write_report(job.folder, record.shards)
-            if left and stage == "captions":  # otherwise ``_draw`` checks them
+            if missing and stage == "captions":  # otherwise before the images are made
                 captions.check_all_keys(job.folder)
         if stage != "captions":
             drawable = [number for number in numbers if number not in failed]
-            left = _find_missing(job, drawable, read_drawn_commit)
-            for number in set(drawable).difference(left):  # left by a killed process
+            missing = job.missing_shards("images", drawable)
+            for number in set(drawable).difference(missing):  # left by a killed process
                 Journal(journal_folder(job.folder, number)).clear()
-            failed |= _draw(job, left)
+            if missing:
+                captions.check_all_keys(job.folder)
+                if job.recipe.selection.per == "group":
+                    check_groups(edits.read_groups(job.folder))
+                failed |= make(job, "images", missing)
         card = write_card(job.folder)
         drawn = () if stage == "captions" else (read_drawn_commit,)
         *_, made = of_stages = [
@@ -272,88 +385,9 @@ def generate(job: Job) -> JobSummary:
         )
 
 
-def _find_missing(
-    job: Job, numbers: Sequence[int], commit_of: Callable[[Path, int], dict[str, Any] | None]
-) -> list[int]:
-    """Return the numbers of shards that are missing, or lack items that this job should retry."""
-    retries = not job.run.publish_incomplete
-    commits = {number: commit_of(job.folder, number) for number in numbers}
-    left = [n for n, commit in commits.items() if commit is None or (retries and commit["failed"])]
-    if numbers and not left:
-        what = "edited captions" if commit_of is edits.read_caption_commit else "shards"
-        say(f"nothing to do: all {len(numbers)} {what} of part {job.run.part} are in {job.folder}")
-    return left
-
-
 def read_drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard; ``None`` if it is missing or belongs to other edits."""
     commit = read_commit(folder, number)
     if commit is None or commit["edits"] != edits.require_commit(folder, number)["sha256"]:
         return None
     return commit
-
-
-def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
-    """Edit the captions of some shards; return the failures of those that were not written."""
-    of = {n: shard_slice(job.examples, n, job.shards.sets_per_shard) for n in numbers}
-    unpublished = Unpublished()
-    with ProgressReporter("editing", "captions", "edited", sum(map(len, of.values()))) as watch:
-        for number, examples in of.items():
-            with hold_shard(job.folder, number):
-                annotated = job.annotation.annotate(examples)
-                found = edit_captions(annotated, job.editor)
-                if not _hold_back(job, number, found, unpublished):
-                    known = [annotated.done.get(n, one) for n, one in enumerate(examples)]
-                    models = {**job.annotation.describe(), **job.editor.describe()}
-                    captions.write_captions(known, found, job.folder, number, models)
-            good = sum(bool(one.proposals) for one in found.done.values())
-            watch.count(len(examples), good)
-    return unpublished
-
-
-def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
-    """Make the images of some shards; return the failures of those that were not written."""
-    unpublished = Unpublished()
-    if not numbers:
-        return unpublished
-    sets = {number: edits.read_proposals(job.folder, number, job.find_image) for number in numbers}
-    captions.check_all_keys(job.folder)
-    if job.recipe.selection.per == "group":
-        check_groups(edits.read_groups(job.folder))
-    draws = job.recipe.draws
-    is_control = job.recipe.selection.is_control
-    total = sum(
-        1 if is_control(proposal.edits) else count_candidates(draws)
-        for proposals in sets.values()
-        for proposal in proposals
-    )
-    with ProgressReporter("drawing", "candidates", "accepted", total) as watch:
-        for number in numbers:
-            with hold_shard(job.folder, number):
-                shard = ShardScorer(job.pipeline, sets[number], draws)
-                plan = ShardPlan(
-                    sets[number], draws, job.run.seed, job.shards.batch, is_control,
-                    whole_examples=isinstance(job.pipeline.editor, SharesExamples),
-                )  # fmt: skip
-                journal = Journal(journal_folder(job.folder, number))
-                found = images.draw_shard(
-                    shard, plan, journal, watch, overlap=job.run.pipeline_scoring,
-                    stop_at_failure=not job.run.publish_incomplete,
-                )  # fmt: skip
-                if not _hold_back(job, number, found, unpublished):
-                    edited = edits.require_commit(job.folder, number)
-                    models = {"text": edited["models"], **job.pipeline.describe()}
-                    provenance = images.Provenance(job.about.provenance, models, edited["sha256"])
-                    images.publish(shard, found, job.folder, number, provenance)
-                    journal.clear()
-    return unpublished
-
-
-def _hold_back(job: Job, number: int, found: Attempt[Any], unpublished: Unpublished) -> bool:
-    """Name the failures, and return whether they prevent the shard from being written."""
-    failed = tuple({one.key: one for one in found.failed.values()}.values())
-    say_some([f"failed: {one.key} (shard {number:05d}): {one.error}" for one in failed])
-    if failed and not job.run.publish_incomplete:
-        unpublished[number] = failed
-        return True
-    return False
