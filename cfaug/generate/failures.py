@@ -149,8 +149,10 @@ class ProgressReporter(Progress):
         accepted: the word for the good units: edited or accepted.
     """
 
-    def __init__(self, what: str, unit: str, accepted: str, total: int) -> None:
-        super().__init__(what, total, unit)
+    def __init__(
+        self, what: str, unit: str, accepted: str, total: int, *, shown: bool = True
+    ) -> None:
+        super().__init__(what, total, unit, shown=shown)
         self._accepted, self._good = accepted, 0
 
     def close(self) -> None:

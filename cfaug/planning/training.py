@@ -175,6 +175,7 @@ class TrainSettings:
     part: int = 0
     parts: int = 1
     parallel: Annotated[Processes, Means("runs at once")] = 1
+    engine: Node | None = None
     on_error: Literal["continue", "stop"] = "continue"
     share_image_cache: bool = False
     image_cache_mib: Annotated[Positive, Means("MiB of decoded images")] = 4096

@@ -13,6 +13,7 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -22,9 +23,10 @@ from cfaug.core.processes import Threads, find_folder, use_threads
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Keys, Means, Node, Positive, Processes, check
 from cfaug.core.weights import QUESTIONS_PREFIX, is_world
+from cfaug.generate.failures import Failure, ProgressReporter
 from cfaug.generate.images import yield_lines
-from cfaug.generate.job import Job, JobIdentity
-from cfaug.generate.job import generate as make
+from cfaug.generate.job import Job, JobIdentity, ShardStage, Unpublished, make_shards
+from cfaug.generate.job import generate as make_part
 from cfaug.generate.recipe import (
     IMAGE_PARTS,
     TEXT_PARTS,
@@ -105,6 +107,7 @@ class GenerateSettings(RunSettings):
     dry_run: DryRun
     force: bool = False
     threads: Threads = None
+    engine: Node | None = None
     overrides: Sequence[str] = ()
 
 
@@ -115,7 +118,10 @@ def generate(settings: GenerateSettings) -> int:
     if settings.dry_run:
         say_record(_plan(job), as_json=settings.dry_run == "json")
         return DONE
-    summary = make(job)
+    make = make_shards
+    if settings.engine is not None:
+        make = partial(_make_on_engine, settings)
+    summary = make_part(job, make)
     folder, source, draws = job.folder, settings.data["source"], settings.stage != "captions"
     if draws:
         _write_pages(folder, f"{job.recipe.name}, zoo {settings.zoo['name']}", job.pipeline)
@@ -133,6 +139,28 @@ def generate(settings: GenerateSettings) -> int:
         say(f"failed: shard {number:05d} of {folder} is not published")
     say_record(summary.json())
     return FAILED if summary.unpublished else DONE
+
+
+def _make_on_engine(
+    settings: GenerateSettings, job: Job, stage: ShardStage, numbers: Sequence[int]
+) -> Unpublished:
+    """Make shards in the workers of ``settings.engine``."""
+    assert settings.engine is not None
+    what = "editing" if stage == "captions" else "drawing"
+    made = build(settings.engine).run(
+        partial(_shard_maker, settings, stage), numbers, what, "shards"
+    )
+    return {number: failures for number, failures in sorted(made) if failures}
+
+
+def _shard_maker(
+    settings: GenerateSettings, stage: ShardStage
+) -> Callable[[int], tuple[Failure, ...]]:
+    """Return what makes a shard in a worker, with the models that it keeps for the next one."""
+    use_threads(settings.threads)
+    job = _job(settings)
+    silent = ProgressReporter(stage, "units", "accepted", 0, shown=False)
+    return lambda number: job.make_shard(stage, number, silent)
 
 
 def run_jobs(jobs: Jobs) -> int:

@@ -22,7 +22,7 @@ from cfaug.report.checkpoint_tables import WEIGHTS
 from cfaug.run.arguments import flatten
 
 NOT_A_RESULT = (
-    "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",
+    "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel", "engine",
     "on_error", "share_image_cache", "image_cache_mib", "extend", "threads", "data.workers",
     "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.device",
     "trainer.save_every_steps", "trainer.save_every_minutes", "trainer.keep_last",

@@ -93,6 +93,11 @@ def plan_run(settings: TrainSettings) -> TrainJob:
             f"parallel={settings.parallel} with trainer.devices={asked.trainer.devices}: either "
             "several runs at once, or several processes a run"
         )
+    if settings.engine is not None and asked.trainer.devices > 1:
+        raise UserError(
+            f"engine with trainer.devices={asked.trainer.devices}: a worker is one process; leave "
+            "the engine out, and start such a run by torchrun on its machine"
+        )
     data = _data_settings(settings.data, settings.seed)
     if isinstance(data, DataSettings) and data.plan is None:
         check_undrawn(data, words)

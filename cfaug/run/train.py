@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from statistics import fmean
@@ -34,6 +34,7 @@ from cfaug.core.processes import (
 )
 from cfaug.core.progress import watch
 from cfaug.core.validation import check_part
+from cfaug.planning.build import build
 from cfaug.planning.sources import say_sources
 from cfaug.planning.training import TrainSettings
 from cfaug.report.records import FAILED, INTERRUPTED
@@ -43,6 +44,7 @@ from cfaug.run.arguments import flatten
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
 from cfaug.run.parallel import run_at_once, shared_pixels, start_ranks
+from cfaug.run.ray_engine import RayEngine, always
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
 from cfaug.train.mixture_task import MixtureTask
@@ -92,11 +94,26 @@ def run_jobs(jobs: Jobs) -> int:
         return DONE
     _refuse_shared_folders(planned)
     processes, stops = min(settings.parallel, len(planned)), settings.on_error == "stop"
-    if processes > 1:
+    if settings.engine is not None:
+        results = _on_engine(build(settings.engine), planned, stops)
+    elif processes > 1:
         results = run_at_once(planned, run_and_report, processes, stop_on_error=stops)
     else:
         results = list(_in_turn(planned, stops))
     return _summarise(results, len(planned))
+
+
+def _on_engine(
+    engine: RayEngine, jobs: Sequence[TrainJob], stop_on_error: bool
+) -> list[tuple[TrainJob, int]]:
+    """Run the jobs in the workers of a cluster; a failure ends those at work if it is to stop."""
+    codes: dict[Path, int] = {}
+    with closing(engine.run(always(run_and_report), jobs, "the sweep", "runs")) as finished:
+        for job, code in finished:
+            codes[job.folder.path] = code
+            if stop_on_error and code != DONE:
+                break
+    return [(job, codes[job.folder.path]) for job in jobs if job.folder.path in codes]
 
 
 def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[TrainJob, int]]:
