@@ -129,14 +129,14 @@ class Job:
     @cached_property
     def examples(self) -> Sequence[Example]:
         """The examples of all parts, read once."""
-        found = self.source()
-        if not found:
+        examples = self.source()
+        if not examples:
             raise UserError("the source has no examples: name one with data.source=FILE or FOLDER")
-        keys = Counter(one.key for one in found)
+        keys = Counter(example.key for example in examples)
         duplicated = [key for key, count in keys.items() if count > 1]
         if duplicated:
             raise UserError(f"the source has duplicated keys: {name_some(duplicated, NAMED)}")
-        return found
+        return examples
 
     @cached_property
     def editor(self) -> Editor:
@@ -150,7 +150,9 @@ class Job:
     def annotation(self) -> AnnotationStage:
         """The stage that runs the recipe's annotators."""
         recipe = self.recipe
-        annotators = [one for one in recipe.annotators.values() if one is not None]
+        annotators = [
+            annotator for annotator in recipe.annotators.values() if annotator is not None
+        ]
         return AnnotationStage(
             annotators, self.cache,
             texts_from=recipe.texts_from, replace_texts=recipe.replace_texts,
@@ -280,8 +282,8 @@ def _find_missing(
     commits = {number: commit_of(job.folder, number) for number in numbers}
     left = [n for n, commit in commits.items() if commit is None or (retries and commit["failed"])]
     if numbers and not left:
-        what = "edited captions" if commit_of is edits.read_caption_commit else "shards"
-        say(f"nothing to do: all {len(numbers)} {what} of part {job.run.part} are in {job.folder}")
+        kind = "edited captions" if commit_of is edits.read_caption_commit else "shards"
+        say(f"nothing to do: all {len(numbers)} {kind} of part {job.run.part} are in {job.folder}")
     return left
 
 
@@ -301,12 +303,12 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
         for number, examples in of.items():
             with hold_shard(job.folder, number):
                 annotated = job.annotation.annotate(examples)
-                found = edit_captions(annotated, job.editor)
-                if not _hold_back(job, number, found, unpublished):
-                    known = [annotated.done.get(n, one) for n, one in enumerate(examples)]
+                attempted = edit_captions(annotated, job.editor)
+                if not _hold_back(job, number, attempted, unpublished):
+                    known = [annotated.done.get(n, example) for n, example in enumerate(examples)]
                     models = {**job.annotation.describe(), **job.editor.describe()}
-                    captions.write_captions(known, found, job.folder, number, models)
-            good = sum(bool(one.proposals) for one in found.done.values())
+                    captions.write_captions(known, attempted, job.folder, number, models)
+            good = sum(bool(result.proposals) for result in attempted.done.values())
             watch.count(len(examples), good)
     return unpublished
 
@@ -336,23 +338,23 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
                     whole_examples=isinstance(job.pipeline.editor, SharesExamples),
                 )  # fmt: skip
                 journal = Journal(journal_folder(job.folder, number))
-                found = images.draw_shard(
+                attempted = images.draw_shard(
                     shard, plan, journal, watch, overlap=job.run.pipeline_scoring,
                     stop_at_failure=not job.run.publish_incomplete,
                 )  # fmt: skip
-                if not _hold_back(job, number, found, unpublished):
+                if not _hold_back(job, number, attempted, unpublished):
                     edited = edits.require_commit(job.folder, number)
                     models = {"text": edited["models"], **job.pipeline.describe()}
                     provenance = images.Provenance(job.about.provenance, models, edited["sha256"])
-                    images.publish(shard, found, job.folder, number, provenance)
+                    images.publish(shard, attempted, job.folder, number, provenance)
                     journal.clear()
     return unpublished
 
 
-def _hold_back(job: Job, number: int, found: Attempt[Any], unpublished: Unpublished) -> bool:
+def _hold_back(job: Job, number: int, attempted: Attempt[Any], unpublished: Unpublished) -> bool:
     """Name the failures, and return whether they prevent the shard from being written."""
-    failed = tuple({one.key: one for one in found.failed.values()}.values())
-    say_some([f"failed: {one.key} (shard {number:05d}): {one.error}" for one in failed])
+    failed = tuple({failure.key: failure for failure in attempted.failed.values()}.values())
+    say_some([f"failed: {failure.key} (shard {number:05d}): {failure.error}" for failure in failed])
     if failed and not job.run.publish_incomplete:
         unpublished[number] = failed
         return True
