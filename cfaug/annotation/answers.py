@@ -55,13 +55,13 @@ def answer_files(name: str, patterns: Sequence[str]) -> list[str]:
         raise UserError(
             f"annotate.{name}={patterns} should be a list: annotate.{name}=[{patterns}]"
         )
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     for pattern in patterns:
         if glob.has_magic(pattern) and not Path(pattern).exists():
-            found |= dict.fromkeys(sorted(glob.glob(pattern)))
+            files |= dict.fromkeys(sorted(glob.glob(pattern)))
         else:
-            found[pattern] = None
-    return list(found)
+            files[pattern] = None
+    return list(files)
 
 
 def read_answers(
@@ -97,8 +97,8 @@ def read_answers(
                         f"{where}: {field}={answer.label} does not fit {item.name}, whose caption "
                         f"is {item.text!r}: correct or remove the line"
                     )
-                one = (answer.item, answer.annotator)
-                before = given.setdefault(one, (answer.label, where))
+                pair = (answer.item, answer.annotator)
+                before = given.setdefault(pair, (answer.label, where))
                 if before[0] != answer.label:
                     raise UserError(
                         f"{where}: annotator {answer.annotator!r} answers {answer.label} for "
@@ -181,7 +181,7 @@ def read_known(
         file: a jsonl, csv or tsv file with ``key``, ``member`` and the question's field.
     """
     places = {item.name: i for i, item in enumerate(items)}
-    found: dict[int, str] = {}
+    known: dict[int, str] = {}
     for where, record in list_records(file):
         name = f"{record.get('key')}_{record.get('member')}"
         label = record.get(question.field)
@@ -192,10 +192,10 @@ def read_known(
                 f"{where}: {question.field}={label!r} is invalid: choose from "
                 f"{', '.join(question.labels)}"
             )
-        found[places[name]] = str(label)
-    if not found:
+        known[places[name]] = str(label)
+    if not known:
         raise UserError(f"{file} has no known answers")
-    return found
+    return known
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def who_failed(answers: Sequence[Answer], items: Sequence[ImageItem]) -> dict[st
 
     A check without an answer counts as failed, as everyone was asked.
     """
-    known = {place: item.expected for place, item in enumerate(items) if item.expected}
+    known = {i: item.expected for i, item in enumerate(items) if item.expected}
     if not known:
         return {}
     shares = Screening(known, 1.0).shares(answers)
@@ -299,18 +299,18 @@ def read_truth(file: Path, items: Sequence[ImageItem], question: AnnotationQuest
     Args:
         file: a jsonl file with ``key``, ``member`` and ``label``, a line per image.
     """
-    found = {f"{r['key']}_{r['member']}": str(r["label"]) for _, r in list_records(file)}
-    missing = [item.name for item in items if item.name not in found]
+    labels = {f"{r['key']}_{r['member']}": str(r["label"]) for _, r in list_records(file)}
+    missing = [item.name for item in items if item.name not in labels]
     if missing:
         raise UserError(f"{file} lacks {len(missing)} images ({name_some(missing)})")
-    others = sorted({found[item.name] for item in items} - set(question.labels))
+    others = sorted({labels[item.name] for item in items} - set(question.labels))
     if others:
         raise UserError(
             f"the oracle's answers ({name_some(others)}) are not among those of the question "
             f"{question.title!r} ({', '.join(question.labels)}): let people answer it "
             "(annotate=export)"
         )
-    return [found[item.name] for item in items]
+    return [labels[item.name] for item in items]
 
 
 def simulate_answers(
@@ -331,7 +331,7 @@ def simulate_answers(
             equally likely.
     """
     check(mistakes, Share, "annotate.mistakes")
-    checks = [place for place, item in enumerate(items) if item.expected]
+    checks = [i for i, item in enumerate(items) if item.expected]
 
     def answer(who: int, i: int) -> str:
         rng = generator(seed, "mistake", who, items[i].name)
@@ -347,9 +347,9 @@ def simulate_answers(
                 "annotator": f"{SIMULATED}-{who}",
                 question.field: answer(who, i),
             }
-            for i in own
+            for i in indices
         ]
-        for who, own in enumerate(assignment.distribute(items, checks), 1)
+        for who, indices in enumerate(assignment.distribute(items, checks), 1)
     }
 
 

@@ -48,11 +48,11 @@ def items_of(index: Index, question: AnnotationQuestion) -> list[ImageItem]:
         key = names[0].rpartition("_")[0]
         if question.captions or question.pictures == "set":
             count = len(question.captions) or len(names)
-            whole = names == [f"{key}_{place}" for place in range(count)]
+            whole = names == [f"{key}_{number}" for number in range(count)]
             if not whole or len(set(images)) < count:
                 hint = ""
                 if len(set(images)) == len(names) > count:
-                    others = ",".join(f"edited_{place}" for place in range(1, len(names)))
+                    others = ",".join(f"edited_{number}" for number in range(1, len(names)))
                     hint = (
                         f"; annotate.question.captions=[original,{others}] offers those of "
                         f"{len(names)} images"
@@ -141,17 +141,17 @@ class Assignment:
         # Images with several annotators come first, so that single ones can even out the loads.
         order = sorted(range(len(items)), key=lambda i: (i not in to_everyone, i not in several))
         load = np.zeros(self.annotators, np.int64)
-        found: list[list[int]] = [[] for _ in range(self.annotators)]
+        assigned: list[list[int]] = [[] for _ in range(self.annotators)]
         for i in order:
             chance = generator(self.seed, "who", items[i].name).random(self.annotators)
             count = self.annotators_per_item if i in several else 1
             count = self.annotators if i in to_everyone else count
             for who in np.lexsort((chance, load))[:count].tolist():
                 load[who] += 1
-                found[who].append(i)
+                assigned[who].append(i)
         return [
-            sorted(own, key=lambda i, who=who: derive(self.seed, "order", who, items[i].name))  # type: ignore[misc]
-            for who, own in enumerate(found, 1)
+            sorted(indices, key=lambda i, who=who: derive(self.seed, "order", who, items[i].name))  # type: ignore[misc]
+            for who, indices in enumerate(assigned, 1)
         ]
 
     def is_reversed(self, annotator: int, item: ImageItem) -> bool:
@@ -170,8 +170,8 @@ class Assignment:
         Args:
             annotator: the number of the annotator, from 1.
         """
-        drawn = sorted(items, key=lambda one: derive(self.seed, "half", annotator, one.name))
-        return {one.name for one in drawn[: len(drawn) // 2]}
+        drawn = sorted(items, key=lambda item: derive(self.seed, "half", annotator, item.name))
+        return {item.name for item in drawn[: len(drawn) // 2]}
 
 
 def _invalid(name: str, value: object, choices: str) -> UserError:
@@ -240,21 +240,21 @@ class Strata:
                 "`python generate.py recipe=social` made, or another column with "
                 "annotate.question.strata.column=NAME"
             )
-        found: list[Any] = index.extra(name).to_pylist()
-        return found
+        column: list[Any] = index.extra(name).to_pylist()
+        return column
 
     def _stratum(self, value: Any, index: Index, item: ImageItem) -> tuple[tuple[str, str], ...]:
         try:
-            found = json.loads(value) if isinstance(value, str) and value[:1] == "{" else value
+            content = json.loads(value) if isinstance(value, str) and value[:1] == "{" else value
         except ValueError:
-            found = value
-        if found in (None, "", {}):
+            content = value
+        if content in (None, "", {}):
             raise UserError(
                 f"{index.source}: {item.name} does not say what it should show: its "
                 f"{self.column} is missing"
             )
-        named = found.items() if isinstance(found, dict) else [(self.column, found)]
-        stratum = tuple((str(name), str(one)) for name, one in named)
+        named = content.items() if isinstance(content, dict) else [(self.column, content)]
+        stratum = tuple((str(name), str(part)) for name, part in named)
         missing = {name for asked in self.offered.values() for name in asked} - dict(stratum).keys()
         if missing:
             raise UserError(
@@ -278,7 +278,7 @@ class Strata:
             return list(items)
         chosen = draw_each(items, [item.stratum for item in items], self.each, seed, "stratum")
         sizes = Counter(item.stratum for item in items)
-        few = [name_stratum(one) for one, count in sizes.items() if count < self.each]
+        few = [name_stratum(stratum) for stratum, count in sizes.items() if count < self.each]
         if few:
             say(
                 f"fewer than {self.each} images of {len(few)} of {len(sizes)} strata, so all of "
@@ -340,9 +340,9 @@ def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Report
     """
     examples = []
     for outcome in findings.question.illustrated:
-        own = [i for i in findings.by_item if set(findings.outcomes_of(i)) == {outcome}]
-        keys = {i: derive(0, "illustration", findings.items[i].name) for i in own}
-        for i in sorted(own, key=keys.__getitem__)[:SHOWN]:
+        indices = [i for i in findings.by_item if set(findings.outcomes_of(i)) == {outcome}]
+        keys = {i: derive(0, "illustration", findings.items[i].name) for i in indices}
+        for i in sorted(indices, key=keys.__getitem__)[:SHOWN]:
             examples.append(picture_example(findings, findings.question, outcome, i, read_image))
     return ReportSection(
         title="Examples",

@@ -65,13 +65,13 @@ class CaptionForm(Form):
         if EDIT_KIND in index.extra_names:
             kinds = index.extra(EDIT_KIND).to_pylist()
         items = [
-            _item(one, member, str(kinds[one.rows[1]] or "changed") if member else ORIGINAL)
-            for one in sets
+            _item(texts, member, str(kinds[texts.rows[1]] or "changed") if member else ORIGINAL)
+            for texts in sets
             for member, chosen in ((0, original), (1, changed))
-            if one.key in chosen
+            if texts.key in chosen
         ]
         for number in range(self.attention):
-            expected, row = draw_check(number, self.labels, [one.rows[0] for one in sets])
+            expected, row = draw_check(number, self.labels, [texts.rows[0] for texts in sets])
             text = f"{ASKS}choose {expected}."
             items.append(
                 EditedItem(
@@ -88,7 +88,7 @@ class CaptionForm(Form):
             return []
         taken = set.union(*self._draw(sets, seed))
         free = [texts for texts in _shuffled(sets, seed) if texts.key not in taken]
-        return [_item(one, 0, ORIGINAL) for one in free[: self.examples]]
+        return [_item(texts, 0, ORIGINAL) for texts in free[: self.examples]]
 
     def _draw(self, sets: list[TwoTexts], seed: int) -> tuple[set[str], set[str]]:
         """Return the keys of photos shown with the changed and with the original caption."""
@@ -100,7 +100,7 @@ class CaptionForm(Form):
 
     @property
     def _scale(self) -> tuple[str, Field]:
-        return next((name, one) for name, one in self.fields.items() if one.kind == "scale")
+        return next((name, field) for name, field in self.fields.items() if field.kind == "scale")
 
     @property
     def field(self) -> str:
@@ -121,14 +121,14 @@ class CaptionForm(Form):
         Returns:
             One answer per item; ``None`` if the sets do not say whether the caption is true.
         """
-        found: list[str | None] = []
+        answers: list[str | None] = []
         for item in items:
             if item.expected:
-                found.append(item.expected)
+                answers.append(item.expected)
                 continue
             truth = known_truth(scores, item.key, item.member)
-            found.append(None if truth is None else self.labels[-1 if truth else 0])
-        return found
+            answers.append(None if truth is None else self.labels[-1 if truth else 0])
+        return answers
 
     def rows_shown(self, item: ImageItem) -> dict[int, str]:
         """Return the row of the photo and its name."""
@@ -147,7 +147,7 @@ def _item(pair: TwoTexts, member: int, kind: str) -> EditedItem:
 
 
 def _shuffled(sets: list[TwoTexts], seed: int) -> list[TwoTexts]:
-    return sorted(sets, key=lambda one: derive(seed, "caption_form", one.key))
+    return sorted(sets, key=lambda texts: derive(seed, "caption_form", texts.key))
 
 
 # Which of two captions of a photo is better? Two methods side by side (XMAI, section 5.1).
@@ -215,12 +215,12 @@ class Preference(AnnotationQuestion):
         """Count the photos for which most annotators chose each method; add the sign test."""
         first, second = self.captions
         counts = {first: 0, second: 0, "neither": 0}
-        for place in findings.by_item:
-            labels = findings.outcomes_of(place)
+        for i in findings.by_item:
+            labels = findings.outcomes_of(i)
             most = [name for name in self.captions if 2 * labels.count(name) > len(labels)]
             counts[most[0] if most else "neither"] += 1
         p = mcnemar(counts[first], counts[second])
-        said = (
+        sentence = (
             f"Of {sum(counts.values()):,} photos most annotators prefer the caption of {first} for "
             f"{counts[first]:,}, that of {second} for {counts[second]:,}; sign test of these: "
             f"p = {p_text(p)}."
@@ -230,7 +230,7 @@ class Preference(AnnotationQuestion):
             columns=("", "photos"),
             rows=tuple((name, f"{count:,}") for name, count in counts.items()),
             notes=("A majority is more than half of a photo's answers.",),
-            sentences=(said,),
+            sentences=(sentence,),
             data={"preference": {"first": first, "second": second, "counts": counts, "p": p}},
         )
 
@@ -249,14 +249,14 @@ class Preference(AnnotationQuestion):
         if not self.options:
             raise UserError(f"the question {self.title!r} has no answer for equal captions")
         equal = next(iter(self.options))
-        found: list[str | None] = []
+        answers: list[str | None] = []
         for item in items:
             if item.expected:
-                found.append(item.expected)
+                answers.append(item.expected)
                 continue
             first, second = (known_truth(scores, item.key, 1) for scores in (ours, theirs))
             if first is None or second is None:
-                found.append(None)
+                answers.append(None)
                 continue
-            found.append(equal if first == second else self.captions[0 if first > second else 1])
-        return found
+            answers.append(equal if first == second else self.captions[0 if first > second else 1])
+        return answers

@@ -79,10 +79,10 @@ class Findings:
     @cached_property
     def by_item(self) -> dict[int, list[str]]:
         """The answers to each image, by its index, in the order of the source."""
-        found: dict[int, list[str]] = {}
+        labels: dict[int, list[str]] = {}
         for answer in sorted(self.answers, key=lambda a: (a.item, a.annotator)):
-            found.setdefault(answer.item, []).append(answer.label)
-        return found
+            labels.setdefault(answer.item, []).append(answer.label)
+        return labels
 
     @cached_property
     def annotators(self) -> list[str]:
@@ -103,13 +103,13 @@ class Findings:
         tallies = []
         for member, name in [*enumerate(self.question.image_sets), (None, "All images")]:
             counts = dict.fromkeys(self.question.reported, 0.0)
-            own = [i for i in self.by_item if member is None or self.items[i].member == member]
-            for i in own:
-                found = self.outcomes_of(i)
-                for outcome in found:
-                    counts[outcome] += 1 / len(found)
-            answers = sum(len(self.by_item[i]) for i in own)
-            tallies.append(AnswerCounts(name, len(own), answers, counts))
+            indices = [i for i in self.by_item if member is None or self.items[i].member == member]
+            for i in indices:
+                outcomes = self.outcomes_of(i)
+                for outcome in outcomes:
+                    counts[outcome] += 1 / len(outcomes)
+            answers = sum(len(self.by_item[i]) for i in indices)
+            tallies.append(AnswerCounts(name, len(indices), answers, counts))
         return tuple(tallies)
 
     @cached_property
@@ -138,18 +138,18 @@ class Findings:
         full = [labels for labels in several.values() if len(labels) == raters]
         disputed = {i: labels for i, labels in several.items() if len(set(labels)) > 1}
         outcomes = Counter(outcome for i in disputed for outcome in self.outcomes_of(i))
-        place = {i: row for row, i in enumerate(several)}
+        row_of = {i: row for row, i in enumerate(several)}
         column = {name: i for i, name in enumerate(self.annotators)}
         table = np.full((len(several), len(column)), np.nan)
         for answer in self.answers:
-            if answer.item in place:
-                row, who = place[answer.item], column[answer.annotator]
+            if answer.item in row_of:
+                row, who = row_of[answer.item], column[answer.annotator]
                 table[row, who] = self.question.labels.index(answer.label)
         names = self.question.reported
         matrix = np.zeros((len(names), len(names)))
         if several:
-            own = [self.outcomes_of(i) for i in several]
-            counts = [[outcome.count(name) for name in names] for outcome in own]
+            outcomes_of = [self.outcomes_of(i) for i in several]
+            counts = [[outcome.count(name) for name in names] for outcome in outcomes_of]
             matrix = coincidence_matrix(np.array(counts, np.float64))
         return Agreement(
             raters=raters,

@@ -73,10 +73,10 @@ class Field:
             text = "" if given is None else str(given).strip()
             return text if len(text) <= LONGEST else None
         if self.kind == "check":
-            said = str(given).strip().lower()
-            if said in ("true", "1", "yes"):
+            word = str(given).strip().lower()
+            if word in ("true", "1", "yes"):
                 return True
-            return False if said in ("false", "0", "no") else None
+            return False if word in ("false", "0", "no") else None
         number = str(given).strip() if not isinstance(given, bool) else ""
         fits = number.isdecimal() and self.low <= int(number) <= self.high
         return int(number) if fits else None
@@ -145,15 +145,15 @@ class Form:
         Args:
             index: the index of joined sets, each with an unedited member, the photo.
         """
-        found = _edited_items(index, set(self.leave_out))
-        if not found:
+        items = _edited_items(index, set(self.leave_out))
+        if not items:
             raise UserError(
                 f"{index.source} has no edited image to ask about: name the shards that `python "
                 "generate.py recipe=...` made from photos"
             )
         if self.per_kind is None:
-            return found
-        return draw_each(found, [item.kind for item in found], self.per_kind, seed, "form")
+            return items
+        return draw_each(items, [item.kind for item in items], self.per_kind, seed, "form")
 
     def asked(self) -> dict[str, Any]:
         """Return the questions in the form that the page's script reads."""
@@ -162,15 +162,15 @@ class Form:
             "options": (),
             "file": "answers",
             "fields": [
-                {"n": name, "k": one.kind, "t": one.text, "a": one.low, "b": one.high,
-                 "e": list(one.ends)}
-                for name, one in self.fields.items()
+                {"n": name, "k": field.kind, "t": field.text, "a": field.low, "b": field.high,
+                 "e": list(field.ends)}
+                for name, field in self.fields.items()
             ],
         }  # fmt: skip
 
     def identity(self) -> list[Any]:
         """Return JSON that identifies the questions to which answers in a browser belong."""
-        return [[name, one.kind, one.low, one.high] for name, one in self.fields.items()]
+        return [[name, field.kind, field.low, field.high] for name, field in self.fields.items()]
 
     def rows_shown(self, item: ImageItem) -> dict[int, str]:
         """Return the rows of a source whose pictures are shown, and their names."""

@@ -92,13 +92,13 @@ def share_out(
     """Build the questionnaire of a question about images, distributed over annotators."""
     orders = assignment.distribute(items, to_everyone)
 
-    def order(who: int, own: Sequence[int]) -> list[tuple[int, bool]]:
+    def order(who: int, indices: Sequence[int]) -> list[tuple[int, bool]]:
         if question.balanced:
-            swapped = assignment.reversed_half(who, [items[i] for i in own])
-            return [(i, items[i].name in swapped) for i in own]
-        return [(i, assignment.is_reversed(who, items[i])) for i in own]
+            swapped = assignment.reversed_half(who, [items[i] for i in indices])
+            return [(i, items[i].name in swapped) for i in indices]
+        return [(i, assignment.is_reversed(who, items[i])) for i in indices]
 
-    shared = {str(who): order(who, own) for who, own in enumerate(orders, 1)}
+    shared = {str(who): order(who, indices) for who, indices in enumerate(orders, 1)}
     return Questionnaire(question, title, tuple(items), shared, tuple(examples))
 
 
@@ -147,14 +147,14 @@ def write_questions(
             "p": [numbers[row] for row in rows], "o": questions.own_options(item),
             **question.shown(item), **({"n": note} if note else {}),
         })  # fmt: skip
-    place = {i: number for number, i in enumerate(used)}
+    number_of = {i: number for number, i in enumerate(used)}
     data = {
         "plan": questions.hash,
         **question.asked(),
         "tasks": tasks,
         "pictures": pictures,
         "people": {
-            who: [[place[i], int(swap)] for i, swap in questions.orders[who]] for who in people
+            who: [[number_of[i], int(swap)] for i, swap in questions.orders[who]] for who in people
         },
     }
     if questions.examples:
@@ -173,26 +173,26 @@ def _pictures(
     def small(row: int) -> dict[str, Any]:
         return small_picture(decode_image(read_image(row), names[row]), side)
 
-    found: list[dict[str, Any]] = []
+    shrunk: list[dict[str, Any]] = []
     size = 0
     # Pillow releases the interpreter's lock while it decodes, shrinks and encodes.
     with ThreadPoolExecutor() as pool:
         try:
             pictures = pool.map(small, names)
             for picture in watch(pictures, f"pictures of {file.name}", len(names), "images"):
-                found.append(picture)
+                shrunk.append(picture)
                 size += len(picture["i"])
                 if size > MAX_PAGE:
                     raise UserError(
                         f"{file}: the page would contain more than {MAX_PAGE / 2**20:.0f} MiB of "
-                        f"pictures, that is {len(found):,} of {len(names):,}; write a page for "
+                        f"pictures, that is {len(shrunk):,} of {len(names):,}; write a page for "
                         "each annotator (annotate.pages=each) and have more of them, choose a "
                         "smaller annotate.side, or ask about an annotate.sample"
                     )
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return found
+    return shrunk
 
 
 # ``annotation.html``: annotators' answers, on one page that opens anywhere, offline.
@@ -220,32 +220,32 @@ def sentences(
     everything, agreed = record.tallies[-1], record.agreement
     accepted = sum(everything.counts[name] for name in question.accepted)
     low, high = wilson_interval(accepted, everything.images)
-    found = [
+    lines = [
         f"{percent(accepted / everything.images, 1)} % of {everything.images:,} images were "
         f"{question.accepted_as} (95 % interval {percent(low, 1)} to {percent(high, 1)}"
         f"{reference(question, 'accepted')})."
     ]
     if math.isnan(agreed.fleiss):
-        found.append("No image has several answers that differ: agreement cannot be measured.")
+        lines.append("No image has several answers that differ: agreement cannot be measured.")
     else:
-        found.append(
+        lines.append(
             f"On {agreed.images:,} images with {agreed.raters} answers Fleiss' kappa is "
             f"{agreed.fleiss:.2f}; Krippendorff's alpha on {agreed.several:,} images with two or "
             f"more is {agreed.alpha:.2f}{reference(question, 'agreement')}."
         )
-    for asked, counts, total, what in (
+    for asked, counts, total, kind in (
         (question, everything.counts, everything.images, "answered images"),
         (categories, record.categories, record.sampled, "sorted errors"),
     ):
-        for said, members in asked.groups.items() if total else ():
+        for phrase, members in asked.groups.items() if total else ():
             share = sum(counts[name] for name in members) / total
-            found.append(
-                f"Of {total:,} {what} {percent(share, 0)} % are {said}{reference(asked, said)}."
+            lines.append(
+                f"Of {total:,} {kind} {percent(share, 0)} % are {phrase}{reference(asked, phrase)}."
             )
-    found += [sentence for section in sections for sentence in section.sentences]
+    lines += [sentence for section in sections for sentence in section.sentences]
     if everything.images < record.items:
-        found.append(f"{record.items - everything.images:,} images have no answer.")
-    return found + ([NOT_PEOPLE] if record.simulated else [])
+        lines.append(f"{record.items - everything.images:,} images have no answer.")
+    return lines + ([NOT_PEOPLE] if record.simulated else [])
 
 
 def write_report(
@@ -269,8 +269,12 @@ def write_report(
     for answer in findings.answers:
         counts[answer.annotator][findings.outcome(answer)] += 1
     people = (
-        (who, f"{own.total():,}", *(percent(own[name] / own.total(), 1) for name in names))
-        for who, own in counts.items()
+        (
+            who,
+            f"{outcomes.total():,}",
+            *(percent(outcomes[name] / outcomes.total(), 1) for name in names),
+        )
+        for who, outcomes in counts.items()
     )
     matrix = causes = None
     if record.agreement.several:
@@ -346,9 +350,9 @@ def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Drawing:
     for i, (name, y) in enumerate(middles):
         for j, other in enumerate(names):
             share = float(agreement.matrix[i, j] / totals[i]) if totals[i] else float("nan")
-            told = f"{name}, another: {other}: {percent(share, 1)}"
+            caption = f"{name}, another: {other}: {percent(share, 1)}"
             fill = (ACCENT, share if share == share else 0.0)
-            bar(axes, (j - 0.485, j + 0.485), y, row - 2, told, facecolor=fill, edgecolor=RULE)
+            bar(axes, (j - 0.485, j + 0.485), y, row - 2, caption, facecolor=fill, edgecolor=RULE)
             strong = {"color": PAPER, "fontweight": "bold"} if share > 0.55 else {}
             write(axes, percent(share, 1), (j, y), ha="center", **strong)
         up = (0, 10 + above / 2)

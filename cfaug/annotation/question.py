@@ -151,12 +151,12 @@ class AnnotationQuestion:
         if sorted(self.reported) != sorted(chosen):
             raise self._invalid("reported", list(self.reported), f"each once: {', '.join(chosen)}")
         offered = () if self.strata is None else tuple(self.strata.offered)
-        for name, found in (
+        for name, labels in (
             ("accepted", self.accepted), ("illustrated", self.illustrated),
             ("strata.offered", offered), *self.groups.items(),
         ):  # fmt: skip
-            if not set(found) <= set(chosen):
-                raise self._invalid(name, list(found), f"choose from {', '.join(chosen)}")
+            if not set(labels) <= set(chosen):
+                raise self._invalid(name, list(labels), f"choose from {', '.join(chosen)}")
         if self.show_caption and (self.captions or self.pictures == "set"):
             raise self._invalid(
                 "show_caption", True, "leave it out where the captions are offered or shown anyway"
@@ -213,10 +213,10 @@ class AnnotationQuestion:
     def shown(self, item: ImageItem) -> dict[str, Any]:
         """Return the captions below the pictures, the one in question, and unfit answers."""
         unfit = [label for label in self.options if not self.offers(item, label)]
-        found: dict[str, Any] = {"x": unfit} if unfit else {}
+        unfit_part: dict[str, Any] = {"x": unfit} if unfit else {}
         if self.pictures == "set":
-            return {"c": list(item.texts), "s": item.member, **found}
-        return {"c": [item.text], "s": -1, **found} if self.show_caption else found
+            return {"c": list(item.texts), "s": item.member, **unfit_part}
+        return {"c": [item.text], "s": -1, **unfit_part} if self.show_caption else unfit_part
 
     def wording(self, outcome: str) -> str:
         """Return the name of an outcome in tables and figures."""
@@ -262,7 +262,7 @@ class QuestionReview(AnnotationQuestion):
                 f"{index.source} holds no questions: name sets that `python generate.py "
                 "recipe=cfmm` made"
             )
-        found = []
+        items = []
         for row in range(len(index)):
             about = index.extra_row(row).get(QUESTION)
             asked = question_of(index.text(row), about, f"{index.source}, {index.key(row)}")
@@ -274,15 +274,15 @@ class QuestionReview(AnnotationQuestion):
             if asked.right is None:
                 note = f"Options: {'; '.join(asked.options)}. No right answer is known."
             else:
-                wrong = [one for i, one in enumerate(asked.options) if i != asked.answer]
+                wrong = [option for i, option in enumerate(asked.options) if i != asked.answer]
                 note = f"Right answer: {asked.right}. Wrong: {'; '.join(wrong)}."
-            found.append(QuestionItem(key, int(member), texts, row, asked.text, note=note))
-        if not found:
+            items.append(QuestionItem(key, int(member), texts, row, asked.text, note=note))
+        if not items:
             raise UserError(
                 f"{index.source} has no question that nobody verified; to ask about all: "
                 "annotate.question.only_new=false"
             )
-        return found
+        return items
 
     def shown(self, item: ImageItem) -> dict[str, Any]:
         """Return the question below the picture, and its options."""

@@ -185,8 +185,8 @@ class Ratings:
     @cached_property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of edits with answers, in the order of the source."""
-        found = dict.fromkeys(kind for field in self.fields.values() for kind in field.by)
-        return tuple(kind for kind in found if kind != OVERALL)
+        kinds = dict.fromkeys(kind for field in self.fields.values() for kind in field.by)
+        return tuple(kind for kind in kinds if kind != OVERALL)
 
 
 def summarise_ratings(
@@ -205,15 +205,15 @@ def summarise_ratings(
         for rating in sorted(ratings, key=lambda r: r.item):
             answers.setdefault(rating.item, {})[rating.annotator] = float(rating.values[name])
         by_kind: dict[str, list[dict[str, float]]] = {}
-        for i, own in answers.items():
-            by_kind.setdefault(items[i].kind, []).append(own)
-        several = [own for own in answers.values() if len(own) > 1]
-        people = sorted({who for own in several for who in own})
-        table = np.array([[own.get(who) for who in people] for own in several], np.float64)
+        for i, values in answers.items():
+            by_kind.setdefault(items[i].kind, []).append(values)
+        several = [values for values in answers.values() if len(values) > 1]
+        people = sorted({who for values in several for who in values})
+        table = np.array([[values.get(who) for who in people] for values in several], np.float64)
         fields[name] = FieldFindings(
             title=field.title,
             kind=field.kind,
-            by={kind: _score(own) for kind, own in by_kind.items()}
+            by={kind: _score(scores) for kind, scores in by_kind.items()}
             | {OVERALL: _score(list(answers.values()))},
             alpha=krippendorff_alpha(table, LEVELS[field.kind]) if several else math.nan,
             several=len(several),
@@ -230,7 +230,7 @@ def summarise_ratings(
 
 
 def _score(answers: Sequence[Mapping[str, float]]) -> Score:
-    means = [statistics.fmean(own.values()) for own in answers]
+    means = [statistics.fmean(values.values()) for values in answers]
     sd = statistics.stdev(means) if len(means) > 1 else math.nan
     return Score(statistics.fmean(means), sd, len(means), sum(map(len, answers)))
 
@@ -245,14 +245,14 @@ def write_ratings(ratings: Ratings, folder: Path) -> Path:
 def read_summary(file: Path) -> Ratings:
     """Read ``ratings.json``, which ``write_ratings`` wrote."""
     try:
-        found = json.loads(require_regular(file).read_text(encoding="utf-8"))
-        for one in found["fields"].values():
-            if one["kind"] not in LEVELS:
-                raise ValueError(f"a question of kind {one['kind']!r}")
-            one["alpha"] = _number(one["alpha"])
-            for score in one["by"].values():
+        summary = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        for field in summary["fields"].values():
+            if field["kind"] not in LEVELS:
+                raise ValueError(f"a question of kind {field['kind']!r}")
+            field["alpha"] = _number(field["alpha"])
+            for score in field["by"].values():
                 score |= {name: _number(score[name]) for name in ("mean", "sd")}
-        return from_json(Ratings, found)
+        return from_json(Ratings, summary)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{file} is not what annotate=read writes of a form ({error}): make it with "
@@ -260,8 +260,8 @@ def read_summary(file: Path) -> Ratings:
         ) from error
 
 
-def _number(found: Any) -> float:
-    value = math.nan if found is None else float(found)
+def _number(given: Any) -> float:
+    value = math.nan if given is None else float(given)
     if math.isinf(value):
         raise ValueError("an infinite number")
     return value
@@ -316,10 +316,10 @@ def sentences(ratings: Ratings) -> Iterator[str]:
     """Return the findings as sentences, the number of answers first."""
     yield ratings_part(ratings).notes[0]
     for field in ratings.fields.values():
-        one = field.by[OVERALL]
-        said = f"{percent(one.mean, 1)} %" if field.kind == "check" else f"{one.mean:.2f}"
+        score = field.by[OVERALL]
+        average = f"{percent(score.mean, 1)} %" if field.kind == "check" else f"{score.mean:.2f}"
         alpha = "" if math.isnan(field.alpha) else f", alpha {field.alpha:.2f}"
-        yield f"{field.title}: {said}{alpha}."
+        yield f"{field.title}: {average}{alpha}."
     if ratings.remarks:
         yield f"{len(ratings.remarks)} remarks were entered."
 

@@ -125,7 +125,7 @@ def record_of(
         )
     categories = dict.fromkeys(sorting.question.labels if sorting.answers else (), 0.0)
     firsts: dict[str, int] = {}  # the first image of each category
-    for answer in sorted(sorting.answers, key=lambda one: one.item):
+    for answer in sorted(sorting.answers, key=lambda answer: answer.item):
         categories[answer.label] += 1 / times[answer.item]
         firsts.setdefault(answer.label, answer.item)
     shown = sorted(categories, key=lambda name: (-categories[name], name))[:6]
@@ -201,24 +201,24 @@ def write_record(record: AnnotationRecord, folder: Path) -> Path:
 def read_record(file: Path) -> AnnotationRecord:
     """Read a record of answers that ``annotate=read`` wrote."""
     try:
-        found = json.loads(require_regular(file).read_text(encoding="utf-8"))
-        about = dict(found["agreement"])
+        record = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        about = dict(record["agreement"])
         kappas = {n: math.nan if about[n] is None else float(about[n]) for n in ("fleiss", "alpha")}
         matrix = np.array([require_finite(row) for row in about["matrix"]])
-        own = {f.name for f in fields(AnnotationRecord)}
+        known = {f.name for f in fields(AnnotationRecord)}
         return AnnotationRecord(
-            source=str(found["source"]),
-            simulated=bool(found["simulated"]),
-            annotators=int(found["annotators"]),
-            items=int(found["items"]),
-            tallies=from_json(tuple[AnswerCounts, ...], found["tallies"]),
-            validated=int(found["validated"]),
+            source=str(record["source"]),
+            simulated=bool(record["simulated"]),
+            annotators=int(record["annotators"]),
+            items=int(record["items"]),
+            tallies=from_json(tuple[AnswerCounts, ...], record["tallies"]),
+            validated=int(record["validated"]),
             agreement=Agreement(**{**about, **kappas, "matrix": matrix}),
-            sampled=int(found["sampled"]),
-            categories=from_json(dict[str, float], found["categories"]),
-            examples=from_json(tuple[ImageExample, ...], found["examples"]),
-            question=str(found["question"]),
-            extra={key: value for key, value in found.items() if key not in own},
+            sampled=int(record["sampled"]),
+            categories=from_json(dict[str, float], record["categories"]),
+            examples=from_json(tuple[ImageExample, ...], record["examples"]),
+            question=str(record["question"]),
+            extra={key: value for key, value in record.items() if key not in known},
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
@@ -275,11 +275,11 @@ def read_human_answers(file: str | Path, choices: Collection[str]) -> HumanAnswe
                 raise UserError(
                     f"{where}: label={label[:40]!r} is invalid: choose from {', '.join(choices)}"
                 )
-            own = given.setdefault(f"{record['key']}_{record['member']}", {})
-            who = str(record.get("annotator") or f"line {len(own)}")
-            if who in own:
+            labels_of = given.setdefault(f"{record['key']}_{record['member']}", {})
+            who = str(record.get("annotator") or f"line {len(labels_of)}")
+            if who in labels_of:
                 raise UserError(f"{where}: {who[:40]!r} is duplicated for this image")
-            own[who] = label
+            labels_of[who] = label
     errors.report()
     if not given:
         raise UserError(f"{path} has no answers")

@@ -252,15 +252,15 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
 
 
 def _check(grid: CaptionGrid, path: Path) -> None:
-    for what, template, wanted in (
+    for key, template, wanted in (
         ("template", grid.template, ["subject", *grid.attributes]),
         ("neutral", grid.neutral, ["subject"]),
     ):
-        found = placeholders(template, f"{path}: {what}")
-        required = ["prefix", *wanted] if "prefix" in found or any(grid.prefixes) else wanted
-        if sorted(found) != sorted(required):
+        names = placeholders(template, f"{path}: {key}")
+        required = ["prefix", *wanted] if "prefix" in names or any(grid.prefixes) else wanted
+        if sorted(names) != sorted(required):
             raise UserError(
-                f"{path}: {what} {template!r} has {', '.join(found) or 'nothing'} in braces; it "
+                f"{path}: {key} {template!r} has {', '.join(names) or 'nothing'} in braces; it "
                 f"must have each of {', '.join(required)} once"
             )
     if grid.members < 2:
@@ -319,7 +319,7 @@ def fill(template: str, words: Mapping[str, str]) -> str:
     >>> fill("{prefix} a {race} {subject}", {"prefix": "", "race": "Asian", "subject": "umpire"})
     'an Asian umpire'
     """
-    filled = _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), template)
+    filled = _PLACEHOLDER.sub(lambda match: words.get(match[1], match[0]), template)
     return right_articles(normalise(filled))
 
 
@@ -359,31 +359,31 @@ def _read(path: Path) -> str:
         raise UserError(f"{path} is not UTF-8 ({error}): save it as UTF-8") from error
 
 
-def _require_mapping(found: Any, where: str) -> dict[Any, Any]:
-    if not isinstance(found, dict):
-        raise UserError(f"{where} should map names to values, not be {reprlib.repr(found)}")
-    return found
+def _require_mapping(value: Any, where: str) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f"{where} should map names to values, not be {reprlib.repr(value)}")
+    return value
 
 
-def _require_some(found: Any, where: str) -> None:
-    if not found:
+def _require_some(values: Any, where: str) -> None:
+    if not values:
         raise UserError(f"{where} is empty: give at least one")
 
 
-def _require_distinct(found: Collection[str], where: str) -> None:
-    counts = Counter(map(str.lower, found))
-    twice = next((text for text in found if counts[text.lower()] > 1), None)
+def _require_distinct(texts: Collection[str], where: str) -> None:
+    counts = Counter(map(str.lower, texts))
+    twice = next((text for text in texts if counts[text.lower()] > 1), None)
     if twice is not None:
         raise UserError(f"{where}: {twice!r} is duplicated; capitals make no difference")
 
 
-def _text(found: Any, where: str, *, braces: bool = False) -> str:
+def _text(value: Any, where: str, *, braces: bool = False) -> str:
     """Return a text on one line."""
-    if not isinstance(found, str):
+    if not isinstance(value, str):
         raise UserError(
-            f"{where} should be a text, not {reprlib.repr(found)}: put it in quotes if it is one"
+            f"{where} should be a text, not {reprlib.repr(value)}: put it in quotes if it is one"
         )
-    text = normalize("NFC", normalise(found))  # accents have two encodings
+    text = normalize("NFC", normalise(value))  # accents have two encodings
     if not text:
         raise UserError(f"{where} is empty")
     if len(text) > MOST_CHARACTERS:
@@ -397,18 +397,18 @@ def _text(found: Any, where: str, *, braces: bool = False) -> str:
     return text
 
 
-def _prefixes(found: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(found, list):
+def _prefixes(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
         raise UserError(f'{where} should be a list such as ["", A photo of]')
-    _require_some(found, where)
+    _require_some(value, where)
     prefixes = tuple(
-        "" if isinstance(text, str) and not text.strip() else _text(text, where) for text in found
+        "" if isinstance(text, str) and not text.strip() else _text(text, where) for text in value
     )
     _require_distinct(prefixes, where)
     return prefixes
 
 
-def _values(name: Any, found: Any, path: Path) -> dict[str, str]:
+def _values(name: Any, content: Any, path: Path) -> dict[str, str]:
     """Return the values of an attribute, and their words in captions."""
     where = f"{path}: attributes: the name {reprlib.repr(name)}"
     if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -416,12 +416,13 @@ def _values(name: Any, found: Any, path: Path) -> dict[str, str]:
     if name in ("prefix", "subject"):
         raise UserError(f"{where} is taken: choose another")
     where = f"{path}: attributes: {name}"
-    if isinstance(found, dict):
+    if isinstance(content, dict):
         values = {
-            _text(value, where): _text(words, f"{where}: {value}") for value, words in found.items()
+            _text(value, where): _text(words, f"{where}: {value}")
+            for value, words in content.items()
         }
     else:
-        _, listed = _words(found, path, f"attributes: {name}")
+        _, listed = _words(content, path, f"attributes: {name}")
         _require_distinct(listed, where)
         values = dict(zip(listed, listed, strict=True))
     _require_some(values, where)
@@ -430,13 +431,13 @@ def _values(name: Any, found: Any, path: Path) -> dict[str, str]:
     return values
 
 
-def _words(found: Any, path: Path, name: str) -> tuple[list[str], list[str]]:
+def _words(content: Any, path: Path, name: str) -> tuple[list[str], list[str]]:
     """Return the words of a list as printed, and with its misprints corrected."""
     where = f"{path}: {name}"
-    if isinstance(found, list):
-        words = [_text(word, where) for word in found]
+    if isinstance(content, list):
+        words = [_text(word, where) for word in content]
         return words, words
-    named = _text(found, where)
+    named = _text(content, where)
     file = SHIPPED / f"{named}.txt"
     if named.lower().endswith(".txt"):
         file = path.parent / Path(named).expanduser()

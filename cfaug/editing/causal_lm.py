@@ -111,14 +111,14 @@ class CausalLM(Pretrained):
             )
         longest = self._longest - len(first)
         limit = longest if cut else longest + 1
-        found = self._ids(texts, add_special_tokens=False, max_length=limit)
-        for text, ids in zip(texts, found, strict=True):
+        rows = self._ids(texts, add_special_tokens=False, max_length=limit)
+        for text, ids in zip(texts, rows, strict=True):
             if len(ids) > longest:
                 raise UserError(
                     f"{self.name_or_path} reads at most {self._longest} tokens, and this text with "
                     f"its context is longer: {text[:60]!r}..."
                 )
-        return [[*first, *ids] for ids in found]
+        return [[*first, *ids] for ids in rows]
 
     def _sums(
         self, every: Sequence[Sequence[int]], starts: Sequence[int], *, share: bool | None = None

@@ -62,7 +62,7 @@ class StructureCheck:
 
     def describe(self) -> dict[str, str]:
         """Return the description of the tagger."""
-        return {f"check {name}": said for name, said in self.tagger.describe().items()}
+        return {f"check {name}": value for name, value in self.tagger.describe().items()}
 
 
 def _subject(before: Phrases, after: Phrases) -> bool:

@@ -156,7 +156,7 @@ def fill(template: str, question: str, options: Sequence[str]) -> str:
     'Is {options} red? (yes, no)'
     """
     given = {"question": question, "options": ", ".join(options)}
-    return _PLACES.sub(lambda place: given[place[1]], template)
+    return _PLACES.sub(lambda match: given[match[1]], template)
 
 
 def read_wording(name: str) -> Wording:
@@ -184,7 +184,7 @@ def read_wording(name: str) -> Wording:
         if not isinstance(template, str) or not template.strip():
             raise UserError(f"{file}: {key} should be a text, not {template!r}")
         used = _PLACES.findall(template)
-        if strange := [place for place in used if place not in places]:
+        if strange := [placeholder for placeholder in used if placeholder not in places]:
             raise UserError(f"{file}: {key} may not have the placeholder {{{strange[0]}}}")
         if "question" in places and used.count("question") != 1:
             raise UserError(f"{file}: {key} needs {{question}} exactly once")
@@ -230,9 +230,9 @@ class EditFormat:
     named: bool = False
 
     def __post_init__(self) -> None:
-        for place in (INSTRUCTION, INPUT):
-            if self.template.count(place) != 1:
-                raise UserError(f"the template of an edit format should have {place} once")
+        for placeholder in (INSTRUCTION, INPUT):
+            if self.template.count(placeholder) != 1:
+                raise UserError(f"the template of an edit format should have {placeholder} once")
 
     @classmethod
     def short(cls) -> EditFormat:
@@ -282,7 +282,7 @@ class EditFormat:
 
     def content(self) -> dict[str, Any]:
         """Return the content of the file that ``write`` writes."""
-        prompts = {name: one.text for name, one in self.prompts.items()}
+        prompts = {name: prompt.text for name, prompt in self.prompts.items()}
         return {"template": self.template, "prompts": prompts, "named": self.named}
 
     @classmethod

@@ -200,10 +200,10 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
             lines.append(f"| {_escape(reason)} | {counts} |")
         lines.append("")
     if measures := measure_edits(edited):
-        said = (
+        sentence = (
             "Every variation that changes something, before the guards; the filter is the label's."
         )
-        lines += ["## How good the edits are", "", said, "", *table_lines(measures), ""]
+        lines += ["## How good the edits are", "", sentence, "", *table_lines(measures), ""]
     rows = generator(seed, "caption report").permutation(len(proposals))[:examples]
     lines += [f"## {len(rows)} random edits", ""]
     for row in sorted(rows.tolist()):
@@ -227,8 +227,8 @@ def _show_proposal(proposal: Proposal) -> Iterator[str]:
             )
         else:
             text = _escape(text)
-        what = f"{edit.before} → {edit.after}" if edit is not None else ""
-        yield f"  - {text} ({_escape(what)}{'; ' + scores if scores else ''})"
+        change = f"{edit.before} → {edit.after}" if edit is not None else ""
+        yield f"  - {text} ({_escape(change)}{'; ' + scores if scores else ''})"
 
 
 def _mark(text: str, span: Sequence[int]) -> str:

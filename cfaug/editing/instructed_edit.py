@@ -410,25 +410,25 @@ class RandomWords:
             ]
             order = generator(request.seed, "word").permutation(len(fit))
             drawn.append((sentence, [fit[i] for i in order[: request.count + SPARE]]))
-        blanks = [Blank(s.text, *s.spans[place]) for s, places in drawn for place in places]
+        blanks = [Blank(s.text, *s.spans[index]) for s, indices in drawn for index in indices]
         fills = iter(self.filler.fill(blanks, self.top_k) if blanks else [])
         answers = []
-        for request, (sentence, places) in zip(requests, drawn, strict=True):
-            texts = [_replace(sentence, place, next(fills)) for place in places]
+        for request, (sentence, indices) in zip(requests, drawn, strict=True):
+            texts = [_replace(sentence, index, next(fills)) for index in indices]
             good = tuple(text for text in texts if text is not None)[: request.count]
-            answers.append(Variations(good, "" if good else NO_GUESS if places else NO_WORD))
+            answers.append(Variations(good, "" if good else NO_GUESS if indices else NO_WORD))
         return answers
 
     def describe(self) -> dict[str, str]:
         """Return the description of the filler."""
-        return {f"perturber {name}": said for name, said in self.filler.describe().items()}
+        return {f"perturber {name}": value for name, value in self.filler.describe().items()}
 
 
-def _replace(sentence: Sentence, place: int, fills: Sequence[Fill]) -> str | None:
+def _replace(sentence: Sentence, index: int, fills: Sequence[Fill]) -> str | None:
     """Return the caption with the best guess that is another word and not a function word."""
-    before = sentence.words[place]
+    before = sentence.words[index]
     for fill in fills:
         if fill.word is not None and fill.word.lower() not in {before.lower(), *STOP_WORDS}:
             word = copy_case(fill.word, before)
-            return replace_slot(sentence, Slot(place, place), word, article=True).text
+            return replace_slot(sentence, Slot(index, index), word, article=True).text
     return None

@@ -55,8 +55,8 @@ class ClassWords:
         >>> ClassWords().names("dog_sled, dogsled")
         ('dog sled', 'dogsled')
         """
-        own = [] if WNID.fullmatch(label) and self.wordnet is not None else label.split(",")
-        names = [*own, *self._file.get(label, ())]
+        words = [] if WNID.fullmatch(label) and self.wordnet is not None else label.split(",")
+        names = [*words, *self._file.get(label, ())]
         names += [word for sense in self._senses(label) for word in sense.words]
         clean = (" ".join(name.replace("_", " ").lower().split()) for name in names)
         return tuple(dict.fromkeys(name for name in clean if name)) or (label.lower(),)
@@ -80,11 +80,11 @@ class ClassWords:
         if best < 1 and self.kinds and self.wordnet is not None:
             of_label = self._senses(label)
             above = self.wordnet.above(of_label)
-            own = {sense.offset for sense in of_label}
+            offsets = {sense.offset for sense in of_label}
             for lemma in lemmas:
                 senses = self.wordnet.senses(lemma, SENSES)
                 general = above & {sense.offset for sense in senses}
-                if general or own & self.wordnet.above(senses[:1]):
+                if general or offsets & self.wordnet.above(senses[:1]):
                     return 1.0
         return best
 
@@ -120,15 +120,17 @@ class ClassWords:
         path = Path(self.file).expanduser()
         try:
             content = json.loads(require_regular(path).read_text(encoding="utf-8"))
-            found = {label: [n] if isinstance(n, str) else list(n) for label, n in content.items()}
-            if not all(isinstance(name, str) for names in found.values() for name in names):
+            names_of = {
+                label: [n] if isinstance(n, str) else list(n) for label, n in content.items()
+            }
+            if not all(isinstance(name, str) for names in names_of.values() for name in names):
                 raise TypeError("a name is not a text")
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
                 f"{path} is invalid ({error}): it should be a JSON object with a name, or a list "
                 "of names, for each label"
             ) from error
-        return found
+        return names_of
 
     def describe(self) -> dict[str, str]:
         """Return the sources of the names, with the hash of a file's content."""
@@ -233,7 +235,7 @@ class LabelGuard:
         about = {} if self.encoder is None else self.encoder.describe()
         by = "similarity" if about else "words of the class's names alone"
         described = {"label_guard": f"{self.rule}, {by}, threshold {self.threshold}"}
-        described |= {f"label_guard {name}": said for name, said in about.items()}
+        described |= {f"label_guard {name}": value for name, value in about.items()}
         asks_words = self.rule == "fixed" or self.words.file is not None
         return described | (self.words.describe() if asks_words else {})
 

@@ -170,8 +170,8 @@ class SampledLM(CausalLM):
         every = self._prompt_ids(prompts)
         texts: list[str | None] = [None] * len(prompts)
         for some in self._batches([len(row) for row in every]):
-            found = self._draw([every[i] for i in some], [seeds[i] for i in some])
-            for i, text in zip(some, found, strict=True):
+            sampled = self._draw([every[i] for i in some], [seeds[i] for i in some])
+            for i, text in zip(some, sampled, strict=True):
                 texts[i] = text
         return texts
 

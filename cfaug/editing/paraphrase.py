@@ -73,7 +73,7 @@ class Paraphrase:
         """Return the proposals for the first text of each example, in order."""
         return edit_by_kind(
             examples, self.tagger, "paraphrase", self.seed, self.kinds, self._say,
-            one=self.per == "caption",
+            only_one=self.per == "caption",
         )  # fmt: skip
 
     def describe(self) -> dict[str, str]:
@@ -119,9 +119,9 @@ def frames_of(text: str, tags: Sequence[str]) -> Iterator[str]:
             return
     bare = bare[:1].lower() + bare[1:]
     for frame in FRAMES:
-        said = frame.format(bare)
-        if said.lower() != text.lower():
-            yield said[:1].upper() + said[1:] if capital else said
+        framed = frame.format(bare)
+        if framed.lower() != text.lower():
+            yield framed[:1].upper() + framed[1:] if capital else framed
 
 
 def orders_of(sentence: Sentence, tags: Sequence[str]) -> Iterator[str]:
@@ -278,8 +278,8 @@ class Phrases:
 
     def weather(self) -> tuple[int, int] | None:
         """Return the characters (start, end) of a phrase about the weather or the light."""
-        found = WEATHER.search(self.sentence.text)
-        return None if found is None else found.span()
+        match = WEATHER.search(self.sentence.text)
+        return None if match is None else match.span()
 
 
 def find_phrases(sentence: Sentence, tags: Sequence[str]) -> Phrases:

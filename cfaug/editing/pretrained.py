@@ -75,10 +75,12 @@ class Pretrained(Checkpoint):
 
     def describe(self) -> dict[str, str]:
         """Return the model's name, the hash of its weights, and the number format."""
-        what = describe(self.name_or_path, self._folder)
+        description = describe(self.name_or_path, self._folder)
         if self.adapter is not None:
-            what = f"{what} with {self.adapter} sha256:{sha256([self._adapter() / WEIGHTS])}"
-        return {self.role: f"{what} {self.dtype}"}
+            description = (
+                f"{description} with {self.adapter} sha256:{sha256([self._adapter() / WEIGHTS])}"
+            )
+        return {self.role: f"{description} {self.dtype}"}
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files, an adapter's among them."""
@@ -225,8 +227,8 @@ class TextTower:
                 tokens = self._loaded.tokenize(texts[start : start + BATCH])
                 placed = {name: tensor.to(self._place) for name, tensor in tokens.items()}
                 parts.append(self._loaded.encode_text(placed).double().cpu().numpy())
-        found = np.concatenate(parts) if parts else np.zeros((0, 1))
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        embeddings = np.concatenate(parts) if parts else np.zeros((0, 1))
+        return embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
 
     @cached_property
     def _place(self) -> str:
@@ -270,14 +272,14 @@ class WordVectors:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return embeddings (texts, dim): of unit length, or 0 for a text of unknown words."""
         rows, vectors = self._table
-        found = np.zeros((len(texts), vectors.shape[1]))
+        embeddings = np.zeros((len(texts), vectors.shape[1]))
         for i, text in enumerate(texts):
-            places = [rows.get(word, rows.get(word.lower())) for word in text.split()]
-            known = [place for place in places if place is not None]
+            indices = [rows.get(word, rows.get(word.lower())) for word in text.split()]
+            known = [index for index in indices if index is not None]
             if known:
-                found[i] = vectors[known].mean(axis=0)
-        lengths = np.linalg.norm(found, axis=1, keepdims=True)
-        return found / np.where(lengths > 0, lengths, 1)
+                embeddings[i] = vectors[known].mean(axis=0)
+        lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+        return embeddings / np.where(lengths > 0, lengths, 1)
 
     def describe(self) -> dict[str, str]:
         """Return the file's name and hash."""

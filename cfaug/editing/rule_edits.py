@@ -90,9 +90,9 @@ class RuleEdits:
         if noun.first > phrases.start and self._listed_kind(wider) is not None:
             noun = Slot(noun.first - 1, noun.last)  # an adjective that is part of it: "hot dog"
         for slot in (noun, Slot(noun.last, noun.last)):
-            said = " ".join(words[slot.first : slot.last + 1])
+            name = " ".join(words[slot.first : slot.last + 1])
             plural = phrases.tags[slot.last].startswith("NNS")
-            others = self._others(said, plural=plural)
+            others = self._others(name, plural=plural)
             if others:
                 for other in _shuffled(others, rng):
                     shown = copy_case(other, sentence.words[slot.first])
@@ -112,35 +112,35 @@ class RuleEdits:
         people = [kind.plurals for kind in self.lists.nouns if kind.name == PERSON]
         return MORE_PEOPLE | {w for plurals in people for pair in plurals.items() for w in pair}
 
-    def _others(self, said: str, *, plural: bool) -> list[str]:
-        kind = self._kind(said)
+    def _others(self, noun: str, *, plural: bool) -> list[str]:
+        kind = self._kind(noun)
         if kind is not None:
-            many = said in self.lists.singulars or plural or said == "people"
+            many = noun in self.lists.singulars or plural or noun == "people"
             # Not the words of its first sense: "refrigerator" for "fridge".
-            senses = [] if self.wordnet is None else self.wordnet.senses(said, 1)
+            senses = [] if self.wordnet is None else self.wordnet.senses(noun, 1)
             same = {name.replace("_", " ").lower() for sense in senses for name in sense.words}
             return [
                 plural_form if many else singular
                 for singular, plural_form in kind.plurals.items()
-                if said not in (singular, plural_form) and singular not in same
+                if noun not in (singular, plural_form) and singular not in same
             ]
         # Sisters of abstract nouns cannot be drawn ("light": "ultraviolet").
-        if self.wordnet is None or not self._is_a(said, "artifact", "organism", "food"):
+        if self.wordnet is None or not self._is_a(noun, "artifact", "organism", "food"):
             return []
-        return self.wordnet.sisters(said, 1)
+        return self.wordnet.sisters(noun, 1)
 
-    def _listed_kind(self, said: str) -> NounKind | None:
-        singular = self.lists.singulars.get(said, said)
+    def _listed_kind(self, noun: str) -> NounKind | None:
+        singular = self.lists.singulars.get(noun, noun)
         return next((kind for kind in self.lists.nouns if singular in kind.plurals), None)
 
-    def _kind(self, said: str) -> NounKind | None:
+    def _kind(self, noun: str) -> NounKind | None:
         """Return the kind of a noun by the lists, or else by WordNet."""
         kinds = self.lists.nouns
-        if self.lists.singulars.get(said, said) in MORE_PEOPLE:
+        if self.lists.singulars.get(noun, noun) in MORE_PEOPLE:
             return next((kind for kind in kinds if kind.name == PERSON), None)
-        if (listed := self._listed_kind(said)) is not None:
+        if (listed := self._listed_kind(noun)) is not None:
             return listed
-        return next((kind for kind in kinds if self._is_a(said, *kind.above)), None)
+        return next((kind for kind in kinds if self._is_a(noun, *kind.above)), None)
 
     def _is_a(self, word: str, *names: str) -> bool:
         """Return whether the first sense of a word is the first sense of a name, or below it."""
@@ -159,8 +159,8 @@ class RuleEdits:
 
     def _describe_noun(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
         """Yield captions with an adjective of the subject or the object added or exchanged."""
-        found = (phrases.subject, phrases.object)
-        nouns = [self._head(phrases, noun) for noun in found if noun is not None]
+        slots = (phrases.subject, phrases.object)
+        nouns = [self._head(phrases, noun) for noun in slots if noun is not None]
         # "to swing" is a verb that looks like a noun.
         nouns = [n for n in nouns if "to" not in phrases.sentence.words[n.first - 1 : n.first]]
         yield from _shuffled((t for noun in nouns for t in self._adjectives(phrases, noun)), rng)
@@ -195,21 +195,21 @@ class RuleEdits:
         above = ("location", "geological_formation", "body_of_water", "room", "building")
         named = {phrases.sentence.words[noun.last].lower() for noun in phrases.nouns}
         places = self.lists.places | {word for word in named if self._is_a(word, *above)}
-        found = phrases.place(places)
-        span = None if found is None else found.span(phrases.sentence)
+        slot = phrases.place(places)
+        span = None if slot is None else slot.span(phrases.sentence)
         yield from _at_end(phrases, span, self.lists.lines("locations"), rng)
 
     def _rename_medium(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
         """Yield captions with another medium, which replaces the named one or is added in front."""
         text = phrases.sentence.text
-        found = MEDIUM.match(text)
-        if found is not None:
-            rest = text[found.end() :].lstrip()
+        match = MEDIUM.match(text)
+        if match is not None:
+            rest = text[match.end() :].lstrip()
         else:
             rest = re.sub(r"^\W*(?:there|this|it) (?:is|are|'s) ", "", text, flags=re.IGNORECASE)
             rest = rest if rest[1:2].isupper() else rest[:1].lower() + rest[1:]
         for medium in _shuffled(self.lists.lines("domains"), rng):
-            if found is None or medium.lower() != found["medium"].lower():
+            if match is None or medium.lower() != match["medium"].lower():
                 article = indefinite_article(medium)
                 shown = article.capitalize() if text[:1].isupper() else article
                 yield f"{shown} {medium} of {rest}"
@@ -320,8 +320,8 @@ class FixedEdit:
             edited = f"{after} {text}"
         else:
             edited = f"{text.rstrip(' .')} {after}{'.' * text.rstrip().endswith('.')}"
-        said = f"{self.before} -> {self.after}" if before else f"+ {self.after}"
-        details: tuple[Mapping[str, str], ...] = ({}, {"intervention": said})
+        change = f"{self.before} -> {self.after}" if before else f"+ {self.after}"
+        details: tuple[Mapping[str, str], ...] = ({}, {"intervention": change})
         edits = (None, Edit(self.kind, old, after))
         return Edited((Proposal(example, (text, edited), edits, details=details),))
 

@@ -59,8 +59,8 @@ def split(text: str) -> Sentence:
     Each sign is a word. Unlike in the Treebank, a full stop within a caption ends a word, because
     the paper splits sentences first.
     """
-    found = list(_WORD.finditer(text))
-    return Sentence(text, tuple(m.group() for m in found), tuple(m.span() for m in found))
+    matches = list(_WORD.finditer(text))
+    return Sentence(text, tuple(m.group() for m in matches), tuple(m.span() for m in matches))
 
 
 @dataclass(frozen=True)

@@ -178,9 +178,9 @@ class Substitution:
         ]
         if self.keep_frame:
             follows = ""
-            for place, word in reversed([*enumerate(map(str.lower, sentence.words))]):
+            for index, word in reversed([*enumerate(map(str.lower, sentence.words))]):
                 if follows == "of" and word in FRAME_WORDS:
-                    fit[place] = False  # and so is "close-up" in "a close-up view of"
+                    fit[index] = False  # and so is "close-up" in "a close-up view of"
                 else:
                     follows = word
         every = [i for i, fits in enumerate(fit) if fits]

@@ -64,8 +64,8 @@ class WordLists:
 
     def lines(self, name: str) -> list[str]:
         """Return the lines of a list, without empty lines and comments."""
-        own = self.folder is not None and self._own(name).is_file()
-        file = self._own(name) if own else SHIPPED / f"{name}.txt"
+        from_user = self.folder is not None and self._own(name).is_file()
+        file = self._own(name) if from_user else SHIPPED / f"{name}.txt"
         try:
             text = require_regular(file).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
@@ -76,8 +76,8 @@ class WordLists:
         """Return the name of the shipped lists, with a hash of the content of the user's."""
         if self.folder is None:
             return "word lists"
-        own = {name: self.lines(name) for name in FILES if self._own(name).is_file()}
-        return f"word lists sha256:{sha256_text(json.dumps(own, sort_keys=True))[:16]}"
+        lists = {name: self.lines(name) for name in FILES if self._own(name).is_file()}
+        return f"word lists sha256:{sha256_text(json.dumps(lists, sort_keys=True))[:16]}"
 
     @cached_property
     def nouns(self) -> tuple[NounKind, ...]:
@@ -105,7 +105,7 @@ class WordLists:
     @cached_property
     def singulars(self) -> Mapping[str, str]:
         """The singular of every plural."""
-        return {many: one for kind in self.nouns for one, many in kind.plurals.items()}
+        return {many: singular for kind in self.nouns for singular, many in kind.plurals.items()}
 
 
 def list_lines(text: str) -> list[str]:

@@ -131,11 +131,11 @@ class WordNet:
         """
         if self.base(word) != word:
             return []
-        own = self.senses(word, senses)
-        offsets = {sense.offset for sense in own}
+        synsets = self.senses(word, senses)
+        offsets = {sense.offset for sense in synsets}
         names = dict.fromkeys(
             name
-            for sense in own
+            for sense in synsets
             for parent in sense.up
             for sister in self.synset(parent).down
             if sister not in offsets
@@ -181,16 +181,16 @@ def read_files(names: Sequence[str], folder: str | None = None) -> dict[str, byt
     Args:
         folder: their folder, or a zip of it; ``None`` for those of the package.
     """
-    place = PACKED if folder is None else Path(folder)
-    if place.is_dir() and all((place / name).is_file() for name in names):
-        return {name: (place / name).read_bytes() for name in names}
-    if place.suffix == ".zip" and place.is_file():
-        with zipfile.ZipFile(place) as archive:
+    path = PACKED if folder is None else Path(folder)
+    if path.is_dir() and all((path / name).is_file() for name in names):
+        return {name: (path / name).read_bytes() for name in names}
+    if path.suffix == ".zip" and path.is_file():
+        with zipfile.ZipFile(path) as archive:
             members = {Path(name).name: name for name in archive.namelist()}
             if all(name in members for name in names):
                 return {name: archive.read(members[name]) for name in names}
     raise UserError(
-        f"{place} has no files of WordNet: {', '.join(names)} must be in this folder, or in a "
+        f"{path} has no files of WordNet: {', '.join(names)} must be in this folder, or in a "
         "zip of it; without this setting, the package's own are read"
     )
 

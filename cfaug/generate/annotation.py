@@ -73,26 +73,26 @@ class AnnotationStage:
         done = dict(enumerate(examples))
         failed: dict[int, Failure] = {}
         for annotator, kept in zip(self.annotators, self._caches, strict=True):
-            places = list(done)
-            some = [done[place] for place in places]
+            indices = list(done)
+            some = [done[i] for i in indices]
             _refuse_twice(some, annotator.name)
             if kept is None:
-                found = attempt(some, _checked(annotator), lambda one: one.key)
+                attempted = attempt(some, _checked(annotator), lambda example: example.key)
             else:
-                found = _ask(some, annotator, kept, self.batch)
-            failed |= {places[row]: failure for row, failure in found.lost_by_place().items()}
+                attempted = _ask(some, annotator, kept, self.batch)
+            failed |= {indices[row]: failure for row, failure in attempted.lost_by_place().items()}
             done = {}
-            for row, annotation in sorted(found.done.items()):
+            for row, annotation in sorted(attempted.done.items()):
                 for name in sorted(annotation):
                     _refuse_twice([some[row]], name)
-                done[places[row]] = replace(some[row], extra={**some[row].extra, **annotation})
+                done[indices[row]] = replace(some[row], extra={**some[row].extra, **annotation})
         if self.texts_from is not None:
             name, replacing = self.texts_from, self.replace_texts
-            places = list(done)
-            found_texts = {p: _texts_of(done[p], name, replacing) for p in places}
+            indices = list(done)
+            found_texts = {p: _texts_of(done[p], name, replacing) for p in indices}
             failed |= {
                 p: Rejection(done[p].key, f"the annotation {name!r} has no text for it", NO_TEXT)
-                for p in places
+                for p in indices
                 if not found_texts[p]
             }
             done = {p: replace(done[p], texts=texts) for p, texts in found_texts.items() if texts}
@@ -108,9 +108,9 @@ class AnnotationStage:
     def describe(self) -> dict[str, str]:
         """Return names, revisions and hashes of the weights, for the card."""
         return {
-            name: said
+            name: value
             for annotator in self.annotators
-            for name, said in annotator.describe().items()
+            for name, value in annotator.describe().items()
         }
 
 
@@ -119,10 +119,10 @@ def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotat
     part = f"annotator {annotator.name!r}"
 
     def annotate(examples: Sequence[Example]) -> list[Annotation]:
-        found = check_results(annotator.annotate(examples), examples, part)
-        for example, one in zip(examples, found, strict=True):
-            check_json(one, f"{part}: its answer to example {example.key!r}")
-        return found
+        results = check_results(annotator.annotate(examples), examples, part)
+        for example, annotation in zip(examples, results, strict=True):
+            check_json(annotation, f"{part}: its answer to example {example.key!r}")
+        return results
 
     return annotate
 
@@ -154,7 +154,7 @@ def _ask(
     examples: Sequence[Example], annotator: Annotator, kept: AnnotationCache, size: int
 ) -> Attempt[Annotation]:
     """Annotate every unknown content, and save results on the way."""
-    of_example = [content_key(one, annotator.reads) for one in examples]
+    of_example = [content_key(example, annotator.reads) for example in examples]
     contents: dict[str, Example] = {}
     for key, example in zip(of_example, examples, strict=True):
         contents.setdefault(key, example)
@@ -171,10 +171,10 @@ def _ask(
                     continue
                 # The whole batch, even if part of it is known: the last digits depend on it.
                 some = [contents[key] for key in keys]
-                found = attempt(some, _checked(annotator), lambda one: one.key)
-                answers = {keys[row]: one for row, one in found.done.items()}
-                fresh |= {key: one for key, one in answers.items() if key not in kept}
-                lost |= {keys[row]: failure for row, failure in found.lost_by_place().items()}
+                attempted = attempt(some, _checked(annotator), lambda example: example.key)
+                answers = {keys[row]: annotation for row, annotation in attempted.done.items()}
+                fresh |= {key: annotation for key, annotation in answers.items() if key not in kept}
+                lost |= {keys[row]: failure for row, failure in attempted.lost_by_place().items()}
                 if time.monotonic() - written > SECONDS_AT_RISK:
                     kept.add(fresh)
                     fresh, written = {}, time.monotonic()

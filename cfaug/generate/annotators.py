@@ -116,11 +116,11 @@ class DetectObjects(ModelAnnotator):
         ``cfaug.core.detections``.
         """
         images = list(decode_images(examples))
-        found = self.detect(examples, images)
+        detected = self.detect(examples, images)
         if self.attributes is None:
-            return [{self.name: objects} for objects in found]
+            return [{self.name: objects} for objects in detected]
         named = self.attributes.add(
-            images, [detections_from_json(objects, "the detector") for objects in found]
+            images, [detections_from_json(objects, "the detector") for objects in detected]
         )
         return [{self.name: detections_to_json(objects)} for objects in named]
 
@@ -128,8 +128,8 @@ class DetectObjects(ModelAnnotator):
         self, examples: Sequence[Example], images: Sequence[Image]
     ) -> list[list[dict[str, Any]]]:
         """Return the objects that the model finds in the image of each example."""
-        found: list[list[dict[str, Any]]] = self.device_model.detect(images)
-        return found
+        detected: list[list[dict[str, Any]]] = self.device_model.detect(images)
+        return detected
 
     def own_settings(self) -> list[str]:
         """Return the settings of the attributes."""
@@ -237,14 +237,14 @@ class CaptionsFromFile(FileAnnotator):
                     f"{self.file} has no caption of example {example.key!r}: no record has "
                     f"{self.column}={name!r}",
                 )
-                if len(examples) == 1 or any(one in self._captions for one in wanted):
+                if len(examples) == 1 or any(name in self._captions for name in wanted):
                     raise error
                 raise UnavailableError(str(error)) from error
         return [{self.name: self._captions[name]} for name in wanted]
 
     @cached_property
     def _captions(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        captions: dict[str, list[str]] = {}
         for where, record in list_records(Path(self.file).expanduser()):
             for column in (self.column, self.text):
                 if column not in record:
@@ -254,8 +254,8 @@ class CaptionsFromFile(FileAnnotator):
             text = record[self.text]
             if not isinstance(text, str) or not text.strip():
                 raise UserError(f"{where}: the caption {text!r} is empty or not a text")
-            found.setdefault(str(record[self.column]), []).append(" ".join(text.split()))
-        return found
+            captions.setdefault(str(record[self.column]), []).append(" ".join(text.split()))
+        return captions
 
     def identity(self) -> str:
         """Return a hash of the file and of the settings."""
@@ -317,8 +317,8 @@ class DetectMentioned(DetectObjects):
     ) -> list[list[dict[str, Any]]]:
         """Return the objects that the model finds for each example's nouns in its image."""
         nouns = [self.find_nouns(example.texts) for example in examples]
-        found: list[list[dict[str, Any]]] = self.device_model.detect_named(images, nouns)
-        return found
+        detected: list[list[dict[str, Any]]] = self.device_model.detect_named(images, nouns)
+        return detected
 
     def find_nouns(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Return the distinct nouns of texts, in lower case and in order."""
@@ -381,13 +381,13 @@ class DetectionsFromFile(FileAnnotator):
                 f"{self.file} has no entry for any of {len(examples)} images, the first of them "
                 f"{names[0]!r}: choose another match than {self.match}, or another file"
             )
-        found = [
-            self._objects.find(name, self._size(one, name))
-            for one, name in zip(examples, names, strict=True)
+        detections = [
+            self._objects.find(name, self._size(example, name))
+            for example, name in zip(examples, names, strict=True)
         ]
         if self.attributes is not None:
-            found = self.attributes.add(list(decode_images(examples)), found)
-        return [{self.name: detections_to_json(objects)} for objects in found]
+            detections = self.attributes.add(list(decode_images(examples)), detections)
+        return [{self.name: detections_to_json(objects)} for objects in detections]
 
     def _size(self, example: Example, name: str) -> tuple[int, int] | None:
         """Return the size of an example's image; ``None`` if the file has it or it is missing."""
@@ -403,7 +403,7 @@ class DetectionsFromFile(FileAnnotator):
     @property
     def files(self) -> list[Path]:
         """The files to read."""
-        return [Path(one).expanduser() for one in (self.file, *self.more)]
+        return [Path(file).expanduser() for file in (self.file, *self.more)]
 
     @cached_property
     def _objects(self) -> DetectionFile:
@@ -412,8 +412,10 @@ class DetectionsFromFile(FileAnnotator):
 
     def identity(self) -> str:
         """Return a hash of the files and of the settings."""
-        own = [] if self.attributes is None else [self.attributes.identity()]
-        return sha256_text(" ".join([self.column, self.match, self.name, self.file_hash, *own]))
+        attributes = [] if self.attributes is None else [self.attributes.identity()]
+        return sha256_text(
+            " ".join([self.column, self.match, self.name, self.file_hash, *attributes])
+        )
 
     def describe(self) -> dict[str, str]:
         """Return the file's name and hash, and the model that ranked attributes, for the card."""

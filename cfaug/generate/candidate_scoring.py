@@ -165,8 +165,8 @@ class BatchScores:
         for scorer in self._pipeline.every_scorer:
             if hopeful and not isinstance(scorer, EmbeddingScorer):
                 made = [images.images(j) for j in hopeful]
-                found = scorer.score(proposals, made)
-                every = check_results(found, made, type(scorer).__name__)
+                results = scorer.score(proposals, made)
+                every = check_results(results, made, type(scorer).__name__)
                 for j, scores in zip(hopeful, every, strict=True):
                     self._others[j] |= check_scores(scores, scorer)
 
@@ -182,9 +182,11 @@ class BatchScores:
         places = self._images.places(j)[: 1 if base_only else None]
         scores: dict[str, float | tuple[float, ...]] = {}
         for scorer, texts, seen in zip(self._embedders, self._texts, self._embeddings, strict=True):
-            said = [texts[text] for text in compared_texts(scorer, self._images.jobs[j].proposal)]
-            found = scorer.compare(said, [seen[place] for place in places])
-            scores |= check_scores(found, scorer)
+            embedded = [
+                texts[text] for text in compared_texts(scorer, self._images.jobs[j].proposal)
+            ]
+            compared = scorer.compare(embedded, [seen[place] for place in places])
+            scores |= check_scores(compared, scorer)
         return scores
 
     def _is_control(self, j: int) -> bool:
@@ -226,15 +228,17 @@ def check_scores(scores: Scores, scorer: Scorer) -> dict[str, float | tuple[floa
         )
     checked: dict[str, float | tuple[float, ...]] = {}
     for name, value in scores.items():
-        what, single = f"{who}: the score {name!r}", isinstance(value, Real)
+        where, single = f"{who}: the score {name!r}", isinstance(value, Real)
         values: Any = (value,) if single else value
         if not isinstance(values, Sequence | np.ndarray) or not all(
             isinstance(number, Real) for number in values
         ):
-            raise UserError(f"{what} should be a number, or a tuple of numbers, not {value!r:.200}")
+            raise UserError(
+                f"{where} should be a number, or a tuple of numbers, not {value!r:.200}"
+            )
         plain = tuple(map(float, values))
         if not all(map(math.isfinite, plain)):
-            raise FloatingPointError(f"scores are not finite: {what} is {list(plain)}")
+            raise FloatingPointError(f"scores are not finite: {where} is {list(plain)}")
         checked[name] = plain[0] if single else plain
     return checked
 
@@ -279,7 +283,9 @@ class ShardScorer:
             self._halving_scorer()
         embedded = []
         for scorer in self.embedders if self.proposals else ():
-            words = [text for one in self.proposals for text in compared_texts(scorer, one)]
+            words = [
+                text for proposal in self.proposals for text in compared_texts(scorer, proposal)
+            ]
             once = list(dict.fromkeys(words))
             embedded.append(dict(zip(once, scorer.texts(once).cpu(), strict=True)))
         object.__setattr__(self, "texts", tuple(embedded))
@@ -287,17 +293,17 @@ class ShardScorer:
         editor, select = self.pipeline.editor, self.pipeline.select
         if isinstance(editor, Progressive):
             deciding = sum(isinstance(s, EmbeddingScorer) for s in self.pipeline.scorers.values())
-            for place, one in enumerate(self.proposals):
-                first, *others = one.texts
-                if not select.is_control(one.edits) and (
+            for i, proposal in enumerate(self.proposals):
+                first, *others = proposal.texts
+                if not select.is_control(proposal.edits) and (
                     any(
                         known[first].equal(known[text])
                         for known in embedded[:deciding]
                         for text in others
                     )
-                    or editor.same_text(one.texts)
+                    or editor.same_text(proposal.texts)
                 ):
-                    same.add(place)
+                    same.add(i)
         object.__setattr__(self, "same", frozenset(same))
 
     @property
@@ -308,15 +314,17 @@ class ShardScorer:
     @property
     def embedders(self) -> list[EmbeddingScorer]:
         """The scorers that embed; those whose scores decide come first."""
-        return [one for one in self.pipeline.every_scorer if isinstance(one, EmbeddingScorer)]
+        return [
+            scorer for scorer in self.pipeline.every_scorer if isinstance(scorer, EmbeddingScorer)
+        ]
 
     def jobs(self, slices: Sequence[CandidateSlice]) -> list[ImageJob]:
         """Return the jobs of some slices, slice by slice."""
         return [
-            ImageJob(self.proposals[one.place], draw)
-            for one in slices
-            if one.place not in self.same
-            for draw in one.draws
+            ImageJob(self.proposals[piece.place], draw)
+            for piece in slices
+            if piece.place not in self.same
+            for draw in piece.draws
         ]
 
     def sample(self, slices: Sequence[CandidateSlice]) -> Made:
@@ -331,7 +339,9 @@ class ShardScorer:
             return dict(enumerate(editor.sample(jobs)))
         scorer, number = self._halving_scorer()
         select, known = self.pipeline.select, self.texts[number]
-        of_set = [one.place for one in slices if one.place not in self.same for _ in one.draws]
+        of_set = [
+            piece.place for piece in slices if piece.place not in self.same for _ in piece.draws
+        ]
 
         def keep_better_halves(left: Sequence[int], guesses: list[Tensor]) -> list[int]:
             import torch
@@ -366,23 +376,27 @@ class ShardScorer:
         """Score a batch; edits of a base image that misses its caption are not even decoded."""
         every = self.jobs(slices)
         reasons = dict.fromkeys(range(len(every)), HALVING)
-        reasons |= {j: one.rejected if isinstance(one, Images) else "" for j, one in made.items()}
+        reasons |= {
+            j: result.rejected if isinstance(result, Images) else "" for j, result in made.items()
+        }
         left = [j for j in sorted(made) if not reasons[j]]
         jobs, kept = [every[j] for j in left], [made[j] for j in left]
-        ready = [one for one in kept if isinstance(one, Images)]
+        ready = [result for result in kept if isinstance(result, Images)]
         images: CandidateImages = ReadyImages(jobs, ready, decode=bool(self.embedders))
         editor = self.pipeline.editor
         if isinstance(editor, Progressive):
-            images = LazyImages(editor, jobs, [one for one in kept if not isinstance(one, Images)])
+            images = LazyImages(
+                editor, jobs, [result for result in kept if not isinstance(result, Images)]
+            )
         batch = BatchScores(self, images)
         at = {j: seat for seat, j in enumerate(left)}
         scored, j = [], 0
-        for one in slices:
-            if one.place in self.same:
-                scored.append(reject_slice(one, SAME_TEXT))
+        for piece in slices:
+            if piece.place in self.same:
+                scored.append(reject_slice(piece, SAME_TEXT))
                 continue
-            numbered = enumerate(one.draws, one.first)
-            numbers = range(j, j + len(one.draws))
+            numbered = enumerate(piece.draws, piece.first)
+            numbers = range(j, j + len(piece.draws))
             j = numbers.stop
             candidates = [
                 batch.score(at[job], number, draw)
@@ -391,9 +405,9 @@ class ShardScorer:
                 for job, (number, draw) in zip(numbers, numbered, strict=True)
             ]
             # The candidates kept of the whole set are among the best of their slice.
-            best = choose(self.pipeline.select, self.proposals[one.place], candidates)
-            files = {k: batch.encode(at[numbers[k - one.first]]) for k in sorted(best)}
-            scored.append(ScoredSlice(one.place, tuple(candidates), files))
+            best = choose(self.pipeline.select, self.proposals[piece.place], candidates)
+            files = {k: batch.encode(at[numbers[k - piece.first]]) for k in sorted(best)}
+            scored.append(ScoredSlice(piece.place, tuple(candidates), files))
         return scored
 
 
@@ -403,15 +417,17 @@ def choose(
     """Return the numbers of a proposal's kept candidates, the best first."""
     accepted = [candidate for candidate in candidates if not candidate.reason]
     if select.is_control(proposal.edits):
-        return [one.number for one in accepted]
-    return select.best([(one.number, one.draw.seed, one.scores) for one in accepted])
+        return [candidate.number for candidate in accepted]
+    return select.best(
+        [(candidate.number, candidate.draw.seed, candidate.scores) for candidate in accepted]
+    )
 
 
-def reject_slice(one: CandidateSlice, reason: str) -> ScoredSlice:
+def reject_slice(piece: CandidateSlice, reason: str) -> ScoredSlice:
     """Return a slice whose candidates are all rejected."""
-    numbered = enumerate(one.draws, one.first)
+    numbered = enumerate(piece.draws, piece.first)
     candidates = tuple(ScoredCandidate(number, draw, reason) for number, draw in numbered)
-    return ScoredSlice(one.place, candidates, {})
+    return ScoredSlice(piece.place, candidates, {})
 
 
 def better_half(candidates: Mapping[int, tuple[int, float]]) -> list[int]:
@@ -460,9 +476,9 @@ def candidate_log(
         ]
     )  # fmt: skip
     rows = []
-    for one in scored:
-        proposal = shard.proposals[one.place]
-        for candidate in one.candidates:
+    for piece in scored:
+        proposal = shard.proposals[piece.place]
+        for candidate in piece.candidates:
             for member in range(1, len(proposal.texts)) or (0,):
                 scores = {
                     name: value if isinstance(value, int | float) else value[member - 1]
@@ -477,7 +493,7 @@ def candidate_log(
                         "candidate": candidate.number,
                         "member": member,
                         "accepted": not candidate.reason,
-                        "kept": (one.place, candidate.number) in kept,
+                        "kept": (piece.place, candidate.number) in kept,
                         "reason": candidate.reason,
                     }
                 )
@@ -500,19 +516,21 @@ class Journal:
 
     def save(self, number: int, plan: str, scored: Sequence[ScoredSlice]) -> None:
         """Save a batch; ``plan`` is the digest of its plan."""
-        files = [file for one in scored for images in one.images.values() for file in images.images]
+        files = [
+            file for piece in scored for images in piece.images.values() for file in images.images
+        ]
         slices = []
-        for one in scored:
+        for piece in scored:
             candidates = []
-            for candidate in one.candidates:
+            for candidate in piece.candidates:
                 draw = {**vars(candidate.draw), "parameters": dict(candidate.draw.parameters)}
                 scores = dict(candidate.scores)
                 candidates.append({**vars(candidate), "draw": draw, "scores": scores})
             images = [
                 [number, [len(file) for file in images.images], images.shown]
-                for number, images in one.images.items()
+                for number, images in piece.images.items()
             ]
-            slices.append({"place": one.place, "candidates": candidates, "images": images})
+            slices.append({"place": piece.place, "candidates": candidates, "images": images})
         head = json.dumps({"plan": plan, "slices": slices}).encode()
         content = b"".join([len(head).to_bytes(8, "little"), head, *map(bytes, files)])
         with disk_errors(self.folder.parent, f"batch {number}", len(content)):
@@ -533,22 +551,22 @@ class Journal:
         if about["plan"] != plan:
             return None
         scored = []
-        for one in about["slices"]:
+        for entry in about["slices"]:
             images = {}
-            for candidate, lengths, shown in one["images"]:
+            for candidate, lengths, shown in entry["images"]:
                 cut = [start + sum(lengths[:i]) for i in range(len(lengths) + 1)]
                 files = tuple(bytes(content[a:b]) for a, b in pairwise(cut))
                 images[candidate] = Images(files, tuple(shown))
                 start = cut[-1]
             candidates = []
-            for candidate in one["candidates"]:
+            for candidate in entry["candidates"]:
                 scores = {
                     name: tuple(value) if isinstance(value, list) else value
                     for name, value in candidate["scores"].items()
                 }
                 draw = Draw(**candidate["draw"])
                 candidates.append(ScoredCandidate(**{**candidate, "draw": draw, "scores": scores}))
-            scored.append(ScoredSlice(one["place"], tuple(candidates), images))
+            scored.append(ScoredSlice(entry["place"], tuple(candidates), images))
         return scored
 
     def clear(self) -> None:

@@ -61,7 +61,9 @@ def check_all_keys(folder: Path) -> None:
         for number in committed_captions(folder):
             with suppress(UserError):
                 lines = read_lines(folder, number)
-                yield from ((one["key"], line["key"]) for line in lines for one in sets_of(line))
+                yield from (
+                    (record["key"], line["key"]) for line in lines for record in sets_of(line)
+                )
 
     try:
         _refuse_duplicated(keys())
@@ -73,7 +75,7 @@ def check_all_keys(folder: Path) -> None:
 
 def write_captions(
     examples: Sequence[Example],
-    found: Attempt[Edited],
+    attempted: Attempt[Edited],
     folder: Path,
     number: int,
     models: Mapping[str, str],
@@ -81,25 +83,27 @@ def write_captions(
     """Write a shard's edits and commit them.
 
     Args:
-        found: the editor's results by place; the commit lists examples without a result.
+        attempted: the editor's results by place; the commit lists examples without a result.
     """
-    edited = found.done
-    lines = [_line(examples[place], edited[place]) for place in sorted(edited)]
+    edited = attempted.done
+    lines = [_line(examples[i], edited[i]) for i in sorted(edited)]
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
-    proposals = [proposal for one in edited.values() for proposal in one.proposals]
+    proposals = [proposal for result in edited.values() for proposal in result.proposals]
     _refuse_duplicated((proposal.key, proposal.example.key) for proposal in proposals)
-    rejected = Counter(one.rejected_by for one in edited.values() if one.rejected_by is not None)
+    rejected = Counter(
+        result.rejected_by for result in edited.values() if result.rejected_by is not None
+    )
     kinds: dict[str, Counter[str]] = {}
-    for lost in (lost for one in edited.values() for lost in one.rejected):
+    for lost in (lost for result in edited.values() for lost in result.rejected):
         kinds.setdefault(lost.reason, Counter())[lost.edit.kind] += 1
     commit = {
         "kind": "cfaug-captions",
         "captions": len(examples),
         "sets": len(proposals),
-        "members": sum(len(one.texts) for one in proposals),
+        "members": sum(len(proposal.texts) for proposal in proposals),
         "rejected": dict(rejected),
         "models": dict(models),
-        "failed": [asdict(one) for one in found.lost.values()],
+        "failed": [asdict(failure) for failure in attempted.lost.values()],
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     if kinds:
@@ -155,7 +159,7 @@ def write_report(folder: Path, shards: int) -> None:
     """Write a readable report of the stage, once the edits of every shard exist."""
     if any(read_caption_commit(folder, number) is None for number in range(shards)):
         return
-    edited = [one for number in range(shards) for _, one in read_edits(folder, number)]
+    edited = [result for number in range(shards) for _, result in read_edits(folder, number)]
     write_file(folder / REPORT, caption_report(edited).encode())
 
 
@@ -166,39 +170,47 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
         The editor's results by place. An example that was rejected, here or by an annotator, has no
         proposal, and its reason is among the survivors.
     """
-    places = sorted(examples.done)
-    some = [examples.done[place] for place in places]
+    indices = sorted(examples.done)
+    some = [examples.done[i] for i in indices]
 
     def edit(asked: Sequence[Example]) -> list[Edited]:
-        found = check_results(editor.edit(asked), asked, "recipe.editor")
-        for example, edited in zip(asked, found, strict=True):
-            what = f"recipe.editor, example {example.key!r}"
+        results = check_results(editor.edit(asked), asked, "recipe.editor")
+        for example, edited in zip(asked, results, strict=True):
+            where = f"recipe.editor, example {example.key!r}"
             if not isinstance(edited, Edited):
                 raise UserError(
-                    f"{what}: should be a cfaug.core.types.Edited, not {type(edited).__name__}"
+                    f"{where}: should be a cfaug.core.types.Edited, not {type(edited).__name__}"
                 )
             for name, left in edited.survivors.items():
                 if isinstance(left, bool) or not isinstance(left, int):
                     raise UserError(
-                        f"{what}: survivors[{name!r}] should be a whole number, not {left!r}"
+                        f"{where}: survivors[{name!r}] should be a whole number, not {left!r}"
                     )
             for proposal in edited.proposals:
-                said = f"the proposal {proposal.key!r}"
+                label = f"the proposal {proposal.key!r}"
                 if proposal.example.key != example.key:
-                    raise UserError(f"{what}: {said} is of example {proposal.example.key!r}")
+                    raise UserError(f"{where}: {label} is of example {proposal.example.key!r}")
                 for about in (proposal.extra, *proposal.details):
-                    check_json(about, f"{what}: what is known of {said}")
+                    check_json(about, f"{where}: what is known of {label}")
             for lost in edited.rejected:
-                check_json(lost.extra, f"{what}: what is known of the rejected edit {lost.text!r}")
-        return found
+                check_json(lost.extra, f"{where}: what is known of the rejected edit {lost.text!r}")
+        return results
 
-    found = attempt(some, edit, lambda example: example.key)
-    edited = {places[row]: one for row, one in found.done.items()}
-    failed = {**examples.failed, **{places[row]: one for row, one in found.failed.items()}}
+    attempted = attempt(some, edit, lambda example: example.key)
+    edited = {indices[row]: result for row, result in attempted.done.items()}
+    failed = {
+        **examples.failed,
+        **{indices[row]: failure for row, failure in attempted.failed.items()},
+    }
     rejected, failed = Attempt(edited, failed).split_rejections()
-    for place, one in rejected.items():
-        edited[place] = Edited((), {one.reason: 0})
-    say_some([f"rejected: {one.key} ({one.reason}): {one.error}" for one in rejected.values()])
+    for i, rejection in rejected.items():
+        edited[i] = Edited((), {rejection.reason: 0})
+    say_some(
+        [
+            f"rejected: {rejection.key} ({rejection.reason}): {rejection.error}"
+            for rejection in rejected.values()
+        ]
+    )
     return Attempt(edited, failed)
 
 
@@ -213,7 +225,7 @@ def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
         return editor
     filters = editor.filters
     given = filters.values() if isinstance(filters, Mapping) else filters
-    wanted = any(isinstance(one, NotASibling) for one in given)
+    wanted = any(isinstance(part, NotASibling) for part in given)
     return SiblingAware(editor, examples) if wanted else editor
 
 
@@ -230,10 +242,10 @@ class SiblingAware:
     @cached_property
     def _of_group(self) -> dict[str, dict[str, str]]:
         """Texts by group and key."""
-        found: dict[str, dict[str, str]] = {}
+        texts: dict[str, dict[str, str]] = {}
         for example in self.examples:
-            found.setdefault(example.group, {})[example.key] = example.text
-        return found
+            texts.setdefault(example.group, {})[example.key] = example.text
+        return texts
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the editor's result for each example, in order."""
@@ -244,7 +256,7 @@ class SiblingAware:
             shown.append(replace(example, extra={**example.extra, "siblings": others}))
         hidden = []
         for edited, example in zip(self.editor.edit(shown), examples, strict=True):
-            proposals = tuple(replace(one, example=example) for one in edited.proposals)
+            proposals = tuple(replace(proposal, example=example) for proposal in edited.proposals)
             hidden.append(replace(edited, proposals=proposals))
         return hidden
 

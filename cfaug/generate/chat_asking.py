@@ -96,7 +96,7 @@ class ChatSettings:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a question."""
-        found = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.key_variable is not None:
             key = os.environ.get(self.key_variable, "").strip()
             if not key:
@@ -109,8 +109,8 @@ class ChatSettings:
                     f"the environment variable {self.key_variable} holds an invalid key: letters, "
                     "digits and signs of ASCII in one line"
                 )
-            found["Authorization"] = f"Bearer {key}"
-        return found
+            headers["Authorization"] = f"Bearer {key}"
+        return headers
 
 
 class ChatClient:
@@ -156,8 +156,8 @@ class ChatClient:
 class _TryAgainError(Exception):
     """A temporary error; ``wait`` is the server's ``Retry-After``, in seconds."""
 
-    def __init__(self, said: object, wait: float = 0.0) -> None:
-        super().__init__(str(said))
+    def __init__(self, message: object, wait: float = 0.0) -> None:
+        super().__init__(str(message))
         self.wait = wait
 
 
@@ -183,25 +183,25 @@ def _send(request: Request, timeout: float) -> Mapping[str, Any]:
         explanation = ""
         with suppress(HTTPException, OSError):
             explanation = error.read(500).decode(errors="replace").strip()
-        what = f"HTTP {error.code} {explanation}".strip()
+        problem = f"HTTP {error.code} {explanation}".strip()
         if error.code in PASSING:
             wait = 0.0
             with suppress(ValueError):
                 wait = max(0.0, float(error.headers.get("Retry-After") or 0))
-            raise _TryAgainError(what, wait) from error
+            raise _TryAgainError(problem, wait) from error
         if error.code in ABOUT_THE_QUESTION:
-            raise QuestionRefusedError(what) from error
-        raise UserError(f"{request.full_url} refuses all questions: {what}") from error
+            raise QuestionRefusedError(problem) from error
+        raise UserError(f"{request.full_url} refuses all questions: {problem}") from error
     except (URLError, HTTPException, OSError) as error:  # a timeout is an OSError
-        said = str(getattr(error, "reason", "") or error) or type(error).__name__
-        raise _TryAgainError(said) from error
+        reason = str(getattr(error, "reason", "") or error) or type(error).__name__
+        raise _TryAgainError(reason) from error
     if len(content) > MOST_BYTES:
         return {"error": f"more than {MOST_BYTES} bytes"}
     try:
-        found = json.loads(content)
+        answer = json.loads(content)
     except (ValueError, RecursionError):
         return {"error": content[:200].decode(errors="replace")}
-    return found if isinstance(found, dict) else {"error": str(found)[:200]}
+    return answer if isinstance(answer, dict) else {"error": str(answer)[:200]}
 
 
 NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
@@ -409,27 +409,27 @@ def _read(reply: Mapping[str, Any], task: ChatTask) -> ChatAnswer:
     try:
         choice = reply["choices"][0]
         message = choice["message"]
-        said = message["content"]
+        content = message["content"]
     except (KeyError, IndexError, TypeError):
         return _problem(NO_CHAT, str(reply.get("error") or json.dumps(reply)))
     if isinstance(message.get("refusal"), str) and message["refusal"]:
         return _problem(REFUSED, message["refusal"])
-    if not isinstance(said, str) or not said.strip():
+    if not isinstance(content, str) or not content.strip():
         return _problem(EMPTY, "")
     if choice.get("finish_reason") == "length":
-        return _problem(CUT_OFF, said)
+        return _problem(CUT_OFF, content)
     # Some servers leave the reasoning of reasoning models in the answer.
-    text = said.rpartition("</think>")[2].strip()
+    text = content.rpartition("</think>")[2].strip()
     if text.startswith("```") and text.endswith("```") and len(text) > 6:
         text = text[3:-3].removeprefix("json")  # a fenced Markdown block
     try:
-        found = json.loads(text)
+        answer = json.loads(text)
     except (ValueError, RecursionError):
-        return _problem(NO_JSON, said)
+        return _problem(NO_JSON, content)
     try:
-        return ChatAnswer(task.read(found))
+        return ChatAnswer(task.read(answer))
     except UnusableError as error:
-        return _problem(str(error), said)
+        return _problem(str(error), content)
 
 
 def _problem(problem: str, answer: str) -> ChatAnswer:
@@ -438,12 +438,12 @@ def _problem(problem: str, answer: str) -> ChatAnswer:
     return ChatAnswer(problem=problem, extra={"answer": excerpt})
 
 
-def is_text(found: Any) -> bool:
+def is_text(value: Any) -> bool:
     """Return whether a value is a text that every file can hold: no NUL, no lone surrogate."""
-    if not isinstance(found, str) or "\0" in found:
+    if not isinstance(value, str) or "\0" in value:
         return False
     try:
-        found.encode()
+        value.encode()
     except UnicodeEncodeError:
         return False
     return True
@@ -495,8 +495,8 @@ def _task(request: VariationRequest) -> ChatTask:
     )
 
 
-def _read_variations(count: int, found: Any) -> dict[str, Any]:
-    texts = found.get("variations") if isinstance(found, dict) else None
+def _read_variations(count: int, answer: Any) -> dict[str, Any]:
+    texts = answer.get("variations") if isinstance(answer, dict) else None
     if not isinstance(texts, list) or not all(map(is_text, texts)):
         raise UnusableError(WRONG_FORM)
     good = unique(texts)[:count]

@@ -71,7 +71,7 @@ class CropAttributes:
             )
 
     def add(
-        self, images: Sequence[Image], found: Sequence[Sequence[Detection]]
+        self, images: Sequence[Image], detections: Sequence[Sequence[Detection]]
     ) -> list[tuple[Detection, ...]]:
         """Return the objects of each image with their attributes, the most certain first.
 
@@ -80,24 +80,24 @@ class CropAttributes:
         """
         crops: list[Image] = []
         places: list[tuple[int, int]] = []
-        for row, (image, objects) in enumerate(zip(images, found, strict=True)):
-            for number, one in enumerate(objects):
-                box = one.box and clip_box(one.box, *image.size, padding=self.padding)
-                if box and not one.attributes:
+        for row, (image, objects) in enumerate(zip(images, detections, strict=True)):
+            for number, detection in enumerate(objects):
+                box = detection.box and clip_box(detection.box, *image.size, padding=self.padding)
+                if box and not detection.attributes:
                     # The pixels that the box touches, at least one; ``crop`` rounds differently.
                     left, top = int(box[0]), int(box[1])
                     right, bottom = -int(-box[2] // 1), -int(-box[3] // 1)
                     whole = left, top, max(right, left + 1), max(bottom, top + 1)
                     crops.append(image.crop(whole))
                     places.append((row, number))
-        labels = [found[row][number].label for row, number in places]
+        labels = [detections[row][number].label for row, number in places]
         ranked = dict(zip(places, self._rank(crops, labels), strict=True))
         return [
             tuple(
-                replace(one, attributes=ranked.get((row, number), one.attributes))
-                for number, one in enumerate(objects)
+                replace(detection, attributes=ranked.get((row, number), detection.attributes))
+                for number, detection in enumerate(objects)
             )
-            for row, objects in enumerate(found)
+            for row, objects in enumerate(detections)
         ]
 
     def _rank(self, crops: Sequence[Image], labels: Sequence[str]) -> list[tuple[Attribute, ...]]:

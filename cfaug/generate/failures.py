@@ -47,7 +47,7 @@ class Attempt(Generic[R]):
 
     def lost_by_place(self) -> dict[int, Failure]:
         """Return the items without any result, by place."""
-        return {place: one for place, one in self.failed.items() if place not in self.done}
+        return {i: failure for i, failure in self.failed.items() if i not in self.done}
 
     def split_rejections(self) -> tuple[dict[int, Rejection], dict[int, Failure]]:
         """Return, by place, the rejected items, and the failed ones to retry.
@@ -55,8 +55,8 @@ class Attempt(Generic[R]):
         An item with a result is not rejected.
         """
         lost = self.lost_by_place()
-        rejected = {place: one for place, one in lost.items() if isinstance(one, Rejection)}
-        return rejected, {place: one for place, one in self.failed.items() if place not in rejected}
+        rejected = {i: failure for i, failure in lost.items() if isinstance(failure, Rejection)}
+        return rejected, {i: failure for i, failure in self.failed.items() if i not in rejected}
 
     @property
     def lost(self) -> dict[str, Failure]:
@@ -80,15 +80,15 @@ def attempt(
         together = error
     done: dict[int, R] = {}
     errors: dict[int, Exception] = {}
-    for place, item in enumerate(items):
+    for i, item in enumerate(items):
         try:
             if len(items) == 1:
                 raise together
-            [done[place]] = work([item])
+            [done[i]] = work([item])
         except UnavailableError:
             raise
         except Exception as error:
-            errors[place] = error
+            errors[i] = error
     # Such an error may concern more than its item: a setting, a missing file.
     general = [
         error
@@ -98,13 +98,13 @@ def attempt(
     if len(general) == len(items) > 1:
         raise together
     blamed = {
-        place: Rejection(key(items[place]), str(error), error.reason)
+        i: Rejection(key(items[i]), str(error), error.reason)
         if isinstance(error, RejectedError)
-        else Failure(key(items[place]), _message(error))
-        for place, error in errors.items()
+        else Failure(key(items[i]), _message(error))
+        for i, error in errors.items()
     }
-    said = f"alone it works, but not in its batch: {_message(together)}"
-    return Attempt(done, blamed or {i: Failure(key(one), said) for i, one in enumerate(items)})
+    message = f"alone it works, but not in its batch: {_message(together)}"
+    return Attempt(done, blamed or {i: Failure(key(item), message) for i, item in enumerate(items)})
 
 
 def say_some(lines: Sequence[str]) -> None:
@@ -127,14 +127,14 @@ def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
     return list(results)
 
 
-def check_json(value: Any, what: str) -> None:
+def check_json(value: Any, where: str) -> None:
     """Refuse a value that JSON cannot represent; JSON has neither ``nan`` nor infinity."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise UserError(f"{what} should be a mapping of names to JSON values, not {value!r:.200}")
+        raise UserError(f"{where} should be a mapping of names to JSON values, not {value!r:.200}")
     try:
         json.dumps(dict(value), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UserError(f"{what} is not JSON: {error}") from error
+        raise UserError(f"{where} is not JSON: {error}") from error
 
 
 def _message(error: Exception) -> str:
@@ -150,9 +150,9 @@ class ProgressReporter(Progress):
     """
 
     def __init__(
-        self, what: str, unit: str, accepted: str, total: int, *, shown: bool = True
+        self, title: str, unit: str, accepted: str, total: int, *, shown: bool = True
     ) -> None:
-        super().__init__(what, total, unit, shown=shown)
+        super().__init__(title, total, unit, shown=shown)
         self._accepted, self._good = accepted, 0
 
     def close(self) -> None:

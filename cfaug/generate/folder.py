@@ -120,8 +120,8 @@ def _sweep(folder: Path, start: str) -> None:
         litter.unlink(missing_ok=True)
 
 
-def _busy(what: str) -> str:
-    return f"another process is at work on {what}: wait for it, or take another part"
+def _busy(target: str) -> str:
+    return f"another process is at work on {target}: wait for it, or take another part"
 
 
 def _reconcile(folder: Path, wanted: FolderRecord, overwrite: bool, users: IO[str]) -> FolderRecord:
@@ -129,10 +129,10 @@ def _reconcile(folder: Path, wanted: FolderRecord, overwrite: bool, users: IO[st
     merged = wanted
     there = read_record(folder)
     if there is None:
-        found = sorted(folder.glob("[0-9]*.tar"))[:3]
-        if found:
+        foreign = sorted(folder.glob("[0-9]*.tar"))[:3]
+        if foreign:
             raise UserError(
-                f"{folder} holds shards that were not made here ({found[0].name}, ...): choose "
+                f"{folder} holds shards that were not made here ({foreign[0].name}, ...): choose "
                 "another paths.shards"
             )
     else:
@@ -231,7 +231,11 @@ def write_card(folder: Path) -> dict[str, Any]:
         for name in sorted({name for commit in commits for name in commit} - known):
             card[name] = _merge_equal([commit.get(name) for commit in commits])
         numbers = sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
-        edited = [one for n in numbers if (one := read_caption_commit(folder, n)) is not None]
+        edited = [
+            captions_commit
+            for n in numbers
+            if (captions_commit := read_caption_commit(folder, n)) is not None
+        ]
         if edited:
             counts = ("captions", "sets", "members")
             card["edits"] = {

@@ -60,33 +60,33 @@ def draw_shard(
         batches = dict(enumerate(plan.batches(round_number, trials, lost), planned))
         planned += len(batches)
         plans = {number: digest(batch, shard.proposals) for number, batch in batches.items()}
-        found: dict[int, Attempt[ScoredSlice]] = {}
+        attempts: dict[int, Attempt[ScoredSlice]] = {}
         for number, batch_plan in plans.items():
             scored = journal.load(number, batch_plan)
             if scored is not None:
-                found[number] = Attempt(dict(enumerate(scored)), {})
+                attempts[number] = Attempt(dict(enumerate(scored)), {})
                 _drop_overtaken(shard, scored, of_set)
-                progress.skip(sum(len(one.candidates) for one in scored))
-        missing = [(number, batch) for number, batch in batches.items() if number not in found]
+                progress.skip(sum(len(piece.candidates) for piece in scored))
+        missing = [(number, batch) for number, batch in batches.items() if number not in attempts]
         drawn = (
             _overlap(shard, missing)
             if overlap
             else ((number, _attempt(shard, batch)) for number, batch in missing)
         )
         for number, attempted in drawn:
-            found[number] = attempted
+            attempts[number] = attempted
             if not attempted.failed:
                 scored = [attempted.done[i] for i in range(len(attempted.done))]
                 journal.save(number, plans[number], scored)
             _drop_overtaken(shard, attempted.done.values(), of_set)
-            candidates = [c for one in attempted.done.values() for c in one.candidates]
-            progress.count(len(candidates), sum(not one.reason for one in candidates))
+            candidates = [c for piece in attempted.done.values() for c in piece.candidates]
+            progress.count(len(candidates), sum(not candidate.reason for candidate in candidates))
         for number, batch in batches.items():
-            done, failed = found[number].done, found[number].failed
-            whole.done.update({start + i: one for i, one in done.items()})
-            whole.failed.update({start + i: one for i, one in failed.items()})
+            done, failed = attempts[number].done, attempts[number].failed
+            whole.done.update({start + i: piece for i, piece in done.items()})
+            whole.failed.update({start + i: failure for i, failure in failed.items()})
             start += len(batch)
-            lost.update(batch[i].place for i in found[number].lost_by_place())
+            lost.update(batch[i].place for i in attempts[number].lost_by_place())
             for i in sorted(done):
                 trials.setdefault(batch[i].place, []).extend(
                     (candidate.draw.p, select.find_margins(candidate.scores))
@@ -106,12 +106,12 @@ def _drop_overtaken(
         of_set: the earlier slices of each set, extended here.
     """
     select = shard.pipeline.select
-    for one in scored:
-        proposal = shard.proposals[one.place]
+    for piece in scored:
+        proposal = shard.proposals[piece.place]
         if select.per != "set" or select.is_control(proposal.edits):
             continue
-        slices = of_set.setdefault(one.place, [])
-        slices.append(one)
+        slices = of_set.setdefault(piece.place, [])
+        slices.append(piece)
         every = [candidate for part in slices for candidate in part.candidates]
         best = set(choose(select, proposal, every))
         for part in slices:
@@ -149,20 +149,27 @@ def _settle(
 
 def _attempt(shard: ShardScorer, batch: Batch) -> Attempt[ScoredSlice]:
     """Draw and score a batch; candidates of a rejected item have its reason and no images."""
-    found = attempt(
+    attempted = attempt(
         batch,
         lambda slices: shard.score(slices, shard.sample(slices)),
-        lambda one: shard.proposals[one.place].key,
+        lambda piece: shard.proposals[piece.place].key,
     )
-    rejected, failed = found.split_rejections()
-    done = found.done | {i: reject_slice(batch[i], one.reason) for i, one in rejected.items()}
-    say_some([f"rejected: {one.key} ({one.reason}): {one.error}" for one in rejected.values()])
+    rejected, failed = attempted.split_rejections()
+    done = attempted.done | {
+        i: reject_slice(batch[i], rejection.reason) for i, rejection in rejected.items()
+    }
+    say_some(
+        [
+            f"rejected: {rejection.key} ({rejection.reason}): {rejection.error}"
+            for rejection in rejected.values()
+        ]
+    )
     return Attempt(done, failed)
 
 
 def publish(
     shard: ShardScorer,
-    found: Attempt[ScoredSlice],
+    attempted: Attempt[ScoredSlice],
     folder: Path,
     number: int,
     provenance: Provenance,
@@ -171,16 +178,16 @@ def publish(
 
     Sets without a result are left out of the tar and the log, and the commit lists them.
     """
-    lost = found.lost
+    lost = attempted.lost
     whole = [
-        one
-        for one in merge([found.done[i] for i in sorted(found.done)])
-        if shard.proposals[one.place].key not in lost
+        piece
+        for piece in merge([attempted.done[i] for i in sorted(attempted.done)])
+        if shard.proposals[piece.place].key not in lost
     ]
     winners = choose_winners(shard, whole)
-    kept = {(place, winner.number) for place, chosen in winners.items() for winner in chosen}
+    kept = {(index, winner.number) for index, chosen in winners.items() for winner in chosen}
     sets = make_sets(shard, whole, winners, provenance)
-    reasons = Counter(candidate.reason for one in whole for candidate in one.candidates)
+    reasons = Counter(candidate.reason for piece in whole for candidate in piece.candidates)
     passed = reasons.pop("", 0)
     about = {
         **provenance.about,
@@ -190,8 +197,8 @@ def publish(
         "candidates": passed + reasons.total(),
         "accepted": passed,
         "rejected": dict(reasons),
-        "without": sum(not one.images for one in whole),
-        "failed": [asdict(one) for one in lost.values()],
+        "without": sum(not piece.images for piece in whole),
+        "failed": [asdict(failure) for failure in lost.values()],
     }
     if (by := shard.pipeline.count_by) is not None:
         counts = count_yields(by, shard.proposals, whole, winners)
@@ -203,15 +210,15 @@ def publish(
 def merge(slices: Sequence[ScoredSlice]) -> list[ScoredSlice]:
     """Join the slices of one set from several batches."""
     of: dict[int, list[ScoredSlice]] = {}
-    for one in slices:
-        of.setdefault(one.place, []).append(one)
+    for piece in slices:
+        of.setdefault(piece.place, []).append(piece)
     return [
         ScoredSlice(
-            place,
+            index,
             tuple(candidate for part in parts for candidate in part.candidates),
             {k: images for part in parts for k, images in part.images.items()},
         )
-        for place, parts in sorted(of.items())
+        for index, parts in sorted(of.items())
     ]
 
 
@@ -222,20 +229,20 @@ def choose_winners(
     select = shard.pipeline.select
     of: dict[int | str, list[tuple[int, ScoredCandidate]]] = {}
     winners: dict[int, list[ScoredCandidate]] = {}
-    for one in whole:
-        accepted = [candidate for candidate in one.candidates if not candidate.reason]
-        proposal = shard.proposals[one.place]
+    for piece in whole:
+        accepted = [candidate for candidate in piece.candidates if not candidate.reason]
+        proposal = shard.proposals[piece.place]
         if select.is_control(proposal.edits):
             if accepted:
-                winners[one.place] = accepted
+                winners[piece.place] = accepted
             continue
-        unit = one.place if select.per == "set" else proposal.group
-        of.setdefault(unit, []).extend((one.place, candidate) for candidate in accepted)
-    for found in of.values():
-        ranked = select.best([(i, c.draw.seed, c.scores) for i, (_, c) in enumerate(found)])
+        unit = piece.place if select.per == "set" else proposal.group
+        of.setdefault(unit, []).extend((piece.place, candidate) for candidate in accepted)
+    for pool in of.values():
+        ranked = select.best([(i, c.draw.seed, c.scores) for i, (_, c) in enumerate(pool)])
         for i in ranked:
-            place, candidate = found[i]
-            winners.setdefault(place, []).append(candidate)
+            index, candidate = pool[i]
+            winners.setdefault(index, []).append(candidate)
     return winners
 
 
@@ -264,17 +271,17 @@ def make_sets(
     """Return the sets of a shard, in the order of its proposals."""
     if shard.pipeline.set_per == "example":
         of: dict[str, list[ScoredSlice]] = {}
-        for one in whole:
-            if one.place in winners:
-                of.setdefault(shard.proposals[one.place].example.key, []).append(one)
+        for piece in whole:
+            if piece.place in winners:
+                of.setdefault(shard.proposals[piece.place].example.key, []).append(piece)
         return [_join(shard, slices, winners, provenance) for slices in of.values()]
     several = shard.pipeline.select.keep > 1 and shard.draws is not None
     sets = []
-    for one in whole:
-        proposal = shard.proposals[one.place]
+    for piece in whole:
+        proposal = shard.proposals[piece.place]
         example = proposal.example
-        for rank, winner in enumerate(winners.get(one.place, ())):
-            images = one.images[winner.number]
+        for rank, winner in enumerate(winners.get(piece.place, ())):
+            images = piece.images[winner.number]
             chance = _chance(shard, winner)
             members = []
             for text, edit, about, i in zip(
@@ -331,22 +338,27 @@ def _join(
     names: dict[bytes, str] = {}
     members: list[Member] = []
     scores: dict[str, list[float]] = {}
-    for one in slices:
-        proposal = shard.proposals[one.place]
-        for winner in winners[one.place]:
-            images, written = one.images[winner.number], _written_scores(shard, winner)
+    for piece in slices:
+        proposal = shard.proposals[piece.place]
+        for winner in winners[piece.place]:
+            images, written = piece.images[winner.number], _written_scores(shard, winner)
             shown = [bytes(images.images[number]) for number in images.shown]
             of_texts = zip(proposal.texts, proposal.edits, _details(proposal), shown, strict=True)
-            found = []
-            for place, (text, edit, about, image) in enumerate(of_texts):
+            joined = []
+            for position, (text, edit, about, image) in enumerate(of_texts):
                 extra: dict[str, Any] = {**example.extra, **about}
                 if edit is not None:
                     # A score of the set has one value, a score of the edits one for each.
-                    own = {
-                        name: value if isinstance(value, int | float) else value[place - 1]
+                    edit_scores = {
+                        name: value if isinstance(value, int | float) else value[position - 1]
                         for name, value in written.items()
                     }
-                    extra = {**proposal.extra, **extra, **_chance(shard, winner), "scores": own}
+                    extra = {
+                        **proposal.extra,
+                        **extra,
+                        **_chance(shard, winner),
+                        "scores": edit_scores,
+                    }
                 name = names.setdefault(image, str(len(names)))
                 if edit is None and name != "0":
                     raise UserError(
@@ -354,8 +366,8 @@ def _join(
                         f"{example.key!r} differs between its proposals; it needs an image editor "
                         "whose first image is the source's"
                     )
-                found.append(Member(text, name, proposal.key, edit, example.label, extra))
-            members += [member for member in found if member.edit or not members]
+                joined.append(Member(text, name, proposal.key, edit, example.label, extra))
+            members += [member for member in joined if member.edit or not members]
             if not select.is_control(proposal.edits):
                 for name, pooled in select.pool_all(written).items():
                     scores.setdefault(name, []).append(pooled)
@@ -389,15 +401,15 @@ def count_yields(
         by: the name in ``Example.extra`` by whose values the sets are counted.
     """
     yields: Yields = {}
-    for one in whole:
-        value = proposals[one.place].example.extra.get(by)
+    for piece in whole:
+        value = proposals[piece.place].example.extra.get(by)
         of = yields.setdefault(UNKNOWN if value is None else str(value), dict.fromkeys(COUNTS, 0))
-        accepted = sum(not candidate.reason for candidate in one.candidates)
+        accepted = sum(not candidate.reason for candidate in piece.candidates)
         of["sets"] += 1
-        of["candidates"] += len(one.candidates)
+        of["candidates"] += len(piece.candidates)
         of["accepted"] += accepted
         of["without"] += not accepted
-        of["kept"] += len(winners.get(one.place, ()))
+        of["kept"] += len(winners.get(piece.place, ()))
     return yields
 
 
@@ -408,8 +420,8 @@ def add_yields(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         every: the yields of each shard, at least one, all with the same ``by``.
     """
     total: Yields = {}
-    for one in every:
-        for value, counts in one["of"].items():
+    for yields in every:
+        for value, counts in yields["of"].items():
             of = total.setdefault(value, dict.fromkeys(COUNTS, 0))
             for name in COUNTS:
                 of[name] += counts[name]

@@ -130,14 +130,14 @@ class Job:
     @cached_property
     def examples(self) -> Sequence[Example]:
         """The examples of all parts, read once."""
-        found = self.source()
-        if not found:
+        examples = self.source()
+        if not examples:
             raise UserError("the source has no examples: name one with data.source=FILE or FOLDER")
-        keys = Counter(one.key for one in found)
+        keys = Counter(example.key for example in examples)
         duplicated = [key for key, count in keys.items() if count > 1]
         if duplicated:
             raise UserError(f"the source has duplicated keys: {name_some(duplicated, NAMED)}")
-        return found
+        return examples
 
     @cached_property
     def editor(self) -> Editor:
@@ -151,7 +151,9 @@ class Job:
     def annotation(self) -> AnnotationStage:
         """The stage that runs the recipe's annotators."""
         recipe = self.recipe
-        annotators = [one for one in recipe.annotators.values() if one is not None]
+        annotators = [
+            annotator for annotator in recipe.annotators.values() if annotator is not None
+        ]
         return AnnotationStage(
             annotators, self.cache,
             texts_from=recipe.texts_from, replace_texts=recipe.replace_texts,
@@ -222,7 +224,9 @@ class Job:
         """Return the number of candidates that a shard's edited captions need."""
         is_control, draws = self.recipe.selection.is_control, self.recipe.draws
         proposals = edits.read_proposals(self.folder, number, self.find_image)
-        return sum(1 if is_control(one.edits) else count_candidates(draws) for one in proposals)
+        return sum(
+            1 if is_control(proposal.edits) else count_candidates(draws) for proposal in proposals
+        )
 
     def missing_shards(self, stage: ShardStage, numbers: Sequence[int]) -> list[int]:
         """Return the shards that are missing, or lack items that this job should retry.
@@ -238,9 +242,9 @@ class Job:
             if commit is None or (retries and commit["failed"]):
                 missing.append(number)
         if numbers and not missing:
-            what = "edited captions" if stage == "captions" else "shards"
+            kind = "edited captions" if stage == "captions" else "shards"
             say(
-                f"nothing to do: all {len(numbers)} {what} of part {self.run.part} are in "
+                f"nothing to do: all {len(numbers)} {kind} of part {self.run.part} are in "
                 f"{self.folder}"
             )
         return missing
@@ -265,13 +269,15 @@ class Job:
     def _edit(self, number: int, watch: ProgressReporter) -> tuple[Failure, ...]:
         examples = self.examples_of(number)
         annotated = self.annotation.annotate(examples)
-        edited = edit_captions(annotated, self.editor)
-        failures = self._hold_back(number, edited)
+        attempted = edit_captions(annotated, self.editor)
+        failures = self._hold_back(number, attempted)
         if not failures:
             known = [annotated.done.get(n, example) for n, example in enumerate(examples)]
             models = {**self.annotation.describe(), **self.editor.describe()}
-            captions.write_captions(known, edited, self.folder, number, models)
-        watch.count(len(examples), sum(bool(one.proposals) for one in edited.done.values()))
+            captions.write_captions(known, attempted, self.folder, number, models)
+        watch.count(
+            len(examples), sum(bool(edited.proposals) for edited in attempted.done.values())
+        )
         return failures
 
     def _draw(self, number: int, watch: ProgressReporter) -> tuple[Failure, ...]:
@@ -283,23 +289,25 @@ class Job:
             whole_examples=isinstance(self.pipeline.editor, SharesExamples),
         )  # fmt: skip
         journal = Journal(journal_folder(self.folder, number))
-        drawn = images.draw_shard(
+        attempted = images.draw_shard(
             shard, plan, journal, watch, overlap=self.run.pipeline_scoring,
             stop_at_failure=not self.run.publish_incomplete,
         )  # fmt: skip
-        failures = self._hold_back(number, drawn)
+        failures = self._hold_back(number, attempted)
         if not failures:
             edited = edits.require_commit(self.folder, number)
             models = {"text": edited["models"], **self.pipeline.describe()}
             provenance = images.Provenance(self.about.provenance, models, edited["sha256"])
-            images.publish(shard, drawn, self.folder, number, provenance)
+            images.publish(shard, attempted, self.folder, number, provenance)
             journal.clear()
         return failures
 
     def _hold_back(self, number: int, attempted: Attempt[Any]) -> tuple[Failure, ...]:
         """Name the failures, and return those that prevent the shard from being written."""
-        failed = tuple({one.key: one for one in attempted.failed.values()}.values())
-        say_some([f"failed: {one.key} (shard {number:05d}): {one.error}" for one in failed])
+        failed = tuple({failure.key: failure for failure in attempted.failed.values()}.values())
+        say_some(
+            [f"failed: {failure.key} (shard {number:05d}): {failure.error}" for failure in failed]
+        )
         return () if self.run.publish_incomplete else failed
 
 

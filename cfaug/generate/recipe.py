@@ -123,9 +123,9 @@ class Recipe:
         assert self.image_editor is not None
         return Pipeline(
             editor=self.image_editor,
-            scorers={name: one for name, one in self.scorers.items() if one is not None},
+            scorers={name: scorer for name, scorer in self.scorers.items() if scorer is not None},
             select=self.selection,
-            report={name: one for name, one in self.report.items() if one is not None},
+            report={name: scorer for name, scorer in self.report.items() if scorer is not None},
             finish=self.postprocess,
             image_format=image_format,
             set_per=self.set_per,
@@ -361,21 +361,21 @@ class ShardPlan:
         """
         trials = {} if trials is None else trials
         slices = [
-            CandidateSlice(place, len(trials.get(place, ())), tuple(drawn))
-            for place, one in enumerate(self.sets)
-            if place not in lost and (drawn := self._draw(one, number, trials.get(place, ())))
+            CandidateSlice(index, len(trials.get(index, ())), tuple(drawn))
+            for index, proposal in enumerate(self.sets)
+            if index not in lost and (drawn := self._draw(proposal, number, trials.get(index, ())))
         ]
         cut: list[list[CandidateSlice]] = [[]]
         held = 0
         together = 1 if self.draws is None else self.draws.family
-        example_of = [self.sets[one.place].example.key for one in slices]
+        example_of = [self.sets[piece.place].example.key for piece in slices]
         of_example = Counter[str]()
-        for key, one in zip(example_of, slices, strict=True):
-            of_example[key] += len(one.draws)
-        for at, (key, one) in enumerate(zip(example_of, slices, strict=True)):
+        for key, piece in zip(example_of, slices, strict=True):
+            of_example[key] += len(piece.draws)
+        for at, (key, piece) in enumerate(zip(example_of, slices, strict=True)):
             begins = at == 0 or example_of[at - 1] != key
-            for start in range(0, len(one.draws), together):
-                family = one.draws[start : start + together]
+            for start in range(0, len(piece.draws), together):
+                family = piece.draws[start : start + together]
                 needed = len(family)
                 if self.whole_examples:
                     needed = of_example[key] if begins and start == 0 else 0
@@ -384,10 +384,10 @@ class ShardPlan:
                     held = 0
                 held += len(family)
                 last = cut[-1][-1] if cut[-1] else None
-                if last is not None and last.place == one.place:
-                    cut[-1][-1] = CandidateSlice(one.place, last.first, last.draws + family)
+                if last is not None and last.place == piece.place:
+                    cut[-1][-1] = CandidateSlice(piece.place, last.first, last.draws + family)
                 else:
-                    cut[-1].append(CandidateSlice(one.place, one.first + start, family))
+                    cut[-1].append(CandidateSlice(piece.place, piece.first + start, family))
         return [tuple(batch) for batch in cut if batch]
 
     def _draw(self, proposal: Proposal, number: int, trials: Sequence[Trial]) -> list[Draw]:
@@ -402,12 +402,12 @@ class ShardPlan:
 def digest(batch: Batch, sets: Sequence[Proposal]) -> str:
     """Return the sha256 of everything that a batch draws."""
     about: list[list[Any]] = []
-    for one in batch:
-        proposal = sets[one.place]
+    for piece in batch:
+        proposal = sets[piece.place]
         image = proposal.example.image
         source = [] if image is None else [image.digest]
-        draws = [[d.seed, d.p, d.cfg, *sorted(d.parameters.items())] for d in one.draws]
-        about.append([proposal.key, proposal.texts, one.first, *source, *draws])
+        draws = [[d.seed, d.p, d.cfg, *sorted(d.parameters.items())] for d in piece.draws]
+        about.append([proposal.key, proposal.texts, piece.first, *source, *draws])
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 

@@ -108,12 +108,12 @@ class Draws:
         """Return the number in ``sampling``; 0 if it does not have this name."""
         if self.sampling == "independent":
             return 0
-        found = re.fullmatch(r"(tree|halving)\((\d+)\)", self.sampling)
-        if found is None or int(found[2]) < 1:
+        match = re.fullmatch(r"(tree|halving)\((\d+)\)", self.sampling)
+        if match is None or int(match[2]) < 1:
             raise UserError(
                 f"recipe.draws.sampling={self.sampling} is not independent or tree(m) or halving(r)"
             )
-        return int(found[2]) if found[1] == name else 0
+        return int(match[2]) if match[1] == name else 0
 
     @property
     def learning_rounds(self) -> int:
@@ -182,19 +182,19 @@ class Draws:
             for name, bounds in self.parameters.items()
         }
         if spread is None:
-            places = (np.arange(size) + chance) / size
+            positions = (np.arange(size) + chance) / size
         else:
             law, stratum, strata = spread
-            places = law.quantile((np.arange(size) + (stratum + chance) / strata) / size)
+            positions = law.quantile((np.arange(size) + (stratum + chance) / strata) / size)
         return [
             Draw(
                 noise,
-                _between(self.p2p_threshold, float(place)),
+                _between(self.p2p_threshold, float(position)),
                 cfg,
                 further,
-                None if spread is None else spread[0].density(float(place)),
+                None if spread is None else spread[0].density(float(position)),
             )
-            for place in places
+            for position in positions
         ]
 
 
@@ -301,13 +301,13 @@ def count_rounds(name: str) -> int:
     if name == "adaptive":
         # More rounds gain little (``benchmarks/p_laws.py``), and each waits for the one before.
         return 5
-    found = re.fullmatch(r"adaptive\((\d+)\)", name)
-    if found is None or int(found[1]) < 2:
+    match = re.fullmatch(r"adaptive\((\d+)\)", name)
+    if match is None or int(match[1]) < 2:
         raise UserError(
             f"recipe.draws.p_law={name} is not uniform or stratified or adaptive or adaptive(r) "
             "with r from 2"
         )
-    return int(found[1])
+    return int(match[1])
 
 
 @dataclass(frozen=True)
@@ -325,14 +325,14 @@ class Law:
         edges = np.arange(len(self.weights) + 1) / len(self.weights)
         return np.interp(u, np.concatenate([[0.0], np.cumsum(self.weights)]), edges)
 
-    def density(self, place: float) -> float:
-        """Return the density at a place of the range, relative to the uniform one.
+    def density(self, position: float) -> float:
+        """Return the density at a position in the range, relative to the uniform one.
 
         >>> Law((0.125, 0.875)).density(0.7)
         1.75
         """
         strata = len(self.weights)
-        return self.weights[min(int(place * strata), strata - 1)] * strata
+        return self.weights[min(int(position * strata), strata - 1)] * strata
 
 
 @dataclass(frozen=True)
@@ -371,7 +371,7 @@ class LawLearner:
         whole = [(p, margins) for p, margins in trials if margins.keys() == names]
         if not names or len(whole) < STRATA:
             return Law()
-        margins = np.array([[found[name] for name in sorted(names)] for _, found in whole])
+        margins = np.array([[by_name[name] for name in sorted(names)] for _, by_name in whole])
         spread = margins.std(axis=0)
         worst = (margins / np.where(spread > 0, spread, 1.0)).min(axis=1)
         places = np.array([self.place(p) for p, _ in whole])

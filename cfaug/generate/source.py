@@ -41,9 +41,9 @@ class Captions:
         """Return one line that describes the captions read from a source."""
         groups = len({example.group for example in self.captions})
         photos = f" (of {groups:,} photos)" if groups < len(self.captions) else ""
-        said = f"captions: {len(self.captions):,} of {source}{photos}"
-        said += f"; first: {shorten(self.captions[0].text)}"
-        return said + (f"; columns not used: {', '.join(self.unused)}" if self.unused else "")
+        text = f"captions: {len(self.captions):,} of {source}{photos}"
+        text += f"; first: {shorten(self.captions[0].text)}"
+        return text + (f"; columns not used: {', '.join(self.unused)}" if self.unused else "")
 
 
 def digest_of(examples: Sequence[Example]) -> str:
@@ -71,7 +71,9 @@ def group_by_image(examples: Sequence[Example]) -> tuple[Example, ...]:
     for example in examples:
         of.setdefault(example.group, []).append(example)
     return tuple(
-        replace(some[0], key=clean_key(name), texts=tuple(t for one in some for t in one.texts))
+        replace(
+            some[0], key=clean_key(name), texts=tuple(t for example in some for t in example.texts)
+        )
         for name, some in of.items()
     )
 
@@ -102,7 +104,7 @@ def read_captions(
         records = ((where, {"text": line}) for where, line in text_lines(path) if line.strip())
     else:
         records = list_records(path)
-    found: list[Example] = []
+    examples: list[Example] = []
     duplicates = 0
     used = {*TEXT, *GROUP, "id", *extra}
     unused = dict[str, None]()
@@ -132,17 +134,17 @@ def read_captions(
             texts.add((photo, text))
             first[key] = where
             further = {name: record[name] for name in extra if record.get(name) not in (None, "")}
-            found.append(Example(key, key if photo is None else photo, (text,), extra=further))
-        if len(found) == limit:
+            examples.append(Example(key, key if photo is None else photo, (text,), extra=further))
+        if len(examples) == limit:
             break
     errors.report()
-    if not found:
+    if not examples:
         raise UserError(f"data.source={file} holds no caption")
-    missing = [name for name in extra if not any(name in one.extra for one in found)]
+    missing = [name for name in extra if not any(name in example.extra for example in examples)]
     if missing:
         there = ", ".join(unused) or "none beside those that are read"
         raise UserError(f"{file} has no column {missing[0]!r} (data.extra); there are: {there}")
-    return Captions(tuple(found), duplicates, tuple(unused))
+    return Captions(tuple(examples), duplicates, tuple(unused))
 
 
 def _name(record: Mapping[str, Any], fields: Sequence[str], where: str) -> str | None:

@@ -80,7 +80,7 @@ class SceneDetector:
     def _detect(self, example: Example) -> list[Detection]:
         factors, hidden = read_scene(example.extra, f"example {example.key!r}")
         subject: Box | None = None
-        place: Box | None = None
+        whole: Box | None = None
         if self.world is not None:
             size = self.world.image_size
             touched = render(scene_of(example.extra), size, self.world.look()).touched
@@ -88,15 +88,17 @@ class SceneDetector:
             left, right = float(across.min()), float(across.max())
             top, bottom = float(down.min()), float(down.max())
             subject = (left, top, right + 1, bottom + 1)
-            place = (0.0, 0.0, float(size), float(size))
+            whole = (0.0, 0.0, float(size), float(size))
         attributes = () if hidden == "colour" else (Attribute(factors.colour),)
-        found = [Detection(factors.subject, None, subject, attributes)]
+        detections = [Detection(factors.subject, None, subject, attributes)]
         if factors.background in PLACE_LABELS and hidden != "background":
             known = sorted(PLACE_COLOURS[factors.background] & set(COLOURS))
             label = PLACE_LABELS[factors.background]
-            found.append(Detection(label, None, place, tuple(map(Attribute, known))))
-        seen = (self._err(example.key, number, one) for number, one in enumerate(found))
-        return [one for one in seen if one is not None]
+            detections.append(Detection(label, None, whole, tuple(map(Attribute, known))))
+        seen = (
+            self._err(example.key, number, detection) for number, detection in enumerate(detections)
+        )
+        return [detection for detection in seen if detection is not None]
 
     def _err(self, key: str, number: int, right: Detection) -> Detection | None:
         """Return the detection of an object with an error; ``None`` if it is missed."""
@@ -107,9 +109,9 @@ class SceneDetector:
         if way == "missed":
             return None
         labels = SUBJECTS if number == 0 else tuple(PLACE_LABELS.values())
-        own = {attribute.name for attribute in right.attributes}
-        known, taken = (labels, {right.label}) if way == "label" else (COLOURS, own)
-        others = [one for one in known if one not in taken]
+        colours = {attribute.name for attribute in right.attributes}
+        known, taken = (labels, {right.label}) if way == "label" else (COLOURS, colours)
+        others = [value for value in known if value not in taken]
         wrong = others[int(rng.integers(len(others)))]
         if way == "label":
             return replace(right, label=wrong)
@@ -146,7 +148,7 @@ PLACE_COLOURS: Mapping[str, frozenset[str]] = {
     "curtain": frozenset({"red"}),
 }
 """The colours of each painted place, by the names that people would use."""
-PLACE_NAMES: Mapping[str, str] = {place: place for place in PLACES} | {"wall": "brick"}
+PLACE_NAMES: Mapping[str, str] = {name: name for name in PLACES} | {"wall": "brick"}
 """The place that a word names."""
 _COLOUR_WORDS = {*COLOURS, "white", "grey", "gray"}
 _FUNCTION = {
@@ -185,8 +187,8 @@ def read_claims(text: str) -> list[Claim]:
     background beach
     """
     claims = []
-    found = list(_WORD.finditer(text.lower()))
-    words = [one.group() for one in found]
+    matches = list(_WORD.finditer(text.lower()))
+    words = [match.group() for match in matches]
     for at, word in enumerate(words):
         factor, value = "", word
         if word in SUBJECTS:
@@ -205,7 +207,7 @@ def read_claims(text: str) -> list[Claim]:
             elif not owner or owner in _SILENT:
                 factor = "some colour"
         if word not in _SILENT:
-            claims.append(Claim(*found[at].span(), factor, value))
+            claims.append(Claim(*matches[at].span(), factor, value))
     return claims
 
 
@@ -219,13 +221,13 @@ def judge(claim: Claim, factors: Factors, hidden: str | None = None) -> bool | N
     Returns:
         Whether it is true; ``None`` if the word cannot be judged, or its factor is covered.
     """
-    place = None if hidden == "background" else PLACE_COLOURS[factors.background]
+    place_colours = None if hidden == "background" else PLACE_COLOURS[factors.background]
     colour = None if hidden == "colour" else frozenset({factors.colour})
     if claim.factor == "some colour":
-        seen = [claim.value in some for some in (place, colour) if some is not None]
+        seen = [claim.value in some for some in (place_colours, colour) if some is not None]
         return True if any(seen) else (False if len(seen) == 2 else None)
     if claim.factor == "place colour":
-        return None if place is None else claim.value in place
+        return None if place_colours is None else claim.value in place_colours
     if not claim.factor or claim.factor == hidden:
         return None
     shown: str = getattr(factors, claim.factor)
@@ -323,15 +325,15 @@ class CaptionTruth:
             )
         example = proposal.example
         factors, hidden = read_scene(example.extra, f"example {example.key!r}")
-        found: dict[str, float | None] = {}
-        for place, text in enumerate(proposal.texts):
+        scores: dict[str, float | None] = {}
+        for i, text in enumerate(proposal.texts):
             label = text_label(text, factors, hidden)
             if label in ("entailment", "contradiction"):
-                found[f"truth_{place}"] = float(label == "entailment")
+                scores[f"truth_{i}"] = float(label == "entailment")
             if label is not None and example.label in ENTAILMENT:
-                found[f"entailment_{place}"] = float(ENTAILMENT.index(label))
-        found["inserted_true"] = share_true(*proposal.texts, factors, hidden)
-        return {name: value for name, value in found.items() if value is not None}
+                scores[f"entailment_{i}"] = float(ENTAILMENT.index(label))
+        scores["inserted_true"] = share_true(*proposal.texts, factors, hidden)
+        return {name: value for name, value in scores.items() if value is not None}
 
     def describe(self) -> dict[str, str]:
         """Return a note that the scene was used."""

@@ -207,9 +207,9 @@ def _mosaic(picture: Floats, rng: np.random.Generator) -> Floats:
     spare = rows * side - size
     padded = np.pad(picture, ((0, spare), (0, spare), (0, 0)), mode="edge")
     tiles = padded.reshape(rows, side, rows, side, 3).mean(axis=(1, 3))
-    place = np.arange(size) // side
-    glaze = rng.uniform(0.8, 1.1, (rows, rows)).astype(np.float32)[place][:, place]
-    shown = (tiles[place][:, place] + picture) / 2 * glaze[..., None]
+    tile = np.arange(size) // side
+    glaze = rng.uniform(0.8, 1.1, (rows, rows)).astype(np.float32)[tile][:, tile]
+    shown = (tiles[tile][:, tile] + picture) / 2 * glaze[..., None]
     joint = np.arange(size) % side < max(1, size // 32)
     dark = np.where(joint[:, None] | joint[None, :], np.float32(0.45), np.float32(1))
     return shown * dark[..., None]

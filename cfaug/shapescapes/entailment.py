@@ -80,16 +80,16 @@ def photos(world: World, part: str, count: int) -> Iterator[EntailmentPhoto]:
         hidden, forms = PLAN[index % len(PLAN)]
         hypotheses = []
         for label, named in forms:
-            said = factors
+            claimed = factors
             if hidden is not None:
                 # The covered part could be anything: the hypothesis is independent of it, too.
-                said = replace(said, **{hidden: pick(rng, world.values[hidden])})
+                claimed = replace(claimed, **{hidden: pick(rng, world.values[hidden])})
             if label == "contradiction":
-                wrong = pick(rng, [one for one in ("subject", *named) if one != hidden])
+                wrong = pick(rng, [name for name in ("subject", *named) if name != hidden])
                 values = SUBJECTS if wrong == "subject" else world.values[wrong]
-                others = [value for value in values if value != getattr(said, wrong)]
-                said = replace(said, **{wrong: pick(rng, others)})
+                others = [value for value in values if value != getattr(claimed, wrong)]
+                claimed = replace(claimed, **{wrong: pick(rng, others)})
             frame = int(rng.integers(len(FRAMES)))
             wording = CaptionWording(frame, "colour" in named, "background" in named)
-            hypotheses.append(Hypothesis(caption(said, wording), label))
+            hypotheses.append(Hypothesis(caption(claimed, wording), label))
         yield EntailmentPhoto(factors, hidden, tuple(hypotheses))

@@ -105,7 +105,7 @@ def gathering_of(record: Mapping[str, Any]) -> Gathering:
         TypeError: if a thing has other fields.
         ValueError: if the seed is not a hexadecimal number.
     """
-    things = tuple(Thing(**one) for one in record["things"])
+    things = tuple(Thing(**thing) for thing in record["things"])
     layout = str(record.get("layout") or NINE)
     if layout not in LAYOUTS:
         raise KeyError(layout)
@@ -141,7 +141,9 @@ def render_gathering(gathering: Gathering, size: int, style: Style) -> NDArray[n
         picture = picture * (1 - shade)[..., None]
         picture = picture * (1 - rim)[..., None] + (rim * np.float32(RIM_COLOUR))[..., None]
         # Every cell has its own texture, independent of the thing in it.
-        own = derive(seed, "cell", thing.column, thing.row)
-        surface = paint_surface(Scene(Factors(thing.shape, thing.colour, ""), own), size, style)
+        texture_seed = derive(seed, "cell", thing.column, thing.row)
+        surface = paint_surface(
+            Scene(Factors(thing.shape, thing.colour, ""), texture_seed), size, style
+        )
         picture = picture * (1 - alpha)[..., None] + alpha[..., None] * surface
     return np.ascontiguousarray(np.rot90(develop(picture, around, size, style), style.turn))

@@ -51,16 +51,16 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
     if file.exists():
         return file
     shown = []
-    for one in read_sets(folder):
-        if len(one.members) != 2:
+    for pair in read_sets(folder):
+        if len(pair.members) != 2:
             raise UserError(f"{folder}: its sets are not pairs, so there is no caption to choose")
-        shown += [(one.key, i, visibility(member, world)) for i, member in enumerate(one.members)]
+        shown += [(pair.key, i, visibility(member, world)) for i, member in enumerate(pair.members)]
     unmatched = half_up(decimal(UNMATCHED) * len(shown))
     order = np.argsort([seen for *_, seen in shown], kind="stable")
     hidden = set(order[:unmatched].tolist())
     lines = []
-    for place, (key, member, seen) in enumerate(shown):
-        label = "neither" if place in hidden else ("original", "counterfactual")[member]
+    for index, (key, member, seen) in enumerate(shown):
+        label = "neither" if index in hidden else ("original", "counterfactual")[member]
         row = {"key": key, "member": member, "label": label, "visibility": round(seen, 3)}
         lines.append(json.dumps(row) + "\n")
     try:
@@ -124,20 +124,20 @@ class WorldClassification(ZeroShot):
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Store the data that ``run`` evaluates."""
         if self.factor == "subject":
-            said, templates = {subject: subject for subject in SUBJECTS}, PROMPTS
+            terms, templates = {subject: subject for subject in SUBJECTS}, PROMPTS
             shown = [index.label(row) for row in range(len(index))]
         else:
             if self.factor == "background":
-                said, templates = dict(PLACES), tuple(f"a {subject} {{c}}" for subject in SUBJECTS)
+                terms, templates = dict(PLACES), tuple(f"a {subject} {{c}}" for subject in SUBJECTS)
             else:
-                said = {c: f"{'an' if c[0] in 'aeiou' else 'a'} {c}" for c in COLOURS}
+                terms = {c: f"{'an' if c[0] in 'aeiou' else 'a'} {c}" for c in COLOURS}
                 templates = tuple(f"{{c}} {subject}" for subject in SUBJECTS)
             # The captions of the tests name one value.
             texts = (index.text(row) for row in range(len(index)))
             shown = [
-                next((v for v, words in said.items() if words in text), None) for text in texts
+                next((v for v, words in terms.items() if words in text), None) for text in texts
             ]
-        values = list(said) if self.among is None else list(self.among)
+        values = list(terms) if self.among is None else list(self.among)
         chosen = range(len(index)) if rows is None else rows.tolist()
         kept = np.array([row for row in chosen if shown[row] in values])
-        self.ask(index, Classes(values, [said[value] for value in values], templates), kept, shown)
+        self.ask(index, Classes(values, [terms[value] for value in values], templates), kept, shown)

@@ -94,7 +94,7 @@ class AttributeFiller:
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return each blank's ``top_k`` most probable words."""
-        found = VocabularyFiller().fill(blanks, top_k)
+        filled = VocabularyFiller().fill(blanks, top_k)
         for row, blank in enumerate(blanks):
             following = split(blank.text[blank.end :]).words
             noun = following[0].lower() if following else ""
@@ -102,8 +102,8 @@ class AttributeFiller:
                 rng = generator(self.seed, "attributes", noun)
                 shares = rng.dirichlet(np.ones(len(COLOURS))).tolist()
                 fills = map(Fill, COLOURS, shares)
-                found[row] = sorted(fills, key=lambda one: -one.probability)[:top_k]
-        return found
+                filled[row] = sorted(fills, key=lambda fill: -fill.probability)[:top_k]
+        return filled
 
     def describe(self) -> dict[str, str]:
         """Return a note that the vocabulary was used."""
@@ -120,12 +120,12 @@ class VocabularyEncoder:
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return embeddings (texts, dim): of unit length, or 0 for an unknown text."""
         known = {word: column for column, word in enumerate([*_TAGS, "brick wall"])}
-        found = np.zeros((len(texts), len(known)))
+        embeddings = np.zeros((len(texts), len(known)))
         for row, text in enumerate(texts):
             column = known.get(" ".join(text.lower().split()))
             if column is not None:
-                found[row, column] = 1
-        return found
+                embeddings[row, column] = 1
+        return embeddings
 
     def describe(self) -> dict[str, str]:
         """Return a note that the vocabulary was used."""
@@ -161,8 +161,8 @@ class Statement:
 
     def agrees(self, factors: Factors) -> bool:
         """Return whether all claims are true for a scene; no domain means a photo."""
-        said = {**vars(self), "domain": self.domain or PHOTO}
-        return all(value in (None, getattr(factors, name)) for name, value in said.items())
+        claims = {**vars(self), "domain": self.domain or PHOTO}
+        return all(value in (None, getattr(factors, name)) for name, value in claims.items())
 
     def differing(self, other: Statement) -> tuple[str, ...]:
         """Return the names of the factors in which two statements differ."""
@@ -192,12 +192,12 @@ def parse(text: str) -> Statement | None:
     >>> parse("a red dog on the beach") is None
     True
     """
-    found = _SENTENCE.fullmatch(_plain(text))
-    if found is None:
+    match = _SENTENCE.fullmatch(_plain(text))
+    if match is None:
         return None
-    place = found["place"]
-    background = None if place is None else next(k for k, v in PLACES.items() if v == place)
-    return Statement(found["subject"], found["colour"], background, found["domain"])
+    where = match["place"]
+    background = None if where is None else next(k for k, v in PLACES.items() if v == where)
+    return Statement(match["subject"], match["colour"], background, match["domain"])
 
 
 def _plain(text: str) -> str:
@@ -224,7 +224,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "subject": SUBJECTS,
     "adjective": tuple(COLOURS),
     "background": tuple(PLACES),
-    "background-location": tuple(place for place in PLACES if place not in WEATHER),
+    "background-location": tuple(background for background in PLACES if background not in WEATHER),
     "background-weather": WEATHER,
     "domain": DOMAINS,
 }
@@ -239,23 +239,23 @@ class WorldVariations:
         return [self._vary(request) for request in requests]
 
     def _vary(self, request: VariationRequest) -> Variations:
-        said = parse(request.caption)
+        statement = parse(request.caption)
         values = VALUES.get(request.prompt.name, VALUES.get(request.kind))
-        if said is None:
+        if statement is None:
             return Variations(problem="no caption of the world")
         if values is None or request.kind not in FACTOR_OF:
             return Variations(problem=NO_RULE)
         factor = FACTOR_OF[request.kind]
-        others = [value for value in values if value != _value(said, factor)]
+        others = [value for value in values if value != _value(statement, factor)]
         order = generator(request.seed, "world").permutation(len(others))[: request.count].tolist()
         # The text before the phrase of a photo, such as "there is "; may be empty.
         frame = f"a {PHOTO} of "
-        if said.domain in (None, PHOTO):
+        if statement.domain in (None, PHOTO):
             words = _plain(request.caption).split()
-            frame = "".join(f"{word} " for word in words[: -len(_phrase(said).split())])
+            frame = "".join(f"{word} " for word in words[: -len(_phrase(statement).split())])
         texts = []
         for i in order:
-            new = replace(said, **{factor: others[i]})
+            new = replace(statement, **{factor: others[i]})
             is_photo = new.domain in (None, PHOTO)
             texts.append((frame if is_photo else f"a {new.domain} of ") + _phrase(new))
         return Variations(tuple(texts), "" if texts else NO_PLACE)
@@ -265,17 +265,17 @@ class WorldVariations:
         return {"perturber": "ShapeScapes vocabulary"}
 
 
-def _value(said: Statement, factor: str) -> str | None:
+def _value(statement: Statement, factor: str) -> str | None:
     """Return a caption's value of a factor; no domain means a photo."""
-    value: str | None = getattr(said, factor)
+    value: str | None = getattr(statement, factor)
     return value or PHOTO if factor == "domain" else value
 
 
-def _phrase(said: Statement) -> str:
+def _phrase(statement: Statement) -> str:
     """Return the part of a caption after its frame."""
-    shown = Factors(said.subject, said.colour or "red", said.background or "beach")
+    shown = Factors(statement.subject, statement.colour or "red", statement.background or "beach")
     wording = CaptionWording(
-        0, colour=said.colour is not None, background=said.background is not None
+        0, colour=statement.colour is not None, background=statement.background is not None
     )
     return caption(shown, wording)
 

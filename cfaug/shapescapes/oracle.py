@@ -112,16 +112,16 @@ class OracleEdit:
         If a text of a job is not a sentence of the world, its ``Images`` have no images.
         """
         size, look = self.world.image_size, self.world.look()
-        found = []
+        results = []
         for job in jobs:
             scene = self._scene(job.proposal.example)
             scenes = [edit_scene(scene, job.texts[0], text) for text in job.texts]
             if None in scenes:
-                found.append(Images((), rejected="oracle_unknown_words"))
+                results.append(Images((), rejected="oracle_unknown_words"))
                 continue
-            shown = (render(one, size, look).pixels for one in scenes if one is not None)
-            found.append(Images(tuple(shown)))
-        return found
+            shown = (render(edited, size, look).pixels for edited in scenes if edited is not None)
+            results.append(Images(tuple(shown)))
+        return results
 
     def describe(self) -> dict[str, str]:
         """Return the name of the oracle and the style of its world."""
@@ -162,9 +162,9 @@ def edit_scene(scene: Scene, before: str, after: str) -> Scene | None:
         return None
     factors = scene.factors
     for name in FACTORS:
-        said = getattr(second, name)
-        if said is not None and said != getattr(first, name):
-            factors = edit_factors(factors, name, said)
+        value = getattr(second, name)
+        if value is not None and value != getattr(first, name):
+            factors = edit_factors(factors, name, value)
     return replace(scene, factors=factors)
 
 
@@ -197,17 +197,17 @@ class OracleSets:
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the images of each job, one for each text."""
-        found, look = [], STYLES[self.style]
+        results, look = [], STYLES[self.style]
         for job in jobs:
             proposal, extra = job.proposal, job.proposal.example.extra
             about = [{**extra, **details} for details in proposal.details] or [dict(extra)]
-            scenes = [Scene(factors_of(one, proposal.key), job.draw.seed) for one in about]
+            scenes = [Scene(factors_of(member, proposal.key), job.draw.seed) for member in about]
             if self.shuffled:
                 order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))
                 scenes = [scenes[at] for at in order.tolist()]
             pixels = (render(scene, self.image_size, look).pixels for scene in scenes)
-            found.append(Images(tuple(pixels)))
-        return found
+            results.append(Images(tuple(pixels)))
+        return results
 
     def describe(self) -> dict[str, str]:
         """Return the name of the oracle and its style."""
@@ -217,9 +217,9 @@ class OracleSets:
 
 def factors_of(about: Mapping[str, Any], where: str) -> Factors:
     """Return the factors of a member of a grid, from its details."""
-    found = {SUBJECT: str(about.get(SUBJECT)).lower()}
-    found |= require_attributes(about.get(ATTRIBUTES), where)
-    for name, value in found.items():
+    factors = {SUBJECT: str(about.get(SUBJECT)).lower()}
+    factors |= require_attributes(about.get(ATTRIBUTES), where)
+    for name, value in factors.items():
         known = CHOICES.get(name, ())
         if value not in known:
             choices = (
@@ -232,4 +232,4 @@ def factors_of(about: Mapping[str, Any], where: str) -> Factors:
                 "data.grid=shapescapes, or a grid of its words"
             )
     usual = {name: CHOICES[name][0] for name in LABELS}
-    return Factors(**{**usual, **found})
+    return Factors(**{**usual, **factors})

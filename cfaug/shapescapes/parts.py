@@ -122,8 +122,10 @@ def _pairs(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
         second = Scene(after, first.seed)
         if part == "matched":
             second, edit = world.scene(after, part, index, 1), None
-        said = caption(before, wording), caption(after, wording)
-        yield _assemble(world, part, index, [(first, said[0], None), (second, said[1], edit)])
+        captions = caption(before, wording), caption(after, wording)
+        yield _assemble(
+            world, part, index, [(first, captions[0], None), (second, captions[1], edit)]
+        )
 
 
 def _tests(
@@ -157,8 +159,10 @@ def _swapped(
         wording = _full_wording(world, f"{part}-wording", index)
         swapped, first = replace(factors, subject=subject), world.scene(factors, part, index)
         second, edit = Scene(swapped, first.seed), Edit("subject", factors.subject, subject)
-        said = caption(factors, wording), caption(swapped, wording)
-        yield _assemble(world, part, index, [(first, said[0], None), (second, said[1], edit)])
+        captions = caption(factors, wording), caption(swapped, wording)
+        yield _assemble(
+            world, part, index, [(first, captions[0], None), (second, captions[1], edit)]
+        )
 
 
 def _asked(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
@@ -167,8 +171,8 @@ def _asked(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
         key, scene = f"{part}-{index:06d}", world.scene(photo.factors, part, index)
         extra = {**scene.record(), HIDDEN: photo.hidden}
         members = tuple(
-            Member(one.text, "0", f"{key}-{i}", label=one.label, extra=extra)
-            for i, one in enumerate(photo.hypotheses)
+            Member(hypothesis.text, "0", f"{key}-{i}", label=hypothesis.label, extra=extra)
+            for i, hypothesis in enumerate(photo.hypotheses)
         )
         images = {"0": _png(scene, world.settings, photo.hidden)}
         yield CounterfactualSet(key, key, members, images, provenance=_provenance(world, part))
@@ -312,17 +316,21 @@ def shorten_caption(example: Example, shares: LeaveOut, seed: int) -> Example:
     Args:
         shares: the shares of captions that leave out the colour and the background.
     """
-    said = parse(example.text)
-    if said is None or example.label in ENTAILMENT:
-        kind = "no caption of the embedded world" if said is None else "a hypothesis with a label"
+    statement = parse(example.text)
+    if statement is None or example.label in ENTAILMENT:
+        kind = (
+            "no caption of the embedded world" if statement is None else "a hypothesis with a label"
+        )
         raise UserError(
             f"data.leave_out: example {example.key!r}, {example.text!r}, is {kind}: leave_out is "
             "for captions of data.source=shapescapes:PART"
         )
     colour, background = generator(seed, "leave-out", example.key).random(2)
     text = example.text
-    if said.background is not None and background < shares.background:
-        text = text.replace(f" {PLACES[said.background]}", "")
-    if said.colour is not None and colour < shares.colour:
-        text = right_articles(text.replace(f"{said.colour} {said.subject}", said.subject))
+    if statement.background is not None and background < shares.background:
+        text = text.replace(f" {PLACES[statement.background]}", "")
+    if statement.colour is not None and colour < shares.colour:
+        text = right_articles(
+            text.replace(f"{statement.colour} {statement.subject}", statement.subject)
+        )
     return replace(example, texts=(text,))

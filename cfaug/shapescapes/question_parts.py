@@ -148,31 +148,31 @@ Things = Mapping[int, Thing]
 Change = Callable[[Things], Things]
 
 
-def _swap(one: int, other: int, *names: str) -> Change:
+def _swap(first: int, second: int, *names: str) -> Change:
     def change(things: Things) -> Things:
-        a, b = things[one], things[other]
+        a, b = things[first], things[second]
         return {
             **things,
-            one: replace(a, **{name: getattr(b, name) for name in names}),
-            other: replace(b, **{name: getattr(a, name) for name in names}),
+            first: replace(a, **{name: getattr(b, name) for name in names}),
+            second: replace(b, **{name: getattr(a, name) for name in names}),
         }
 
     return change
 
 
-def _give(one: int, other: int, name: str) -> Change:
+def _give(target: int, source: int, name: str) -> Change:
     """Return the change that copies an attribute of another thing to a thing."""
     return lambda things: {
-        **things, one: replace(things[one], **{name: getattr(things[other], name)}),
+        **things, target: replace(things[target], **{name: getattr(things[source], name)}),
     }  # fmt: skip
 
 
 def _remove(*numbers: int) -> Change:
-    return lambda things: {n: one for n, one in things.items() if n not in numbers}
+    return lambda things: {n: thing for n, thing in things.items() if n not in numbers}
 
 
 def _each(new: Callable[[Thing], Thing]) -> Change:
-    return lambda things: {n: new(one) for n, one in things.items()}
+    return lambda things: {n: new(thing) for n, thing in things.items()}
 
 
 def _chain(*changes: Change) -> Change:
@@ -252,7 +252,7 @@ def _put_others(
 ) -> tuple[Thing, ...]:
     free = {"shape": SHAPES, "colour": tuple(colours)}
     taken = {getattr(thing, fixed) for thing in named}
-    free[fixed] = tuple(one for one in free[fixed] if one not in taken)
+    free[fixed] = tuple(value for value in free[fixed] if value not in taken)
     others = [
         Thing(pick(rng, free["shape"]), pick(rng, free["colour"]), pick(rng, tuple(SIZES)), *at)
         for at in cells[: int(rng.integers(3))]
@@ -333,8 +333,8 @@ def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     Things 0 and n have the same shape in both scenes, and nothing else has their colours.
     """
     n = int(rng.integers(1, 4))
-    one, other, third = choose(rng, SHAPES, 3)
-    shapes = [one] * n + [other] * (n + 1)
+    asked, other, third = choose(rng, SHAPES, 3)
+    shapes = [asked] * n + [other] * (n + 1)
     shapes += [third] * int(rng.integers(0, min(2, SIDE**2 - len(shapes)) + 1))
     palette = choose(rng, colours, len(colours))
     named, rest = {0: palette[0], n: palette[1]}, palette[2:]
@@ -343,16 +343,16 @@ def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
         Thing(shape, named.get(at) or pick(rng, rest), pick(rng, tuple(SIZES)), *cells[at])
         for at, shape in enumerate(shapes)
     )
-    second = tuple(replace(t, shape=one) if at == 2 * n else t for at, t in enumerate(first))
-    trade = {one: other, other: one}
+    second = tuple(replace(t, shape=asked) if at == 2 * n else t for at, t in enumerate(first))
+    trade = {asked: other, other: asked}
     changing = (
-        Condition(f"the {named[0]} {one} were removed", _remove(0)),
-        Condition(f"the {named[n]} {other} turned into a {one}", _give(n, 0, "shape")),
-        Condition(f"the {named[0]} {one} turned into a {other}", _give(0, n, "shape")),
-        Condition(f"another {one} were added", _add(one)),
-        Condition(f"there were twice as many {one}s", _double(one)),
+        Condition(f"the {named[0]} {asked} were removed", _remove(0)),
+        Condition(f"the {named[n]} {other} turned into a {asked}", _give(n, 0, "shape")),
+        Condition(f"the {named[0]} {asked} turned into a {other}", _give(0, n, "shape")),
+        Condition(f"another {asked} were added", _add(asked)),
+        Condition(f"there were twice as many {asked}s", _double(asked)),
         Condition(
-            f"every {one} turned into a {other} and every {other} into a {one}",
+            f"every {asked} turned into a {other} and every {other} into a {asked}",
             _each(lambda thing: replace(thing, shape=trade.get(thing.shape, thing.shape))),
         ),
     )
@@ -361,15 +361,15 @@ def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
         Condition(f"another {other} were added", _add(other)),
         Condition(f"there were twice as many {other}s", _double(other)),
         Condition(
-            f"the {named[0]} {one} and the {named[n]} {other} traded places", _swap(0, n, *PLACE)
+            f"the {named[0]} {asked} and the {named[n]} {other} traded places", _swap(0, n, *PLACE)
         ),
         Condition("the picture were seen in a mirror", _each(_mirror)),
     )
     return Topic(
         (first, second),
-        f"How many {one}s are there?",
-        f"If {{}}, how many {one}s would there be?",
-        lambda things, _: str(sum(thing.shape == one for thing in things.values())),
+        f"How many {asked}s are there?",
+        f"If {{}}, how many {asked}s would there be?",
+        lambda things, _: str(sum(thing.shape == asked for thing in things.values())),
         changing,
         keeping,
     )
@@ -385,7 +385,7 @@ def _direction(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
         for along in (*ends, SIDE // 2)
     ]
     free = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
-    placed = [one.at((cell[0], cell[1])) for one, cell in zip(named, cells, strict=True)]
+    placed = [thing.at((cell[0], cell[1])) for thing, cell in zip(named, cells, strict=True)]
     first = _put_others(rng, placed, [at for at in free if at not in cells], "shape", colours)
     x, y, z = (f"the {thing.shape}" for thing in named)
     sides = (("left", "right"), ("above", "below"))[axis]
@@ -434,11 +434,11 @@ def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     attribute, free = ("shape", "size") if rolls else ("size", "shape")
     named = _draw_named(rng, attribute, "colour", colours)
     if rolls:
-        angular = tuple(one for one in SHAPES if one not in ROUND)
+        angular = tuple(shape for shape in SHAPES if shape not in ROUND)
         shapes = choose(rng, (pick(rng, ROUND), pick(rng, angular)), 2)
         named[:2] = [replace(t, shape=s) for t, s in zip(named, shapes, strict=False)]
     first = _place(rng, named, "colour", colours)
-    one, other = (f"the {thing.colour} thing" for thing in first[:2])
+    this, other = (f"the {thing.colour} thing" for thing in first[:2])
 
     def is_so(thing: Thing) -> bool:
         return thing.shape in ROUND if rolls else thing.size == "large"
@@ -447,7 +447,7 @@ def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
         (colour,) = (things[n].colour for n in (0, 1) if is_so(things[n]) != turned)
         return f"the {colour} thing"
 
-    what, would = ("can roll", "could roll") if rolls else ("is heavier", "would be heavier")
+    verb, would = ("can roll", "could roll") if rolls else ("is heavier", "would be heavier")
     rule = (
         "round things could not roll and all others could" if rolls
         else "small things were heavier than large ones"
@@ -466,8 +466,8 @@ def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
     )
     return Topic(
         (first, _swapped(first, attribute)),
-        f"Which {what}, {one} or {other}?",
-        f"If {{}}, which {would}, {one} or {other}?",
+        f"Which {verb}, {this} or {other}?",
+        f"If {{}}, which {would}, {this} or {other}?",
         ask,
         changing,
         keeping,

@@ -160,12 +160,12 @@ class World:
         Within every colour, place and domain the subjects are paired at random, so that each
         combination is in one pair and all captions of the test are different.
         """
-        found = []
+        pairs = []
         for index, others in enumerate(product(*self.values.values())):
             subjects = self.stream("test-pairs", index).permutation(SUBJECTS).tolist()
             halves = zip(subjects[::2], subjects[1::2], strict=True)
-            found += [(Factors(one, *others), other) for one, other in halves]
-        return found
+            pairs += [(Factors(subject, *others), other) for subject, other in halves]
+        return pairs
 
     def ood_swaps(self, count: int) -> Iterator[tuple[Factors, str]]:
         """Yield scenes with no factor at home, each with another subject also not at home."""

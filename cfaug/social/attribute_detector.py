@@ -129,15 +129,15 @@ class AttributeDetector(SourceBenchmark):
                 f"{sets.index.source} have {', '.join(sorted(there))}"
             )
         values = (grid.attributes[self.attribute] for grid in self._grids)
-        self.class_names = list(dict.fromkeys(value for own in values for value in own))
+        self.class_names = list(dict.fromkeys(value for offered in values for value in offered))
         if self.prompts is not None:
-            for wrong, what in (
+            for wrong, problem in (
                 (set(self.prompts) - set(self.class_names), "is not a value of the attribute"),
                 (set(self.class_names) - set(self.prompts), "has no prompt"),
             ):
                 if wrong:
                     raise UserError(
-                        f"benchmark.prompts: {sorted(wrong)[0]!r} {what}; {self.attribute} has "
+                        f"benchmark.prompts: {sorted(wrong)[0]!r} {problem}; {self.attribute} has "
                         f"{', '.join(self.class_names)}"
                     )
             empty = [value for value, texts in self.prompts.items() if not texts]
@@ -159,20 +159,20 @@ class AttributeDetector(SourceBenchmark):
                 f"benchmark.answers is invalid, {shown}: the meaning of an answer is one of "
                 f"{', '.join(choices)}"
             )
-        said = read_human_answers(self.labels, self.answers)
+        human = read_human_answers(self.labels, self.answers)
         index = self._sets.index
-        said.check_images(index.keys(np.arange(len(index))), index.source)
-        return said
+        human.check_images(index.keys(np.arange(len(index))), index.source)
+        return human
 
     @property
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
         prompts = json.dumps(self.prompts and dict(self.prompts), sort_keys=True, default=list)
-        said = "" if self._said is None else self._said.hash
-        answers = json.dumps(dict(self.answers), sort_keys=True) if said else ""
+        labels_hash = "" if self._said is None else self._said.hash
+        answers = json.dumps(dict(self.answers), sort_keys=True) if labels_hash else ""
         index = self._sets.index.hash_with(["attributes", "grid", "subject"])
         return fingerprint(
-            index, self._rows, self.attribute, self.template, prompts, said, answers,
+            index, self._rows, self.attribute, self.template, prompts, labels_hash, answers,
             self.class_names,
         )  # fmt: skip
 
@@ -191,9 +191,9 @@ class AttributeDetector(SourceBenchmark):
         counted = (truth >= 0) & ~ties
         if not counted.any():
             raise UserError(f"{self.name}: no image is left: {items['left_out'][0]}")
-        own = np.where(counted, truth, 0)
-        picked = scores[np.arange(len(own)), own]
-        others = np.where(np.arange(len(number)) == own[:, None], -np.inf, scores).max(axis=1)
+        target = np.where(counted, truth, 0)
+        picked = scores[np.arange(len(target)), target]
+        others = np.where(np.arange(len(number)) == target[:, None], -np.inf, scores).max(axis=1)
         items |= {
             "predicted": [
                 None if tie else self.class_names[at]
@@ -230,9 +230,9 @@ class AttributeDetector(SourceBenchmark):
         names = index.keys(self._rows)
         truth: list[str | None] = list(columns["asked"])
         reasons: list[str | None] = [None] * len(names)
-        said = {} if self._said is None else self._said.labels
+        answered = {} if self._said is None else self._said.labels
         for at, name in enumerate(() if self._said is None else names):
-            label = said.get(name)
+            label = answered.get(name)
             shows = LEFT_OUT if label is None else self.answers[label]
             if shows == LEFT_OUT:
                 reason = "nobody said, or no majority" if label is None else f"people said: {label}"
@@ -258,12 +258,14 @@ class AttributeDetector(SourceBenchmark):
                     texts.append([right_articles(filled)])
         flat = embed_texts(encoder, list(chain(*texts)), self.batch_size)
         ends = np.cumsum([len(prompts) for prompts in texts])
-        means = np.stack([own.mean(axis=0) for own in np.split(flat, ends[:-1])])
+        means = np.stack([vectors.mean(axis=0) for vectors in np.split(flat, ends[:-1])])
         means /= np.linalg.norm(means, axis=1, keepdims=True)
         scores = np.empty((len(images), len(self.class_names)))
-        for subject, own in zip(order, np.split(means, len(order)), strict=True):
+        for subject, vectors in zip(order, np.split(means, len(order)), strict=True):
             rows = np.array(subjects) == subject if per_subject else np.ones(len(images), bool)
-            scores[rows] = Candidates(own, first_equal(own)).score(images[rows]).astype(np.float64)
+            scores[rows] = (
+                Candidates(vectors, first_equal(vectors)).score(images[rows]).astype(np.float64)
+            )
         return scores
 
     def _outcomes(
@@ -272,19 +274,19 @@ class AttributeDetector(SourceBenchmark):
         hits = np.asarray(items["accuracy"])
         outcomes = [self.outcome("accuracy", float(np.nanmean(hits)), int((~np.isnan(hits)).sum()))]
         matrix = confusion_matrix(truth, predicted, len(self.class_names))
-        for value, one in zip(self.class_names, class_scores(matrix), strict=True):
+        for value, scores in zip(self.class_names, class_scores(matrix), strict=True):
             for metric in ("precision", "recall", "f1"):
-                score = getattr(one, metric)
-                n = one.predicted if metric == "precision" else one.support
+                score = getattr(scores, metric)
+                n = scores.predicted if metric == "precision" else scores.support
                 if not np.isnan(score):
                     outcomes.append(Outcome(str(self.name), metric, score, n, by={"value": value}))
         grids, labels = np.array(items["grid"]), np.array(items["label"])
         for grid in self._grids:
             for label in grid.label(list(grid.attributes))[1]:
-                own = hits[(grids == grid.name) & (labels == label)]
-                own = own[~np.isnan(own)]
-                if len(own):
+                of_label = hits[(grids == grid.name) & (labels == label)]
+                of_label = of_label[~np.isnan(of_label)]
+                if len(of_label):
                     by = {"grid": grid.name, "label": label}
-                    mean = float(own.mean())
-                    outcomes.append(Outcome(str(self.name), "accuracy", mean, len(own), by=by))
+                    mean = float(of_label.mean())
+                    outcomes.append(Outcome(str(self.name), "accuracy", mean, len(of_label), by=by))
         return outcomes

@@ -79,9 +79,9 @@ class GridImages:
         for name in names:
             codes = codes * len(self.attributes[name]) + self.values[:, order.index(name)]
         every = attribute_combinations({name: self.attributes[name] for name in names})
-        labels = [" ".join(one.values()) for one in every]
+        labels = [" ".join(combination.values()) for combination in every]
         if len(set(labels)) < len(labels):
-            labels = [" + ".join(one.values()) for one in every]
+            labels = [" + ".join(combination.values()) for combination in every]
         return codes, labels
 
 
@@ -144,12 +144,12 @@ def read_grid_sets(
 
 def _unshown(index: Index, row: int, name: str = SUBJECT) -> str:
     """Say which image lacks a column of its grid, and why if its other columns show it."""
-    said = f"{index.image_name(row)} has no {name}: it is of no grid"
+    text = f"{index.image_name(row)} has no {name}: it is of no grid"
     a1, a2 = (index.extra_row(row).get(column) for column in ("a1", "a2"))
     if a1 is None or a2 is None:
-        return said
+        return text
     return (
-        f"{said}, as its caption {index.text(row)[:200]!r} does not have its a1 and a2, {a1!r} and "
+        f"{text}, as its caption {index.text(row)[:200]!r} does not have its a1 and a2, {a1!r} and "
         f"{a2!r}, one after the other before a subject: correct the row, or remove its set"
     )
 
@@ -228,19 +228,19 @@ class _GridColumns:
         counts: dict[str, Counter[Composition]] = {}
         for grid, composition in zip(self.of_set(GRID), self.compositions, strict=True):
             counts.setdefault(grid, Counter())[composition] += 1
-        found = {}
+        of_grid = {}
         for grid, count in counts.items():
             usual = [self.known[code] for code in count.most_common(1)[0][0]]
             names = list(usual[0])
-            found[grid] = {n: tuple(dict.fromkeys(o[n] for o in usual if n in o)) for n in names}
-        return found
+            of_grid[grid] = {n: tuple(dict.fromkeys(o[n] for o in usual if n in o)) for n in names}
+        return of_grid
 
     def find_invalid(self) -> dict[str, str]:
         """Return why sets do not belong to their grid, by key."""
-        found: dict[str, str] = {}
+        invalid: dict[str, str] = {}
         for name, (codes, _) in self.texts.items():
-            for place in np.unique(self.place[codes != codes[self.first][self.place]]).tolist():
-                found.setdefault(self.names[place], f"its members differ in {name}")
+            for number in np.unique(self.place[codes != codes[self.first][self.place]]).tolist():
+                invalid.setdefault(self.names[number], f"its members differ in {name}")
         reasons: dict[tuple[str, Composition], str | None] = {}
         asked = zip(self.names, self.of_set(GRID), self.compositions, strict=True)
         for name, grid, composition in asked:
@@ -249,8 +249,8 @@ class _GridColumns:
                 reasons[grid, composition] = find_mistake(members, self.values[grid])
             reason = reasons[grid, composition]
             if reason is not None:
-                found.setdefault(name, reason)
-        return found
+                invalid.setdefault(name, reason)
+        return invalid
 
     def build(self, left_out: Mapping[str, str]) -> GridSets:
         """Return the sets that are not left out."""
@@ -268,15 +268,15 @@ class _GridColumns:
         for grid, values in self.values.items():
             chosen = np.flatnonzero((kept & (grids == grid))[self.place])
             if len(chosen):
-                place = self.place[chosen]
+                in_set = self.place[chosen]
                 number_of = {n: {v: at for at, v in enumerate(some)} for n, some in values.items()}
                 of_code = np.array([
                     [numbers.get(known.get(n, ""), -1) for n, numbers in number_of.items()]
                     for known in self.known
                 ])  # fmt: skip
                 images[grid] = GridImages(
-                    grid, MappingProxyType(values), self.rows[chosen], new[place],
-                    subject_of[place], of_code[self.codes[chosen]],
+                    grid, MappingProxyType(values), self.rows[chosen], new[in_set],
+                    subject_of[in_set], of_code[self.codes[chosen]],
                 )  # fmt: skip
         return GridSets(
             self.index, MappingProxyType(images), tuple(names),
@@ -302,14 +302,16 @@ def find_mistake(
             return f"a member has the attributes {there}; its grid has {wanted}"
     counter = Counter(tuple(member[name] for name in values) for member in members)
     known = [set(some) for some in values.values()]
-    for one, count in counter.items():
-        if any(value not in some for value, some in zip(one, known, strict=True)):
-            return f"{' '.join(one)!r} is outside its grid"
+    for combination, count in counter.items():
+        if any(value not in some for value, some in zip(combination, known, strict=True)):
+            return f"{' '.join(combination)!r} is outside its grid"
         if count > 1:
-            return f"{' '.join(one)!r} is duplicated: it has {count} images"
+            return f"{' '.join(combination)!r} is duplicated: it has {count} images"
     every = prod(map(len, values.values()))
     if len(counter) == every:
         return None
     # For a grid of millions of combinations, stop after the first missing one.
-    such = " ".join(next(one for one in product(*values.values()) if one not in counter))
+    such = " ".join(
+        next(combination for combination in product(*values.values()) if combination not in counter)
+    )
     return f"incomplete: {every - len(counter):,} of {every:,} missing, such as {such!r}"

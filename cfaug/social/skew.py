@@ -243,10 +243,10 @@ class Skew(WritesModelPage, SourceBenchmark):
                     else [right_articles(t.replace("{subject}", subject)) for t in self.templates]
                 )
         texts = list(dict.fromkeys(chain(*asked.values())))
-        place = {text: at for at, text in enumerate(texts)}
+        row_of = {text: at for at, text in enumerate(texts)}
         embedded = embed_texts(encoder, texts, self.batch_size, self.prompts == "unit_mean")
         return {
-            key: embedded[[place[text] for text in prompts]].mean(axis=0)
+            key: embedded[[row_of[text] for text in prompts]].mean(axis=0)
             for key, prompts in asked.items()
         }
 
@@ -291,20 +291,24 @@ class Skew(WritesModelPage, SourceBenchmark):
             raise UserError(f"{self.name}: no subject can be evaluated: {reasons}")
         return Evaluation(means, items, ranking_columns(self.sets, ranked))
 
-    def summarise(self, found: Evaluation) -> list[str]:
+    def summarise(self, evaluation: Evaluation) -> list[str]:
         """Say which subjects stand out after correction, and what is left out.
 
         Conditional labellings are only counted.
         """
-        name, items = str(self.name), found.items
+        name, items = str(self.name), evaluation.items
         read = SkewItems(name, Items(name, "", "", items))
 
         def mean(question: RankingTask, metric: str) -> float:
             return float(np.mean(list(read.values(question, metric).values())))
 
-        said = [one for one in read.questions if one.condition is None and read.rows(one)]
+        answered = [
+            question
+            for question in read.questions
+            if question.condition is None and read.rows(question)
+        ]
         lines = []
-        for question in said[:MOST_SAID]:
+        for question in answered[:MOST_SAID]:
             preferred = read.values(question, "p_gap_holm")
             count = sum(p <= ALPHA for p in preferred.values())
             lines += [
@@ -316,15 +320,15 @@ class Skew(WritesModelPage, SourceBenchmark):
                 f"{mean(question, 'rank_gap'):.2f}, by chance "
                 f"{mean(question, 'rank_gap_chance'):.2f}",
             ]
-        if len(said) > MOST_SAID:
-            lines.append(f"and {len(said) - MOST_SAID} more questions in the items")
+        if len(answered) > MOST_SAID:
+            lines.append(f"and {len(answered) - MOST_SAID} more questions in the items")
         conditional = [question for question in read.questions if question.condition is not None]
         if conditional:
-            standing = [read.standing(question) for question in conditional]
+            tests = [read.standing(question) for question in conditional]
             lines.append(
                 f"under a condition ({conditional[0].labelling} and {len(conditional) - 1} more): "
-                f"{sum(len(one.corrected) for one in standing):,} of "
-                f"{sum(one.tested for one in standing):,} stand out after correction within their "
+                f"{sum(len(test.corrected) for test in tests):,} of "
+                f"{sum(test.tested for test in tests):,} stand out after correction within their "
                 "labelling"
             )
         reasons = Counter(reason for reason in items["left_out"] if reason is not None)
@@ -397,13 +401,13 @@ def rank_subject(
     """
     places = np.flatnonzero(grid.subjects == number)
     names = sets.index.keys(grid.rows[places])
-    own = images[places]
+    vectors = images[places]
     try:
         direction = unit(query, f"the prompts of {sets.subjects[number]!r}")
-        scores = Candidates(unit(own, "images"), first_equal(own)).score(direction[None])[0]
+        scores = Candidates(unit(vectors, "images"), first_equal(vectors)).score(direction[None])[0]
         order = rank_images(scores, names)
     except ValueError as error:
-        wrong = places[~np.isfinite(own).all(axis=1) | ~own.any(axis=1)].tolist()
+        wrong = places[~np.isfinite(vectors).all(axis=1) | ~vectors.any(axis=1)].tolist()
         such = [f", such as {sets.index.image_name(int(grid.rows[at]))}" for at in wrong[:1]]
         raise UserError(f"{error}{''.join(such)}; images cannot be ranked by it") from error
     return RankedSubject(
@@ -439,7 +443,7 @@ def measure(
         labels: all labels of the labelling, of which the subject's images may lack some.
     """
     covered = codes[subject.places] >= 0
-    present, own = np.unique(codes[subject.places[covered]], return_inverse=True)
+    present, pool_labels = np.unique(codes[subject.places[covered]], return_inverse=True)
     sets = np.unique(subject.sets[covered], return_inverse=True)[1]
     names = [name for name, kept in zip(subject.names, covered, strict=True) if kept]
     about = {
@@ -460,7 +464,7 @@ def measure(
     elif len(present) < 2:
         about["left_out"] = "one label: there is nothing to compare"
     else:
-        pool = RankedPool(own, sets)
+        pool = RankedPool(pool_labels, sets)
         of_pool = _measure_pool(pool, subject.scores[covered])
         key = (how.seed, subject.grid, subject.subject)
         drawn = _draw_sets(*key, sets=int(sets.max()) + 1, resamples=how.resamples)
@@ -491,7 +495,7 @@ def _measure_pool(pool: RankedPool, scores: np.ndarray) -> dict[str, Any]:
     )
     by_chance = chance_range(places, pool.labels, pool.sets)
     divergence, usual = ndkl(pool.labels, pool.pool), chance_ndkl(pool.pool.tolist())
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "ndkl": divergence,
         "ndkl_chance": usual,
         "ndkl_excess": divergence - usual,
@@ -503,10 +507,10 @@ def _measure_pool(pool: RankedPool, scores: np.ndarray) -> dict[str, Any]:
         "pool_counts": to_json(pool.pool.tolist()),
     }
     for stem, gaps in (("gap", score_gaps), ("rank_gap", rank_gaps)):
-        found[f"{stem}s"] = to_json(gaps.mean.tolist())
+        row[f"{stem}s"] = to_json(gaps.mean.tolist())
         for part in ("low", "high", "p"):
-            found[f"{stem}_{part}"] = to_json(getattr(gaps, part).tolist())
-    return found
+            row[f"{stem}_{part}"] = to_json(getattr(gaps, part).tolist())
+    return row
 
 
 def _measure_top(
@@ -551,10 +555,10 @@ def _group_rows(
     grids: Sequence[str], labellings: Sequence[str], ks: Sequence[int]
 ) -> dict[tuple[str, str, int], list[int]]:
     """Return the rows of each grid, labelling and K, over whose subjects means and Holm go."""
-    found: dict[tuple[str, str, int], list[int]] = {}
+    rows_of: dict[tuple[str, str, int], list[int]] = {}
     for row, question in enumerate(zip(grids, labellings, ks, strict=True)):
-        found.setdefault(question, []).append(row)
-    return found
+        rows_of.setdefault(question, []).append(row)
+    return rows_of
 
 
 def item_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -579,7 +583,7 @@ def item_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def outcomes(benchmark: str, items: Mapping[str, Any]) -> list[Outcome]:
     """Return the mean over subjects of each metric, for every grid, labelling and K."""
-    found = []
+    measured = []
     asked = _group_rows(items["grid"], items["labelling"], items["k"])
     for (grid, labelling, k), same in asked.items():
         by = {"grid": grid, "labelling": labelling, "k": str(k)}
@@ -588,8 +592,8 @@ def outcomes(benchmark: str, items: Mapping[str, Any]) -> list[Outcome]:
             values = values[~np.isnan(values)]
             if len(values):
                 mean = float(values.mean())
-                found.append(Outcome(benchmark, metric, mean, len(values), better, unit_of, by))
-    return found
+                measured.append(Outcome(benchmark, metric, mean, len(values), better, unit_of, by))
+    return measured
 
 
 def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str, ColumnValues]:
@@ -611,7 +615,9 @@ def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str
 
     return {
         ITEM: list(chain(*(subject.names for subject in ranked))),
-        CLUSTER: [sets.set_names[one] for subject in ranked for one in subject.sets.tolist()],
+        CLUSTER: [
+            sets.set_names[set_number] for subject in ranked for set_number in subject.sets.tolist()
+        ],
         ATTRIBUTES: list(chain(*texts)),
         GRID: repeat("grid"),
         SUBJECT: repeat("subject"),

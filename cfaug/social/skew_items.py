@@ -193,10 +193,10 @@ class Retrieved:
         """Return the share of a label expected by chance: the middle 90 % and its mean."""
         from scipy.stats import hypergeom
 
-        own, n, k = self.pool[self.labels.index(label)], sum(self.pool), sum(self.top)
+        count, n, k = self.pool[self.labels.index(label)], sum(self.pool), sum(self.top)
         tail = (1 - MIDDLE) / 2
-        low, high = (float(hypergeom.ppf(level, n, own, k)) for level in (tail, 1 - tail))
-        return low / k, own / n, high / k
+        low, high = (float(hypergeom.ppf(level, n, count, k)) for level in (tail, 1 - tail))
+        return low / k, count / n, high / k
 
 
 @dataclass(frozen=True)
@@ -219,10 +219,12 @@ class SignificantSubjects:
         """Return a sentence on how many subjects are above chance."""
         count, named = len(self.corrected), ", ".join(self.corrected[:8])
         more = f" and {count - 8:,} more" if count > 8 else ""
-        found = f"{count:,} of {self.tested:,} subjects stand out after correction (Holm, p <= 0.05"
-        found += f"): {named}{more}. " if count else "). "
+        sentence = (
+            f"{count:,} of {self.tested:,} subjects stand out after correction (Holm, p <= 0.05"
+        )
+        sentence += f"): {named}{more}. " if count else "). "
         return (
-            f"{found}By chance, at least one would in at most 5 of 100 such tests. Without "
+            f"{sentence}By chance, at least one would in at most 5 of 100 such tests. Without "
             f"correction, {self.uncorrected:,} have p <= 0.05; {self.by_chance:.1f} are expected "
             "by chance."
         )
@@ -269,9 +271,9 @@ class SkewItems(ModelItems):
         """Return the labelling by the most attributes of a grid, which has the most labels."""
         sizes = self.items.metric("n_labels")
         most = {
-            one.labelling: float(np.max(sizes[rows]))
-            for one, rows in self._places.items()
-            if one.grid == grid and one.condition is None
+            question.labelling: float(np.max(sizes[rows]))
+            for question, rows in self._places.items()
+            if question.grid == grid and question.condition is None
         }
         return max(most, key=lambda name: (most[name], len(name))) if most else ""
 
@@ -290,8 +292,8 @@ class SkewItems(ModelItems):
         if not asked:
             return None
         labels = int(np.nanmax(self.items.metric("n_labels")[self._places[asked[0]]]))
-        order = [*([k] if k is not None else []), labels, min(one.k for one in asked)]
-        return next(one for wanted in order for one in asked if one.k == wanted)
+        order = [*([k] if k is not None else []), labels, min(question.k for question in asked)]
+        return next(question for wanted in order for question in asked if question.k == wanted)
 
     def places(self, question: RankingTask) -> list[int]:
         """Return every row of a question, including those that were left out."""
@@ -336,14 +338,14 @@ class SkewItems(ModelItems):
         """Return {label: {subject: its mean rank within sets, above 1/2}}, without missing ones."""
         if "rank_gaps" not in self.items.columns:
             raise UserError(f"the items of {self.items.benchmark} lack 'rank_gaps'; {self.renew}")
-        found: dict[str, dict[str, float]] = {}
+        gaps: dict[str, dict[str, float]] = {}
         for row in self.rows(question, subject_type):
             values = read_list(self.texts("rank_gaps")[row])
             for label, value in zip(self.retrieved(row).labels, values, strict=False):
-                own = found.setdefault(label, {})
+                by_subject = gaps.setdefault(label, {})
                 if isinstance(value, int | float):
-                    own[self._subjects[row]] = float(value)
-        return found
+                    by_subject[self._subjects[row]] = float(value)
+        return gaps
 
     def standing(
         self, question: RankingTask, subject_type: str | None = None
@@ -351,13 +353,13 @@ class SkewItems(ModelItems):
         """Return which subjects stand out, and how many are expected to by chance."""
         corrected = self.values(question, "p_holm", subject_type)
         excess = self.values(question, "max_skew_excess", subject_type)
-        found = [name for name, p in corrected.items() if p <= ALPHA]
+        names = [name for name, p in corrected.items() if p <= ALPHA]
         p = self.values(question, "p_permutation", subject_type)
         alarms = self.values(question, "p_level", subject_type)
         return SignificantSubjects(
             tested=len(p),
-            corrected=tuple(sorted(found, key=lambda name: -excess.get(name, 0.0))),
-            uncorrected=sum(one <= ALPHA for one in p.values()),
+            corrected=tuple(sorted(names, key=lambda name: -excess.get(name, 0.0))),
+            uncorrected=sum(p_value <= ALPHA for p_value in p.values()),
             by_chance=sum(alarms.values()),
         )
 
@@ -396,10 +398,10 @@ def chance_of_mean(chance: Sequence[ChanceSkew]) -> Band:
 def read_list(text: str) -> list[Any]:
     """Return a list from a column of JSON; empty without text or for anything else."""
     try:
-        found = json.loads(text) if text else []
+        values = json.loads(text) if text else []
     except (ValueError, RecursionError):
         return []
-    return found if isinstance(found, list) else []
+    return values if isinstance(values, list) else []
 
 
 # Models compared over subjects and sets, from the rankings that ``benchmark=skew`` saves.
@@ -475,10 +477,10 @@ class SkewRankings:
             for name, value in attributes[kind].items():
                 values.setdefault(name, {})[value] = None
         grid = {name: tuple(some) for name, some in values.items()}
-        found = find_labellings(grid, [question.labelling])
-        if not found:
+        labellings = find_labellings(grid, [question.labelling])
+        if not labellings:
             raise self._invalid(f"they have no {question.labelling!r}")
-        names, given = found[0].attributes, found[0].given
+        names, given = labellings[0].attributes, labellings[0].given
         numbers: dict[tuple[str, ...], int] = {}
         codes = np.full(len(attributes), -1)
         for kind, shown in enumerate(attributes):
@@ -488,12 +490,12 @@ class SkewRankings:
         sets, scores = _number(self.items.columns[CLUSTER])[0], self.items.metric("score")
         pools = {}
         for subject, rows in of_grid.items():
-            own = rows[codes[rows] >= 0]
-            if len(own):
+            kept = rows[codes[rows] >= 0]
+            if len(kept):
                 of_image, of_set = (
-                    np.unique(column[own], return_inverse=True)[1] for column in (codes, sets)
+                    np.unique(column[kept], return_inverse=True)[1] for column in (codes, sets)
                 )
-                pools[subject] = SubjectPool(RankedPool(of_image, of_set), scores[own])
+                pools[subject] = SubjectPool(RankedPool(of_image, of_set), scores[kept])
         return pools
 
     @cached_property
@@ -516,9 +518,9 @@ class SkewRankings:
         )
         pair = grids * len(names) + subjects
         order = np.lexsort((self.items.metric("place"), pair))
-        found, first = np.unique(pair[order], return_index=True)
+        pairs, first = np.unique(pair[order], return_index=True)
         parts = np.split(order, first[1:])
-        named = [(grid_names[at // len(names)], names[at % len(names)]) for at in found.tolist()]
+        named = [(grid_names[at // len(names)], names[at % len(names)]) for at in pairs.tolist()]
         return dict(zip(named, parts, strict=True))
 
 
@@ -533,10 +535,10 @@ def read_rankings(answers: SkewItems) -> SkewRankings | None:
     items = answers.items
     if items.folder is None:
         return None
-    found = read_items(items.folder, items.benchmark, RANKINGS)
-    if found is None or (found.weights, found.data) != (items.weights, items.data):
+    rankings = read_items(items.folder, items.benchmark, RANKINGS)
+    if rankings is None or (rankings.weights, rankings.data) != (items.weights, items.data):
         return None
-    return SkewRankings(found)
+    return SkewRankings(rankings)
 
 
 Ranked = Sequence[tuple[SkewItems, SkewRankings]]
@@ -573,14 +575,14 @@ def compare_over_sets(
         for answers, rankings in (*ours, *theirs)
     ]  # fmt: skip
     values = [by_subject for _, _, by_subject, _ in checkpoints]
-    shared = [subject for subject in values[0] if all(subject in own for own in values)]
+    shared = [subject for subject in values[0] if all(subject in of_model for of_model in values)]
     if not shared:
         name = checkpoints[0][0].items.benchmark
         raise UserError(f"{name}, {metric}: models share no subject")
     differences, resampled = [], []
     for subject in shared:
         drawn: np.ndarray | None = None
-        found = []
+        per_checkpoint = []
         for answers, rankings, by_subject, pools in checkpoints:
             pool = pools.get(subject)
             fits = pool is not None and question.k <= len(pool.scores)
@@ -592,15 +594,17 @@ def compare_over_sets(
                 if drawn.shape[1] == pool.sets and np.isclose(
                     float(as_it_is[0]), by_subject[subject], atol=1e-5
                 ):
-                    found.append(pool.resample(metric, question.k, drawn))
+                    per_checkpoint.append(pool.resample(metric, question.k, drawn))
                     continue
             raise UserError(
                 f"{answers.model}: the rankings of {answers.items.benchmark} do not fit its items, "
                 f"such as those of {subject!r}; {rankings.renew}"
             )
         n = len(ours)
-        mine, other = (np.mean([own[subject] for own in side]) for side in (values[:n], values[n:]))
+        mine, other = (
+            np.mean([of_model[subject] for of_model in side]) for side in (values[:n], values[n:])
+        )
         differences.append(float(mine - other))
-        resampled.append(np.mean(found[:n], 0) - np.mean(found[n:], 0))
+        resampled.append(np.mean(per_checkpoint[:n], 0) - np.mean(per_checkpoint[n:], 0))
     about = (*question.by().values(), str(subject_type), metric)
     return nested_bootstrap(differences, np.stack(resampled), generator(0, "skew_models", *about))

@@ -66,8 +66,8 @@ def rank_images(scores_N: Any, ids: Sequence[str]) -> np.ndarray:
     tied = np.flatnonzero(np.r_[equal, False] | np.r_[False, equal])
     codes = np.zeros(len(ids), np.uint64)
     codes[order[tied]] = [derive(0, "rank", ids[at]) for at in order[tied].tolist()]
-    found: np.ndarray = np.lexsort((codes, -scores))
-    return found
+    ranking: np.ndarray = np.lexsort((codes, -scores))
+    return ranking
 
 
 def count_top(labels_N: np.ndarray, labels: int, ks: Sequence[int]) -> np.ndarray:
@@ -88,12 +88,12 @@ def count_top(labels_N: np.ndarray, labels: int, ks: Sequence[int]) -> np.ndarra
             raise ValueError(f"k={k} should be 1 to {len(labels_N)}, the number of images")
     if len(labels_N) and not 0 <= labels_N.min() <= labels_N.max() < labels:
         raise ValueError(f"a label is outside 0 to {labels - 1}")
-    found = np.empty((len(ks), labels), np.int64)
+    counts = np.empty((len(ks), labels), np.int64)
     counted, done = np.zeros(labels, np.int64), 0
     for at in np.argsort(ks, kind="stable").tolist():
         counted = counted + np.bincount(labels_N[done : ks[at]], minlength=labels)
-        found[at], done = counted, ks[at]
-    return found
+        counts[at], done = counted, ks[at]
+    return counts
 
 
 def relative_share(counts_KA: Any, desired_A: Any) -> np.ndarray:
@@ -151,15 +151,15 @@ def skew(
             raise ValueError(f"alpha={alpha} should be above 0")
         return np.log(relative_share(counts + alpha, desired_A))
     with np.errstate(divide="ignore"):
-        found: np.ndarray = np.log(relative_share(counts, desired_A))
+        skews: np.ndarray = np.log(relative_share(counts, desired_A))
     if zeros == "neg_inf":
-        return found
+        return skews
     if zeros == "one":
         desired = np.asarray(desired_A, np.float64)
         share = desired / desired.sum(axis=-1, keepdims=True)
         rare = np.log(1 / (counts.sum(axis=-1, keepdims=True) * share))
-        return np.where(counts == 0, rare, found)
-    return np.where(counts == 0, math.nan if zeros == "drop" else 0.0, found)
+        return np.where(counts == 0, rare, skews)
+    return np.where(counts == 0, math.nan if zeros == "drop" else 0.0, skews)
 
 
 def max_skew(counts_KA: Any, desired_A: Any) -> np.ndarray:
@@ -175,8 +175,8 @@ def max_skew(counts_KA: Any, desired_A: Any) -> np.ndarray:
     >>> max_skew([[1, 1, 1], [2, 1, 0]], [5, 5, 5]).round(3).tolist()
     [0.0, 0.693]
     """
-    found: np.ndarray = np.log(relative_share(counts_KA, desired_A).max(axis=-1))
-    return found
+    largest: np.ndarray = np.log(relative_share(counts_KA, desired_A).max(axis=-1))
+    return largest
 
 
 def min_skew(
@@ -191,8 +191,8 @@ def min_skew(
     >>> [round(float(min_skew([2, 1, 0], [1, 1, 1], z)), 3) for z in get_args(Zeros)]
     [-1.099, -inf, 0.0, 0.0, 0.0]
     """
-    found: np.ndarray = np.nanmin(skew(counts_KA, desired_A, zeros, alpha), axis=-1)
-    return found
+    smallest: np.ndarray = np.nanmin(skew(counts_KA, desired_A, zeros, alpha), axis=-1)
+    return smallest
 
 
 def ndkl(labels_N: np.ndarray, desired_A: Any, at: int | None = None) -> float:
@@ -226,16 +226,16 @@ def ndkl(labels_N: np.ndarray, desired_A: Any, at: int | None = None) -> float:
     length = np.arange(1, len(labels) + 1)
     divergence = np.zeros(len(labels))
     for label, share in enumerate(desired.tolist()):
-        own = np.cumsum(labels == label) / length
-        divergence += own * np.log(np.where(own > 0, own, share) / share)
+        observed = np.cumsum(labels == label) / length
+        divergence += observed * np.log(np.where(observed > 0, observed, share) / share)
     return float((divergence * discount(len(labels))).sum())
 
 
 def discount(length: int) -> np.ndarray:
     """Return NDKL's weights of the prefixes up to a length; they sum to one, float64 (length,)."""
     weights = 1 / np.log2(np.arange(1, length + 1) + 1)
-    found: np.ndarray = weights / weights.sum()
-    return found
+    normalised: np.ndarray = weights / weights.sum()
+    return normalised
 
 
 def bias(counts_KA: Any, first: int = 0, second: int = 1) -> np.ndarray:

@@ -72,7 +72,7 @@ def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
             says what to run.
     """
     first, question = answers[0], _main_question(answers[0])
-    found = []
+    sentences = []
     ranked = {answer.model: read_rankings(answer) for answer in answers}
     for answer in answers[1:]:
         ours, theirs = ranked[answer.model], ranked[first.model]
@@ -85,27 +85,31 @@ def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
                 "the same evaluate.py command again, which writes them."
             ]
         test = compare_over_sets([(answer, ours)], [(first, theirs)], question)
-        told = f"{answer.model} minus {first.model}: MaxSkew@{question.k} {test.mean + 0.0:+.2f}"
+        sentence = (
+            f"{answer.model} minus {first.model}: MaxSkew@{question.k} {test.mean + 0.0:+.2f}"
+        )
         if not math.isnan(test.low):
-            told += f" (95 % {test.low:+.2f} to {test.high:+.2f}, p {p_text(test.p)}; subjects and "
-            told += "sets drawn)"
-        found.append(f"{told}.")
-    return found
+            sentence += (
+                f" (95 % {test.low:+.2f} to {test.high:+.2f}, p {p_text(test.p)}; subjects and "
+            )
+            sentence += "sets drawn)"
+        sentences.append(f"{sentence}.")
+    return sentences
 
 
-def verdict(one: SkewItems) -> str:
+def verdict(answers: SkewItems) -> str:
     """Say in a sentence how skewed a model is on the first grid with all attributes together."""
-    question = _main_question(one)
-    values = {} if question is None else one.values(question)
+    question = _main_question(answers)
+    values = {} if question is None else answers.values(question)
     if question is None or not values:
-        return f"{one.model}: no subject of {one.questions[0].grid} could be evaluated."
-    usual = one.values(question, "max_skew_chance")
-    mean, chance = (float(np.mean(list(found.values()))) for found in (values, usual))
-    found = one.standing(question)
+        return f"{answers.model}: no subject of {answers.questions[0].grid} could be evaluated."
+    usual = answers.values(question, "max_skew_chance")
+    mean, chance = (float(np.mean(list(by_subject.values()))) for by_subject in (values, usual))
+    standing = answers.standing(question)
     return (
-        f"{one.model}: mean MaxSkew@{question.k} over {len(values):,} subjects, "
-        f"{question.labelling}: {mean:.2f}, by chance {chance:.2f}; {len(found.corrected):,} of "
-        f"{found.tested:,} stand out after correction."
+        f"{answers.model}: mean MaxSkew@{question.k} over {len(values):,} subjects, "
+        f"{question.labelling}: {mean:.2f}, by chance {chance:.2f}; {len(standing.corrected):,} of "
+        f"{standing.tested:,} stand out after correction."
     )
 
 
@@ -162,12 +166,12 @@ class _SkewPageData:
         labels = list(dict.fromkeys(every_label))
         means, subjects = [], []
         for answer in self.answers:
-            found = [answer.retrieved(row) for row in answer.rows(question)]
+            retrieved = [answer.retrieved(row) for row in answer.rows(question)]
             means.append([
-                [short(np.mean([_share(one, label, one.top) for one in found])),
-                 short(np.mean([_share(one, label, one.pool) for one in found]))]
+                [short(np.mean([_share(result, label, result.top) for result in retrieved])),
+                 short(np.mean([_share(result, label, result.pool) for result in retrieved]))]
                 for label in labels
-            ] if found else [])  # fmt: skip
+            ] if retrieved else [])  # fmt: skip
         for row in first.places(question):
             name, kind, reason = (
                 first.texts(column)[row] for column in ("subject", "subject_type", "left_out")
@@ -176,7 +180,9 @@ class _SkewPageData:
             if reason:
                 subject["o"] = reason
             else:
-                subject["m"] = [self._model(one, question, row, labels) for one in self.answers]
+                subject["m"] = [
+                    self._model(answer, question, row, labels) for answer in self.answers
+                ]
             subjects.append(subject)
         return {
             "g": question.grid,

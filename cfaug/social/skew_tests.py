@@ -51,8 +51,8 @@ class RankedPool:
 
     def top(self, k: int) -> NDArray[np.int64]:
         """Return how often each label is among the first k, (labels,)."""
-        found: NDArray[np.int64] = count_top(self.labels, len(self.pool), [k])[0]
-        return found
+        counts: NDArray[np.int64] = count_top(self.labels, len(self.pool), [k])[0]
+        return counts
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,11 @@ def permute_within_sets(
     touched = np.flatnonzero(in_top)
     kinds = np.unique(np.stack([size[touched], in_top[touched]]), axis=1).T
     for n, t in kinds.tolist():
-        own = touched[(size[touched] == n) & (in_top[touched] == t)]
-        members = ranked.labels[by_set[first[own][:, None] + np.arange(n)]]  # (sets, n)
+        alike = touched[(size[touched] == n) & (in_top[touched] == t)]
+        members = ranked.labels[by_set[first[alike][:, None] + np.arange(n)]]  # (sets, n)
         few = min(t, n - t)  # if most of a set is drawn, draw the rest of it instead
-        drawn = _draw_without_replacement(rng, permutations, len(own), n, few)
-        dealt = members[np.arange(len(own))[:, None], drawn].reshape(permutations, -1)
+        drawn = _draw_without_replacement(rng, permutations, len(alike), n, few)
+        dealt = members[np.arange(len(alike))[:, None], drawn].reshape(permutations, -1)
         if few < t:
             fixed += np.bincount(members.reshape(-1), minlength=labels)
         (places if few == t else taken_out).append(dealt)
@@ -167,12 +167,12 @@ def _draw_without_replacement(
     # Fisher and Yates' shuffle, stopped after the first places.
     cards = np.tile(np.arange(n, dtype=np.int32), rows * sets)
     base = np.arange(rows * sets) * n
-    found = np.empty((rows * sets, few), np.int32)
-    for place in range(few):
-        other = base + rng.integers(place, n, size=rows * sets)
-        found[:, place] = cards[other]
-        cards[other] = cards[base + place]
-    return found.reshape(rows, sets, few)
+    drawn = np.empty((rows * sets, few), np.int32)
+    for position in range(few):
+        other = base + rng.integers(position, n, size=rows * sets)
+        drawn[:, position] = cards[other]
+        cards[other] = cards[base + position]
+    return drawn.reshape(rows, sets, few)
 
 
 def _count_rows(places: Sequence[np.ndarray], row: np.ndarray, labels: int) -> np.ndarray:
@@ -207,7 +207,9 @@ def bootstrap_max_skew(
     if drawn_BS.shape[1] < 2:
         return [(math.nan, math.nan)] * len(ks)
     tails = [(1 - level) / 2, (1 + level) / 2]
-    ends = [np.quantile(one, tails).tolist() for one in resample_max_skew(ranked, ks, drawn_BS)]
+    ends = [
+        np.quantile(values, tails).tolist() for values in resample_max_skew(ranked, ks, drawn_BS)
+    ]
     return [(low, high) for low, high in ends]
 
 
@@ -223,14 +225,14 @@ def resample_max_skew(
     """
     sets, labels = drawn_BS.shape[1], len(ranked.pool)
     member = np.bincount(ranked.sets * labels + ranked.labels, minlength=sets * labels)
-    found: list[list[np.ndarray]] = [[] for _ in ks]
+    skews: list[list[np.ndarray]] = [[] for _ in ks]
     at_once = max(1, AT_ONCE // len(ranked.labels))
     for start in range(0, len(drawn_BS), at_once):
         drawn = drawn_BS[start : start + at_once]
         pools = drawn @ member.reshape(sets, labels).astype(np.float32)
-        for one, counts in zip(found, _top_of_resamples(ranked, ks, drawn), strict=True):
-            one.append(np.log(relative_share(counts, pools).max(axis=1)))
-    return [np.concatenate(one) for one in found]
+        for parts, counts in zip(skews, _top_of_resamples(ranked, ks, drawn), strict=True):
+            parts.append(np.log(relative_share(counts, pools).max(axis=1)))
+    return [np.concatenate(parts) for parts in skews]
 
 
 def _top_of_resamples(
@@ -365,7 +367,7 @@ def _chance_skew(pool: tuple[int, ...], k: int) -> ChanceSkew:
     whole = _coefficient(weights, many, k)
     values, cumulated = [], []
     for limit in np.unique(np.concatenate(ratios)).tolist():
-        caps = [int(np.searchsorted(own, limit, side="right")) for own in ratios]
+        caps = [int(np.searchsorted(ratio, limit, side="right")) for ratio in ratios]
         if sum((cap - 1) * n for cap, n in zip(caps, many.tolist(), strict=True)) < k:
             continue
         cut = [w[:cap] for w, cap in zip(weights, caps, strict=True)]
@@ -389,8 +391,8 @@ def _weights(n: int, k: int, whole: int) -> np.ndarray:
 def _coefficient(polynomials: Sequence[np.ndarray], powers: np.ndarray, degree: int) -> float:
     """Return the coefficient of one degree in a product of powers of polynomials."""
     product = np.ones(1)
-    for one, power in zip(polynomials, powers.tolist(), strict=True):
-        square, left = one, power
+    for polynomial, power in zip(polynomials, powers.tolist(), strict=True):
+        square, left = polynomial, power
         while left:
             if left & 1:
                 product = np.convolve(product, square)[: degree + 1]
@@ -410,11 +412,11 @@ def simulate_chance(
         k: number of retrieved images, from 1 to the size of the pool.
     """
     at_once = max(1, 2**22 // len(pool_A))
-    found = [
+    simulated = [
         max_skew(rng.multivariate_hypergeometric(pool_A, k, min(at_once, draws - done)), pool_A)
         for done in range(0, draws, at_once)
     ]
-    values, counts = np.unique(np.concatenate(found), return_counts=True)
+    values, counts = np.unique(np.concatenate(simulated), return_counts=True)
     return ChanceSkew(values, counts / draws, exact=False)
 
 
@@ -447,32 +449,32 @@ def chance_ndkl(pool_A: Sequence[int], at: int | None = None) -> float:
 def _chance_ndkl(pool: tuple[int, ...], at: int) -> float:
     sizes, many = np.unique(pool, return_counts=True)
     expected = np.zeros(at)
-    for own, labels in zip(sizes.tolist(), many.tolist(), strict=True):
-        expected += labels * _expected_terms(own, sum(pool), at)
+    for size, labels in zip(sizes.tolist(), many.tolist(), strict=True):
+        expected += labels * _expected_terms(size, sum(pool), at)
     return float(expected @ discount(at))
 
 
-def _expected_terms(own: int, n: int, at: int) -> np.ndarray:
+def _expected_terms(size: int, n: int, at: int) -> np.ndarray:
     """Return the expected divergence that a label adds to each prefix, float64 (at,)."""
     from scipy.special import gammaln
 
-    share = own / n
+    share = size / n
     log_factorial = gammaln(np.arange(n + 1) + 1.0)
 
     def log_choose(total: int | np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        found: np.ndarray = (
+        logs: np.ndarray = (
             log_factorial[total] - log_factorial[chosen] - log_factorial[total - chosen]
         )
-        return found
+        return logs
 
-    found = np.empty(at)
+    terms = np.empty(at)
     for i in range(1, at + 1):
         spread = math.sqrt(i * share * (1 - share) * (n - i) / max(n - 1, 1))
         reach = WIDE * spread + WIDE
-        low = max(0, i - (n - own), math.floor(i * share - reach))
-        c = np.arange(max(low, 0), min(own, i, math.ceil(i * share + reach)) + 1)
-        p = np.exp(log_choose(own, c) + log_choose(n - own, i - c)
+        low = max(0, i - (n - size), math.floor(i * share - reach))
+        c = np.arange(max(low, 0), min(size, i, math.ceil(i * share + reach)) + 1)
+        p = np.exp(log_choose(size, c) + log_choose(n - size, i - c)
                    - log_choose(n, np.array([i])))  # fmt: skip
         ratio = c / (i * share)
-        found[i - 1] = (p * (c / i) * np.log(np.where(c > 0, ratio, 1.0))).sum()
-    return found
+        terms[i - 1] = (p * (c / i) * np.log(np.where(c > 0, ratio, 1.0))).sum()
+    return terms

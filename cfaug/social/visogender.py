@@ -134,10 +134,10 @@ class VisoGender:
             raise UserError("benchmark=visogender cannot be run here: evaluate.py runs it")
         lists = [Path(file).expanduser() for file in files]
         index = context.read(VisoGenderPhotos(lists, self.without_missing), self.images)
-        own = dataclasses.replace(context, open=lambda _: index)
-        rows, leaks = None, own.leaks(self.images)
+        photo_context = dataclasses.replace(context, open=lambda _: index)
+        rows, leaks = None, photo_context.leaks(self.images)
         if self.without_leaks:
-            rows, leaks = own.without_leaks(self.images, None)
+            rows, leaks = photo_context.without_leaks(self.images, None)
         photos = AnnotatedPhotos.read(index, np.arange(len(index)) if rows is None else rows)
         shared: dict[str, Any] = {
             "photos": photos, "templates": dict(self.templates), "batch_size": self.batch_size,
@@ -179,12 +179,12 @@ class AnnotatedPhotos:
 
     @cached_property
     def questions(self) -> list[tuple[int, str]]:
-        """Every photo with every possible referent of a pronoun: (place, ``ASKED``)."""
+        """Every photo with every possible referent of a pronoun: (index, ``ASKED``)."""
         return [
-            (place, asked)
+            (i, asked)
             for asked in ASKED
-            for place, one in enumerate(self.about)
-            if asked == OCCUPATION or one["context"] == TWO
+            for i, photo in enumerate(self.about)
+            if asked == OCCUPATION or photo["context"] == TWO
         ]
 
 
@@ -277,10 +277,10 @@ class PronounResolution(PhotoQuestion):
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return accuracies and gaps by context, referent of the pronoun, and pair."""
         photos = self.photos
-        at = np.array([place for place, _ in photos.questions])
+        at = np.array([i for i, _ in photos.questions])
         texts = [
-            fill_template(self.templates[asked], photos.about[place], pronoun)
-            for place, asked in photos.questions
+            fill_template(self.templates[asked], photos.about[i], pronoun)
+            for i, asked in photos.questions
             for pronoun in PRONOUNS.values()
         ]
         images = embed_images(encoder, Pixels(photos.index, photos.rows), self.batch_size)
@@ -292,28 +292,28 @@ class PronounResolution(PhotoQuestion):
 
     def _items(self, scores: np.ndarray) -> dict[str, Any]:
         photos = self.photos
-        about = [photos.about[place] for place, _ in photos.questions]
-        asked = [one for _, one in photos.questions]
+        about = [photos.about[i] for i, _ in photos.questions]
+        asked = [referent for _, referent in photos.questions]
         digests = [digest.hex() for digest in image_keys(photos.index, photos.rows)]
         gender = [
-            one["gender"] if who == OCCUPATION else one["other_gender"]
-            for one, who in zip(about, asked, strict=True)
+            photo["gender"] if who == OCCUPATION else photo["other_gender"]
+            for photo, who in zip(about, asked, strict=True)
         ]
         offered = scores if self.neutral_choice else scores[:, :2]
         ties = (offered == offered.max(axis=1, keepdims=True)).sum(axis=1) > 1
-        truth = np.array([GENDERS.index(one) for one in gender])
+        truth = np.array([GENDERS.index(value) for value in gender])
         names = np.array([*PRONOUNS])
         return {
-            ITEM: [f"{one['idx']}/{who}" for one, who in zip(about, asked, strict=True)],
-            CLUSTER: [digests[place] for place, _ in photos.questions],
-            "context": [one["context"] for one in about],
+            ITEM: [f"{photo['idx']}/{who}" for photo, who in zip(about, asked, strict=True)],
+            CLUSTER: [digests[i] for i, _ in photos.questions],
+            "context": [photo["context"] for photo in about],
             "asked": asked,
             "pair": [
-                "" if one["context"] != TWO
-                else SAME if one["gender"] == one["other_gender"] else DIFFERENT
-                for one in about
+                "" if photo["context"] != TWO
+                else SAME if photo["gender"] == photo["other_gender"] else DIFFERENT
+                for photo in about
             ],
-            **{n: [one[n] for one in about] for n in ("occupation", "other", "sector",
+            **{n: [photo[n] for photo in about] for n in ("occupation", "other", "sector",
                                                       "specialisation")},
             "gender": gender,
             "resolution_accuracy": hits_at(offered, truth, (1,))["acc1"],
@@ -416,12 +416,12 @@ class NeutralRetrieval(PhotoQuestion):
     @cached_property
     def _pools(self) -> dict[tuple[str, str, str, str], list[int]]:
         """The photos of each context, asked person, occupation and object or participant."""
-        found: dict[tuple[str, str, str, str], list[int]] = {}
-        for place, asked in self.photos.questions:
-            one = self.photos.about[place]
-            pool = (one["context"], asked, one["occupation"], one["other"])
-            found.setdefault(pool, []).append(place)
-        return found
+        pools: dict[tuple[str, str, str, str], list[int]] = {}
+        for i, asked in self.photos.questions:
+            photo = self.photos.about[i]
+            pool = (photo["context"], asked, photo["occupation"], photo["other"])
+            pools.setdefault(pool, []).append(i)
+        return pools
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return the means over occupations by context, referent of the pronoun, and K.
@@ -447,8 +447,8 @@ class NeutralRetrieval(PhotoQuestion):
         self, pool: tuple[str, str, str, str], places: Sequence[int], scores: np.ndarray
     ) -> list[dict[str, Any]]:
         context, asked, occupation, other = pool
-        about = [self.photos.about[place] for place in places]
-        order = rank_images(scores, [one["idx"] for one in about])
+        about = [self.photos.about[i] for i in places]
+        order = rank_images(scores, [photo["idx"] for photo in about])
         ranked = np.array([GENDERS.index(about[at]["gender"]) for at in order.tolist()])
         counts = np.bincount(ranked, minlength=len(GENDERS))
         rows = []
@@ -482,10 +482,10 @@ class NeutralRetrieval(PhotoQuestion):
             part = (columns["context"] == context) & (columns["asked"] == asked) & counted
             by = {"context": context, "asked": asked}
             for k in self.ks:
-                own = part & (columns["k"] == k)
-                if own.any():
+                chosen = part & (columns["k"] == k)
+                if chosen.any():
                     measured += [
-                        (metric, unit, items[metric][own], {**by, "k": str(k)})
+                        (metric, unit, items[metric][chosen], {**by, "k": str(k)})
                         for metric, unit in METRICS.items()
                     ]
             if part.any():  # these belong to a whole ranking, whatever K

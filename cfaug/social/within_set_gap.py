@@ -99,8 +99,8 @@ def gaps_by_set(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> np.n
     cell = sets * many + labels
     counts = np.bincount(cell, minlength=(int(sets.max()) + 1) * many)
     totals = np.bincount(cell, centred, len(counts))
-    found: np.ndarray = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
-    return found.reshape(-1, many)
+    gaps: np.ndarray = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
+    return gaps.reshape(-1, many)
 
 
 def resample_range(gaps_SA: np.ndarray, drawn_BS: np.ndarray) -> np.ndarray:
@@ -120,8 +120,8 @@ def resample_range(gaps_SA: np.ndarray, drawn_BS: np.ndarray) -> np.ndarray:
     means = np.where(
         counts > 0, drawn @ np.where(there, gaps_SA, 0.0) / np.maximum(counts, 1), np.nan
     )
-    found: np.ndarray = np.nanmax(means, axis=1) - np.nanmin(means, axis=1)
-    return found
+    ranges: np.ndarray = np.nanmax(means, axis=1) - np.nanmin(means, axis=1)
+    return ranges
 
 
 def rank_within(values_N: Any, sets_N: np.ndarray) -> np.ndarray:
@@ -138,15 +138,15 @@ def rank_within(values_N: Any, sets_N: np.ndarray) -> np.ndarray:
     """
     values, sets = as_array(values_N).astype(np.float64), np.asarray(sets_N)
     order = np.lexsort((values, sets))
-    own, sorted_sets = values[order], sets[order]
+    ordered, sorted_sets = values[order], sets[order]
     starts = np.r_[True, sorted_sets[1:] != sorted_sets[:-1]]
-    runs = np.cumsum(starts | np.r_[True, own[1:] != own[:-1]]) - 1
+    runs = np.cumsum(starts | np.r_[True, ordered[1:] != ordered[:-1]]) - 1
     first = np.flatnonzero(starts)
-    below = np.arange(len(own)) - np.repeat(first, np.diff(np.r_[first, len(own)]))
-    size = np.repeat(np.diff(np.r_[first, len(own)]), np.diff(np.r_[first, len(own)]))
-    found = np.empty(len(own))
-    found[order] = np.where(size > 1, _means(below, runs)[runs] / np.maximum(size - 1, 1), 0.5)
-    return found
+    below = np.arange(len(ordered)) - np.repeat(first, np.diff(np.r_[first, len(ordered)]))
+    size = np.repeat(np.diff(np.r_[first, len(ordered)]), np.diff(np.r_[first, len(ordered)]))
+    ranks = np.empty(len(ordered))
+    ranks[order] = np.where(size > 1, _means(below, runs)[runs] / np.maximum(size - 1, 1), 0.5)
+    return ranks
 
 
 def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
@@ -201,8 +201,8 @@ def _paired(values: np.ndarray, labels: np.ndarray, sets: np.ndarray) -> np.ndar
     if labels.max() != 1 or len(cell) % 2 or not (cell == 1).all():
         return None
     order = np.lexsort((labels, sets))
-    found: np.ndarray = values[order][::2] - values[order][1::2]
-    return found
+    differences: np.ndarray = values[order][::2] - values[order][1::2]
+    return differences
 
 
 def chance_range(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
@@ -257,8 +257,8 @@ def _moments(
 
 def _means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Return the mean of each group, numbered from 0; 0 for an empty group."""
-    found: np.ndarray = np.bincount(groups, values) / np.maximum(np.bincount(groups), 1)
-    return found
+    means: np.ndarray = np.bincount(groups, values) / np.maximum(np.bincount(groups), 1)
+    return means
 
 
 def _student(
@@ -412,18 +412,20 @@ def rank_correlation(
     rho = float(_spearman(strength[None], measured[None])[0])
     if len(names) < 2 or math.isnan(rho):
         return RankCorrelation(rho, math.nan, math.nan, len(strength), len(names))
-    rows = [np.array([i for i, one in enumerate(clusters) if one == name]) for name in names]
+    rows = [
+        np.array([i for i, cluster in enumerate(clusters) if cluster == name]) for name in names
+    ]
     draws = generator(seed, "rank_correlation", len(names)).integers(
         len(names), size=(resamples, len(names))
     )
     chosen = [np.concatenate([rows[at] for at in draw]) for draw in draws.tolist()]
-    sizes = np.array([len(one) for one in chosen])
-    found = [
+    sizes = np.array([len(indices) for indices in chosen])
+    rhos = [
         _spearman(strength[some], measured[some])
         for size in np.unique(sizes).tolist()
         for some in [np.stack([chosen[at] for at in np.flatnonzero(sizes == size).tolist()])]
     ]
-    low, high = np.nanquantile(np.concatenate(found), (0.025, 0.975))
+    low, high = np.nanquantile(np.concatenate(rhos), (0.025, 0.975))
     return RankCorrelation(rho, float(low), float(high), len(strength), len(names))
 
 
@@ -435,5 +437,5 @@ def _spearman(x_RN: np.ndarray, y_RN: np.ndarray) -> np.ndarray:
     x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
     spread = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
     with np.errstate(invalid="ignore"):
-        found: np.ndarray = (x * y).sum(axis=-1) / spread
-    return found
+        rho: np.ndarray = (x * y).sum(axis=-1) / spread
+    return rho

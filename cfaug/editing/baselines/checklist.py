@@ -75,17 +75,17 @@ class CheckListEdits:
 
     def _step(self, done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
         """Return the text after one more change; all different texts are equally likely."""
-        found: dict[str, Variant] = {}
+        variants: dict[str, Variant] = {}
         for variant in chain(
             self._numbers(done.words, rng),
             self._places(done.words, rng),
             self._names(done.words, rng),
             self._contractions(done.words),
         ):
-            found.setdefault(variant[-1].text, variant)
-        if not found:
+            variants.setdefault(variant[-1].text, variant)
+        if not variants:
             return None
-        operation, before, after, words = list(found.values())[pick(rng, len(found))]
+        operation, before, after, words = list(variants.values())[pick(rng, len(variants))]
         return done.then(words, operation, before, after)
 
     def _numbers(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
@@ -95,15 +95,15 @@ class CheckListEdits:
         TextAttack: "three standing" is one number, and becomes "five".
         """
         for run in _number_runs(words):
-            said = [words.words[i] for i in run]
-            digits = said[0].isdecimal()
-            if digits and len(said[0]) > DIGITS:
+            spelling = [words.words[i] for i in run]
+            digits = spelling[0].isdecimal()
+            if digits and len(spelling[0]) > DIGITS:
                 continue
-            number = int(said[0]) if digits else read_number(said)
+            number = int(spelling[0]) if digits else read_number(spelling)
             if number is None or number in UNALTERED or number > LARGEST:
                 continue
             for new in rng.integers(1, 2 * number + 1, self.replacements).tolist():
-                before, after = " ".join(said), str(new) if digits else spell_number(new)
+                before, after = " ".join(spelling), str(new) if digits else spell_number(new)
                 if digits or after != before:  # the same number may be drawn
                     yield "number", before, after, _replace_run(words, run, after)
 
@@ -220,8 +220,8 @@ def read_number(words: Iterable[str]) -> int | None:
     (3, 121)
     """
     total = group = 0
-    found = False
-    for word in (part for one in words for part in one.lower().split("-")):
+    seen = False
+    for word in (part for token in words for part in token.lower().split("-")):
         if word == "point":
             break
         if word in _VALUES:
@@ -232,8 +232,8 @@ def read_number(words: Iterable[str]) -> int | None:
             total, group = total + max(group, 1) * POWERS[word], 0
         else:
             continue
-        found = True
-    return total + group if found else None
+        seen = True
+    return total + group if seen else None
 
 
 def spell_number(number: int) -> str:
@@ -247,11 +247,11 @@ def spell_number(number: int) -> str:
     if number < 20:
         return ONES[number]
     if number < 100:
-        ten, one = divmod(number, 10)
-        return TENS[ten - 2] + (f"-{ONES[one]}" if one else "")
+        ten, unit = divmod(number, 10)
+        return TENS[ten - 2] + (f"-{ONES[unit]}" if unit else "")
     name, power = max((p for p in POWERS.items() if p[1] <= number), key=lambda pair: pair[1])
     many, rest = divmod(number, power)
-    said = f"{spell_number(many)} {name}"
+    text = f"{spell_number(many)} {name}"
     if not rest:
-        return said
-    return f"{said} and {spell_number(rest)}" if rest < 100 else f"{said}, {spell_number(rest)}"
+        return text
+    return f"{text} and {spell_number(rest)}" if rest < 100 else f"{text}, {spell_number(rest)}"

@@ -108,20 +108,20 @@ def find_candidates(
         for row, (words, its) in enumerate(zip(texts, tags, strict=True))
         for blank in _blanks(words, its)
     ]
-    found: list[dict[str, ClareCandidate]] = [{} for _ in texts]
+    candidates: list[dict[str, ClareCandidate]] = [{} for _ in texts]
     blanks = [blank for _, (blank, *_) in asked]
     every = filler.fill(blanks, likelihoods.guesses) if blanks else []
-    for (row, (_, operation, place, before, after, modified)), fills in zip(
+    for (row, (_, operation, index, before, after, modified)), fills in zip(
         asked, every, strict=True
     ):
         least = getattr(likelihoods, operation)
         for fill in fills:
             if least and round_digits(fill.probability) < least:
                 break
-            if fill.word is not None and fill.word != texts[row].words[place]:
-                candidate = ClareCandidate(operation, place, fill.word, modified)
-                found[row].setdefault(f"{before}{fill.word}{after}", candidate)
-    return found
+            if fill.word is not None and fill.word != texts[row].words[index]:
+                candidate = ClareCandidate(operation, index, fill.word, modified)
+                candidates[row].setdefault(f"{before}{fill.word}{after}", candidate)
+    return candidates
 
 
 def _blanks(
@@ -227,12 +227,12 @@ class ClareEdits:
             count = len(words.spans)
             wanted = count_changes(self.share, count) if 0 < count <= self.max_words else 0
             drafts.append(ClareDraft(words, wanted, derive(self.seed, KIND, example.key)))
-        while open_drafts := [one for one in drafts if one.is_open]:
-            texts = [one.current for one in open_drafts]
-            found = find_candidates(texts, self.filler, self.tagger, self.likelihoods)
+        while open_drafts := [draft for draft in drafts if draft.is_open]:
+            texts = [draft.current for draft in open_drafts]
+            proposed = find_candidates(texts, self.filler, self.tagger, self.likelihoods)
             if self.similarity is not None:
-                found = self.similarity.keep([one.original for one in open_drafts], found)
-            for draft, candidates in zip(open_drafts, found, strict=True):
+                proposed = self.similarity.keep([draft.original for draft in open_drafts], proposed)
+            for draft, candidates in zip(open_drafts, proposed, strict=True):
                 draft.take(candidates)
         for example, draft in zip(examples, drafts, strict=True):
             words, changes = draft.choose()
@@ -295,15 +295,15 @@ class ClareDraft:
     def _finish(self, chosen: ClareCandidate, number: int) -> tuple[Words, Changes]:
         """Return the text of a candidate of a round, and all changes that led to it."""
         words, changes = self._rounds[number]
-        operation, place, word, _ = chosen
+        operation, index, word, _ = chosen
         replaced = {"insert": 0, "replace": 1, "merge": 2}[operation]
-        before = " ".join(words.words[place : place + replaced])
+        before = " ".join(words.words[index : index + replaced])
         change = {"operation": operation, "before": before, "after": word}
         if operation == "insert":
-            return words.insert(place, word), (*changes, change)
+            return words.insert(index, word), (*changes, change)
         if operation == "merge":
-            words = words.replace(place + 1, "")
-        return words.replace(place, word), (*changes, change)
+            words = words.replace(index + 1, "")
+        return words.replace(index, word), (*changes, change)
 
     @property
     def reason(self) -> str:
@@ -342,11 +342,11 @@ class WindowSimilarity:
         check_fields(self, "recipe.editor.similarity")
 
     def keep(
-        self, originals: Sequence[Words], found: Sequence[Mapping[str, ClareCandidate]]
+        self, originals: Sequence[Words], proposed: Sequence[Mapping[str, ClareCandidate]]
     ) -> list[dict[str, ClareCandidate]]:
         """Return the candidates of each original that are similar to it, by their texts."""
         pairs: dict[tuple[int, str], tuple[str, str]] = {}
-        for row, (original, candidates) in enumerate(zip(originals, found, strict=True)):
+        for row, (original, candidates) in enumerate(zip(originals, proposed, strict=True)):
             for text, candidate in candidates.items():
                 changed = Words.read(text)
                 if len(changed.spans) >= self.window:
@@ -363,18 +363,18 @@ class WindowSimilarity:
             left, right = (vectors[[rows[p[side]] for p in pairs.values()]] for side in (0, 1))
             cosines = np.einsum("nd,nd->n", left, right)
             far = {
-                place
-                for place, cosine in zip(pairs, cosines, strict=True)
+                key
+                for key, cosine in zip(pairs, cosines, strict=True)
                 if not round_digits(float(cosine)) >= self.least
             }
         return [
-            {text: one for text, one in candidates.items() if (row, text) not in far}
-            for row, candidates in enumerate(found)
+            {text: candidate for text, candidate in candidates.items() if (row, text) not in far}
+            for row, candidates in enumerate(proposed)
         ]
 
     def describe(self) -> dict[str, str]:
         """Return the description of the encoder."""
-        return {f"similarity {name}": what for name, what in self.encoder.describe().items()}
+        return {f"similarity {name}": value for name, value in self.encoder.describe().items()}
 
 
 def text_window(words: Words, index: int, size: int) -> str:

@@ -124,7 +124,7 @@ def edit_by_kind(
     kinds: Sequence[Any],
     find: Callable[[Any, Sentence, Sequence[str]], Iterable[tuple[str, dict[str, str]]]],
     *,
-    one: bool,
+    only_one: bool,
 ) -> list[Edited]:
     """Return the proposals for the first text of each example, in order: at most one of each kind.
 
@@ -132,7 +132,7 @@ def edit_by_kind(
         method: the name of the method, which keys the draws together with the seed.
         find: the function from a kind, a text and its tags to the equally likely new texts, each
             with its change.
-        one: whether only one of the kinds that apply, all equally likely, gives a proposal.
+        only_one: whether only one of the kinds that apply, all equally likely, gives a proposal.
     """
     sentences = [split(normalise(example.text)) for example in examples]
     tags = tagger.tag([sentence.words for sentence in sentences])
@@ -142,12 +142,12 @@ def edit_by_kind(
             edited.append(Edited((), {TOO_LONG: 0}))
             continue
         rng = generator(seed, method, example.key)
-        found = {}
+        drawn = {}
         for kind in kinds:
             if choices := list(find(kind, sentence, its)):
-                found[kind] = choices[pick(rng, len(choices))]
-        chosen = list(found.items())
-        if chosen and one:
+                drawn[kind] = choices[pick(rng, len(choices))]
+        chosen = list(drawn.items())
+        if chosen and only_one:
             chosen = [chosen[pick(rng, len(chosen))]]
         proposals = [
             proposal
@@ -156,7 +156,7 @@ def edit_by_kind(
                 example, text, kind, changes=[change], reason=NO_CANDIDATE
             ).proposals
         ]
-        edited.append(Edited(tuple(proposals), {kind: int(kind in found) for kind in kinds}))
+        edited.append(Edited(tuple(proposals), {kind: int(kind in drawn) for kind in kinds}))
     return edited
 
 
@@ -172,12 +172,12 @@ def word_spans(text: str) -> tuple[tuple[int, int], ...]:
     >>> word_spans("'tis a dog's -")
     ((1, 4), (5, 6), (7, 12))
     """
-    found = []
+    spans = []
     for match in _RUN.finditer(text):
         start = match.end() - len(match.group().lstrip(_NOT_FIRST))
         if start < match.end():
-            found.append((start, match.end()))
-    return tuple(found)
+            spans.append((start, match.end()))
+    return tuple(spans)
 
 
 @dataclass(frozen=True)
@@ -295,12 +295,12 @@ class EasyDataAugmentation:
             if not words.spans:
                 return Rewriting(words)
             done = (
-                rewrite(words, self.share, lambda one: _replace(one, synonyms, rng)),
+                rewrite(words, self.share, lambda rewriting: _replace(rewriting, synonyms, rng)),
                 delete_words(words, self.share, rng),
-                rewrite(words, self.share, lambda one: _swap(one, rng)),
-                rewrite(words, self.share, lambda one: _insert(one, synonyms, rng)),
+                rewrite(words, self.share, lambda rewriting: _swap(rewriting, rng)),
+                rewrite(words, self.share, lambda rewriting: _insert(rewriting, synonyms, rng)),
             )
-            texts = {one.words.text: one for one in reversed(done)}
+            texts = {rewriting.words.text: rewriting for rewriting in reversed(done)}
             return texts[sorted(texts)[pick(rng, len(texts))]]
 
         return edit_examples(examples, "eda", self.seed, change, keep_unchanged=self.keep_unchanged)
@@ -364,8 +364,8 @@ def _insert(
                 break
         else:
             return done
-    place = pick(rng, len(free))
-    return done.then(words.insert(free[place], drawn[place]), "insertion", "", drawn[place])
+    index = pick(rng, len(free))
+    return done.then(words.insert(free[index], drawn[index]), "insertion", "", drawn[index])
 
 
 DELETION = "deletion"
@@ -460,7 +460,7 @@ class NegclipSwaps:
         """Return the proposals for the first text of each example, in order."""
         return edit_by_kind(
             examples, self.tagger, "negclip_swaps", self.seed, self.kinds, self._swap,
-            one=self.per == "caption",
+            only_one=self.per == "caption",
         )  # fmt: skip
 
     def describe(self) -> dict[str, str]:

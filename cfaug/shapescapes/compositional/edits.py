@@ -23,7 +23,7 @@ from cfaug.shapescapes.settings import FRAMES, PLACES, Factors, WorldSettings, w
 from cfaug.shapescapes.world import World, pick
 
 CELLS = tuple((column, row) for column in range(2) for row in range(2))
-PLACED = tuple((one, other) for one in CELLS for other in CELLS if one != other)
+PLACED = tuple((cell, other) for cell in CELLS for other in CELLS if cell != other)
 """The possible places of two things."""
 
 
@@ -48,11 +48,11 @@ class PictureDistribution:
 
     def colour(self, rng: np.random.Generator, shape: str, taken: Sequence[str] = ()) -> str:
         """Draw a colour for a thing that no other thing has."""
-        known = [one for one in self.world.settings.colours if one not in taken]
+        known = [colour for colour in self.world.settings.colours if colour not in taken]
         home = self.home(shape)
         if self.bias is None or home not in known:
             return pick(rng, known)
-        others = [one for one in known if one != home]
+        others = [colour for colour in known if colour != home]
         return home if rng.random() < self.bias else pick(rng, others)
 
     def home(self, shape: str) -> str:
@@ -107,8 +107,8 @@ class Pair:
             drop_background: the probability that they leave out the place, if they may.
         """
         drawn = rng.random(3)
-        coloured = ["colours" in self.needs or one >= drop_colour for one in drawn[:2]]
-        place = "place" in self.needs or bool(drawn[2] >= drop_background)
+        coloured = ["colours" in self.needs or value >= drop_colour for value in drawn[:2]]
+        with_place = "place" in self.needs or bool(drawn[2] >= drop_background)
         first, second = (
             PictureDescription(
                 tuple(
@@ -116,7 +116,7 @@ class Pair:
                     for thing, number in zip(side.picture.things, side.numbers, strict=False)
                 ),
                 side.relation,
-                side.picture.background if place else None,
+                side.picture.background if with_place else None,
             )
             for side in self.sides
         )
@@ -174,7 +174,9 @@ def _replace(name: str) -> Callable[..., Pair]:
             for value in known
             if value not in taken
         ]
-        things = pick(rng, [one for one in changed if law.keep_home or law.is_strange(one)])
+        things = pick(
+            rng, [variant for variant in changed if law.keep_home or law.is_strange(variant)]
+        )
         relation = _relation(rng, before)
         after = replace(before, things=things)
         needs = frozenset({"colours"}) if name == "colour" else law.needs
@@ -192,7 +194,11 @@ def _replace_place(
     rng: np.random.Generator, law: PictureDistribution, *, alone: bool = False
 ) -> Pair:
     before = draw_picture(rng, law, 1 if alone else 2, alone=alone)
-    others = [one for one in law.world.settings.backgrounds if one != before.background]
+    others = [
+        background
+        for background in law.world.settings.backgrounds
+        if background != before.background
+    ]
     after = replace(before, background=pick(rng, others))
     relation = _relation(rng, before)
     words = (before.background, after.background)
@@ -203,14 +209,14 @@ def _replace_relation(rng: np.random.Generator, law: PictureDistribution) -> Pai
     before = draw_picture(rng, law, 2)
     true = relations(*before.things)
     old = pick(rng, true)
-    new = pick(rng, [one for one in CONVERSE if one not in true])
+    new = pick(rng, [relation for relation in CONVERSE if relation not in true])
     moved = [
         tuple(thing.at(cell) for thing, cell in zip(before.things, cells, strict=True))
         for cells in PLACED
     ]
-    right = [one for one in moved if new in relations(*one) and old not in relations(*one)]
+    right = [pair for pair in moved if new in relations(*pair) and old not in relations(*pair)]
     # The first thing stays in its place if possible.
-    still = [one for one in right if one[0] == before.things[0]]
+    still = [pair for pair in right if pair[0] == before.things[0]]
     after = replace(before, things=pick(rng, still or right))
     return Pair((Side(before, old), Side(after, new)), (old, new))
 
@@ -220,9 +226,9 @@ def _swap(name: str) -> Callable[..., Pair]:
 
     def edit(rng: np.random.Generator, law: PictureDistribution) -> Pair:
         before = draw_picture(rng, law, 2)
-        one, other = before.things
-        values = getattr(one, name), getattr(other, name)
-        things = _give(one, name, values[1]), _give(other, name, values[0])
+        first, second = before.things
+        values = getattr(first, name), getattr(second, name)
+        things = _give(first, name, values[1]), _give(second, name, values[0])
         relation = _relation(rng, before)
         sides = Side(before, relation), Side(replace(before, things=things), relation)
         return Pair(sides, (", ".join(values), ", ".join(values[::-1])), frozenset({"colours"}))
@@ -233,11 +239,11 @@ def _swap(name: str) -> Callable[..., Pair]:
 def _swap_relation(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     """Exchange the places of two things: the first thing becomes the second in the caption."""
     before = draw_picture(rng, law, 2)
-    one, other = before.things
-    relation = pick(rng, relations(one, other))
-    things = other.at((one.column, one.row)), one.at((other.column, other.row))
+    first, second = before.things
+    relation = pick(rng, relations(first, second))
+    things = second.at((first.column, first.row)), first.at((second.column, second.row))
     sides = Side(before, relation), Side(replace(before, things=things), relation, (1, 0))
-    return Pair(sides, (f"{one.shape}, {other.shape}", f"{other.shape}, {one.shape}"))
+    return Pair(sides, (f"{first.shape}, {second.shape}", f"{second.shape}, {first.shape}"))
 
 
 def _add_subject(rng: np.random.Generator, law: PictureDistribution) -> Pair:
@@ -253,9 +259,9 @@ def _add_subject(rng: np.random.Generator, law: PictureDistribution) -> Pair:
     return Pair(sides, (shapes[0], ", ".join(shapes)), law.needs)
 
 
-def _add_claim(inner: Callable[..., Pair], what: str) -> Callable[..., Pair]:
+def _add_claim(inner: Callable[..., Pair], claim: str) -> Callable[..., Pair]:
     """Return the edit that adds a claim to a caption, which is false for the first picture."""
-    return lambda rng, law: replace(inner(rng, law), more=what)
+    return lambda rng, law: replace(inner(rng, law), more=claim)
 
 
 EDITS: Mapping[str, Callable[..., Pair]] = {
@@ -270,8 +276,8 @@ EDITS: Mapping[str, Callable[..., Pair]] = {
 }
 """Edits after which neither caption is true for the other picture, by category."""
 CLAIMS: Mapping[str, Callable[..., Pair]] = {
-    f"add_{what}": _add_claim(EDITS[f"replace_{what}"], what)
-    for what in ("colour", "place", "relation")
+    f"add_{claim}": _add_claim(EDITS[f"replace_{claim}"], claim)
+    for claim in ("colour", "place", "relation")
 }
 """Edits of the caption alone: the first is true for both pictures, the second only for its own. A
 caption with a further claim is longer, so that the text alone reveals something."""
@@ -325,18 +331,18 @@ class Picture:
         return encode_png(render_gathering(shown, size, style))
 
 
-def relations(one: Thing, other: Thing) -> tuple[str, ...]:
+def relations(first: Thing, second: Thing) -> tuple[str, ...]:
     """Return all true relations of one thing to another.
 
     >>> relations(Thing("ball", "red", "", 0, 1), Thing("cube", "blue", "", 1, 0))
     ('left of', 'below')
     """
-    found = []
-    if one.column != other.column:
-        found.append("left of" if one.column < other.column else "right of")
-    if one.row != other.row:
-        found.append("above" if one.row < other.row else "below")
-    return tuple(found)
+    names = []
+    if first.column != second.column:
+        names.append("left of" if first.column < second.column else "right of")
+    if first.row != second.row:
+        names.append("above" if first.row < second.row else "below")
+    return tuple(names)
 
 
 @dataclass(frozen=True)
@@ -373,7 +379,7 @@ class DescriptionForm:
     colour_after: bool = False
 
 
-def say(said: PictureDescription, form: DescriptionForm = DescriptionForm()) -> str:
+def say(description: PictureDescription, form: DescriptionForm = DescriptionForm()) -> str:
     """Return a description in words.
 
     >>> two = PictureDescription((("ball", "red"), ("cube", "orange")), "left of", "beach")
@@ -389,20 +395,20 @@ def say(said: PictureDescription, form: DescriptionForm = DescriptionForm()) -> 
         f"a {shape}" if colour is None
         else f"a {shape} that is {colour}" if form.colour_after
         else f"a {colour} {shape}"
-        for shape, colour in said.things
+        for shape, colour in description.things
     ]  # fmt: skip
-    phrase, frame = f" {said.relation or 'and'} ".join(named), FRAMES[form.frame]
-    if said.background is not None:
-        place = PLACES[said.background]
+    phrase, frame = f" {description.relation or 'and'} ".join(named), FRAMES[form.frame]
+    if description.background is not None:
+        where = PLACES[description.background]
         if form.place_first:
-            frame = f"{place} there is {{}}"
+            frame = f"{where} there is {{}}"
         else:
-            phrase = f"{phrase} {place}"
+            phrase = f"{phrase} {where}"
     return right_articles(frame.format(phrase))
 
 
 def words_of_pictures() -> tuple[str, ...]:
     """Return ``words()``, followed by the words that only captions of several things contain."""
     known = words()
-    said = {word for relation in CONVERSE for word in relation.split()} | {"and", "that"}
-    return known + tuple(sorted(said - set(known)))
+    more = {word for relation in CONVERSE for word in relation.split()} | {"and", "that"}
+    return known + tuple(sorted(more - set(known)))

@@ -73,7 +73,7 @@ class Drawn:
     @property
     def captions(self) -> tuple[str, str]:
         """The captions of both pictures."""
-        first, second = (say(said, self.form) for said in self.descriptions)
+        first, second = (say(description, self.form) for description in self.descriptions)
         return first, second
 
 
@@ -110,13 +110,13 @@ class PairDistribution:
         dropped = {
             "drop_colour": settings.drop_colour, "drop_background": settings.drop_background,
         } if self.drops else {}  # fmt: skip
-        said = pair.describe(rng, **dropped)
+        descriptions = pair.describe(rng, **dropped)
         form = DescriptionForm(int(rng.integers(len(FRAMES))))
         order = -1 if self.turn and rng.random() < 0.5 else 1
         pictures = tuple(side.picture for side in pair.sides)[::order]
         edit = Edit(category, *pair.words[::order])
         seed = _seed(world, self.stream, index)
-        return Drawn(self.stream, category, pictures, said[::order], form, edit, seed)
+        return Drawn(self.stream, category, pictures, descriptions[::order], form, edit, seed)
 
 
 def _seed(world: World, stream: str, index: int, *more: int) -> int:
@@ -169,14 +169,16 @@ def _choice(world: World, drawn: Drawn, index: int) -> list[_Shot]:
 def _paraphrase(world: World, drawn: Drawn, index: int) -> tuple[str, str]:
     """Return a paraphrase of a pair's first caption: the kind of its difference, and its text."""
     rng = world.stream(f"{COMPOSITIONAL}{drawn.stream}-paraphrase", index)
-    said, form = drawn.descriptions[0], drawn.form
-    ways = {"frame": say(said, replace(form, frame=(form.frame + 1 + int(rng.integers(4))) % 5))}
-    if any(colour is not None for _, colour in said.things):
-        ways["colour_after"] = say(said, replace(form, colour_after=True))
-    if said.background is not None:
-        ways["place_first"] = say(said, replace(form, place_first=True))
-    if len(said.things) == 2:
-        ways["turned"] = say(said.turned(), form)
+    description, form = drawn.descriptions[0], drawn.form
+    ways = {
+        "frame": say(description, replace(form, frame=(form.frame + 1 + int(rng.integers(4))) % 5))
+    }
+    if any(colour is not None for _, colour in description.things):
+        ways["colour_after"] = say(description, replace(form, colour_after=True))
+    if description.background is not None:
+        ways["place_first"] = say(description, replace(form, place_first=True))
+    if len(description.things) == 2:
+        ways["turned"] = say(description.turned(), form)
     way = pick(rng, tuple(ways))
     return way, ways[way]
 
@@ -186,8 +188,8 @@ def _paraphrased_choice(world: World, drawn: Drawn, index: int) -> list[_Shot]:
     true, false = drawn.captions
     tags = {**_tags(drawn), CATEGORY: way, "edit": drawn.category}
     return [
-        _Shot(drawn.pictures[0], drawn.seed, said, label=label, tags=tags)
-        for said, label in ((true, TRUE), (text, TRUE), (false, FALSE))
+        _Shot(drawn.pictures[0], drawn.seed, caption, label=label, tags=tags)
+        for caption, label in ((true, TRUE), (text, TRUE), (false, FALSE))
     ]
 
 

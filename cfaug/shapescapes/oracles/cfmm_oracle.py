@@ -100,18 +100,18 @@ class QuestionOracleTable(QuestionTable):
         if not asked:
             return self.document()
         categories = self.named_categories(asked)
-        said = []
-        for one in asked:
+        summaries = []
+        for answers in asked:
             right, basic = (
-                f"{100 * float(np.mean(_bootstrap(one, name)[0])):.1f} %"
+                f"{100 * float(np.mean(_bootstrap(answers, name)[0])):.1f} %"
                 for name in ("acc_c", "acc_b")
             )
-            said.append(f"{one.name}: {right} of counterfactual and {basic} of basic")
+            summaries.append(f"{answers.name}: {right} of counterfactual and {basic} of basic")
         return self.document(
             _part(asked),
-            bars=[_bars(one, categories) for one in asked],
+            bars=[_bars(answers, categories) for answers in asked],
             pictures=self._pictures(asked),
-            answer=f"Right answers to questions (chance is 50 %): {'; '.join(said)}.",
+            answer=f"Right answers to questions (chance is 50 %): {'; '.join(summaries)}.",
         )
 
     def _pictures(self, asked: Sequence[PromptAnswers]) -> list[DocumentImage]:
@@ -132,20 +132,20 @@ def _part(asked: Sequence[PromptAnswers]) -> Part:
     def cell(name: str, answers: PromptAnswers | None) -> Entry:
         if answers is None:
             return ignoring.get(name, Entry(DASH))
-        values, found = _bootstrap(answers, name)
-        if found is None:
+        values, interval = _bootstrap(answers, name)
+        if interval is None:
             return Entry(DASH)
-        entry = percent_entry(values, found.items)
-        ends = (percent(end, 1) for end in (found.low, found.high))
-        small = "" if math.isnan(found.low) else f"[{', '.join(ends)}]"
+        entry = percent_entry(values, interval.items)
+        ends = (percent(end, 1) for end in (interval.low, interval.high))
+        small = "" if math.isnan(interval.low) else f"[{', '.join(ends)}]"
         return Entry(entry.text, entry.sub, small=small, numbers=entry.numbers)
 
     columns: list[Column[PromptAnswers | None]] = [
         *(Column(name, partial(cell, name)) for name in CHOICES),
-        Column("phi", lambda one: Entry(DASH) if one is None else _phi(one)),
+        Column("phi", lambda answers: Entry(DASH) if answers is None else _phi(answers)),
     ]
     rows: list[tuple[tuple[str, ...], PromptAnswers | None]] = [
-        *((one.labels, one) for one in in_every_way(asked)),
+        *((answers.labels, answers) for answers in in_every_way(asked)),
         (IGNORING, None),
     ]
     return make_part(
@@ -169,15 +169,15 @@ def _bootstrap(
     """
     metric, changes = CHOICES[name]
     columns = []
-    for own in answers.checkpoints:
-        values = own.items.metric(f"{answers.way}{metric}")
+    for checkpoint in answers.checkpoints:
+        values = checkpoint.items.metric(f"{answers.way}{metric}")
         kept = ~np.isnan(values)
         if changes is not None:
-            kept &= own.changed == float(changes)
+            kept &= checkpoint.changed == float(changes)
         if category is not None:
-            kept &= np.array(own.category_of) == category
+            kept &= np.array(checkpoint.category_of) == category
         rows = np.flatnonzero(kept)
-        names, clusters = own.texts(ITEM), own.texts(CLUSTER)
+        names, clusters = checkpoint.texts(ITEM), checkpoint.texts(CLUSTER)
         columns.append(
             ([names[row] for row in rows], [clusters[row] for row in rows], values[rows])
         )
@@ -208,24 +208,24 @@ def _phi(answers: PromptAnswers) -> Entry:
     )
 
 
-def _ignoring(own: QuestionItems) -> dict[str, Entry]:
+def _ignoring(items: QuestionItems) -> dict[str, Entry]:
     """Return the accuracies of a model that knows every basic answer and ignores conditions."""
-    kinds, keys, answers = own.texts("kind"), own.keys, own.texts("answer")
-    rows = range(len(own))
+    kinds, keys, answers = items.texts("kind"), items.keys, items.texts("answer")
+    rows = range(len(items))
     basic = {keys[row]: answers[row] for row in rows if kinds[row] == BASIC}
-    options = [own.parse("options", row) for row in range(len(own))]
-    right = np.full(len(own), np.nan)
+    options = [items.parse("options", row) for row in range(len(items))]
+    right = np.full(len(items), np.nan)
     for row in rows:
-        told = basic.get(keys[row])
-        if kinds[row] == COUNTERFACTUAL and told:
-            taken = [told] if told in options[row] else options[row]
+        answer = basic.get(keys[row])
+        if kinds[row] == COUNTERFACTUAL and answer:
+            taken = [answer] if answer in options[row] else options[row]
             right[row] = taken.count(answers[row]) / len(taken)
     supposed = ~np.isnan(right)
     parts = {
         "acc_b": np.ones(len(basic)),
         "acc_c": right[supposed],
-        CHANGED: right[supposed & (own.changed == 1)],
-        KEPT: right[supposed & (own.changed == 0)],
+        CHANGED: right[supposed & (items.changed == 1)],
+        KEPT: right[supposed & (items.changed == 0)],
         "acc+": right[supposed],
     }
     return {
@@ -245,20 +245,20 @@ def illustrate(image: AskedImage, asked: Sequence[PromptAnswers]) -> DocumentIma
     basic, *supposed = (*image.of_kind(BASIC), *image.of_kind(COUNTERFACTUAL))
     shown = [basic]
     for changes in (True, False):
-        fitting = (one for one in supposed if (one.right != basic.right) is changes)
+        fitting = (question for question in supposed if (question.right != basic.right) is changes)
         shown += islice(fitting, 1)
-    told = []
+    lines = []
     for question in shown:
-        item, said = f"{image.key}/{question.id}", []
+        item, replies = f"{image.key}/{question.id}", []
         for answers in asked:
-            own = answers.checkpoints[0]
-            names = own.texts(ITEM)
-            chosen = own.texts("chosen")[names.index(item)] if item in names else ""
-            said.append(f"{answers.model}: {chosen or DASH}")
-        told.append(f"{question.text} {question.right}. {'; '.join(said)}.")
+            checkpoint = answers.checkpoints[0]
+            names = checkpoint.texts(ITEM)
+            chosen = checkpoint.texts("chosen")[names.index(item)] if item in names else ""
+            replies.append(f"{answers.model}: {chosen or DASH}")
+        lines.append(f"{question.text} {question.right}. {'; '.join(replies)}.")
     buffer = io.BytesIO()
     decode_image(image.image.read(), image.key).save(buffer, "PNG")
-    return DocumentImage(" ".join(told), base64.b64encode(buffer.getvalue()).decode())
+    return DocumentImage(" ".join(lines), base64.b64encode(buffer.getvalue()).decode())
 
 
 def _bars(answers: PromptAnswers, categories: Mapping[str, str]) -> BarPlot:
@@ -268,11 +268,11 @@ def _bars(answers: PromptAnswers, categories: Mapping[str, str]) -> BarPlot:
     for printed, category in categories.items():
         groups[printed] = []
         for name, choice in kinds.items():
-            _, found = _bootstrap(answers, choice, category)
+            _, interval = _bootstrap(answers, choice, category)
             ends: tuple[float | None, float | None] = (None, None)
-            if found is not None and not math.isnan(found.low):
-                ends = (found.low, found.high)
-            groups[printed].append((name, None if found is None else found.mean, *ends))
+            if interval is not None and not math.isnan(interval.low):
+                ends = (interval.low, interval.high)
+            groups[printed].append((name, None if interval is None else interval.mean, *ends))
     return BarPlot(
         f"{answers.name}: right answers by category", "right answers (%)", groups, tuple(kinds),
         note=BARS_NOTE,

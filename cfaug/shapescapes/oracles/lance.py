@@ -57,9 +57,11 @@ def changed_factor(before: str, after: str) -> str:
     old, new = parse(before), parse(after)
     if old is None or new is None:
         return OTHER
-    first, second = ({**vars(one), "domain": one.domain or PHOTO} for one in (old, new))
-    found = [name for name in FACTORS if first[name] != second[name]]
-    return found[0] if len(found) == 1 else OTHER
+    first, second = (
+        {**vars(statement), "domain": statement.domain or PHOTO} for statement in (old, new)
+    )
+    differing = [name for name in FACTORS if first[name] != second[name]]
+    return differing[0] if len(differing) == 1 else OTHER
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,15 @@ def find_factor(
     delta, control = answers.deltas(rows, "drop")
     clusters = np.array(answers.texts(CLUSTER))[rows]
     effects = group_effects(delta, control, clusters, factors)
-    found = tuple(map(str, discover_factors(effects, minimum=minimum, alpha=alpha)))
+    discovered = tuple(map(str, discover_factors(effects, minimum=minimum, alpha=alpha)))
     precision = chance = None
     if planted is not None:
         order = np.argsort(-delta, kind="stable").tolist()
         right = set(np.flatnonzero(factors == planted).tolist())
         precision, chance = precision_at(order, right), len(right) / len(rows)
-    return SliceFinding(found[0] if found else None, found, precision, chance, len(rows))
+    return SliceFinding(
+        discovered[0] if discovered else None, discovered, precision, chance, len(rows)
+    )
 
 
 Findings = list[tuple[str, SliceFinding]]
@@ -132,18 +136,20 @@ class DiscoveryTable(StressTable):
             MissingError: if no classifier has answers, unless ``partial``.
         """
         findings: dict[str, Findings] = {}
-        for planted, own in self.read(runs).items():
+        for planted, pairs in self.read(runs).items():
             factor = None if planted == "none" else planted
-            for (printed, part), (_, one) in product(self.sets.items(), own):
-                if part in one.sets:
-                    finding = find_factor(one, part, factor, minimum=self.minimum, alpha=self.alpha)
+            for (printed, part), (_, answers) in product(self.sets.items(), pairs):
+                if part in answers.sets:
+                    finding = find_factor(
+                        answers, part, factor, minimum=self.minimum, alpha=self.alpha
+                    )
                     findings.setdefault(printed, []).append((planted, finding))
         findings = {printed: findings[printed] for printed in self.sets if findings.get(printed)}
         self.require(findings, "answers of classifiers")
         if not findings:
             return self.document()
-        rows = [((printed,), own) for printed, own in findings.items()]
-        found = make_part(
+        rows = [((printed,), results) for printed, results in findings.items()]
+        retrieved = make_part(
             "Ours: the factor that moves a classifier most, against the planted one",
             ("Edits",),
             RETRIEVAL,
@@ -157,7 +163,9 @@ class DiscoveryTable(StressTable):
                 "chance: among all edits.",
             ),
         )
-        planted_factors = dict.fromkeys(name for own in findings.values() for name, _ in own)
+        planted_factors = dict.fromkeys(
+            name for results in findings.values() for name, _ in results
+        )
         each = make_part(
             "Ours: the factors found, classifier by classifier",
             ("Edits",),
@@ -165,16 +173,16 @@ class DiscoveryTable(StressTable):
             rows,
             ("The strongest factor of each seed's classifier; a dash: none.",),
         )
-        return self.document(found, each, answer=summarise_findings(findings))
+        return self.document(retrieved, each, answer=summarise_findings(findings))
 
 
 def summarise_findings(findings: Mapping[str, Findings]) -> str:
     """Say how many planted shortcuts are found, and how many false alarms there are."""
     right, alarms = [], []
-    for printed, own in findings.items():
-        planted = [one.strongest == name for name, one in own if name != "none"]
+    for printed, results in findings.items():
+        planted = [finding.strongest == name for name, finding in results if name != "none"]
         right.append(f"{printed} {sum(planted)} of {len(planted)}")
-        free = [one.strongest is not None for name, one in own if name == "none"]
+        free = [finding.strongest is not None for name, finding in results if name == "none"]
         alarms.append(f"{printed} {sum(free)} of {len(free)}")
     return (
         f"Planted shortcuts that are found: {', '.join(right)}. False alarms in classifiers "
@@ -182,8 +190,10 @@ def summarise_findings(findings: Mapping[str, Findings]) -> str:
     )
 
 
-def _list(planted: str, own: Findings) -> Entry:
-    return Entry(", ".join(one.strongest or DASH for name, one in own if name == planted))
+def _list(planted: str, findings: Findings) -> Entry:
+    return Entry(
+        ", ".join(finding.strongest or DASH for name, finding in findings if name == planted)
+    )
 
 
 def _share(value: float, n: int) -> Entry:
@@ -197,31 +207,33 @@ def _mean_share(values: Iterable[float | None]) -> Entry:
     return _share(float(np.mean(known)) if known else math.nan, len(known))
 
 
-def _compare(own: Findings) -> SliceRetrieval:
+def _compare(findings: Findings) -> SliceRetrieval:
     return compare_factors(
-        [{one.strongest} - {None} for _, one in own],
-        [set() if planted == "none" else {planted} for planted, _ in own],
+        [{finding.strongest} - {None} for _, finding in findings],
+        [set() if planted == "none" else {planted} for planted, _ in findings],
     )
 
 
-def _precision(own: Findings) -> Entry:
-    fit = _compare(own)
+def _precision(findings: Findings) -> Entry:
+    fit = _compare(findings)
     return _share(fit.precision, fit.found)
 
 
-def _recall(own: Findings) -> Entry:
-    fit = _compare(own)
+def _recall(findings: Findings) -> Entry:
+    fit = _compare(findings)
     return _share(fit.recall, fit.planted)
 
 
 TOP = f"Precision@{TOP_MEMBERS}"
 RETRIEVAL: tuple[Column[Findings], ...] = (
-    text_column("Classifiers", lambda own: str(len(own))),
+    text_column("Classifiers", lambda findings: str(len(findings))),
     Column("Precision", _precision),
     Column("Recall", _recall),
-    Column(TOP, lambda own: _mean_share(one.precision for _, one in own)),
-    Column("by chance", lambda own: _mean_share(one.chance for _, one in own)),
-    text_column("Edits each", lambda own: f"{np.mean([one.edits for _, one in own]):.0f}"),
+    Column(TOP, lambda findings: _mean_share(finding.precision for _, finding in findings)),
+    Column("by chance", lambda findings: _mean_share(finding.chance for _, finding in findings)),
+    text_column(
+        "Edits each", lambda findings: f"{np.mean([finding.edits for _, finding in findings]):.0f}"
+    ),
 )
 
 
@@ -275,26 +287,26 @@ class EditQuality:
 
 def measure_edits(pictures: Iterable[EditedPicture], judge: Judge) -> list[EditQuality]:
     """Return the quality of edits by kind, in alphabetical order."""
-    found, subject = [], FACTORS.index("subject")
-    ordered = sorted(pictures, key=lambda one: one.kind)
-    for kind, group in groupby(ordered, lambda one: one.kind):
-        own = list(group)
-        seen = judge.factors(np.stack([picture.pixels.transpose(2, 0, 1) for picture in own]))
+    qualities, subject = [], FACTORS.index("subject")
+    ordered = sorted(pictures, key=lambda picture: picture.kind)
+    for kind, group in groupby(ordered, lambda picture: picture.kind):
+        of_kind = list(group)
+        seen = judge.factors(np.stack([picture.pixels.transpose(2, 0, 1) for picture in of_kind]))
         right = np.array(
             [
-                [getattr(saw, name) == getattr(one.wanted, name) for name in FACTORS]
-                for saw, one in zip(seen, own, strict=True)
+                [getattr(saw, name) == getattr(picture.wanted, name) for name in FACTORS]
+                for saw, picture in zip(seen, of_kind, strict=True)
             ]
         )
         # Which factor of each picture should change.
-        asked = np.array([[one.factor == name for name in FACTORS] for one in own])
+        asked = np.array([[picture.factor == name for name in FACTORS] for picture in of_kind])
         others = ~asked
         others[:, subject] = False
-        finite = [picture.psnr for picture in own if np.isfinite(picture.psnr)]
-        found.append(
+        finite = [picture.psnr for picture in of_kind if np.isfinite(picture.psnr)]
+        qualities.append(
             EditQuality(
                 kind=kind,
-                n=len(own),
+                n=len(of_kind),
                 changed=float(right[asked].mean()) if asked.any() else math.nan,
                 label=float(right[:, subject].mean()),
                 rest=float((right | ~others).all(axis=1).mean()),
@@ -302,7 +314,7 @@ def measure_edits(pictures: Iterable[EditedPicture], judge: Judge) -> list[EditQ
                 psnr=float(np.mean(finite)) if finite else math.nan,
             )
         )
-    return found
+    return qualities
 
 
 def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
@@ -310,13 +322,15 @@ def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
 
     Edits whose captions are not sentences of the world, or change no factor, are left out.
     """
-    for one in read_sets(folder):
-        photo, *others = one.members
+    for photo_set in read_sets(folder):
+        photo, *others = photo_set.members
         try:
             scene = scene_of(photo.extra)
         except (KeyError, ValueError) as error:
-            raise UserError(f"{folder}: set {one.key!r} is not a scene of the world") from error
-        first = _pixels(one, photo)
+            raise UserError(
+                f"{folder}: set {photo_set.key!r} is not a scene of the world"
+            ) from error
+        first = _pixels(photo_set, photo)
         yield EditedPicture("original", None, scene.factors, first, math.nan)
         for member in others:
             kind, wanted, factor = member.edit.kind if member.edit else "", scene.factors, None
@@ -328,7 +342,7 @@ def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
                     continue
                 wanted = after.factors
                 _, mask = redraw_edited(scene, after, size=len(first), style=STYLES[style])
-            pixels = _pixels(one, member)
+            pixels = _pixels(photo_set, member)
             psnr = psnr_outside(pixels, first, mask)
             yield EditedPicture(kind, factor, wanted, pixels, psnr)
 

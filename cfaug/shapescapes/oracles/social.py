@@ -88,15 +88,15 @@ class WorldRun:
     def labels(self, kind: str) -> dict[str, str]:
         """Return the label that was, or would have been, planted on each such subject."""
         world = World(replace(self.world.settings, skewed=kind))
-        return {name: " ".join(own.values()) for name, own in world.planted.items()}
+        return {name: " ".join(attributes.values()) for name, attributes in world.planted.items()}
 
 
 def choose_question(answers: SkewItems, kind: str, k: int | None) -> RankingTask | None:
     """Return the question about the labels of a kind; ``None`` without answers."""
     labelling = "_".join(SKEWED[kind])
     grids = dict.fromkeys(question.grid for question in answers.questions)
-    found = (answers.choose(grid, labelling, k) for grid in grids)
-    return next((one for one in found if one is not None), None)
+    chosen = (answers.choose(grid, labelling, k) for grid in grids)
+    return next((question for question in chosen if question is not None), None)
 
 
 def find_labels(answers: SkewItems, question: RankingTask, labels: Mapping[str, str]) -> Found:
@@ -108,22 +108,22 @@ def find_labels(answers: SkewItems, question: RankingTask, labels: Mapping[str, 
     rows, subjects = answers.rows(question), answers.texts("subject")
     gaps, numbers, names = [], [], None
     for row in rows:
-        own = [str(one) for one in read_list(answers.texts("labels")[row])]
+        row_labels = [str(value) for value in read_list(answers.texts("labels")[row])]
         gap = read_list(answers.texts("rank_gaps")[row])
-        names = own if names is None else names
-        if own != names or len(gap) != len(own) or None in gap:
+        names = row_labels if names is None else names
+        if row_labels != names or len(gap) != len(row_labels) or None in gap:
             raise UserError(
                 f"{answers.model}: the gaps of {subjects[row]!r} are not those of the labels "
                 f"{', '.join(names)}: every subject needs sets with all labels"
             )
         label = labels.get(subjects[row])
-        if label is not None and label not in own:
+        if label is not None and label not in row_labels:
             raise UserError(
                 f"{answers.model}: {label!r} was planted on {subjects[row]!r}, and the sets "
-                f"have no such label; they have {', '.join(own)}"
+                f"have no such label; they have {', '.join(row_labels)}"
             )
         gaps.append(gap)
-        numbers.append(NOTHING if label is None else own.index(label))
+        numbers.append(NOTHING if label is None else row_labels.index(label))
     if all(number == NOTHING for number in numbers):
         raise UserError(
             f"{answers.model}: labels were planted on {', '.join(labels)}, and none of these "
@@ -163,14 +163,17 @@ class WorldRuns:
 
     def planted(self, kind: str) -> dict[float, list[WorldRun]]:
         """Return {strength: trained runs} of a kind; at 0, the runs with the same seeds."""
-        found: dict[float, list[WorldRun]] = {}
+        by_strength: dict[float, list[WorldRun]] = {}
         for run in self.runs:
             settings = run.world.settings
             if run.trained and settings.skewed == kind and settings.skew > 0:
-                found.setdefault(settings.skew, []).append(run)
-        seeds = {one.seed for own in found.values() for one in own}
-        nothing = [one for one in self.nothing if one.seed in seeds]
-        return {**({0.0: nothing} if nothing and found else {}), **dict(sorted(found.items()))}
+                by_strength.setdefault(settings.skew, []).append(run)
+        seeds = {run.seed for runs in by_strength.values() for run in runs}
+        nothing = [run for run in self.nothing if run.seed in seeds]
+        return {
+            **({0.0: nothing} if nothing and by_strength else {}),
+            **dict(sorted(by_strength.items())),
+        }
 
     @property
     def kinds(self) -> list[str]:
@@ -186,14 +189,16 @@ def read_world_runs(root: Path, experiments: Sequence[str], sets: Mapping[str, s
         sets: {name of the sets: the benchmark's name}.
     """
     runs = []
-    for folder in (one for name in experiments for one in sorted(root.glob(f"{name}/*/seed=*"))):
+    for folder in (path for name in experiments for path in sorted(root.glob(f"{name}/*/seed=*"))):
         run = read_run(folder)
         if not run.done:
             say(f"left out, not finished: {folder}")
             continue
         items = {name: read_items(folder, benchmark) for name, benchmark in sets.items()}
         name = f"{run.arm}, seed {run.seed}"
-        answers = {which: SkewItems(name, one) for which, one in items.items() if one is not None}
+        answers = {
+            which: SkewItems(name, saved) for which, saved in items.items() if saved is not None
+        }
         if answers:
             trained = int(run.record.get("steps") or 0) > 0
             world = World(_read_world(folder, int(run.record["data_seed"])))
@@ -255,26 +260,28 @@ def _count_alarms(ps: Sequence[float], expected: float = LEVEL) -> dict[str, Ent
     return dict(zip(ALARMS, cells, strict=True))
 
 
-def _alarm_part(own: Sequence[WorldRun], sets: Sequence[str], shuffled: str, k: int | None) -> Part:
+def _alarm_part(
+    runs: Sequence[WorldRun], sets: Sequence[str], shuffled: str, k: int | None
+) -> Part:
     """Return the table of alarms in worlds without a skew."""
     rows = []
     for name in sets:
-        found = [run.find(name, kind, k) for run in own for kind in SKEWED]
-        ps = [one.placement.p for one in found if one is not None]
-        what = "a planted label is found (placement)"
-        rows.append(((f"{name} sets", what), _count_alarms(ps)))
+        findings = [run.find(name, kind, k) for run in runs for kind in SKEWED]
+        ps = [finding.placement.p for finding in findings if finding is not None]
+        alarm = "a planted label is found (placement)"
+        rows.append(((f"{name} sets", alarm), _count_alarms(ps)))
     for name in (shuffled, *sets):
-        if any(name in run.answers for run in own):
+        if any(name in run.answers for run in runs):
             asked = [
                 (run.answers[name], question)
-                for run in own
+                for run in runs
                 if name in run.answers
                 for kind in SKEWED
                 for question in [choose_question(run.answers[name], kind, k)]
                 if question is not None
             ]
-            rows += [((f"{name} sets", what), cells) for what, cells in _blind(asked)]
-    title = f"Ours: alarms in {len(own)} worlds in which nothing was planted"
+            rows += [((f"{name} sets", alarm), cells) for alarm, cells in _blind(asked)]
+    title = f"Ours: alarms in {len(runs)} worlds in which nothing was planted"
     columns = [Column(name, itemgetter(name)) for name in ALARMS]
     return make_part(title, ("Asked about", "Alarm"), columns, rows, NOTES)
 
@@ -287,15 +294,15 @@ def _blind(
     for items, question in asked:
         subjects += items.values(question, "p_permutation").values()
         # The chance that p is at most 0.05 differs, as MaxSkew takes few values.
-        own = list(items.values(question, "p_level").values())
-        levels.append(float(np.mean(own)) if own else LEVEL)
+        chances = list(items.values(question, "p_level").values())
+        levels.append(float(np.mean(chances)) if chances else LEVEL)
     expected = float(np.mean(levels)) if subjects else LEVEL
     yield "a subject's MaxSkew, p without correction", _count_alarms(subjects, expected)
-    for name, what in (
+    for name, alarm in (
         ("p_holm", "some subject's MaxSkew after correction (Holm), a question"),
         ("p_gap_holm", "some subject's paired gaps after correction (Holm), a question"),
     ):
-        yield what, _count_alarms([min(i.values(q, name).values(), default=1.0) for i, q in asked])
+        yield alarm, _count_alarms([min(i.values(q, name).values(), default=1.0) for i, q in asked])
 
 
 ABOUT = (
@@ -351,49 +358,49 @@ class PlantedSkewTable(PaperTable):
             parts.append(_alarm_part(worlds.nothing, sets, SHUFFLED, self.k))
         curves = [self._curve(worlds, name, kind) for name in sets for kind in worlds.kinds]
         # In how many worlds each source of sets finds a planted skew.
-        said = []
+        shares = []
         for name in sets:
             ps = [
-                one.placement.p
+                finding.placement.p
                 for kind in worlds.kinds
-                for strength, _, one in self._points(worlds, name, kind)
+                for strength, _, finding in self._points(worlds, name, kind)
                 if strength > 0
             ]
             right = sum(p <= LEVEL for p in ps)
-            said.append(f"{name} sets find it in {right} of {len(ps)} worlds")
+            shares.append(f"{name} sets find it in {right} of {len(ps)} worlds")
         return self.document(
             *parts,
             curves=[curve for curve in curves if curve is not None],
-            answer=f"Where a skew is planted, {' and '.join(said)} (placement, p <= {LEVEL:g}).",
+            answer=f"Where a skew is planted, {' and '.join(shares)} (placement, p <= {LEVEL:g}).",
         )
 
     def _points(self, worlds: WorldRuns, sets: str, kind: str) -> list[Point]:
         return [
-            (strength, run.seed, found)
-            for strength, own in worlds.planted(kind).items()
-            for run in own
-            for found in [run.find(sets, kind, self.k)]
-            if found is not None
+            (strength, run.seed, finding)
+            for strength, runs in worlds.planted(kind).items()
+            for run in runs
+            for finding in [run.find(sets, kind, self.k)]
+            if finding is not None
         ]
 
     def _recovery(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
         def cell(
             name: str, column: Column[Sequence[Found]], row: tuple[str, Sequence[WorldRun]]
         ) -> Entry:
-            kind, own = row
-            every = [run.find(name, kind, self.k) for run in own]
-            found = [one for one in every if one is not None]
-            return column.cell(found) if found else Entry(DASH)
+            kind, runs = row
+            every = [run.find(name, kind, self.k) for run in runs]
+            findings = [finding for finding in every if finding is not None]
+            return column.cell(findings) if findings else Entry(DASH)
 
         rows: list[tuple[tuple[str, ...], tuple[str, Sequence[WorldRun]]]] = []
         rules = []
         for kind in worlds.kinds:
             rules.append(len(rows))
             before = {"before training": worlds.before} if worlds.before else {}
-            planted = {f"{strength:g}": own for strength, own in worlds.planted(kind).items()}
+            planted = {f"{strength:g}": runs for strength, runs in worlds.planted(kind).items()}
             rows += [
-                ((kind, strength, str(len(own))), (kind, own))
-                for strength, own in {**before, **planted}.items()
+                ((kind, strength, str(len(runs))), (kind, runs))
+                for strength, runs in {**before, **planted}.items()
             ]
         return make_part(
             "Ours: findings by the strength of the planted skew",
@@ -414,12 +421,16 @@ class PlantedSkewTable(PaperTable):
             if not points:
                 return Entry(DASH)
             strengths, seeds, values = zip(*points, strict=True)
-            found = rank_correlation(strengths, values, seeds)
-            if np.isnan(found.rho):
+            correlation = rank_correlation(strengths, values, seeds)
+            if np.isnan(correlation.rho):
                 return Entry(DASH)
-            small = "" if np.isnan(found.low) else f"[{found.low:.2f}, {found.high:.2f}]"
-            numbers = {"value": found.rho, "n": float(found.n)}
-            return Entry(f"{found.rho:.2f}", small=small, numbers=numbers)
+            small = (
+                ""
+                if np.isnan(correlation.low)
+                else f"[{correlation.low:.2f}, {correlation.high:.2f}]"
+            )
+            numbers = {"value": correlation.rho, "n": float(correlation.n)}
+            return Entry(f"{correlation.rho:.2f}", small=small, numbers=numbers)
 
         columns = [
             Column(header, partial(cell, name, measure), f"{name} sets")
@@ -434,18 +445,20 @@ class PlantedSkewTable(PaperTable):
         series: dict[str, dict[float, dict[int, float]]] = {}
         band: Band | None = None
         k = 0
-        for strength, own in worlds.planted(kind).items():
-            for run in own:
-                found = run.find(sets, kind, self.k)
-                if found is None:
+        for strength, runs in worlds.planted(kind).items():
+            for run in runs:
+                finding = run.find(sets, kind, self.k)
+                if finding is None:
                     continue
-                k = found.question.k
+                k = finding.question.k
                 if band is None:
                     # The chance band of the mean over this many subjects.
-                    band = chance_of_mean(run.answers[sets].chance(found.question)[: found.planted])
+                    band = chance_of_mean(
+                        run.answers[sets].chance(finding.question)[: finding.planted]
+                    )
                 for which, value in (
-                    ("planted subjects", found.max_skew),
-                    ("other subjects", found.max_skew_of_others),
+                    ("planted subjects", finding.max_skew),
+                    ("other subjects", finding.max_skew_of_others),
                 ):
                     if not np.isnan(value):
                         points = series.setdefault(which, {}).setdefault(strength, {})
@@ -470,45 +483,51 @@ Measured = Callable[[Sequence[Point]], list[tuple[float, int, float]]]
 
 
 def _less_twin(points: Sequence[Point]) -> list[tuple[float, int, float]]:
-    twins = {seed: found.excess for strength, seed, found in points if strength == 0}
+    twins = {seed: finding.excess for strength, seed, finding in points if strength == 0}
     return [
-        (strength, seed, found.excess - twins[seed])
-        for strength, seed, found in points
+        (strength, seed, finding.excess - twins[seed])
+        for strength, seed, finding in points
         if strength > 0 and seed in twins
     ]
 
 
 ORDERED: Mapping[str, Measured] = {
-    "MaxSkew": lambda points: [(x, seed, found.excess) for x, seed, found in points],
+    "MaxSkew": lambda points: [(x, seed, finding.excess) for x, seed, finding in points],
     "less its twin's": _less_twin,
-    "gap": lambda points: [(x, seed, found.placement.effect) for x, seed, found in points],
+    "gap": lambda points: [(x, seed, finding.placement.effect) for x, seed, finding in points],
 }
 
 
-def _other_subjects(own: Sequence[Found]) -> Entry:
-    others = [finding.max_skew_of_others for finding in own]
+def _other_subjects(findings: Sequence[Found]) -> Entry:
+    others = [finding.max_skew_of_others for finding in findings]
     return Entry(DASH) if np.isnan(others).any() else _mean(others)
 
 
-def _worlds_found(own: Sequence[Found]) -> Entry:
-    found = sum(finding.placement.p <= LEVEL for finding in own)
-    numbers = {"value": found / len(own), "n": float(len(own))}
-    return Entry(f"{found}/{len(own)}", numbers=numbers)
+def _worlds_found(findings: Sequence[Found]) -> Entry:
+    count = sum(finding.placement.p <= LEVEL for finding in findings)
+    numbers = {"value": count / len(findings), "n": float(len(findings))}
+    return Entry(f"{count}/{len(findings)}", numbers=numbers)
 
 
-def _labels_named(own: Sequence[Found]) -> Entry:
+def _labels_named(findings: Sequence[Found]) -> Entry:
     hits, planted = (
-        sum(getattr(finding.placement, n) for finding in own) for n in ("hits", "planted")
+        sum(getattr(finding.placement, n) for finding in findings) for n in ("hits", "planted")
     )
     numbers = {"value": hits / planted, "n": float(planted)}
     return Entry(f"{hits:g}/{planted}", numbers=numbers)
 
 
 FOUND: tuple[Column[Sequence[Found]], ...] = (
-    Column("MaxSkew", lambda own: _mean([one.max_skew for one in own])),
-    Column("beyond chance", lambda own: _mean([one.excess for one in own], signed=True)),
+    Column("MaxSkew", lambda findings: _mean([finding.max_skew for finding in findings])),
+    Column(
+        "beyond chance",
+        lambda findings: _mean([finding.excess for finding in findings], signed=True),
+    ),
     Column("other subjects", _other_subjects),
-    Column("gap", lambda own: _mean([one.placement.effect for one in own], signed=True)),
+    Column(
+        "gap",
+        lambda findings: _mean([finding.placement.effect for finding in findings], signed=True),
+    ),
     Column("worlds found", _worlds_found),
     Column("labels named", _labels_named),
 )

@@ -79,30 +79,34 @@ class OracleTable(PairTable):
         Raises:
             MissingError: if no model has answers, unless ``partial``.
         """
-        found = self.read(runs, InsertionItems)
-        self.require(found, f"answers to benchmark.name={self.benchmark}")
-        if not found:
+        by_model = self.read(runs, InsertionItems)
+        self.require(by_model, f"answers to benchmark.name={self.benchmark}")
+        if not by_model:
             return self.document()
-        checkpoints = next(iter(found.values()))
+        checkpoints = next(iter(by_model.values()))
         first, methods = checkpoints[0], self.named(checkpoints)
         parts = [texts_part(first, methods)]
         bars = []
-        for model, own in found.items():
-            named = self.named(own)
-            parts.append(change_part(f"Ours: {model}, MRR among all photos", own, named, MRR))
-            compared = {printed: against_reader(own, name) for printed, name in named.items()}
+        for model, of_model in by_model.items():
+            named = self.named(of_model)
+            parts.append(change_part(f"Ours: {model}, MRR among all photos", of_model, named, MRR))
+            compared = {printed: against_reader(of_model, name) for printed, name in named.items()}
             parts.append(reader_part(f"Ours: {model} and a perfect reader", compared))
-            bars.append(_bars(model, own, named, compared))
+            bars.append(_bars(model, of_model, named, compared))
         if self.entailment is not None:
             answers = read_answers(runs.root, self.entailment, self.entailers, EntailmentItems)
             columns = ("accuracy_original", "accuracy")
-            for model, own in _checkpoints(answers).items():
+            for model, of_model in _checkpoints(answers).items():
                 title = f"Ours: {model}, accuracy on ShapeScapes-VE"
-                parts.append(change_part(title, own, self.named(own), columns))
+                parts.append(change_part(title, of_model, self.named(of_model), columns))
         more, curves = self._sweeps(runs)
         true = {name: words_true(first, method) for name, method in methods.items()}
-        said = [f"{name} {100 * one.mean:.0f} %" for name, one in true.items() if one is not None]
-        answer = f"Inserted words that are true of the photo, mean over texts: {', '.join(said)}."
+        phrases = [
+            f"{name} {100 * share.mean:.0f} %" for name, share in true.items() if share is not None
+        ]
+        answer = (
+            f"Inserted words that are true of the photo, mean over texts: {', '.join(phrases)}."
+        )
         return self.document(*parts, *more, bars=bars, curves=curves, answer=answer)
 
     def _sweeps(self, runs: Runs) -> tuple[list[Part], list[Curve]]:
@@ -115,22 +119,22 @@ class OracleTable(PairTable):
         for benchmark, keys, title in asked:
             if benchmark is None:
                 continue
-            found = _checkpoints(read_answers(runs.root, benchmark, self.models, InsertionItems))
-            for model, own in found.items():
-                effects = measure_effects(own, keys)
+            by_model = _checkpoints(read_answers(runs.root, benchmark, self.models, InsertionItems))
+            for model, of_model in by_model.items():
+                effects = measure_effects(of_model, keys)
                 if not effects:
                     continue
                 parts.append(effects_part(f"Ours: {title}, {model}", list(keys), effects))
                 curves += effect_curves(f"{title}, {model}", list(keys), effects)
                 if benchmark == self.errors:
-                    parts.append(_by_words(model, own, effects[0].all_texts.method))
+                    parts.append(_by_words(model, of_model, effects[0].all_texts.method))
         return parts, curves
 
 
 def _checkpoints(
-    found: Mapping[str, Sequence[tuple[Path, TextPairItems]]],
+    answers: Mapping[str, Sequence[tuple[Path, TextPairItems]]],
 ) -> dict[str, Checkpoints]:
-    return {name: [one for _, one in own] for name, own in found.items()}
+    return {name: [items for _, items in pairs] for name, pairs in answers.items()}
 
 
 def _by_words(model: str, checkpoints: Checkpoints, method: str) -> Part:
@@ -153,14 +157,17 @@ def _bars(
     """Return the change of MRR by method: over all texts, over true ones, and the reader's."""
     legend = ("all texts", "texts that stayed true", "these texts, a perfect reader")
     tests = [
-        {one.method: one.test.mean for one in compare_changes(checkpoints, *MRR, kept_only=kept)}
+        {
+            effect.method: effect.test.mean
+            for effect in compare_changes(checkpoints, *MRR, kept_only=kept)
+        }
         for kept in (False, True)
     ]
     groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
     for printed, method in methods.items():
         bars = groups[printed] = []
-        for name, own in zip(legend, tests, strict=False):
-            mean = own.get(method)
+        for name, means in zip(legend, tests, strict=False):
+            mean = means.get(method)
             if mean is None:
                 bars.append((name, None, None, None))
             else:
@@ -219,8 +226,10 @@ def against_reader(
     scenes: dict[str, Factors] = {}
     for source in first.sources(method):
         scenes |= {
-            one.key: read_scene(one.members[0].extra, f"{source}, set {one.key!r}")[0]
-            for one in read_sets(Path(source))
+            photo_set.key: read_scene(
+                photo_set.members[0].extra, f"{source}, set {photo_set.key!r}"
+            )[0]
+            for photo_set in read_sets(Path(source))
         }
     keys, before, after = (first.texts(name) for name in ("key", "text_before", "text"))
     clusters = first.clusters
@@ -276,8 +285,8 @@ def reciprocal_ranks(photos: Sequence[Factors]) -> Callable[[str, Factors], floa
         count = sum(text_truth(text, photo) is True for photo in photos)
         return count, math.fsum(1 / rank for rank in range(1, count + 1)) / max(count, 1)
 
-    def rank(text: str, own: Factors) -> float | None:
-        return expect(text)[1] if text_truth(text, own) is True else None
+    def rank(text: str, factors: Factors) -> float | None:
+        return expect(text)[1] if text_truth(text, factors) is True else None
 
     return rank
 
@@ -289,27 +298,29 @@ def reader_part(title: str, compared: Mapping[str, ReaderComparison | None]) -> 
         compared: {printed name of the method: comparison}; ``None`` without a text that stayed
             true.
     """
-    rows = [((printed,), one) for printed, one in compared.items()]
+    rows = [((printed,), comparison) for printed, comparison in compared.items()]
     return make_part(title, ("Method",), READER_COLUMNS, rows, [READER_NOTE])
 
 
 def _compared(
     name: str, cell: Callable[[ReaderComparison], Entry], group: str = ""
 ) -> Column[ReaderComparison | None]:
-    return Column(name, lambda one: Entry(DASH) if one is None else cell(one), group)
+    return Column(
+        name, lambda comparison: Entry(DASH) if comparison is None else cell(comparison), group
+    )
 
 
-def _p(one: ReaderComparison) -> Entry:
-    return Entry(DASH) if math.isnan(one.change.p) else Entry(p_text(one.change.p))
+def _p(comparison: ReaderComparison) -> Entry:
+    return Entry(DASH) if math.isnan(comparison.change.p) else Entry(p_text(comparison.change.p))
 
 
 LOST = "lost beyond the reader"
 READER_COLUMNS: tuple[Column[ReaderComparison | None], ...] = (
-    _compared("texts", lambda one: Entry(f"{one.change.items:,}")),
-    _compared("before", lambda one: value_entry(one.model[0]), "model"),
-    _compared("after", lambda one: value_entry(one.model[1]), "model"),
-    _compared("before", lambda one: value_entry(one.reader[0]), "reader"),
-    _compared("after", lambda one: value_entry(one.reader[1]), "reader"),
-    _compared("MRR", lambda one: interval_entry(one.change, sign=True), LOST),
+    _compared("texts", lambda comparison: Entry(f"{comparison.change.items:,}")),
+    _compared("before", lambda comparison: value_entry(comparison.model[0]), "model"),
+    _compared("after", lambda comparison: value_entry(comparison.model[1]), "model"),
+    _compared("before", lambda comparison: value_entry(comparison.reader[0]), "reader"),
+    _compared("after", lambda comparison: value_entry(comparison.reader[1]), "reader"),
+    _compared("MRR", lambda comparison: interval_entry(comparison.change, sign=True), LOST),
     _compared("p", _p, LOST),
 )

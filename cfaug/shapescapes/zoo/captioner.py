@@ -126,8 +126,8 @@ def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
     def loss(step: int) -> Tensor:
         rows = rng.choice(settings.scenes, settings.batch_size, replace=False)
         images = TRANSFORM.normalize(torch.from_numpy(jitter(drawn.pixels[rows], rng)))
-        said = {name: value[rows] for name, value in tokens.items()}
-        value: Tensor = model(pixel_values=images, **said).loss
+        batch = {name: value[rows] for name, value in tokens.items()}
+        value: Tensor = model(pixel_values=images, **batch).loss
         pooled = seen.pop().mean(dim=(2, 3))
         for kind, head in heads.items():
             right = values[kind][rows]
@@ -154,12 +154,12 @@ def evaluate(folder: Path, settings: CaptionerSettings) -> dict[str, float]:
     texts: list[str] = []
     for start in range(0, settings.held_out, BATCH):
         texts += captioner.caption(torch.from_numpy(drawn.pixels[start : start + BATCH]))
-    exact = np.array(texts) == [describe(one) for one in drawn.factors]
+    exact = np.array(texts) == [describe(factors) for factors in drawn.factors]
     metrics = {"n": settings.held_out, "caption_acc1": float(exact.mean())}
     for kind, right in compare_factors(list(map(parse, texts)), drawn.factors, FACTORS).items():
         metrics[f"{kind}_acc1"] = float(right.mean())
     for domain in DOMAINS:
-        rows = [i for i, one in enumerate(drawn.factors) if one.domain == domain]
+        rows = [i for i, factors in enumerate(drawn.factors) if factors.domain == domain]
         if rows:
             metrics[f"caption_acc1_{domain}"] = float(exact[rows].mean())
     return metrics

@@ -116,8 +116,8 @@ def train(settings: ClassifierSettings) -> ConvNextForImageClassification:
         seen = torch.from_numpy(jitter(pixels[rows], rng))
         return cross_entropy(model(pixel_values=TRANSFORM.normalize(seen)).logits, labels[rows])
 
-    what = f"classifier, shortcut {settings.shortcut}, seed {settings.seed}"
-    fit(model, loss, settings, settings.steps, what)
+    title = f"classifier, shortcut {settings.shortcut}, seed {settings.seed}"
+    fit(model, loss, settings, settings.steps, title)
     return model.eval()
 
 

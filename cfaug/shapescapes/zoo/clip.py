@@ -62,8 +62,8 @@ def train(settings: PretrainSettings) -> VisionTextDualEncoderModel:
 
     def loss(step: int) -> Tensor:
         rows = order.choice(settings.scenes, settings.batch_size, replace=False)
-        said = names if step % settings.subject_only_every == 0 else tokens
-        batch = {key: value[rows] for key, value in said.items()}
+        inputs = names if step % settings.subject_only_every == 0 else tokens
+        batch = {key: value[rows] for key, value in inputs.items()}
         value: Tensor = compare(model, batch, drawings.pixels[rows], return_loss=True).loss
         return value
 

@@ -88,13 +88,13 @@ def train(settings: DomainSettings) -> VisionTextDualEncoderModel:
         rows = order.choice(settings.scenes, settings.batch_size, replace=False)
         factors = [scenes.factors[row] for row in rows]
         if step % 3 == 0:
-            said = [f"a {one.subject}" for one in factors]
+            texts = [f"a {scene.subject}" for scene in factors]
         elif step % 3 == 1:
             drawn = [draw_wording(order, drop_colour=0.3, drop_background=0.4) for _ in factors]
-            said = [caption(one, wording) for one, wording in zip(factors, drawn, strict=True)]
+            texts = [caption(scene, wording) for scene, wording in zip(factors, drawn, strict=True)]
         else:
-            said = [caption(one, with_domain) for one in factors]
-        tokens = tokenizer(said, padding=True, return_tensors="pt")
+            texts = [caption(scene, with_domain) for scene in factors]
+        tokens = tokenizer(texts, padding=True, return_tensors="pt")
         pixels = jitter(scenes.pixels[rows], order)
         value: Tensor = compare(model, tokens, pixels, return_loss=True).loss
         return value

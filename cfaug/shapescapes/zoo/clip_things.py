@@ -107,10 +107,14 @@ def describe(picture: Picture, rng: np.random.Generator, otherwise: float) -> st
         (thing.shape, thing.colour if gone >= 0.3 else None)
         for thing, gone in zip(picture.things, drop, strict=False)
     )
-    said = PictureDescription(things, relation, picture.background if drop[2] >= 0.5 else None)
+    description = PictureDescription(
+        things, relation, picture.background if drop[2] >= 0.5 else None
+    )
     if rng.random() < 0.5 and len(things) == 2:
-        said = said.turned()
-    return say(said, DescriptionForm(int(rng.integers(len(FRAMES))), bool(form[0]), bool(form[1])))
+        description = description.turned()
+    return say(
+        description, DescriptionForm(int(rng.integers(len(FRAMES))), bool(form[0]), bool(form[1]))
+    )
 
 
 def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
@@ -120,7 +124,7 @@ def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
     names = ("zoo", "clip-things")
     torch.manual_seed(derive(settings.seed, *names) % 2**63)
     model = load_start(settings.start).train()
-    one = draw_unbiased(settings.seed, "train", settings.scenes // settings.single_every)
+    drawings = draw_unbiased(settings.seed, "train", settings.scenes // settings.single_every)
     # Clean pictures with uniform colours; three of four show two things, the others one.
     world = _world(settings.seed)
     law, drawn, pictures = PictureDistribution(world), [], []
@@ -134,16 +138,19 @@ def train(settings: ThingsSettings) -> VisionTextDualEncoderModel:
 
     def loss(step: int) -> Tensor:
         single = step % settings.single_every == 0
-        pixels = one.pixels if single else several
+        pixels = drawings.pixels if single else several
         rows = order.choice(len(pixels), settings.batch_size, replace=False)
         if single:
-            said = [f"a {one.factors[r].subject}" if step % 8 == 0 else one.texts[r] for r in rows]
+            texts = [
+                f"a {drawings.factors[r].subject}" if step % 8 == 0 else drawings.texts[r]
+                for r in rows
+            ]
         elif step % 3 == 0:
             shapes = (tuple((t.shape, None) for t in pictures[r].things) for r in rows)
-            said = [say(PictureDescription(some)) for some in shapes]
+            texts = [say(PictureDescription(some)) for some in shapes]
         else:
-            said = [describe(pictures[r], order, settings.otherwise) for r in rows]
-        tokens = tokenizer(said, padding=True, return_tensors="pt")
+            texts = [describe(pictures[r], order, settings.otherwise) for r in rows]
+        tokens = tokenizer(texts, padding=True, return_tensors="pt")
         seen = shift(pixels[rows], order)
         value: Tensor = clip.compare(model, tokens, seen, return_loss=True).loss
         return value
@@ -162,8 +169,8 @@ def evaluate(folder: Path, settings: ThingsSettings) -> dict[str, float]:
     model, world, count = load(folder), _world(settings.seed), settings.held_out
     items = PairDistribution("zoo_held_out", EDITS, turn=True)
     drawn = [items.draw(world, i) for i in range(count)]
-    texts = [text for one in drawn for text in one.captions]
-    images = [_draw(picture, one.seed, world) for one in drawn for picture in one.pictures]
+    texts = [text for pair in drawn for text in pair.captions]
+    images = [_draw(picture, pair.seed, world) for pair in drawn for picture in pair.pictures]
     tokenizer = build_tokenizer(words_of_pictures(), MAX_LENGTH)
     tokens = tokenizer(texts, padding=True, return_tensors="pt")
     with torch.inference_mode():
@@ -171,7 +178,7 @@ def evaluate(folder: Path, settings: ThingsSettings) -> dict[str, float]:
     sims = pair_similarities(
         output.text_embeds.reshape(count, 2, -1), output.image_embeds.reshape(count, 2, -1)
     )
-    categories = np.array([one.category for one in drawn])
+    categories = np.array([pair.category for pair in drawn])
     metrics = clip.evaluate(folder, settings)
     for name in EDITS:
         for metric, value in winoground(sims[categories == name]).items():

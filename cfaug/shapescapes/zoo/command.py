@@ -220,7 +220,7 @@ def fit(
     loss: Callable[[int], Tensor],
     rates: Rates,
     steps: int,
-    what: str = "pre-training",
+    title: str = "pre-training",
 ) -> None:
     """Train ``model`` in place with AdamW and gradient norms of at most 1; progress on stderr.
 
@@ -248,7 +248,7 @@ def fit(
         lr=rates.lr,
     )
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
-    descend(model, loss, optimizer, scheduler, steps, what)
+    descend(model, loss, optimizer, scheduler, steps, title)
 
 
 def descend(
@@ -257,7 +257,7 @@ def descend(
     optimizer: Optimizer,
     scheduler: LRScheduler,
     steps: int,
-    what: str,
+    title: str,
 ) -> None:
     """Train ``model`` in place with gradient norms of at most 1; progress on stderr.
 
@@ -269,10 +269,10 @@ def descend(
     """
     import torch
 
-    for step in watch(range(steps), what, steps, "steps"):
+    for step in watch(range(steps), title, steps, "steps"):
         value = loss(step)
         if not torch.isfinite(value):
-            raise FloatingPointError(f"the loss is not finite ({what}): lower lr")
+            raise FloatingPointError(f"the loss is not finite ({title}): lower lr")
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

@@ -215,7 +215,7 @@ def evaluate(pipeline: StableDiffusionPipeline, seed: int, count: int) -> dict[s
             peaks = grid_peaks(shown, true)
             metrics |= {f"grid_peak_{name}": value for name, value in peaks.items()}
     factors = [scene_at(seed, "faithfulness", i).factors for i in range(count)]
-    prompts = [caption(one, CaptionWording()) for one in factors]
+    prompts = [caption(scene, CaptionWording()) for scene in factors]
     return metrics | judge_pictures(pipeline, factors, prompts, seed, load_judge())[0]
 
 

@@ -121,11 +121,11 @@ def evaluate(pipeline: StableDiffusionPipeline, seed: int, count: int) -> dict[s
         true = draw(seed, "held-out", max(1, count // len(DOMAINS)), domains=(domain,)).pixels
         metrics[f"psnr_{domain}_db"] = psnr(reconstruct(pipeline.vae, true), true)
     factors = [scene_at(seed, "faithfulness", i, DOMAINS).factors for i in range(count)]
-    prompts = [describe(one) for one in factors]
+    prompts = [describe(scene) for scene in factors]
     shares, right = judge_pictures(pipeline, factors, prompts, seed, load_judge(DOMAIN_WEIGHTS))
     metrics |= shares
     for domain in DOMAINS:
-        rows = np.array([one.domain == domain for one in factors])
+        rows = np.array([scene.domain == domain for scene in factors])
         if rows.any():
             metrics[f"faithful_all_{domain}"] = float(right[rows].mean())
     return metrics

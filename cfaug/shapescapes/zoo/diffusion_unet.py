@@ -226,8 +226,8 @@ def _loss(
     noisy = signal * latents + noise * draws[1]
     target = signal * draws[1] - noise * latents
     with torch.autocast("cpu", torch.bfloat16):
-        said = denoiser.text_encoder(tokenize(denoiser.tokenizer, texts))[0]
-        shown = denoiser.unet(noisy, times, said).sample
+        embedded = denoiser.text_encoder(tokenize(denoiser.tokenizer, texts))[0]
+        shown = denoiser.unet(noisy, times, embedded).sample
     return (shown.float() - target).square().mean()
 
 
@@ -360,7 +360,7 @@ def generate(
             part,
             num_inference_steps=steps,
             guidance_scale=3.0,
-            generator=[torch.Generator().manual_seed(one) for one in seeds],
+            generator=[torch.Generator().manual_seed(noise_seed) for noise_seed in seeds],
             output_type="np",
         ).images
         pictures.append((shown * 255).round().astype(np.uint8).transpose(0, 3, 1, 2))

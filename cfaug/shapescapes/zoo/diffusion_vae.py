@@ -159,25 +159,25 @@ def encode(vae: AutoencoderKL, pixels: Pixels) -> Tensor:
     """Return the posteriors' moments, float32 (n, 32, 16, 16): means, then log variances."""
     import torch
 
-    found = []
+    moments = []
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         for rows in range(0, len(pixels), ENCODE_BATCH):
             posterior = vae.encode(normalise(pixels[rows : rows + ENCODE_BATCH])).latent_dist
-            found.append(torch.cat([posterior.mean, posterior.logvar], dim=1).float())
-    return torch.cat(found)
+            moments.append(torch.cat([posterior.mean, posterior.logvar], dim=1).float())
+    return torch.cat(moments)
 
 
 def reconstruct(vae: AutoencoderKL, pixels: Pixels) -> Pixels:
     """Return the reconstruction of uint8 pixels from the posterior's mean."""
     import torch
 
-    found = []
+    pictures = []
     with torch.inference_mode():
         for rows in range(0, len(pixels), ENCODE_BATCH):
             mean = vae.encode(normalise(pixels[rows : rows + ENCODE_BATCH])).latent_dist.mean
             images = vae.decode(mean).sample.float().clamp(-1, 1)
-            found.append(((images + 1) * 127.5).round().byte().numpy())
-    return np.concatenate(found)
+            pictures.append(((images + 1) * 127.5).round().byte().numpy())
+    return np.concatenate(pictures)
 
 
 def psnr(shown: Pixels, true: Pixels) -> float:

@@ -86,14 +86,14 @@ def draw(seed: int, part: str, count: int) -> AskedDrawings:
     world, name = World(settings), f"zoo-entailment-{part}"
     pixels = np.empty((count, 3, IMAGE_SIZE, IMAGE_SIZE), dtype=np.uint8)
     texts, labels, hidden = list[str](), list[int](), list[str]()
-    for index, one in enumerate(photos(world, name, count)):
-        scene = world.scene(one.factors, name, index)
+    for index, photo in enumerate(photos(world, name, count)):
+        scene = world.scene(photo.factors, name, index)
         drawn = render(scene, IMAGE_SIZE, settings.look())
-        pixels[index] = cover(drawn, one.hidden).transpose(2, 0, 1)
-        for asked in one.hypotheses:
+        pixels[index] = cover(drawn, photo.hidden).transpose(2, 0, 1)
+        for asked in photo.hypotheses:
             texts.append(asked.text)
             labels.append(ENTAILMENT.index(asked.label))
-            hidden.append(one.hidden or "")
+            hidden.append(photo.hidden or "")
     return AskedDrawings(pixels, texts, np.array(labels), hidden)
 
 
@@ -133,8 +133,8 @@ def evaluate(folder: Path, settings: EntailmentSettings) -> dict[str, float]:
         answers = _answer(entailer, torch.from_numpy(drawings.pixels), drawings.texts)
     right = answers.argmax(1).numpy() == drawings.labels
     metrics = {"n": float(len(right)), "accuracy": float(right.mean())}
-    for place, label in enumerate(ENTAILMENT):
-        metrics[f"{label}_accuracy"] = float(right[drawings.labels == place].mean())
+    for number, label in enumerate(ENTAILMENT):
+        metrics[f"{label}_accuracy"] = float(right[drawings.labels == number].mean())
     hidden = np.array(drawings.hidden)
     for name in ("", "colour", "background"):
         metrics[f"{name or 'nothing'}_covered_accuracy"] = float(right[hidden == name].mean())

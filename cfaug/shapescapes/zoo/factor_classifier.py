@@ -165,7 +165,7 @@ def load_judge(folder: Path = WEIGHTS) -> Judge:
             f"no judge in {folder}: train one with python -m cfaug zoo factor_classifier out=FOLDER"
         )
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    choices = next((one for one in (CHOICES, FACTORS) if config == _config(one)), None)
+    choices = next((known for known in (CHOICES, FACTORS) if config == _config(known)), None)
     if choices is None:
         raise UserError(
             f"the judge in {folder} knows another world: train one with "
@@ -210,12 +210,12 @@ def train(scenes: Scenes, settings: JudgeSettings) -> nn.Module:
     network = build_network(choices).train()
     if settings.start:
         # In the last layer only the rows of the other judge's factors.
-        other, own = load_judge(resolve(settings.start)), network.state_dict()
+        other, weights = load_judge(resolve(settings.start)), network.state_dict()
         for name, value in other.network.state_dict().items():
-            if own[name].shape == value.shape:
-                own[name].copy_(value)
+            if weights[name].shape == value.shape:
+                weights[name].copy_(value)
                 continue
-            into = _split(own[name][None], choices)
+            into = _split(weights[name][None], choices)
             for kind, source in _split(value[None], other.choices).items():
                 into[kind].copy_(source)
     optimizer = torch.optim.AdamW(network.parameters(), lr=settings.lr, weight_decay=0.05)

@@ -82,10 +82,10 @@ LISTED = 5
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer of all words of captions and prompts, line numbers and line ends."""
     scenes = (scene for side in split_scenes(0, 0) for scene in side)
-    said = [text for scene in scenes for text in captions_of(scene)]
+    texts = [text for scene in scenes for text in captions_of(scene)]
     prompts = [EditFormat.short().prompt(name, "") for name in EditFormat.short().prompts]
     numbers = [f"{n}." for n in range(1, 13)]
-    known = dict.fromkeys([*sorted(set(split_words([*said, *prompts], lines=True))), *numbers])
+    known = dict.fromkeys([*sorted(set(split_words([*texts, *prompts], lines=True))), *numbers])
     return build_word_tokenizer(SPECIAL, tuple(known), MAX_LENGTH, causal=True, lines=True)
 
 
@@ -99,12 +99,12 @@ def lists(settings: PerturberSettings) -> Iterator[str]:
     texts = [text for scene in training for text in captions_of(scene)]
     groups: dict[tuple[object, ...], list[str]] = {}
     for text in texts:
-        said = parse(text)
-        assert said is not None
+        statement = parse(text)
+        assert statement is not None
         frame = text.split(" of ", 1)[0] if " of " in text else text.split(" a")[0]
-        facts = (said.subject, said.colour, said.background, frame)
-        for place in range(len(facts)):
-            key = (place, *facts[:place], *facts[place + 1 :])
+        facts = (statement.subject, statement.colour, statement.background, frame)
+        for position in range(len(facts)):
+            key = (position, *facts[:position], *facts[position + 1 :])
             groups.setdefault(key, []).append(text)
     several = [group for group in groups.values() if len(group) > 1]
     rng = generator(settings.seed, "zoo", "perturber", "lists")
@@ -180,8 +180,8 @@ def tune(settings: PerturberSettings, base: Path, folder: Path) -> dict[str, Any
         asked=EditFormat.short(), training=tuple(learnt), validation=tuple(validation),
     )  # fmt: skip
     before = task.measure(task.load())["evaluation"]["all"]
-    with tempfile.TemporaryDirectory() as place:
-        run_folder = Path(place) / "perturber" / "zoo" / "seed=0"
+    with tempfile.TemporaryDirectory() as temporary:
+        run_folder = Path(temporary) / "perturber" / "zoo" / "seed=0"
         run_folder.mkdir(parents=True)
         result = training.fit(task, run_folder, attempt=0)
         tuned = CausalLM(str(run_folder / "checkpoint"), device="cpu")
@@ -218,26 +218,26 @@ def evaluate(folder: Path, captions: Sequence[str], seed: int = 0) -> dict[str, 
         for prompt in PROMPTS
     ]
     check, answers = WorldCheck(), []
-    for request, said in zip(requests, TunedModel(str(folder)).vary(requests), strict=True):
+    for request, variations in zip(requests, TunedModel(str(folder)).vary(requests), strict=True):
         example, prompt = Example("tested", "tested", (request.caption,)), request.prompt
         edits = [
             CaptionEdit(0, example, request.caption, text, prompt.name, prompt.kind)
-            for text in said.texts
+            for text in variations.texts
         ]
         notes = [verdict.notes for verdict in check.judge(edits)]
-        answers.append((prompt.name, said.texts, notes))
+        answers.append((prompt.name, variations.texts, notes))
     shares = {}
     for name in (*(prompt.name for prompt in PROMPTS), "all"):
-        own = [answer for answer in answers if name in (answer[0], "all")]
-        texts = [text for _, some, _ in own for text in some]
-        notes = [note for _, _, some in own for note in some]
+        selected = [answer for answer in answers if name in (answer[0], "all")]
+        texts = [text for _, some, _ in selected for text in some]
+        notes = [note for _, _, some in selected for note in some]
         count = max(1, len(texts))
         shares[name] = {
-            "answered": round(sum(bool(some) for _, some, _ in own) / len(own), 4),
+            "answered": round(sum(bool(some) for _, some, _ in selected) / len(selected), 4),
             "parse": round(sum(parse(text) is not None for text in texts) / count, 4),
             "kind": round(sum(bool(note[KIND_CORRECT]) for note in notes) / count, 4),
             "label": round(sum(bool(note[LABEL_KEPT]) for note in notes) / count, 4),
-            "edits": round(len(texts) / len(own), 2),
+            "edits": round(len(texts) / len(selected), 2),
         }
     return shares
 

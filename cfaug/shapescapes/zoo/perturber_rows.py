@@ -49,9 +49,9 @@ def split_scenes(share: float, seed: int) -> tuple[list[Scene], list[Scene]]:
 
 def captions_of(scene: Scene) -> list[str]:
     """Return every caption of a scene: one in each frame as a photo, one in each other domain."""
-    subject, colour, place = scene
-    shown = Factors(subject, colour or "red", place or "beach")
-    wording = {"colour": colour is not None, "background": place is not None}
+    subject, colour, background = scene
+    shown = Factors(subject, colour or "red", background or "beach")
+    wording = {"colour": colour is not None, "background": background is not None}
     phrase = caption(shown, CaptionWording(0, **wording))
     photos = [caption(shown, CaptionWording(frame, **wording)) for frame in range(len(FRAMES))]
     return [*photos, *(f"a {domain} of {phrase}" for domain in DOMAINS if domain != PHOTO)]
@@ -59,8 +59,10 @@ def captions_of(scene: Scene) -> list[str]:
 
 def scene_of(text: str) -> Scene | None:
     """Return the scene of a caption of the world in any domain; ``None`` for another text."""
-    said = parse(text)
-    return None if said is None else (said.subject, said.colour, said.background)
+    statement = parse(text)
+    return (
+        None if statement is None else (statement.subject, statement.colour, statement.background)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,12 +98,15 @@ def draw_answers(settings: RowSettings) -> list[EditAnswer]:
         text = texts[row]
         requests = [
             VariationRequest(
-                text, one, len(SUBJECTS), derive(settings.seed, "rows", text, one.name)
+                text,
+                edit_prompt,
+                len(SUBJECTS),
+                derive(settings.seed, "rows", text, edit_prompt.name),
             )
-            for one in PROMPTS
+            for edit_prompt in PROMPTS
         ]
-        for request, said in zip(requests, WorldVariations().vary(requests), strict=True):
-            edits = [edit for edit in said.texts if scene_of(edit) in allowed]
+        for request, variations in zip(requests, WorldVariations().vary(requests), strict=True):
+            edits = [edit for edit in variations.texts if scene_of(edit) in allowed]
             if edits:
                 kept = tuple(edits[: settings.variations])
                 answers.append(EditAnswer(text, request.prompt.name, kept))

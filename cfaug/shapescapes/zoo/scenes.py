@@ -55,14 +55,14 @@ PROMPTS = {
 
 def label(factors: Sequence[Factors], kind: str) -> NDArray[np.int64]:
     """Return the label of each scene's value of a factor, (n,)."""
-    return np.array([FACTORS[kind].index(getattr(one, kind)) for one in factors])
+    return np.array([FACTORS[kind].index(getattr(scene, kind)) for scene in factors])
 
 
 def compare_factors(
-    found: Sequence[object], factors: Sequence[Factors], kinds: Iterable[str]
+    predicted: Sequence[object], factors: Sequence[Factors], kinds: Iterable[str]
 ) -> dict[str, NDArray[np.bool_]]:
     """Return whether each factor of scenes was found, (n,) for each kind of factor."""
-    pairs = list(zip(found, factors, strict=True))
+    pairs = list(zip(predicted, factors, strict=True))
     return {
         kind: np.array([getattr(a, kind, None) == getattr(b, kind) for a, b in pairs])
         for kind in kinds
@@ -187,7 +187,7 @@ def _render(
 ) -> Pixels:
     scenes = (scene_at(seed, part, i, domains) for i in range(start, stop))
     drawn = (render(scene, SCENE_SIDE, STYLES[style]) for scene in scenes)
-    return np.stack([one.pixels.transpose(2, 0, 1) for one in drawn])
+    return np.stack([picture.pixels.transpose(2, 0, 1) for picture in drawn])
 
 
 def draw(

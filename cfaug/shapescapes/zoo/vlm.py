@@ -135,8 +135,13 @@ def evaluate(folder: Path, settings: VlmSettings, part: str = "vqa-held-out") ->
     right: list[list[bool]] = []
     for start in range(0, len(images), ASKED_AT_ONCE):
         some = images[start : start + ASKED_AT_ONCE]
-        shown = [decode_image(one.image.read(), one.key) for one in some if one.image is not None]
-        asked = [[Question(one.text, one.options) for one in own.questions] for own in some]
+        shown = [
+            decode_image(image.image.read(), image.key) for image in some if image.image is not None
+        ]
+        asked = [
+            [Question(question.text, question.options) for question in image.questions]
+            for image in some
+        ]
         for image, answers in zip(some, model.answer(shown, asked), strict=True):
             right.append([])
             for question, answered in zip(image.questions, answers, strict=True):
@@ -149,15 +154,15 @@ def evaluate(folder: Path, settings: VlmSettings, part: str = "vqa-held-out") ->
     metrics = {"n": float(len(images)), **{name: getattr(every, name) for name in names}}
     for category in CATEGORIES:
         rows = [row for row, image in enumerate(images) if image.category == category]
-        own = _accuracies([right[row] for row in rows])
-        if own.images:
-            metrics |= {f"acc_b_{category}": own.acc_b, f"acc_c_{category}": own.acc_c}
+        subset = _accuracies([right[row] for row in rows])
+        if subset.images:
+            metrics |= {f"acc_b_{category}": subset.acc_b, f"acc_c_{category}": subset.acc_c}
     return metrics
 
 
 def _accuracies(right: Sequence[Sequence[bool]]) -> Accuracies:
     return accuracies(
-        np.array([one[0] for one in right], bool), [np.array(one[1:], bool) for one in right]
+        np.array([hits[0] for hits in right], bool), [np.array(hits[1:], bool) for hits in right]
     )
 
 

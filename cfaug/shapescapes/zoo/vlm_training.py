@@ -74,7 +74,9 @@ def draw_images(seed: int, part: str, start: int, stop: int) -> list[AskedImage]
         part: a name that is not one of a world's own parts, so that no scene is in both.
     """
     world = world_of(seed)
-    return [one for index in range(start, stop) for one in draw_pair(world, f"zoo-{part}", index)]
+    return [
+        image for index in range(start, stop) for image in draw_pair(world, f"zoo-{part}", index)
+    ]
 
 
 def draw_pictures(seed: int, part: str, pairs: int, processes: int = 1) -> Pictures:
@@ -85,7 +87,7 @@ def draw_pictures(seed: int, part: str, pairs: int, processes: int = 1) -> Pictu
 
 def _draw(seed: int, part: str, start: int, stop: int) -> tuple[Pixels, NDArray[np.int64]]:
     """Return the pixels and things of some pairs of pictures."""
-    scenes = [gathering_of(one.extra[SCENE]) for one in draw_images(seed, part, start, stop)]
+    scenes = [gathering_of(image.extra[SCENE]) for image in draw_images(seed, part, start, stop)]
     drawn = (render_gathering(scene, SCENE_SIDE, STYLES[STYLE]) for scene in scenes)
     things = np.full((len(scenes), CELLS, len(ATTRIBUTES)), EMPTY, np.int64)
     for cells, scene in zip(things, scenes, strict=True):
@@ -128,9 +130,12 @@ def tokenize_questions(
         basic_alone: whether to leave out the counterfactual questions.
     """
     asked = [image.questions[: 1 if basic_alone else None] for image in images]
-    texts = [f"{question.text} Answer" for own in asked for question in own]
+    texts = [f"{question.text} Answer" for questions in asked for question in questions]
     prompts = iter(tokenizer(texts)["input_ids"])
-    return [[_tokenize(one, next(prompts), tokenizer) for one in own] for own in asked]
+    return [
+        [_tokenize(question, next(prompts), tokenizer) for question in questions]
+        for questions in asked
+    ]
 
 
 def _tokenize(
@@ -138,9 +143,9 @@ def _tokenize(
 ) -> TokenizedQuestion:
     [other] = (option for option in question.options if option != question.right)
     right, wrong = (tokenizer(option)["input_ids"] for option in (question.right, other))
-    place = next(at for at, (a, b) in enumerate(zip(right, wrong, strict=True)) if a != b)
+    position = next(at for at, (a, b) in enumerate(zip(right, wrong, strict=True)) if a != b)
     ids = [*prompt, *right, tokenizer.eos_token_id]
-    return TokenizedQuestion(ids, len(prompt), place, wrong[place])
+    return TokenizedQuestion(ids, len(prompt), position, wrong[position])
 
 
 # The vision tower.
@@ -274,12 +279,14 @@ class LanguageLoss(nn.Module):
             things: the labels of its cells, int64 (n, 9, 3).
         """
         ids = torch.zeros(
-            (len(questions), max(len(one.ids) for one in questions)), dtype=torch.int64
+            (len(questions), max(len(question.ids) for question in questions)), dtype=torch.int64
         )
         targets = torch.full_like(ids, IGNORED)
-        for row, one in enumerate(questions):
-            ids[row, : len(one.ids)] = torch.tensor(one.ids)
-            targets[row, one.prompt : len(one.ids)] = ids[row, one.prompt : len(one.ids)]
+        for row, question in enumerate(questions):
+            ids[row, : len(question.ids)] = torch.tensor(question.ids)
+            targets[row, question.prompt : len(question.ids)] = ids[
+                row, question.prompt : len(question.ids)
+            ]
         cells = self.projector(features)
         embedding = self.language.get_input_embeddings()
         inputs = torch.cat([cells, embedding(ids)], dim=1)
@@ -289,8 +296,10 @@ class LanguageLoss(nn.Module):
         likelihood = F.cross_entropy(logits, targets[targets != IGNORED])
         # The right option against the other at the token where they first differ.
         rows = torch.arange(len(questions))
-        before = torch.tensor([CELLS + one.prompt + one.place - 1 for one in questions])
-        pair = torch.tensor([(one.right, one.wrong) for one in questions])
+        before = torch.tensor(
+            [CELLS + question.prompt + question.place - 1 for question in questions]
+        )
+        pair = torch.tensor([(question.right, question.wrong) for question in questions])
         contrast = F.cross_entropy(
             self.head(hidden[rows, before]).gather(1, pair), torch.zeros_like(rows)
         )
@@ -326,7 +335,9 @@ def train_language(
     def loss(step: int) -> Tensor:
         drawn = lessons.draw(step, rates.batch_size)
         rows = [image for image, _ in drawn]
-        value: Tensor = criterion(lessons.features[rows], things[rows], [one for _, one in drawn])
+        value: Tensor = criterion(
+            lessons.features[rows], things[rows], [question for _, question in drawn]
+        )
         return value
 
     model.train()

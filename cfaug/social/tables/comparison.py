@@ -134,11 +134,17 @@ def skew_columns(paired: bool, extremes: bool = True) -> list[Column[Compared]]:
         *(ends if extremes else ()),
         Column("by chance", _skew_by_chance, chance),
         Column("beyond chance", _beyond_chance, chance),
-        Column("Holm", lambda row: _count([len(own.corrected) for own in row.standing]), out),
-        Column("p <= 0.05", lambda row: _count([own.uncorrected for own in row.standing]), out),
+        Column(
+            "Holm", lambda row: _count([len(subjects.corrected) for subjects in row.standing]), out
+        ),
+        Column(
+            "p <= 0.05",
+            lambda row: _count([subjects.uncorrected for subjects in row.standing]),
+            out,
+        ),
         Column(
             "by chance",
-            lambda row: Entry(f"{np.mean([own.by_chance for own in row.standing]):.1f}"),
+            lambda row: Entry(f"{np.mean([subjects.by_chance for subjects in row.standing]):.1f}"),
             out,
         ),
         *(PAIRED_COLUMNS if paired else ()),
@@ -181,7 +187,7 @@ def _significant_gaps(row: Compared) -> Entry:
         checkpoint.values(row.question, "p_gap_holm", row.subject_type)
         for checkpoint in row.model.checkpoints
     ]
-    return _count([sum(p <= ALPHA for p in own.values()) for own in corrected])
+    return _count([sum(p <= ALPHA for p in p_values.values()) for p_values in corrected])
 
 
 def _count(counts: Sequence[int]) -> Entry:
@@ -251,7 +257,7 @@ def compare_models(
     Returns:
         One comparison per question and model with answers; empty if no subject counts.
     """
-    found = []
+    rows = []
     for question, subject_type in questions:
         by = question.by() | ({} if subject_type is None else {"subject_type": subject_type})
         for model in models:
@@ -265,9 +271,9 @@ def compare_models(
                 over_sets = compare_over_sets(
                     model.ranked, first.ranked, question, metric, subject_type
                 )
-            found.append(Compared(model, question, subject_type, test, over_sets=over_sets))
-    corrected = (holm([row.p for row in found]), holm([row.p_over_sets for row in found]))
-    every = zip(found, *(p.tolist() for p in corrected), strict=True)
+            rows.append(Compared(model, question, subject_type, test, over_sets=over_sets))
+    corrected = (holm([row.p for row in rows]), holm([row.p_over_sets for row in rows]))
+    every = zip(rows, *(p.tolist() for p in corrected), strict=True)
     return [replace(row, p_holm=p, over_sets_holm=joint) for row, p, joint in every]
 
 
@@ -285,7 +291,7 @@ def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
     return [
         SUBJECTS_NOTE,
         SETS_NOTE,
-        f"No rankings of {', '.join(one.name for one in lacking)} were saved, so sets are not "
+        f"No rankings of {', '.join(model.name for model in lacking)} were saved, so sets are not "
         f"drawn for them. Run the same evaluate.py command again to write them ({RANKINGS}/ in "
         f"{folder}); saved embeddings are reused.",
     ]
@@ -320,9 +326,9 @@ class ModelAnswers:
     @cached_property
     def ranked(self) -> list[tuple[SkewItems, SkewRankings]] | None:
         """The checkpoints with their rankings; ``None`` if one has no saved rankings."""
-        found = [(checkpoint, read_rankings(checkpoint)) for checkpoint in self.checkpoints]
-        kept = [(one, rankings) for one, rankings in found if rankings is not None]
-        return kept if len(kept) == len(found) else None
+        pairs = [(checkpoint, read_rankings(checkpoint)) for checkpoint in self.checkpoints]
+        kept = [(checkpoint, rankings) for checkpoint, rankings in pairs if rankings is not None]
+        return kept if len(kept) == len(pairs) else None
 
     @property
     def asked(self) -> frozenset[str]:
@@ -337,22 +343,29 @@ class ModelAnswers:
         self, question: RankingTask, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
         """Return the mean over checkpoints by subject, for the subjects of all checkpoints."""
-        found = [
+        by_checkpoint = [
             checkpoint.values(question, metric, subject_type) for checkpoint in self.checkpoints
         ]
-        shared = [name for name in found[0] if all(name in own for own in found)]
-        return {name: sum(own[name] for own in found) / len(found) for name in shared}
+        shared = [
+            name
+            for name in by_checkpoint[0]
+            if all(name in by_subject for by_subject in by_checkpoint)
+        ]
+        return {
+            name: sum(by_subject[name] for by_subject in by_checkpoint) / len(by_checkpoint)
+            for name in shared
+        }
 
     def gaps(self, question: RankingTask, subject_type: str | None) -> dict[str, dict[str, float]]:
         """Return the mean over checkpoints of ranks within sets, by label and subject."""
-        found = [checkpoint.gaps(question, subject_type) for checkpoint in self.checkpoints]
+        by_checkpoint = [checkpoint.gaps(question, subject_type) for checkpoint in self.checkpoints]
         return {
             label: {
-                name: sum(one[label][name] for one in found) / len(found)
-                for name in own
-                if all(name in one.get(label, {}) for one in found)
+                name: sum(gaps[label][name] for gaps in by_checkpoint) / len(by_checkpoint)
+                for name in by_subject
+                if all(name in gaps.get(label, {}) for gaps in by_checkpoint)
             }
-            for label, own in found[0].items()
+            for label, by_subject in by_checkpoint[0].items()
         }
 
     def standing(
@@ -386,8 +399,8 @@ class SkewTable(ModelsTable):
     def read(self, runs: Runs) -> list[ModelAnswers]:
         """Return the answers of each model."""
         return [
-            ModelAnswers(name, [answers for _, answers in own])
-            for name, own in self.answers(runs, SkewItems).items()
+            ModelAnswers(name, [answers for _, answers in pairs])
+            for name, pairs in self.answers(runs, SkewItems).items()
         ]
 
 
@@ -421,27 +434,31 @@ class GapsFigure(SkewTable):
     def build(self, runs: Runs) -> Document:
         """Return a table and bars for each labelling."""
         models = self.read(runs)
-        found = {
+        by_question = {
             question: {
-                (model.name, label): mean_over_subjects(own, "gaps", model.name, label)
+                (model.name, label): mean_over_subjects(by_subject, "gaps", model.name, label)
                 for model in models
-                for label, own in model.gaps(question, self.subject_type).items()
-                if own
+                for label, by_subject in model.gaps(question, self.subject_type).items()
+                if by_subject
             }
             for question in self._asked(models)
         }
-        found = {question: own for question, own in found.items() if own}
-        self.require(found, "places of labels within sets")
-        p = {(asked, *key): gap.p for asked, gaps in found.items() for key, gap in gaps.items()}
+        by_question = {question: gaps for question, gaps in by_question.items() if gaps}
+        self.require(by_question, "places of labels within sets")
+        p = {
+            (asked, *key): gap.p for asked, gaps in by_question.items() for key, gap in gaps.items()
+        }
         corrected = dict(zip(p, holm(list(p.values())).tolist(), strict=True)) if p else {}
         names = [model.name for model in models]
-        laid_out = [_lay_out_gaps(asked, gaps, names, corrected) for asked, gaps in found.items()]
+        laid_out = [
+            _lay_out_gaps(asked, gaps, names, corrected) for asked, gaps in by_question.items()
+        ]
         parts, bars = zip(*laid_out, strict=True) if laid_out else ((), ())
         return self.document(*parts, bars=bars, notes=[NOTE] if parts else [])
 
     def _asked(self, models: Sequence[ModelAnswers]) -> list[RankingTask]:
         """Return one question per labelling, as ranks within sets do not depend on K."""
-        found: dict[tuple[str, str], RankingTask] = {}
+        questions: dict[tuple[str, str], RankingTask] = {}
         for model in models:
             for question in model.checkpoints[0].questions:
                 wanted = (
@@ -450,8 +467,8 @@ class GapsFigure(SkewTable):
                     else question.labelling in self.labellings
                 )
                 if wanted and self.grid in (None, question.grid):
-                    found.setdefault((question.grid, question.labelling), question)
-        return list(found.values())
+                    questions.setdefault((question.grid, question.labelling), question)
+        return list(questions.values())
 
 
 def _lay_out_gaps(

@@ -93,21 +93,23 @@ class ErrorTable(PaperTable):
             missing = "" if asked else another
         self.require(not missing, f"{file}: {missing}")
         if record is None or missing:
-            found = self.document(theirs)
-            return replace(found, notes=(*found.notes, f"Ours: {DASH}. {file}: {missing}"))
+            document = self.document(theirs)
+            return replace(document, notes=(*document.notes, f"Ours: {DASH}. {file}: {missing}"))
         if self.shows == "examples":
             with _reading(file):
                 every = from_json(list[ImageExample], record.extra[ILLUSTRATIONS])
-            examples = [one for one in every if one.category in CATEGORIES]
-            found = self.document(
+            examples = [example for example in every if example.category in CATEGORIES]
+            document = self.document(
                 theirs, _lay_out_examples(record.title, examples),
-                pictures=[_picture(one) for one in examples],
+                pictures=[_picture(example) for example in examples],
             )  # fmt: skip
         elif self.shows == "strata":
-            found = self.document(theirs, _lay_out_strata(record, self.by, file))
+            document = self.document(theirs, _lay_out_strata(record, self.by, file))
         else:
-            found = self.document(theirs, _lay_out_categories(record))
-        return replace(found, notes=(*found.notes, NOT_PEOPLE)) if record.simulated else found
+            document = self.document(theirs, _lay_out_categories(record))
+        return (
+            replace(document, notes=(*document.notes, NOT_PEOPLE)) if record.simulated else document
+        )
 
 
 def _percent(share: float, digits: int, n: float | None = None) -> Entry:
@@ -145,7 +147,10 @@ def _lay_out_categories(record: AnnotationRecord) -> Part:
 
 
 def _lay_out_examples(title: str, examples: Sequence[ImageExample]) -> Part:
-    rows = [((CATEGORIES[one.category], one.texts[one.member], one.key), one) for one in examples]
+    rows = [
+        ((CATEGORIES[example.category], example.texts[example.member], example.key), example)
+        for example in examples
+    ]
     notes = ("Images with unanimous answers, drawn by key; the page shows them.",)
     return make_part(title, ("Error Category", "Caption", "Set"), (), rows, notes)
 
@@ -171,11 +176,11 @@ def _lay_out_strata(record: AnnotationRecord, by: str, file: Path) -> Part:
     def share(value: str, answer: str) -> Entry:
         """Return the share with an answer among the images that it fits, for a value of ``by``."""
         wanted = {*offered[answer].items(), (by, value)}
-        own = [tally for tally in tallies if wanted <= set(tally.stratum.items())]
-        images = sum(tally.images for tally in own)
+        fitting = [tally for tally in tallies if wanted <= set(tally.stratum.items())]
+        images = sum(tally.images for tally in fitting)
         if not images:
             return Entry(DASH)
-        count = sum(tally.counts[answer] for tally in own)
+        count = sum(tally.counts[answer] for tally in fitting)
         return replace(_percent(count / images, 1, images), small=_between(count, images))
 
     values = dict.fromkeys(tally.stratum[by] for tally in tallies)
@@ -225,7 +230,7 @@ class SizesTable(PaperTable):
         """Return the paper's sizes, and ours with the lists as printed and without duplicates."""
         lists = [{name: read_grid(name, keep_duplicates=kept) for name in self.grids}
                  for kept in (True, False)]  # fmt: skip
-        removed = sorted({one for grid in lists[1].values() for one in grid.left_out})
+        removed = sorted({entry for grid in lists[1].values() for entry in grid.left_out})
         note = (
             f"{len(removed):,} entries are duplicated in the lists, ignoring case, such as "
             f"{', '.join(removed[:4])}."
@@ -289,12 +294,12 @@ class DetectorTable(ModelsTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours in the paper's layout."""
-        found = self.answers(runs, lambda _, items: items)
-        self.require(found, "answers of a model to prompts")
+        answers = self.answers(runs, lambda _, items: items)
+        self.require(answers, "answers of a model to prompts")
         ours = [
             part
-            for model, own in found.items()
-            for part in self._parts(model, [items for _, items in own])
+            for model, pairs in answers.items()
+            for part in self._parts(model, [items for _, items in pairs])
         ]
 
         def cell(row: Mapping[str, Any], value: float) -> Entry:
@@ -336,7 +341,7 @@ def _confusion(items: Items) -> tuple[list[str], np.ndarray]:
     kept = np.array([reason is None for reason in items.columns["left_out"]])
     values = list(dict.fromkeys([*items.columns["asked"], *truth[kept], *predicted[kept]]))
     number = {value: at for at, value in enumerate(values)}
-    codes = [np.array([number[v] for v in own[kept]], np.int64) for own in (truth, predicted)]
+    codes = [np.array([number[v] for v in column[kept]], np.int64) for column in (truth, predicted)]
     return values, confusion_matrix(codes[0], codes[1], len(values))
 
 
@@ -345,11 +350,11 @@ def _score(metric: str, scores: Sequence[ClassScores]) -> Entry:
     known = [value for value in every if not math.isnan(value)]
     if not known:
         return Entry(DASH)
-    found = summarise(known)
-    numbers: Mapping[str, float] = {"value": found.mean}
-    if math.isnan(found.sd):
-        return Entry(f"{found.mean:.2f}", numbers=numbers)
-    return Entry(f"{found.mean:.2f}", f"{found.sd:.2f}", numbers={**numbers, "sd": found.sd})
+    summary = summarise(known)
+    numbers: Mapping[str, float] = {"value": summary.mean}
+    if math.isnan(summary.sd):
+        return Entry(f"{summary.mean:.2f}", numbers=numbers)
+    return Entry(f"{summary.mean:.2f}", f"{summary.sd:.2f}", numbers={**numbers, "sd": summary.sd})
 
 
 def _support(scores: Sequence[ClassScores]) -> Entry:

@@ -81,8 +81,8 @@ class DistributionFigure(SkewTable):
                         kind = first.texts("subject_type")[row]
                         if self.subject_type in (None, kind):
                             panels[question, kind] = None
-        what = "models" if self.grid is None else f"models about the grid {self.grid}"
-        self.require(panels, f"answers of {what} to benchmark=skew")
+        scope = "models" if self.grid is None else f"models about the grid {self.grid}"
+        self.require(panels, f"answers of {scope} to benchmark=skew")
         if not panels:
             return self.document()
         compared = compare_models(models, list(panels))
@@ -150,12 +150,12 @@ def _lay_out_conditions(
                 groups[value].append((model.name, None, None, None))
                 continue
             excess = model.values(question, "max_skew_excess", subject_type)
-            found = mean_over_subjects(skews, model.name, question.labelling)
-            means[model.name].append(found.mean)
-            ends = (None, None) if found.clusters < 2 else (found.low, found.high)
-            groups[value].append((model.name, found.mean, *ends))
-            numbers = {"value": found.mean, "n": float(len(skews))}
-            cells[model.name, "mean", value] = Entry(f"{found.mean:.2f}", numbers=numbers)
+            average = mean_over_subjects(skews, model.name, question.labelling)
+            means[model.name].append(average.mean)
+            ends = (None, None) if average.clusters < 2 else (average.low, average.high)
+            groups[value].append((model.name, average.mean, *ends))
+            numbers = {"value": average.mean, "n": float(len(skews))}
+            cells[model.name, "mean", value] = Entry(f"{average.mean:.2f}", numbers=numbers)
             beyond = Entry(signed(sum(excess.values()) / len(excess)))
             cells[model.name, "beyond chance", value] = beyond
             chance[value] = chance_of_mean(model.chance(question, subject_type))
@@ -165,9 +165,9 @@ def _lay_out_conditions(
 
     note = f"Among the images of one {within} at a time, the mean over subjects. "
     ranges = [
-        f"{name} {100 * (max(own) / min(own) - 1):.0f} %"
-        for name, own in means.items()
-        if len(own) > 1 and min(own) > 0
+        f"{name} {100 * (max(values) / min(values) - 1):.0f} %"
+        for name, values in means.items()
+        if len(values) > 1 and min(values) > 0
     ]
     if ranges:
         note += f"The largest exceeds the smallest by: {', '.join(ranges)}."
@@ -362,7 +362,9 @@ class ProportionsFigure(SkewTable):
             chance |= {label: shown.band(label) for label in shown.labels if label not in chance}
 
         def mean(name: str, label: str) -> float:
-            return sum(one.share(label) for one in retrieved[name]) / len(retrieved[name])
+            return sum(retrieval.share(label) for retrieval in retrieved[name]) / len(
+                retrieved[name]
+            )
 
         def share(name: str, label: str) -> Entry:
             value, n = mean(name, label), float(len(retrieved[name]))

@@ -54,9 +54,9 @@ class VisoGenderTable(ModelsTable):
         retrieved = read_answers(runs.root, self.retrieval, self.models, lambda _, items: items)
         self.require(resolved or retrieved, "answers of a model to VisoGender")
         parts = [
-            part(name, [items for _, items in own])
-            for part, found in ((_resolution, resolved), (self._retrieval, retrieved))
-            for name, own in found.items()
+            part(name, [items for _, items in pairs])
+            for part, answers in ((_resolution, resolved), (self._retrieval, retrieved))
+            for name, pairs in answers.items()
         ]
         return self.document(*_joined(parts))
 
@@ -77,18 +77,18 @@ class VisoGenderTable(ModelsTable):
 
 def _joined(parts: Sequence[Part]) -> list[Part]:
     """Concatenate the rows of parts with the same title and columns."""
-    found: dict[tuple[str, tuple[str, ...]], Part] = {}
+    joined: dict[tuple[str, tuple[str, ...]], Part] = {}
     for part in parts:
         key = (part.title, part.columns)
-        before = found.get(key)
-        found[key] = part if before is None else replace(before, rows=(*before.rows, *part.rows))
-    return list(found.values())
+        before = joined.get(key)
+        joined[key] = part if before is None else replace(before, rows=(*before.rows, *part.rows))
+    return list(joined.values())
 
 
 def _select(items: Items, wanted: Mapping[str, str]) -> np.ndarray:
     rows = [np.asarray(items.columns[name]).astype(str) == v for name, v in wanted.items()]
-    found: np.ndarray = np.all(rows, axis=0)
-    return found
+    kept: np.ndarray = np.all(rows, axis=0)
+    return kept
 
 
 def _resolution(model: str, answers: Sequence[Items]) -> Part:
@@ -124,7 +124,7 @@ def _gap(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
     pairs = _by_gender(wanted, answers)
     if not pairs:
         return Entry(DASH)
-    his, her = (float(np.mean(own)) for own in zip(*pairs, strict=True))
+    his, her = (float(np.mean(accuracies)) for accuracies in zip(*pairs, strict=True))
     gaps = summarise([first - second for first, second in pairs])
     small = f"{percent(his, 1)} / {percent(her, 1)}"
     return replace(_entry(gaps.mean, gaps.sd, points), small=small)
@@ -132,21 +132,21 @@ def _gap(wanted: Mapping[str, str], answers: Sequence[Items]) -> Entry:
 
 def _mean(wanted: Mapping[str, str], metric: str, chance: str, answers: Sequence[Items]) -> Entry:
     """Return the mean over occupations with their standard deviation; checkpoints averaged."""
-    own: dict[str, list[float]] = {}
+    by_pool: dict[str, list[float]] = {}
     expected: list[float] = []
     for items in answers:
         rows = _select(items, wanted) & ~np.isnan(items.metric(metric))
         pools = (str(name).rpartition("@")[0] for name in np.asarray(items.columns["item"])[rows])
         values = dict(zip(pools, items.metric(metric)[rows].tolist(), strict=True))
         for pool, value in values.items():
-            own.setdefault(pool, []).append(value)
+            by_pool.setdefault(pool, []).append(value)
         if chance:
             expected += items.metric(chance)[rows].tolist()
-    if not own:
+    if not by_pool:
         return Entry(DASH)
-    found = summarise([float(np.mean(values)) for values in own.values()])
-    entry = _entry(found.mean, found.sd, lambda value: f"{value:.2f}")
-    numbers = {**entry.numbers, "n": float(len(own))}
+    summary = summarise([float(np.mean(values)) for values in by_pool.values()])
+    entry = _entry(summary.mean, summary.sd, lambda value: f"{value:.2f}")
+    numbers = {**entry.numbers, "n": float(len(by_pool))}
     small = f"chance {np.mean(expected):.2f}" if expected else ""
     return replace(entry, small=small, numbers=numbers)
 
