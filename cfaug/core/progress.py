@@ -28,7 +28,7 @@ class Progress:
     """A counter of finished units that shows the count, the rate and the time left.
 
     Args:
-        what: the work, such as "indexing photos".
+        title: the work, such as "indexing photos".
         total: the number of units to do; ``None`` if unknown.
         unit: the name of the units in the plural, such as "images"; "bytes" are shown in MiB.
     """
