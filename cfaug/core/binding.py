@@ -50,13 +50,13 @@ def bind(
 def _bind_targets(value: Any, path: str, given: Given) -> Any:
     """Return a value in which every node with a target fits the target's signature."""
     if isinstance(value, list):
-        return [_bind_targets(one, f"{path}[{i}]", given) for i, one in enumerate(value)]
+        return [_bind_targets(child, f"{path}[{i}]", given) for i, child in enumerate(value)]
     if not isinstance(value, Mapping):
         return value
     node: Mapping[str, Any] = value
     if "_target_" in node:
         node = _bind_node(node, locate(node["_target_"]), f"{path}.", given)
-    return {key: _bind_targets(one, f"{path}.{key}", given) for key, one in node.items()}
+    return {key: _bind_targets(child, f"{path}.{key}", given) for key, child in node.items()}
 
 
 def _bind_node(
@@ -67,7 +67,7 @@ def _bind_node(
     options: Callable[[str], Sequence[str]] = lambda group: (),
 ) -> dict[str, Any]:
     taken = inspect.signature(target).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
         return dict(node)
     names = [name for name in taken if path or name not in NOT_TYPED]
     arguments = {key: value for key, value in node.items() if key not in HYDRAS_OWN}
@@ -132,7 +132,10 @@ def declared_by(target: Callable[..., Any]) -> dict[str, Sequence[Condition]]:
     every: dict[str, Any] = {}
     for base in bases:
         every |= vars(base).get("read_with", {})
-    return {name: [one] if isinstance(one, Mapping) else one for name, one in every.items()}
+    return {
+        name: [conditions] if isinstance(conditions, Mapping) else conditions
+        for name, conditions in every.items()
+    }
 
 
 def find_unread(
@@ -156,9 +159,9 @@ def find_unread(
     if not declared:
         return {}
     usual = {
-        name: one.default
-        for name, one in inspect.signature(target).parameters.items()
-        if one.default is not inspect.Parameter.empty
+        name: parameter.default
+        for name, parameter in inspect.signature(target).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
     }
     values = {**usual, **node, **(tested or {})}
     return {
@@ -190,12 +193,12 @@ def _names_folder(value: Any) -> bool:
     if isinstance(value, str):
         return not (is_world(value) or is_questions(value))
     inside = value.values() if isinstance(value, Mapping) else value or ()
-    return any(_names_folder(one) for one in inside)
+    return any(_names_folder(item) for item in inside)
 
 
 def _has(value: Any, wanted: Sequence[Any]) -> bool:
     if isinstance(value, list | tuple):
-        return any(one in wanted for one in value)
+        return any(item in wanted for item in value)
     return value in wanted
 
 

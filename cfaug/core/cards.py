@@ -118,7 +118,7 @@ def _read_stamp(file: Path) -> str | None:
     if not file.is_file():  # opening a pipe would block
         return None
     content = file.read_bytes()
-    found = STAMPED.search(content)
-    if found is None or found[1].decode() != hashlib.sha256(content[: found.start()]).hexdigest():
+    match = STAMPED.search(content)
+    if match is None or match[1].decode() != hashlib.sha256(content[: match.start()]).hexdigest():
         return None
-    return found[2].decode()
+    return match[2].decode()

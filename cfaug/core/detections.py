@@ -67,16 +67,16 @@ class Detection:
         object.__setattr__(self, "attributes", tuple(self.attributes))
 
 
-def detections_from_json(found: Any, where: str) -> tuple[Detection, ...]:
+def detections_from_json(value: Any, where: str) -> tuple[Detection, ...]:
     """Return the objects of a JSON list, in its order.
 
     Args:
-        found: the value of ``detections``. An attribute may also be given as a text, its name.
+        value: the value of ``detections``. An attribute may also be given as a text, its name.
         where: the example, or the file and line, that errors name.
     """
-    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
-        raise UserError(f"{where}: detections should be a list of objects, not {found!r:.80}")
-    return tuple(_detection(one, f"{where}, detections[{i}]") for i, one in enumerate(found))
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise UserError(f"{where}: detections should be a list of objects, not {value!r:.80}")
+    return tuple(_detection(item, f"{where}, detections[{i}]") for i, item in enumerate(value))
 
 
 def detections_to_json(detections: Iterable[Detection]) -> list[dict[str, Any]]:
@@ -92,7 +92,10 @@ def detections_to_json(detections: Iterable[Detection]) -> list[dict[str, Any]]:
             "label": detection.label,
             "score": detection.score,
             "box": None if detection.box is None else list(detection.box),
-            "attributes": [{"name": own.name, "score": own.score} for own in detection.attributes],
+            "attributes": [
+                {"name": attribute.name, "score": attribute.score}
+                for attribute in detection.attributes
+            ],
         }
         for detection in detections
     ]
@@ -117,7 +120,12 @@ def most_certain_first(detections: Iterable[Detection]) -> tuple[Detection, ...]
     >>> [one.label for one in most_certain_first([Detection("cat", 0.2), Detection("dog", 0.9)])]
     ['dog', 'cat']
     """
-    return tuple(sorted(detections, key=lambda one: math.inf if one.score is None else -one.score))
+    return tuple(
+        sorted(
+            detections,
+            key=lambda detection: math.inf if detection.score is None else -detection.score,
+        )
+    )
 
 
 def clip_box(
@@ -146,8 +154,8 @@ def clip_box(
     return (left, top, right, bottom) if min(right - left, bottom - top) >= least else None
 
 
-def _detection(found: Any, where: str) -> Detection:
-    record = _record(found, ("label", "score", "box", "attributes"), where)
+def _detection(value: Any, where: str) -> Detection:
+    record = _record(value, ("label", "score", "box", "attributes"), where)
     attributes = record.get("attributes") or ()
     if not isinstance(attributes, Sequence) or isinstance(attributes, str | bytes):
         raise UserError(f"{where}: attributes should be a list, not {attributes!r:.80}")
@@ -156,59 +164,59 @@ def _detection(found: Any, where: str) -> Detection:
             record.get("label"),  # type: ignore[arg-type]  # checked by the record itself
             record.get("score"),
             record.get("box"),
-            tuple(_attribute(one, f"attributes[{i}]") for i, one in enumerate(attributes)),
+            tuple(_attribute(item, f"attributes[{i}]") for i, item in enumerate(attributes)),
         )
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
 
 
-def _attribute(found: Any, where: str) -> Attribute:
-    if isinstance(found, str):
-        return Attribute(found)
-    record = _record(found, ("name", "score"), where)
+def _attribute(value: Any, where: str) -> Attribute:
+    if isinstance(value, str):
+        return Attribute(value)
+    record = _record(value, ("name", "score"), where)
     return Attribute(record.get("name"), record.get("score"))  # type: ignore[arg-type]  # likewise
 
 
-def _record(found: Any, names: tuple[str, ...], where: str) -> Mapping[str, Any]:
+def _record(value: Any, names: tuple[str, ...], where: str) -> Mapping[str, Any]:
     """Refuse anything but a JSON object with known names; an unknown name may be misspelt."""
-    if not isinstance(found, Mapping):
+    if not isinstance(value, Mapping):
         raise UserError(f"{where} should be a JSON object with {', '.join(names)}")
-    unknown = [str(name) for name in found if name not in names]
+    unknown = [str(name) for name in value if name not in names]
     if unknown:
         raise UserError(f"{where}: {unknown[0]!r} is unknown: choose from {', '.join(names)}")
-    return found
+    return value
 
 
-def _name(name: Any, what: str) -> str:
+def _name(name: Any, where: str) -> str:
     words = " ".join(name.split()) if isinstance(name, str) else ""
     if not words:
-        raise UserError(f"{what} should be a text of a word or more, not {name!r:.80}")
+        raise UserError(f"{where} should be a text of a word or more, not {name!r:.80}")
     if len(words) > LONGEST_NAME:
-        raise UserError(f"{what} has {len(words)} characters; at most {LONGEST_NAME} are read")
+        raise UserError(f"{where} has {len(words)} characters; at most {LONGEST_NAME} are read")
     return words
 
 
-def _score(score: Any, what: str) -> float | None:
+def _score(score: Any, where: str) -> float | None:
     if score is None:
         return None
     if not _is_finite(score):
-        raise UserError(f"{what}: the score should be a finite number or null, not {score!r:.80}")
+        raise UserError(f"{where}: the score should be a finite number or null, not {score!r:.80}")
     return float(score)
 
 
-def _box(box: Any, what: str) -> Box | None:
+def _box(box: Any, where: str) -> Box | None:
     if box is None:
         return None
     sides = box if isinstance(box, Sequence) and not isinstance(box, str | bytes) else ()
     if len(sides) != 4 or not all(map(_is_finite, sides)):
         raise UserError(
-            f"{what}: the box should be four finite numbers, left, top, right and bottom, or null; "
-            f"not {box!r:.80}"
+            f"{where}: the box should be four finite numbers, left, top, right and bottom, or "
+            f"null; not {box!r:.80}"
         )
     left, top, right, bottom = map(float, sides)
     if not (left < right and top < bottom):
         raise UserError(
-            f"{what}: the box {list(sides)} is empty: left should be below right, and top below "
+            f"{where}: the box {list(sides)} is empty: left should be below right, and top below "
             "bottom"
         )
     return left, top, right, bottom

@@ -76,7 +76,7 @@ def visible(text: str) -> str:
     >>> print(visible("\x1b[2Jhöhe"))
     \x1b[2Jhöhe
     """
-    return OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return OBEYED.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def name_commands(text: str) -> str:
@@ -153,7 +153,7 @@ def in_words(value: Any) -> str:
     'none; none'
     """
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {in_words(one)}" for name, one in value.items()) or "none"
+        return ", ".join(f"{name} {in_words(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):
         return "; ".join(map(in_words, value)) or "none"
     if value is None or isinstance(value, bool):

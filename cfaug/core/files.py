@@ -98,9 +98,9 @@ def require_regular(file: Path) -> Path:
         return file
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a folder fails with a clear error
         kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-        found = kinds.get(stat.S_IFMT(mode), "a device")
+        kind = kinds.get(stat.S_IFMT(mode), "a device")
         raise UserError(
-            f"{file} is not a regular file but {found}; it is not opened: remove or rename it"
+            f"{file} is not a regular file but {kind}; it is not opened: remove or rename it"
         )
     return file
 
@@ -136,9 +136,9 @@ def check_links(folder: Path, permitted: Sequence[Path] = ()) -> None:
 def _repository(folder: Path) -> Path | None:
     """Return the repository in the Hub's cache that a folder is a snapshot of, or a part of one."""
     whole = folder.resolve()
-    for place in (whole, *whole.parents):
-        if place.parent.name == "snapshots" and REPOSITORY.fullmatch(place.parent.parent.name):
-            return place.parent.parent
+    for path in (whole, *whole.parents):
+        if path.parent.name == "snapshots" and REPOSITORY.fullmatch(path.parent.parent.name):
+            return path.parent.parent
     return None
 
 
@@ -156,11 +156,11 @@ def check_link(link: Path, folder: Path, permitted: Sequence[Path] = ()) -> None
     target = Path(os.path.realpath(link))
     homes = (_repository(folder) or folder, *permitted)
     if not any(target.is_relative_to(os.path.realpath(home)) for home in homes):
-        place = target if target.is_dir() else target.parent
+        root = target if target.is_dir() else target.parent
         raise UserError(
             f"{link} is a link that leads out of {folder}, to {target}; it is not followed. If you "
             "made it, put the files in its place, or, for images and lists, permit the folder: "
-            f"'paths.image_roots=[{place}]'; otherwise remove it"
+            f"'paths.image_roots=[{root}]'; otherwise remove it"
         )
 
 
@@ -442,10 +442,10 @@ def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
         file: a YAML file of at most ``MOST_BYTES``.
         wanted: the required keys; no others are allowed.
     """
-    found = read_yaml(file)
-    if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
+    content = read_yaml(file)
+    if not isinstance(content, dict) or sorted(map(str, content)) != sorted(wanted):
         raise UserError(f"{file} should have the keys {', '.join(wanted)}, and no other")
-    return found
+    return content
 
 
 def read_yaml(file: Path) -> Any:

@@ -59,14 +59,14 @@ class GridMember:
         return {**texts, ATTRIBUTES: dict(self.attributes)}
 
 
-def require_attributes(found: object, where: str) -> dict[str, str]:
+def require_attributes(attributes: object, where: str) -> dict[str, str]:
     """Return the attributes if they are valid."""
-    if not isinstance(found, Mapping) or not found:
-        raise UserError(f"{where}: attributes should map names to values, not {found!r}")
-    for name, value in found.items():
+    if not isinstance(attributes, Mapping) or not attributes:
+        raise UserError(f"{where}: attributes should map names to values, not {attributes!r}")
+    for name, value in attributes.items():
         if not isinstance(name, str) or not isinstance(value, str) or not (name and value.strip()):
             raise UserError(f"{where}: the attribute {name!r} should be a text, not {value!r}")
-    return dict(found)
+    return dict(attributes)
 
 
 def attribute_combinations(attributes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
@@ -180,7 +180,7 @@ def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelli
     if asked is None:
         return usual_labellings(values)
     by_name = _by_name(values)
-    found: dict[str, Labelling] = {}
+    labellings: dict[str, Labelling] = {}
     for name in asked:
         label, bar, condition = name.partition(GIVEN)
         attributes = by_name.get(label)
@@ -190,8 +190,8 @@ def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelli
         if bar:
             other, equals, value = condition.partition(EQUALS)
             some = _conditional(attributes, other, value if equals else None, values)
-        found |= {labelling.name: labelling for labelling in some}
-    return list(found.values())
+        labellings |= {labelling.name: labelling for labelling in some}
+    return list(labellings.values())
 
 
 def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None) -> None:
@@ -217,16 +217,16 @@ def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None)
 
 def _by_name(values: Values) -> dict[str, tuple[str, ...]]:
     """Return every combination of attributes, by its labelling's name."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_name: dict[str, tuple[str, ...]] = {}
     for length in range(1, len(values) + 1):
         for some in combinations(values, length):
             name = "_".join(some)
-            if found.setdefault(name, some) != some:
+            if by_name.setdefault(name, some) != some:
                 raise UserError(
                     f"the labelling {name!r} may be {' and '.join(some)} or "
-                    f"{' and '.join(found[name])}: give the grid's attributes other names"
+                    f"{' and '.join(by_name[name])}: give the grid's attributes other names"
                 )
-    return found
+    return by_name
 
 
 def _conditional(
@@ -235,10 +235,11 @@ def _conditional(
     """Return a labelling for one value of another attribute, or for each."""
     if other in attributes or other not in values:
         return []
-    chosen = [one for one in values[other] if value in (None, one)]
+    chosen = [option for option in values[other] if value in (None, option)]
     label = "_".join(attributes)
     return [
-        Labelling(f"{label}{GIVEN}{other}{EQUALS}{one}", attributes, {other: one}) for one in chosen
+        Labelling(f"{label}{GIVEN}{other}{EQUALS}{option}", attributes, {other: option})
+        for option in chosen
     ]
 
 

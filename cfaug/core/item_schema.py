@@ -92,22 +92,22 @@ class ItemSchema:
             column.name for column in self.columns if column.always and column.name not in there
         ]
 
-    def check(self, columns: Mapping[str, ColumnValues], what: str) -> None:
+    def check(self, columns: Mapping[str, ColumnValues], title: str) -> None:
         """Refuse columns that a benchmark should not write: undeclared, missing or of another kind.
 
         Args:
-            what: the name of the benchmark and what the rows are, for errors.
+            title: the name of the benchmark and what the rows are, for errors.
         """
         for name, values in columns.items():
             declared = next((column for column in self.columns if column.is_of(name)), None)
             if declared is None:
                 if not self.tags:
-                    raise UserError(f"{what} have a column {name!r} that their schema lacks")
+                    raise UserError(f"{title} have a column {name!r} that their schema lacks")
             elif not declared.holds(values):
-                raise UserError(f"{what}: the column {name!r} does not hold {declared.kind}")
+                raise UserError(f"{title}: the column {name!r} does not hold {declared.kind}")
         lacking = self.find_lacking(columns)
         if lacking:
-            raise UserError(f"{what} lack {', '.join(lacking)}, which their schema promises")
+            raise UserError(f"{title} lack {', '.join(lacking)}, which their schema promises")
 
 
 def to_json(values: Iterable[Any]) -> str:

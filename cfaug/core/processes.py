@@ -259,12 +259,12 @@ def available_devices() -> list[str]:
     """Return the names that ``choose_device`` takes on this machine besides ``auto``."""
     import torch
 
-    found = ["cpu"]
+    names = ["cpu"]
     for kind in ("cuda", "xpu"):
         module = getattr(torch, kind)
         count = module.device_count() if module.is_available() else 0
-        found += [kind, *(f"{kind}:{n}" for n in range(count))] if count else []
-    return [*found, "mps"] if torch.backends.mps.is_available() else found
+        names += [kind, *(f"{kind}:{n}" for n in range(count))] if count else []
+    return [*names, "mps"] if torch.backends.mps.is_available() else names
 
 
 def choose_device(name: object = "auto", key: str = "device") -> torch.device:

@@ -28,13 +28,13 @@ class Progress:
     """A counter of finished units that shows the count, the rate and the time left.
 
     Args:
-        what: the work, such as "indexing photos".
+        title: the work, such as "indexing photos".
         total: the number of units to do; ``None`` if unknown.
         unit: the name of the units in the plural, such as "images"; "bytes" are shown in MiB.
     """
 
-    def __init__(self, what: str, total: int | None, unit: str, *, shown: bool = True) -> None:
-        self.what, self.total, self.unit = visible(what), total, unit
+    def __init__(self, title: str, total: int | None, unit: str, *, shown: bool = True) -> None:
+        self.what, self.total, self.unit = visible(title), total, unit
         self.done = self.known = 0
         self._said = ""
         self._shown = shown
@@ -60,15 +60,15 @@ class Progress:
         self.known += units
         self.advance(units)
 
-    def advance(self, units: int = 1, said: str = "") -> None:
+    def advance(self, units: int = 1, note: str = "") -> None:
         """Count finished units.
 
         Args:
             units: the number of units.
-            said: a text to show after the rate, such as "loss 0.412"; empty keeps the last text.
+            note: a text to show after the rate, such as "loss 0.412"; empty keeps the last text.
         """
         self.done += units
-        self._said = said or self._said
+        self._said = note or self._said
         if not self._shown:
             return
         now = time.monotonic()
@@ -113,7 +113,7 @@ class Progress:
 
 def watch(
     items: Iterable[Item],
-    what: str,
+    title: str,
     total: int | None,
     unit: str,
     size: Callable[[Item], int] = lambda item: 1,
@@ -121,12 +121,12 @@ def watch(
     """Yield items, showing how many units are done.
 
     Args:
-        what: the work, such as "indexing photos".
+        title: the work, such as "indexing photos".
         total: the number of units in all items together; ``None`` if unknown.
         unit: the name of the units in the plural.
         size: a function that returns an item's number of units.
     """
-    with Progress(what, total, unit) as progress:
+    with Progress(title, total, unit) as progress:
         for item in items:
             yield item
             progress.advance(size(item))
@@ -147,7 +147,7 @@ def on_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def _start_bar(what: str, total: int | None, done: int, told: str) -> Bar:
+def _start_bar(title: str, total: int | None, done: int, status: str) -> Bar:
     from rich import progress
     from rich.console import Console
 
@@ -157,7 +157,7 @@ def _start_bar(what: str, total: int | None, done: int, told: str) -> Bar:
         progress.TextColumn("{task.fields[told]}", markup=False),
         console=Console(stderr=True), refresh_per_second=2, transient=True,
     )  # fmt: skip
-    fields: dict[str, Any] = {"told": told}
-    bar.add_task(what, total=total, completed=done, **fields)
+    fields: dict[str, Any] = {"told": status}
+    bar.add_task(title, total=total, completed=done, **fields)
     bar.start()
     return bar

@@ -49,7 +49,7 @@ about an image, and the image's category."""
 
 def _as_arguments(record: Any) -> tuple[type, tuple[Any, ...]]:
     """Return a record's class and the arguments that make it."""
-    values = (getattr(record, one.name) for one in fields(record))
+    values = (getattr(record, entry.name) for entry in fields(record))
     plain = (dict(value) if isinstance(value, MappingProxyType) else value for value in values)
     return type(record), tuple(plain)
 
@@ -80,9 +80,9 @@ class AskedQuestion:
         object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
         if not KEY_PATTERN.fullmatch(self.id):
             raise UserError(f"question id {self.id!r} is invalid: use a-z, 0-9, '_' and '-'")
-        for what, text in (("text", self.text), *(("option", option) for option in self.options)):
+        for part, text in (("text", self.text), *(("option", option) for option in self.options)):
             if not isinstance(text, str) or not text.strip():
-                raise UserError(f"question {self.id!r}: {what} {text!r} should be a text")
+                raise UserError(f"question {self.id!r}: {part} {text!r} should be a text")
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         """Support pickling, which parallel jobs of a sweep need and mapping proxies lack."""
@@ -132,8 +132,8 @@ class AskedImage:
             raise UserError(f"image key {self.key!r} is invalid: use a-z, 0-9, '_' and '-'")
         ids = [question.id for question in self.questions]
         if not ids or len(set(ids)) < len(ids):
-            what = "duplicated question ids" if ids else "no question"
-            raise UserError(f"image {self.key!r} has {what}")
+            problem = "duplicated question ids" if ids else "no question"
+            raise UserError(f"image {self.key!r} has {problem}")
 
     def of_kind(self, kind: str) -> tuple[AskedQuestion, ...]:
         """Return the questions of one kind, in order."""
@@ -182,18 +182,18 @@ def example_of(asked: AskedImage) -> Example:
             f"{asked.key!r} has {len(basic)} basic and {len(further)} counterfactual questions: "
             "one basic question and at least one counterfactual are needed"
         )
-    questions = [{"text": one.text, **details_of(one)} for one in (*basic, *further)]
+    questions = [{"text": question.text, **details_of(question)} for question in (*basic, *further)]
     extra = {**asked.extra, CATEGORY: asked.category, QUESTIONS: questions}
     return Example(asked.key, asked.group, (basic[0].text,), asked.image, extra=extra)
 
 
 def questions_of(example: Example) -> tuple[AskedQuestion, ...]:
     """Return the questions of an example that ``example_of`` made, the basic one first."""
-    found = example.extra.get(QUESTIONS)
+    questions = example.extra.get(QUESTIONS)
     where = f"example {example.key!r}"
-    if not isinstance(found, list) or not found:
+    if not isinstance(questions, list) or not questions:
         raise UserError(f"{where} has no questions: the source should be a question set")
-    return tuple(question_of(str(one.get("text")), one, where) for one in found)
+    return tuple(question_of(str(question.get("text")), question, where) for question in questions)
 
 
 @dataclass(frozen=True)

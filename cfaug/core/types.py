@@ -27,25 +27,25 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(mapping))
 
 
-def _check_key(key: str, what: str) -> None:
+def _check_key(key: str, kind: str) -> None:
     if not KEY_PATTERN.fullmatch(key):
         raise UserError(
-            f"{what} key {key!r} is not allowed: use lower-case letters, digits, '_' and '-' "
+            f"{kind} key {key!r} is not allowed: use lower-case letters, digits, '_' and '-' "
             "(a dot or a slash would break the shard's grouping)"
         )
 
 
-def _check_texts(record: object, names: tuple[str, ...], what: str) -> None:
+def _check_texts(record: object, names: tuple[str, ...], where: str) -> None:
     """Refuse values that are not text: records are also made from other people's files."""
     for name in names:
         value = getattr(record, name)
         if not isinstance(value, str):
-            raise UserError(f"{what}: {name} should be a text, not {value!r}")
+            raise UserError(f"{where}: {name} should be a text, not {value!r}")
 
 
-def _check_strings(texts: object, what: str) -> None:
+def _check_strings(texts: object, where: str) -> None:
     if not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
-        raise UserError(f"{what}: texts should be a tuple of strings, not {texts!r}")
+        raise UserError(f"{where}: texts should be a tuple of strings, not {texts!r}")
 
 
 @dataclass(frozen=True)
@@ -303,11 +303,13 @@ class Edited:
                 raise UserError(f"a rejected edit should be a Rejected, not {lost!r:.200}")
         if len(self.proposals) > 1:
             numbered = tuple(
-                replace(one, key=f"{one.key}-{i}") if one.key == one.example.key else one
-                for i, one in enumerate(self.proposals)
+                replace(proposal, key=f"{proposal.key}-{i}")
+                if proposal.key == proposal.example.key
+                else proposal
+                for i, proposal in enumerate(self.proposals)
             )
             object.__setattr__(self, "proposals", numbered)
-            keys = [one.key for one in numbered]
+            keys = [proposal.key for proposal in numbered]
             if len(set(keys)) < len(keys):
                 raise UserError(
                     f"example {numbered[0].example.key!r}: its proposals have duplicated keys: "
@@ -462,11 +464,11 @@ class Outcome:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by", _frozen(self.by))
-        what = f"{self.benchmark} {self.metric}"
+        where = f"{self.benchmark} {self.metric}"
         if self.better not in get_args(Better):
-            raise UserError(f"{what}: better={self.better!r} is invalid: choose higher or lower")
+            raise UserError(f"{where}: better={self.better!r} is invalid: choose higher or lower")
         if not all(isinstance(text, str) for pair in self.by.items() for text in pair):
-            raise UserError(f"{what}: by={dict(self.by)} is invalid: it maps names to texts")
+            raise UserError(f"{where}: by={dict(self.by)} is invalid: it maps names to texts")
 
 
 @dataclass(frozen=True)
@@ -497,21 +499,21 @@ class Evaluation:
         if not self.outcomes:
             raise UserError("an evaluation without outcomes is invalid: return at least one")
         name = self.outcomes[0].benchmark
-        for what in ("items", "rankings"):
-            columns = getattr(self, what)
-            object.__setattr__(self, what, _frozen(columns))
-            if what == "items" or columns:
-                _check_columns(columns, f"{name}: the {what}")
+        for kind in ("items", "rankings"):
+            columns = getattr(self, kind)
+            object.__setattr__(self, kind, _frozen(columns))
+            if kind == "items" or columns:
+                _check_columns(columns, f"{name}: the {kind}")
 
 
-def _check_columns(columns: Mapping[str, ColumnValues], what: str) -> None:
+def _check_columns(columns: Mapping[str, ColumnValues], where: str) -> None:
     """Refuse columns of different lengths, and columns without the names of items or clusters."""
     missing = [column for column in (ITEM, CLUSTER) if column not in columns]
     if missing:
-        raise UserError(f"{what} lack the column {missing[0]!r}")
+        raise UserError(f"{where} lack the column {missing[0]!r}")
     lengths = {column: len(values) for column, values in columns.items()}
     if len(set(lengths.values())) > 1:
-        raise UserError(f"{what} have columns that differ in length: {lengths}")
+        raise UserError(f"{where} have columns that differ in length: {lengths}")
 
 
 ENTAILMENT = ("entailment", "neutral", "contradiction")

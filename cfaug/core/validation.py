@@ -213,7 +213,9 @@ def _read_list(value: Any) -> Any:
 def alternatives_of(annotation: Any) -> list[Any]:
     """Return the alternatives that ``|`` joins."""
     if get_origin(annotation) in {Union, types.UnionType}:
-        return [one for part in get_args(annotation) for one in alternatives_of(part)]
+        return [
+            alternative for part in get_args(annotation) for alternative in alternatives_of(part)
+        ]
     return [annotation]
 
 
@@ -245,9 +247,9 @@ def explain_refusal(value: Any, annotation: Any, key: str) -> str:
     """
     choices = alternatives_of(annotation)
     for choice in choices if len(choices) <= 2 else ():
-        for place, one, kind in _parts(value, choice):
-            if not accepts(one, kind):
-                return explain_refusal(one, kind, key + place)
+        for position, item, kind in _parts(value, choice):
+            if not accepts(item, kind):
+                return explain_refusal(item, kind, key + position)
     names = [str(name) for choice in choices for name in choices_of(choice)]
     if names:
         names += ["null"] if types.NoneType in map(base_of, choices) else []
@@ -269,13 +271,13 @@ def _parts(value: Any, annotation: Any) -> list[tuple[str, Any, Any]]:
     """
     base, kinds = base_of(annotation), get_args(plain_of(annotation))
     if isinstance(value, Mapping) and base in {Mapping, dict} and kinds:
-        return [(f".{name}", one, kinds[1]) for name, one in value.items()]
+        return [(f".{name}", item, kinds[1]) for name, item in value.items()]
     if not isinstance(value, list | tuple) or not is_sequence(base) or not kinds:
         return []
     if base is not tuple or kinds[-1] is Ellipsis:
         kinds = (kinds[0],) * len(value)
     pairs = enumerate(zip(value, kinds, strict=False))
-    return [(f"[{i}]", one, kind) for i, (one, kind) in pairs] if len(value) == len(kinds) else []
+    return [(f"[{i}]", item, kind) for i, (item, kind) in pairs] if len(value) == len(kinds) else []
 
 
 def choices_of(annotation: Any) -> tuple[Any, ...]:
@@ -289,12 +291,12 @@ def choices_of(annotation: Any) -> tuple[Any, ...]:
 
 def _marks(annotation: Any) -> list[Any]:
     """Return the metadata of ``Annotated``, each bound by itself."""
-    found: list[Any] = []
+    metadata: list[Any] = []
     while get_origin(annotation) is Annotated:
         annotation, *marks = get_args(annotation)
         for mark in marks:
-            found += mark if isinstance(mark, GroupedMetadata) else [mark]
-    return found
+            metadata += mark if isinstance(mark, GroupedMetadata) else [mark]
+    return metadata
 
 
 def describe_type(annotation: Any) -> str:
@@ -320,7 +322,7 @@ def _describe_values(annotation: Any) -> str:
         kinds = [kind for kind in get_args(plain_of(annotation)) if kind is not Ellipsis]
         least = [str(mark.min_length) for mark in marks if isinstance(mark, MinLen)]
         fixed = base is tuple and kinds and Ellipsis not in get_args(plain_of(annotation))
-        count = [str(len(kinds))] if fixed else [f"{one} or more" for one in least]
+        count = [str(len(kinds))] if fixed else [f"{length} or more" for length in least]
         several = [words] if kinds and (words := _describe_several(kinds[0])) else []
         if several and count and choices_of(kinds[0]):
             count += ["of"]
@@ -345,10 +347,10 @@ def _describe_bounds(marks: Sequence[Any]) -> str:
 
 def _describe_several(kind: Any) -> str:
     names = {int: "whole numbers", float: "numbers", str: "texts"}
-    found = names.get(base_of(kind), "")
+    name = names.get(base_of(kind), "")
     if choices_of(kind):
         return f"these: {', '.join(map(str, choices_of(kind)))}"
-    return found + _describe_bounds(_marks(kind)) if found else ""
+    return name + _describe_bounds(_marks(kind)) if name else ""
 
 
 def write_value(value: Any) -> str:
@@ -370,7 +372,7 @@ def _write(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(map(_write, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{name}:{_write(one)}' for name, one in value.items())}}}"
+        return f"{{{','.join(f'{name}:{_write(item)}' for name, item in value.items())}}}"
     return str(value)
 
 
@@ -409,11 +411,11 @@ def _written_annotation(target: Callable[..., Any], name: str) -> tuple[Any, str
         for base in target.__mro__:  # a dataclass's field is written where it is declared
             if name in vars(base).get("__annotations__", {}):
                 return vars(base)["__annotations__"][name], base.__module__
-    found = inspect.signature(target).parameters.get(name)
-    if found is None or found.annotation is inspect.Parameter.empty:
+    parameter = inspect.signature(target).parameters.get(name)
+    if parameter is None or parameter.annotation is inspect.Parameter.empty:
         return Any, target.__module__
     maker: Any = vars(target).get("__init__", target) if isinstance(target, type) else target
-    return found.annotation, getattr(maker, "__module__", target.__module__)
+    return parameter.annotation, getattr(maker, "__module__", target.__module__)
 
 
 # Composed settings in the types of the annotations that receive them.
@@ -476,7 +478,7 @@ def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
 
 def _takes_text(choice: Any) -> bool:
     return base_of(choice) is str or (
-        base_of(choice) is Literal and all(isinstance(one, str) for one in choices_of(choice))
+        base_of(choice) is Literal and all(isinstance(value, str) for value in choices_of(choice))
     )
 
 
@@ -519,7 +521,7 @@ def _inside(value: Any, choice: Any, key: str, given: Given) -> Any:
     else:
         kinds = (kinds[0],) * len(value)
     pairs = enumerate(zip(value, kinds, strict=True))
-    return [fit_value(one, kind, f"{key}[{number}]", given) for number, (one, kind) in pairs]
+    return [fit_value(item, kind, f"{key}[{number}]", given) for number, (item, kind) in pairs]
 
 
 def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> Mapping[str, Any]:
@@ -543,7 +545,7 @@ def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> M
     if missing:
         raise UserError(f"{key}.{missing[0]} is missing")
     return {
-        name: fit_value(one, kinds[name], f"{key}.{name}", given) for name, one in value.items()
+        name: fit_value(item, kinds[name], f"{key}.{name}", given) for name, item in value.items()
     }
 
 
@@ -619,10 +621,10 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     'optim.lr'
     """
     parent, _, tail = key.rpartition(".")
-    own = [name for name in known if name.rpartition(".")[0] == parent]
+    siblings = [name for name in known if name.rpartition(".")[0] == parent]
     settings = [
         name
-        for name in dict.fromkeys([*own, *known])
+        for name in dict.fromkeys([*siblings, *known])
         if not any(part.startswith("_") for part in name.split("."))
     ]
     last = {name.rsplit(".", 1)[-1]: name for name in reversed(settings)}

@@ -195,8 +195,8 @@ def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
             return [whole]
         if listing.is_file():
             return [folder / shard for shard in _shards(listing)]
-    found = ", ".join(sorted(p.name for p in folder.iterdir())[:20]) or "nothing"
-    raise UserError(f"{folder} has no weights ({' or '.join(names)}); it holds: {found}")
+    content = ", ".join(sorted(p.name for p in folder.iterdir())[:20]) or "nothing"
+    raise UserError(f"{folder} has no weights ({' or '.join(names)}); it holds: {content}")
 
 
 def _shards(listing: Path) -> list[str]:
@@ -252,12 +252,12 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             if size > path.stat().st_size:
                 raise ValueError(f"a header of {size} bytes")
             header = json.loads(handle.read(size))
-        found = {k: tuple(t["shape"]) for k, t in header.items() if k != "__metadata__"}
-        if not all(isinstance(n, int) and n >= 0 for shape in found.values() for n in shape):
+        shapes = {k: tuple(t["shape"]) for k, t in header.items() if k != "__metadata__"}
+        if not all(isinstance(n, int) and n >= 0 for shape in shapes.values() for n in shape):
             raise ValueError("an invalid shape")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is not a safetensors file: {error}") from error
-    return found
+    return shapes
 
 
 def sha256(paths: Sequence[Path]) -> str:
@@ -294,10 +294,10 @@ def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
     Args:
         settings: the model's settings that change its answers; ``None`` is a setting's default.
     """
-    told = {name: value for name, value in settings.items() if value is not None}
-    if str(told.get("architecture")).startswith(OPEN_CLIP_FOLDERS):
-        del told["architecture"]  # the folder's own files determine it
-    return sha256_text(json.dumps([weights, told], sort_keys=True)) if told else weights
+    given = {name: value for name, value in settings.items() if value is not None}
+    if str(given.get("architecture")).startswith(OPEN_CLIP_FOLDERS):
+        del given["architecture"]  # the folder's own files determine it
+    return sha256_text(json.dumps([weights, given], sort_keys=True)) if given else weights
 
 
 def sha256_text(text: str) -> str:

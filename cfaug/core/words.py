@@ -106,8 +106,8 @@ def longest_change(before: str, after: str) -> tuple[str, str]:
         )
         for change in caption_changes(before, after)
     ]
-    went = max((one for one, _ in runs), key=len, default=[])
-    came = max((one for _, one in runs), key=len, default=[])
+    went = max((removed for removed, _ in runs), key=len, default=[])
+    came = max((added for _, added in runs), key=len, default=[])
     return " ".join(went), " ".join(came)
 
 
@@ -153,8 +153,8 @@ def altered_subjects(before: str, after: str) -> tuple[str, str]:
         if POSSESSIVE.search(left) and POSSESSIVE.search(right):
             left, right = POSSESSIVE.sub("", left), POSSESSIVE.sub("", right)
         for text, words in ((left, old), (right, new)):
-            found = (match.group().lower() for match in WORD.finditer(text))
-            words += [word for word in found if re.match(r"\w", word)]
+            lowered = (match.group().lower() for match in WORD.finditer(text))
+            words += [word for word in lowered if re.match(r"\w", word)]
     return " ".join(old), " ".join(new)
 
 
@@ -178,19 +178,19 @@ def _changed_words(a: list[str], b: list[str]) -> list[tuple[int, int, int, int]
     # difflib's result depends on the order of its arguments, so it is fixed here.
     exchanged = old > new
     first, second = (new, old) if exchanged else (old, new)
-    found = []
+    changes = []
     for kind, *places in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
         if kind != "equal":
-            i, j, k, m = (head + place for place in places)
-            found.append((k, m, i, j) if exchanged else (i, j, k, m))
-    return found
+            i, j, k, m = (head + offset for offset in places)
+            changes.append((k, m, i, j) if exchanged else (i, j, k, m))
+    return changes
 
 
 def _characters(text: str, words: list[tuple[str, Span]], start: int, end: int) -> Span:
     if start < end:
         return words[start][1][0], words[end - 1][1][1]
-    place = words[start][1][0] if start < len(words) else len(text)
-    return place, place
+    position = words[start][1][0] if start < len(words) else len(text)
+    return position, position
 
 
 # The indefinite article, by the sound of the word that follows.
@@ -270,10 +270,10 @@ def visual_words(kind: Kind, file: str | None = None) -> tuple[str, ...]:
     path = SHIPPED / f"{kind}.txt" if file is None else Path(file).expanduser()
     lines = (line for line in read_lines(path) if not line.startswith("#"))
     names = (" ".join(line.partition(",")[0].lower().split()) for line in lines)
-    found = tuple(dict.fromkeys(name for name in names if name))
-    if not found:
+    unique = tuple(dict.fromkeys(name for name in names if name))
+    if not unique:
         raise UserError(f"{path} holds no names of {kind}: it should have one a line")
-    return found
+    return unique
 
 
 def normalise_caption(text: str) -> str:

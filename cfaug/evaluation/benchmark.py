@@ -140,7 +140,7 @@ class KeepsRankings(Protocol):
 class HasSummary(Protocol):
     """A benchmark that reports its results in sentences rather than in a line of numbers."""
 
-    def summarise(self, found: Evaluation) -> Sequence[str]:
+    def summarise(self, evaluation: Evaluation) -> Sequence[str]:
         """Return a few lines for the terminal."""
         ...
 
@@ -344,13 +344,13 @@ class WritesModelPage:
         from cfaug.report.items import how_to_renew
 
         def read(name: str) -> Found:
-            found = find(name)
-            if found is None:
+            image = find(name)
+            if image is None:
                 raise UserError(
                     f"{self.name}: its items name {name!r}, which is not an image of {source}; "
                     f"{how_to_renew(str(self.name))}"
                 )
-            return found
+            return image
 
         return read
 

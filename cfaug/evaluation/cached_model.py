@@ -88,12 +88,12 @@ class _CachedModel(Generic[Model]):
             return {name: str(kept[name]) for name in self._facts}
         except (OSError, ValueError, KeyError, TypeError):
             model = self.model
-            found = {"model": model_key(model, self._weights, self._settings)}
-            found |= {name: self._fact(model, name) for name in self._facts if name not in found}
+            facts = {"model": model_key(model, self._weights, self._settings)}
+            facts |= {name: self._fact(model, name) for name in self._facts if name not in facts}
             with explain_refusal(pointer.parent):
                 pointer.parent.mkdir(parents=True, exist_ok=True)
-                write_file(pointer, json.dumps(found).encode())
-            return found
+                write_file(pointer, json.dumps(facts).encode())
+            return facts
 
     def _fact(self, model: Model, name: str) -> str:
         """Return an attribute of the model as the text that is stored."""
@@ -192,9 +192,9 @@ def _pointer(
     facts: tuple[str, ...], libraries: tuple[str, ...], weights: str, settings: str
 ) -> str:
     """Return a name for all that identifies a model before it is loaded, with library versions."""
-    found = [_version(name) for name in libraries]
+    versions = [_version(name) for name in libraries]
     gpu = Path("/dev/nvidiactl").exists()
-    content = json.dumps([FORMAT, facts, weights, settings, found, gpu])
+    content = json.dumps([FORMAT, facts, weights, settings, versions, gpu])
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
@@ -241,7 +241,7 @@ def prune(root: Path, limit: int, keep: Path) -> None:
         if folder.is_dir():
             sizes[folder] = sum(_size(file) for file in folder.iterdir())
     total = sum(sizes.values())
-    for folder in sorted(sizes, key=lambda one: one.stat().st_mtime):
+    for folder in sorted(sizes, key=lambda path: path.stat().st_mtime):
         if total <= limit:
             return
         if folder != keep:
@@ -298,11 +298,11 @@ def batch_keys(images: Sequence[bytes], texts: Sequence[bytes], size: int) -> li
     Args:
         size: number of pairs per batch; the last batch may be smaller.
     """
-    found = []
+    keys = []
     for start in range(0, len(images), size):
         some = images[start : start + size]
-        found += place_keys(b"".join([*some, *texts[start : start + size]]), len(some))
-    return found
+        keys += place_keys(b"".join([*some, *texts[start : start + size]]), len(some))
+    return keys
 
 
 def place_keys(content: bytes, count: int) -> list[bytes]:
@@ -312,7 +312,7 @@ def place_keys(content: bytes, count: int) -> list[bytes]:
         content: the concatenated keys of the whole batch.
     """
     batch = content_digest(content)
-    return [content_digest(batch + place.to_bytes(4, "little")) for place in range(count)]
+    return [content_digest(batch + position.to_bytes(4, "little")) for position in range(count)]
 
 
 class Features:
@@ -384,15 +384,15 @@ def recall_or_compute(
 
 def _pieces(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
     """Join batches until they are worth a file: many from a fast model, one from a slow one."""
-    found: list[np.ndarray] = []
+    pending: list[np.ndarray] = []
     since = time.monotonic()
     for batch in batches:
-        found.append(batch)
-        if len(found) == KEPT_TOGETHER or time.monotonic() - since > KEPT_SECONDS:
-            yield np.concatenate(found)
-            found, since = [], time.monotonic()
-    if found:
-        yield np.concatenate(found)
+        pending.append(batch)
+        if len(pending) == KEPT_TOGETHER or time.monotonic() - since > KEPT_SECONDS:
+            yield np.concatenate(pending)
+            pending, since = [], time.monotonic()
+    if pending:
+        yield np.concatenate(pending)
 
 
 def _map_segment(file: Path) -> np.ndarray:

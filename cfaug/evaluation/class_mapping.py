@@ -45,20 +45,20 @@ def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> 
         _ClassNames(classes, _plain),
     ]
     lost: dict[str, list[str]] = {}
-    found = []
+    numbers = []
     for label in labels:
         at = next((where for rule in rules if (where := rule(label))), set[int]())
         if not at and len(rules) == 2 and _names_imagenet(labels, classes):
             rules.append(_ImageNet(classes))
             at = rules[-1](label)
         if len(at) == 1:
-            found.append(at.pop())
+            numbers.append(at.pop())
         else:
             lost[label] = [f"{n} ({classes[n]!r})" for n in sorted(at)]
     if lost:
         raise _mismatch(lost, classes, owner)
-    _require_distinct(labels, found, classes, owner)
-    return np.array(found, np.int64)
+    _require_distinct(labels, numbers, classes, owner)
+    return np.array(numbers, np.int64)
 
 
 def _names_imagenet(labels: Sequence[str], classes: Sequence[str]) -> bool:
@@ -111,8 +111,8 @@ def imagenet_ids(classes: Sequence[str]) -> list[str | None]:
         )
         if alike >= ALIKE * len(ordered):
             return list(ordered)
-    found = (ids_of_name(name) for name in classes)
-    return [next(iter(one)) if len(one) == 1 else None for one in found]
+    candidates = (ids_of_name(name) for name in classes)
+    return [next(iter(wnids)) if len(wnids) == 1 else None for wnids in candidates]
 
 
 def ids_of_name(name: str) -> set[str]:
@@ -135,10 +135,10 @@ def imagenet_aliases() -> Mapping[str, frozenset[str]]:
 
     lemmas: Any = ImageNetInfo("imagenet-1k").label_descriptions(as_dict=True)
     categories = ResNet18_Weights.IMAGENET1K_V1.meta["categories"]
-    found = {}
+    aliases = {}
     for (wnid, name), category in zip(imagenet_names().items(), categories, strict=True):
-        found[wnid] = frozenset(map(_plain, [name, category, *str(lemmas[wnid]).split(",")]))
-    return found
+        aliases[wnid] = frozenset(map(_plain, [name, category, *str(lemmas[wnid]).split(",")]))
+    return aliases
 
 
 def _plain(name: str) -> str:
@@ -152,36 +152,36 @@ def _plain(name: str) -> str:
 
 
 def _places(pairs: Iterable[tuple[str, int]] | Iterable[tuple[str, str]]) -> dict[str, set]:
-    found = defaultdict[str, set](set)
-    for name, place in pairs:
-        found[name].add(place)
-    return dict(found)
+    by_name = defaultdict[str, set](set)
+    for name, value in pairs:
+        by_name[name].add(value)
+    return dict(by_name)
 
 
 def _mismatch(lost: Mapping[str, list[str]], classes: Sequence[str], owner: str) -> UserError:
     plain = {_plain(name): name for name in classes}
-    said = []
+    problems = []
     for label, several in list(lost.items())[:NAMED]:
         if several:
-            said.append(f"{label!r} could be {' or '.join(several)}")
+            problems.append(f"{label!r} could be {' or '.join(several)}")
             continue
         near = difflib.get_close_matches(_plain(label), plain, NEAREST, 0.6)
         hint = f" (nearest: {', '.join(plain[name] for name in near)})" if near else ""
-        said.append(f"{label!r} is not one of them{hint}")
+        problems.append(f"{label!r} is not one of them{hint}")
     more = "" if len(lost) <= NAMED else f", and {len(lost) - NAMED} more"
     shown = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
     return UserError(
         f"{owner} has {len(classes)} classes ({shown}); of the labels of the test, "
-        f"{'; '.join(said)}{more}. Say what its classes are called with model.classes=FILE: a line "
-        "for each logit, with the label or the WordNet id of its class"
+        f"{'; '.join(problems)}{more}. Say what its classes are called with model.classes=FILE: a "
+        "line for each logit, with the label or the WordNet id of its class"
     )
 
 
 def _require_distinct(
-    labels: Sequence[str], found: Sequence[int], classes: Sequence[str], owner: str
+    labels: Sequence[str], numbers: Sequence[int], classes: Sequence[str], owner: str
 ) -> None:
     first: dict[int, str] = {}
-    for label, number in zip(labels, found, strict=True):
+    for label, number in zip(labels, numbers, strict=True):
         other = first.setdefault(number, label)
         if other != label:
             raise UserError(
@@ -239,13 +239,13 @@ def judge(
     hits: list[Mapping[str, np.ndarray]] = []
     rank, p, top, top_p = [], [], [], []
     for start in range(0, len(places), AT_ONCE):
-        own = truth[start : start + AT_ONCE]
+        labels = truth[start : start + AT_ONCE]
         logits = logits_MC[places[start : start + AT_ONCE]]
         every = softmax(logits)
         best, best_p = top_classes(every, SHOWN)
-        hits.append(hits_at(logits, own))
-        rank.append(1 + (logits > logits[np.arange(len(own)), own][:, None]).sum(axis=1))
-        p.append(truth_probability(every, own))
+        hits.append(hits_at(logits, labels))
+        rank.append(1 + (logits > logits[np.arange(len(labels)), labels][:, None]).sum(axis=1))
+        p.append(truth_probability(every, labels))
         top.append(named[best])
         top_p.append(best_p)
     return Answers(

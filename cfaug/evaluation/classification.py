@@ -256,11 +256,13 @@ def tested_folder(source: str) -> str:
     if not folder.is_dir():
         return source
     source = str(folder)
-    folders = {one.name for one in os.scandir(folder) if one.is_dir() and not is_hidden(one.name)}
+    folders = {
+        entry.name for entry in os.scandir(folder) if entry.is_dir() and not is_hidden(entry.name)
+    }
     if not folders <= {"train", *TEST_SPLITS}:
         return source
     there = (folder / name for name in TEST_SPLITS if name in folders)
-    return next((str(one) for one in there if _has_class_folders(one)), source)
+    return next((str(path) for path in there if _has_class_folders(path)), source)
 
 
 def _has_class_folders(folder: Path) -> bool:
@@ -279,7 +281,9 @@ def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
                 f"benchmark.templates=folder: there is no {TEMPLATES} in {folder} or above"
             )
         given = read_lines(where)
-    wrong = [one for one in given if not isinstance(one, str) or "{c}" not in one]
+    wrong = [
+        template for template in given if not isinstance(template, str) or "{c}" not in template
+    ]
     if wrong or not given:
         raise UserError(
             f"{where}: {wrong[0]!r} has no {{c}}, where the class name goes"
@@ -327,15 +331,15 @@ def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str
     """
     lines = read_lines(file)
     by_words = {_words(label): label for label in labels}
-    own = [by_words.get(_words(line), line) for line in make_distinct(lines)]
-    if set(labels) <= set(own):
-        return own, lines
+    ordered = [by_words.get(_words(line), line) for line in make_distinct(lines)]
+    if set(labels) <= set(ordered):
+        return ordered, lines
     if len(labels) != len(lines):
         raise UserError(
             f"{file} has {len(lines)} class names and {folder} has {len(labels)} labels, not all "
             f"among them ({', '.join(labels[:5])}); it needs a line for each label, in their order"
         )
-    for label, line in zip(labels, own, strict=True):
+    for label, line in zip(labels, ordered, strict=True):
         if line in labels and line != label:
             raise UserError(
                 f"{file}: {line!r} stands where {label!r} belongs; the lines should be in the "

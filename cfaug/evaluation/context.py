@@ -127,8 +127,8 @@ class EvaluationContext:
         """Return the groups the run was trained on, uint64 ascending; empty for a checkpoint."""
         import numpy as np
 
-        found = [np.asarray(index.groups)[rows] for index, rows in self._trained_rows]
-        return np.unique(np.concatenate([np.empty(0, np.uint64), *found]))
+        groups = [np.asarray(index.groups)[rows] for index, rows in self._trained_rows]
+        return np.unique(np.concatenate([np.empty(0, np.uint64), *groups]))
 
     def _refuse_trained(self, source: str, rows: np.ndarray) -> None:
         """Refuse rows whose group the run was trained on."""
@@ -254,9 +254,9 @@ def loadable_as(benchmark: Benchmark, provides: Collection[type]) -> type | None
     if benchmark.needs in provides or benchmark.needs is NoModel:
         return benchmark.needs
     others = benchmark.also_asks if isinstance(benchmark, AlsoAsks) else ()
-    for one in others:
-        if one in provides:
-            return one
+    for protocol in others:
+        if protocol in provides:
+            return protocol
     prompted = benchmark.needs is Classifier and isinstance(benchmark, Prompted)
     adapted = prompted or benchmark.needs is FeatureExtractor
     return DualEncoder if adapted and DualEncoder in provides else None

@@ -141,15 +141,15 @@ class Matching(SourceBenchmark):
             Scores by the names of ``cfaug.stats.matching.SCORES``, float64 (pairs,), ``nan``
             where a pair has no photograph.
         """
-        found: dict[str, np.ndarray] = {}
+        scores: dict[str, np.ndarray] = {}
         for kind, asked in self._asked().items():
             among = self._anchored if kind == "r" else np.ones(len(self._first), bool)
-            scored = [match_pairs(matcher, one, self.batch_size) for one in asked]
-            for one, values in zip(asked, scored, strict=True):
-                values = np.where(one.equal(asked[0]), scored[0], values)
-                found[one.name] = np.full(len(self._first), np.nan)
-                found[one.name][among] = values
-        return found
+            scored = [match_pairs(matcher, pairs, self.batch_size) for pairs in asked]
+            for pairs, values in zip(asked, scored, strict=True):
+                values = np.where(pairs.equal(asked[0]), scored[0], values)
+                scores[pairs.name] = np.full(len(self._first), np.nan)
+                scores[pairs.name][among] = values
+        return scores
 
     def write_page(self, folder: Path, title: str) -> Path:
         """Draw the gaps of every benchmark of pairs in the folder of a run; return the page."""
@@ -213,11 +213,11 @@ def find_anchors(pairs: Index, first: np.ndarray, real: Index) -> np.ndarray:
         text = normalise_caption(real.text(row))
         within.setdefault((int(real.groups[row]), text), row)
         anywhere[text] = -1 if text in anywhere else row
-    found = []
+    anchors = []
     for row in first.tolist():
         text = normalise_caption(pairs.text(row))
-        found.append(within.get((int(pairs.groups[row]), text), anywhere.get(text, -1)))
-    return np.array(found)
+        anchors.append(within.get((int(pairs.groups[row]), text), anywhere.get(text, -1)))
+    return np.array(anchors)
 
 
 def draw_random_rows(
@@ -227,12 +227,12 @@ def draw_random_rows(
     images = np.asarray(real.images)
     if len(np.unique(images)) < 2:
         raise UserError(f"{real.source} has one image; a random pair needs another")
-    found = np.full(len(first), -1)
-    for i, (row, own) in enumerate(zip(first.tolist(), anchor.tolist(), strict=True)):
-        if own < 0:
+    drawn = np.full(len(first), -1)
+    for i, (row, photo_row) in enumerate(zip(first.tolist(), anchor.tolist(), strict=True)):
+        if photo_row < 0:
             continue
         tries = 0
-        while found[i] < 0 or images[found[i]] == images[own]:
-            found[i] = derive(seed, "matching", pairs.key(row), tries) % len(images)
+        while drawn[i] < 0 or images[drawn[i]] == images[photo_row]:
+            drawn[i] = derive(seed, "matching", pairs.key(row), tries) % len(images)
             tries += 1
-    return found
+    return drawn

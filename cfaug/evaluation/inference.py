@@ -54,14 +54,14 @@ class _Kept:
         self._sets: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
 
     def get(self, key: tuple[Any, ...]) -> np.ndarray | None:
-        found = self._sets.get(key)
-        if found is not None:
+        pixels = self._sets.get(key)
+        if pixels is not None:
             self._sets.move_to_end(key)
-        return found
+        return pixels
 
     def put(self, key: tuple[Any, ...], pixels: np.ndarray) -> None:
         self._sets[key] = pixels
-        while sum(one.nbytes for one in self._sets.values()) > KEEP_BYTES:
+        while sum(array.nbytes for array in self._sets.values()) > KEEP_BYTES:
             self._sets.popitem(last=False)
 
 
@@ -98,13 +98,13 @@ def decode_rows(
 ) -> Iterator[np.ndarray]:
     """Yield the images at the given rows as uint8 (n, 3, side, side), ``size`` at a time."""
 
-    def one(row: int) -> np.ndarray:
+    def decode(row: int) -> np.ndarray:
         return transform(decode_image(index.read_image(row), index.image_name(row)))
 
     with ThreadPoolExecutor(DECODERS) as pool:
         for start in range(0, len(rows), size):
             some = rows[start : start + size].tolist()
-            yield stack_pixels(list(pool.map(one, some)), transform.size)
+            yield stack_pixels(list(pool.map(decode, some)), transform.size)
 
 
 def embed_images(
@@ -159,9 +159,9 @@ def _count_indistinct(
         return count_indistinct(model.tokenize, texts)
     key = sha256_text("\n".join(texts))
     if key not in model.captions:
-        found = count_indistinct(model.model.tokenize, texts)
+        counts = count_indistinct(model.model.tokenize, texts)
         with explain_refusal(model.folder):
-            model.captions.add({key: asdict(found)})
+            model.captions.add({key: asdict(counts)})
     kept = model.captions[key]
     return Indistinct(**{**kept, "example": tuple(kept["example"])})
 
@@ -182,8 +182,8 @@ def compute_distinct(
         compute: yields the outputs for positions in ``keys``, batch by batch.
     """
     first: dict[Hashable, int] = {}
-    for place, key in enumerate(keys):
-        first.setdefault(key, place)
+    for position, key in enumerate(keys):
+        first.setdefault(key, position)
     distinct = np.concatenate(list(compute(list(first.values()))))
     if len(first) == len(keys):
         return distinct
@@ -197,8 +197,8 @@ def _image_batches(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> Ite
     def run(batch: np.ndarray) -> Tensor:
         return encoder.encode_image(torch.from_numpy(batch))
 
-    def name(place: int) -> str:
-        return pixels.index.image_name(int(pixels.rows[place]))
+    def name(position: int) -> str:
+        return pixels.index.image_name(int(pixels.rows[position]))
 
     batches = pixels.batches(encoder.transform, batch_size)
     watched = watch(batches, "embedding", len(pixels.rows), "images", len)
@@ -213,7 +213,7 @@ def _text_batches(
 
     batches = (texts[i : i + batch_size] for i in range(0, len(texts), batch_size))
     watched = watch(batches, "embedding", len(texts), "texts", len)
-    return _embed(encoder, run, watched, lambda place: repr(texts[place]), normalise)
+    return _embed(encoder, run, watched, lambda position: repr(texts[position]), normalise)
 
 
 def _embed(
@@ -232,23 +232,23 @@ def _embed(
             given = run(batch).float()
             if normalise:
                 given = torch.nn.functional.normalize(given, dim=-1)
-            found = given.cpu().numpy()
-        if not np.isfinite(found).all():
-            wrong = int(np.flatnonzero(~np.isfinite(found).all(axis=-1))[0])
-            check_outputs(encoder, found, name(done + wrong))
-        done += len(found)
-        yield found
+            outputs = given.cpu().numpy()
+        if not np.isfinite(outputs).all():
+            wrong = int(np.flatnonzero(~np.isfinite(outputs).all(axis=-1))[0])
+            check_outputs(encoder, outputs, name(done + wrong))
+        done += len(outputs)
+        yield outputs
 
 
-def check_outputs(model: Any, found: np.ndarray, first: str = "") -> None:
+def check_outputs(model: Any, outputs: np.ndarray, first: str = "") -> None:
     """Refuse a model's outputs if any is NaN or infinite, before anything is cached or counted.
 
     Args:
         model: the model that computed the outputs, a ``torch.nn.Module``.
-        found: embeddings or scores, float of any shape.
+        outputs: embeddings or scores, float of any shape.
         first: the name of the first input with such an output; "" if unknown.
     """
-    if np.isfinite(found).all():
+    if np.isfinite(outputs).all():
         return
     name = find_damaged(model)
     overflow = "its numbers overflow" + (f", first for {first}" if first else "")
@@ -300,9 +300,9 @@ def _logit_batches(model: Classifier, pixels: Pixels, size: int) -> Iterator[np.
     batches = pixels.batches(model.transform, size)
     for batch in watch(batches, "classifying", len(pixels.rows), "images", len):
         with torch.inference_mode():
-            found = model.classify(torch.from_numpy(batch)).float().cpu().numpy()
-        check_outputs(model, found)
-        yield found
+            logits = model.classify(torch.from_numpy(batch)).float().cpu().numpy()
+        check_outputs(model, logits)
+        yield logits
 
 
 # Scores of a matcher for images with texts: cached, or computed in batches.
@@ -328,7 +328,9 @@ class PairsToScore:
 
     def equal(self, other: PairsToScore) -> np.ndarray:
         """Return which pairs have the same image and text as the other's, bool (pairs,)."""
-        mine, theirs = (one.index.digests[one.index.images[one.rows]] for one in (self, other))
+        mine, theirs = (
+            pairs.index.digests[pairs.index.images[pairs.rows]] for pairs in (self, other)
+        )
         texts = [a == b for a, b in zip(self.texts, other.texts, strict=True)]
         return (mine == theirs).all(axis=1) & np.array(texts, bool)
 
@@ -350,14 +352,14 @@ def _score_batches(matcher: Matcher, asked: PairsToScore, size: int) -> Iterator
     import torch
 
     batches = decode_rows(asked.index, asked.rows, matcher.transform, size)
-    what = f"matching ({asked.name})"
-    for i, pixels in enumerate(watch(batches, what, len(asked.rows), "pairs", len)):
+    title = f"matching ({asked.name})"
+    for i, pixels in enumerate(watch(batches, title, len(asked.rows), "pairs", len)):
         texts = asked.texts[i * size : (i + 1) * size]
         with torch.inference_mode():
             scores = matcher.match(torch.from_numpy(pixels), texts)
-        found = scores.float().cpu().numpy()
-        check_outputs(matcher, found)
-        yield found
+        outputs = scores.float().cpu().numpy()
+        check_outputs(matcher, outputs)
+        yield outputs
 
 
 # A dual encoder as a classifier: the class whose prompts are nearest (Radford et al., 2021).
@@ -394,8 +396,8 @@ class ZeroShotClassifier:
         """Return the logits of uint8 pixels (n, 3, size, size), float32 (n, classes)."""
         import torch
 
-        found = self._encoder.encode_image(pixels).float().cpu().numpy()
-        return torch.from_numpy(self._scores(found))
+        embeddings = self._encoder.encode_image(pixels).float().cpu().numpy()
+        return torch.from_numpy(self._scores(embeddings))
 
     def classify_images(self, pixels: Pixels, batch_size: int) -> np.ndarray:
         """Return the logits of the images of an index, float32 (images, classes).
@@ -405,5 +407,5 @@ class ZeroShotClassifier:
         return self._scores(embed_images(self._encoder, pixels, batch_size))
 
     def _scores(self, images_ND: np.ndarray) -> np.ndarray:
-        found: np.ndarray = zero_shot_scores(images_ND, self._vectors) * self._scale
-        return found.astype(np.float32)
+        scores: np.ndarray = zero_shot_scores(images_ND, self._vectors) * self._scale
+        return scores.astype(np.float32)

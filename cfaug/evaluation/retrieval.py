@@ -120,21 +120,21 @@ class Retrieval(SourceBenchmark):
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return six recalls; ``n`` counts images for image to text, captions for text to image."""
         texts = [self._index.text(int(row)) for row in self._rows]
-        found = standings(
+        ranks = standings(
             embed_texts(encoder, texts, self.batch_size),
             embed_images(encoder, self._pixels, self.batch_size),
             self._image_of_text,
         )
-        hits = hits_at(found)
+        hits = hits_at(ranks)
         expected = hits_at(all_tied(self._image_of_text))
         chance = {metric: float(values.mean()) for metric, values in expected.items()}
-        return Evaluation(self.mean_outcomes(hits, chance), self._items(found, hits))
+        return Evaluation(self.mean_outcomes(hits, chance), self._items(ranks, hits))
 
     def _items(
-        self, found: Mapping[str, QueryRanks], hits: Mapping[str, np.ndarray]
+        self, ranks: Mapping[str, QueryRanks], hits: Mapping[str, np.ndarray]
     ) -> dict[str, list[str] | np.ndarray]:
         index, images, texts = self._index, self._pixels.rows, self._rows
-        ways = [found["image_to_text"], found["text_to_image"]]
+        ways = [ranks["image_to_text"], ranks["text_to_image"]]
         columns = {}
         for name, values in hits.items():
             width = (0, len(texts)) if name.startswith("image") else (len(images), 0)

@@ -120,17 +120,17 @@ class Suite:
             names = ",".join(missing)
             raise UserError("\n".join(lines) + f"\nto leave them out: benchmark.skip=[{names}]")
         if absent:
-            said = "\n".join(f"  {name}: {line}" for name, line in absent.items())
+            listing = "\n".join(f"  {name}: {line}" for name, line in absent.items())
             if not benchmarks:
-                raise UserError(f"no test is left to run, as all data are missing:\n{said}")
-            say_once(f"{len(absent)} of {len(chosen)} tests are not run:\n{said}")
+                raise UserError(f"no test is left to run, as all data are missing:\n{listing}")
+            say_once(f"{len(absent)} of {len(chosen)} tests are not run:\n{listing}")
         return benchmarks
 
     def _absent(self, chosen: Mapping[str, SuiteMember]) -> dict[str, str]:
         """Return a line for each member whose missing folder is tolerated."""
         if self.absent == "refuse" or self.only is not None:
             return {}
-        found = {}
+        lines = {}
         for name, member in chosen.items():
             data = getattr(member, "data", None)
             if not isinstance(data, str) or is_world(data):
@@ -138,8 +138,8 @@ class Suite:
             folder = split_home(Path(data).expanduser())[0]
             if not folder.exists():
                 layout = getattr(member, "layout", "") or self.layouts.get(name, "")
-                found[name] = f"there is no {folder}{layout and f': {layout}'}"
-        return found
+                lines[name] = f"there is no {folder}{layout and f': {layout}'}"
+        return lines
 
     def _chosen(self, context: EvaluationContext) -> dict[str, SuiteMember]:
         on_world = context.has_world if self.where == "auto" else self.where == "world"
@@ -150,10 +150,10 @@ class Suite:
             if (self.only is None or name in self.only) and name not in self.skip
         }
         if not chosen:
-            place = "the embedded world" if on_world else "folders"
+            where = "the embedded world" if on_world else "folders"
             other = "folders" if on_world else "world"
             raise UserError(
-                f"no test is left to run on {place}, where there are: {', '.join(members) or '-'}; "
+                f"no test is left to run on {where}, where there are: {', '.join(members) or '-'}; "
                 f"benchmark.where={other} runs the others"
             )
         return chosen
@@ -180,9 +180,9 @@ class HeldOut:
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` etc."""
-        found = context.held_out()
+        split = context.held_out()
         kind = "heldout"
-        if found is None:
+        if split is None:
             if not self.validation or context.validation is None:
                 raise UserError(
                     "nothing was held out as a test set (data.holdout=0): name one with "
@@ -190,16 +190,16 @@ class HeldOut:
                     "benchmark=heldout uses the rows by which the checkpoint was chosen"
                 )
             _say_what_validation_is()
-            found, kind = context.validation(), "validation"
-        index, rows = found
+            split, kind = context.validation(), "validation"
+        index, rows = split
         classes = captioned_classes(index, rows)
         if classes is None:
             retrieval = Retrieval(name=f"{kind}_retrieval", batch_size=self.batch_size)
             return cast("list[Benchmark]", [retrieval.ask(index, rows)])
         words = [class_words(label) for label in classes]
         require_names(words, index.source, NAMED_BY_FILE)
-        one = ZeroShot(name=f"{kind}_classification", batch_size=self.batch_size)
-        asked = one.ask(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
+        benchmark = ZeroShot(name=f"{kind}_classification", batch_size=self.batch_size)
+        asked = benchmark.ask(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
         return cast("list[Benchmark]", [asked])
 
 
@@ -305,28 +305,28 @@ def open_member(member: SuiteMember, context: EvaluationContext) -> list[Benchma
         member: the object that a suite's YAML names.
         context: the run or checkpoint under test.
     """
-    found: object = member.open(context)
-    if not isinstance(found, list | tuple):
+    opened: object = member.open(context)
+    if not isinstance(opened, list | tuple):
         raise UserError(
             f"{_name_class(member)}.open should return a list of benchmarks, not "
-            f"{_name_class(found)}"
+            f"{_name_class(opened)}"
         )
-    for one in found:
+    for benchmark in opened:
         # Check the class first: an object's property may compute a hash of all its data.
-        lacks = [name for name in ATTRIBUTES if not hasattr(type(one), name)]
-        lacks = [name for name in lacks if not hasattr(one, name)]
+        lacks = [name for name in ATTRIBUTES if not hasattr(type(benchmark), name)]
+        lacks = [name for name in lacks if not hasattr(benchmark, name)]
         if lacks:
             raise UserError(
-                f"{_name_class(one)} is not a benchmark, as it has no {', '.join(lacks)}: "
+                f"{_name_class(benchmark)} is not a benchmark, as it has no {', '.join(lacks)}: "
                 "see cfaug.core.protocols.Benchmark"
             )
-        if not isinstance(one.name, str) or NAME_OF_PART.search(one.name):
+        if not isinstance(benchmark.name, str) or NAME_OF_PART.search(benchmark.name):
             raise UserError(
-                f"{_name_class(one)}: name={one.name!r} is invalid: it should be a text that does "
-                "not end in [...=...], which names a part of a benchmark in tables"
+                f"{_name_class(benchmark)}: name={benchmark.name!r} is invalid: it should be a "
+                "text that does not end in [...=...], which names a part of a benchmark in tables"
             )
-    return list(found)
+    return list(opened)
 
 
-def _name_class(one: object) -> str:
-    return f"{type(one).__module__}.{type(one).__qualname__}"
+def _name_class(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -80,15 +80,17 @@ class Asker:
 
         def answer(batch: Sequence[Ask]) -> list[Record]:
             places: dict[str, list[int]] = {}
-            for place, ask in enumerate(batch):
-                places.setdefault(ask.digest, []).append(place)
-            images = [_decode(batch[own[0]]) for own in places.values()]
-            questions = [[batch[place].question for place in own] for own in places.values()]
+            for position, ask in enumerate(batch):
+                places.setdefault(ask.digest, []).append(position)
+            images = [_decode(batch[members[0]]) for members in places.values()]
+            questions = [
+                [batch[position].question for position in members] for members in places.values()
+            ]
             given = self._loaded.answer(images, questions)
-            found: dict[int, Record] = {}
-            for own, answers in zip(places.values(), given, strict=True):
-                found.update(zip(own, map(_to_record, answers), strict=True))
-            return [found[place] for place in range(len(batch))]
+            records: dict[int, Record] = {}
+            for members, answers in zip(places.values(), given, strict=True):
+                records.update(zip(members, map(_to_record, answers), strict=True))
+            return [records[position] for position in range(len(batch))]
 
         return [_from_record(record) for record in self._recall(asks, "rank", answer)]
 
@@ -127,42 +129,42 @@ class Asker:
         keys = [self._key(ask) for ask in asks]
         batches = list(_batches(asks, keys, self._size))
         kept = {
-            place: name.hex()
+            position: name.hex()
             for batch in batches
-            for place, name in zip(
+            for position, name in zip(
                 batch,
                 place_keys(b"".join([kind.encode(), *(keys[p] for p in batch)]), len(batch)),
                 strict=True,
             )
         }
         total = len(kept)
-        found: dict[str, Record] = {}
+        records: dict[str, Record] = {}
         since = time.monotonic()
         with Progress("answering", total, "questions") as progress:
             try:
                 for batch in batches:
-                    names = [kept[place] for place in batch]
+                    names = [kept[position] for position in batch]
                     if all(name in self._kept for name in names):
                         progress.skip(len(batch))
                         continue
                     with evaluating(self._loaded):
-                        answers = answer([asks[place] for place in batch])
-                    found.update(zip(names, answers, strict=True))
+                        answers = answer([asks[position] for position in batch])
+                    records.update(zip(names, answers, strict=True))
                     progress.advance(len(batch))
                     if time.monotonic() - since > cached_model.KEPT_SECONDS:
-                        self._keep(found)
-                        found, since = {}, time.monotonic()
+                        self._keep(records)
+                        records, since = {}, time.monotonic()
             finally:  # save the answers before an image that cannot be decoded
-                self._keep(found)
-        by_key = {keys[place]: self._kept[name] for place, name in kept.items()}
+                self._keep(records)
+        by_key = {keys[position]: self._kept[name] for position, name in kept.items()}
         return [by_key[key] for key in keys]
 
-    def _keep(self, found: Mapping[str, Record]) -> None:
-        if self._kept.folder is None or not found:
-            self._kept.add(found)
+    def _keep(self, records: Mapping[str, Record]) -> None:
+        if self._kept.folder is None or not records:
+            self._kept.add(records)
             return
         with explain_refusal(self._kept.folder):
-            self._kept.add(found)
+            self._kept.add(records)
 
     def _key(self, ask: Ask) -> bytes:
         """Return a key for everything except the model that an answer depends on."""
@@ -186,19 +188,19 @@ class Asker:
 def _batches(asks: Sequence[Ask], keys: Sequence[bytes], size: int) -> Iterator[Batch]:
     """Yield the places of distinct questions, grouped by image."""
     by_image: dict[str, Batch] = {}
-    for place in {key: place for place, key in reversed([*enumerate(keys)])}.values():
-        by_image.setdefault(asks[place].digest, []).append(place)
+    for position in {key: position for position, key in reversed([*enumerate(keys)])}.values():
+        by_image.setdefault(asks[position].digest, []).append(position)
     groups = []
-    for digest, own in sorted(by_image.items(), key=lambda item: min(item[1])):
-        own.sort()
-        step = len(own) if digest else size  # questions without image may be split anywhere
-        groups += [own[start : start + step] for start in range(0, len(own), step)]
+    for digest, positions in sorted(by_image.items(), key=lambda item: min(item[1])):
+        positions.sort()
+        step = len(positions) if digest else size  # questions without image may be split anywhere
+        groups += [positions[start : start + step] for start in range(0, len(positions), step)]
     batch: Batch = []
-    for own in groups:
-        if batch and len(batch) + len(own) > size:
+    for group in groups:
+        if batch and len(batch) + len(group) > size:
             yield batch
             batch = []
-        batch = batch + own
+        batch = batch + group
     if batch:
         yield batch
 

@@ -195,11 +195,11 @@ class Folds:
 
     def changes(self, tree: Branches) -> set[int]:
         """Return the steps at which any edit's matrices change."""
-        found: set[int] = set()
+        steps: set[int] = set()
         for text in set(tree.text[tree.image > 0].tolist()):
             table = self._schedule(text)
-            found |= set((np.flatnonzero((table[1:] != table[:-1]).any(1)) + 1).tolist())
-        return found
+            steps |= set((np.flatnonzero((table[1:] != table[:-1]).any(1)) + 1).tolist())
+        return steps
 
     def __call__(self, base: int, edited: int, step: int) -> Tensor | None:
         """Return the matrices for source and edited text, (2, tokens, tokens); ``None`` for none.

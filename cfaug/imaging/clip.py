@@ -88,13 +88,13 @@ class ClipScorer(CosineScorer):
                         resized.new_tensor(values).view(3, 1, 1)
                         for values in (transform.mean, transform.std)
                     )
-                    found = encoder.encode_pixels((resized - mean) / std)
+                    features = encoder.encode_pixels((resized - mean) / std)
                 else:
                     rounded = (part * 255).round().clamp(0, 255).to(torch.uint8).cpu()
-                    whole = [Image.fromarray(one.permute(1, 2, 0).numpy()) for one in rounded]
+                    whole = [Image.fromarray(tensor.permute(1, 2, 0).numpy()) for tensor in rounded]
                     pixels = stack_pixels([transform(image) for image in whole], transform.size)
-                    found = encoder.encode_image(torch.from_numpy(np.ascontiguousarray(pixels)))
-                embedded.append(_unit(found))
+                    features = encoder.encode_image(torch.from_numpy(np.ascontiguousarray(pixels)))
+                embedded.append(_unit(features))
         return torch.cat(embedded)
 
     def describe(self) -> dict[str, str]:
@@ -211,8 +211,8 @@ class LabelScorer:
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
         """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""
-        said: dict[tuple[str, ...], Tensor] = {}
-        found: list[Scores] = []
+        embeddings: dict[tuple[str, ...], Tensor] = {}
+        scored: list[Scores] = []
         for proposal, made in zip(proposals, images, strict=True):
             where = f"recipe.scorers: proposal {proposal.key!r}"
             if not proposal.details:
@@ -223,12 +223,12 @@ class LabelScorer:
                 require_attributes(detail.get(ATTRIBUTES), where) for detail in proposal.details
             ]
             first, *rest = attributes
-            if not rest or any(one.keys() != first.keys() for one in rest):
+            if not rest or any(attribute.keys() != first.keys() for attribute in rest):
                 raise UserError(f"{where} is not a grid: its texts have different attributes")
             texts = proposal.texts
-            if texts not in said:
-                said[texts] = self.encoder.texts(texts).cpu()
-            margins = label_margins(self._embed(made), said[texts], attributes)
+            if texts not in embeddings:
+                embeddings[texts] = self.encoder.texts(texts).cpu()
+            margins = label_margins(self._embed(made), embeddings[texts], attributes)
             if math.inf in margins:
                 raise UserError(
                     f"{where}: no caption differs from "
@@ -237,8 +237,8 @@ class LabelScorer:
                 )
             base, *others = margins
             scores: dict[str, float | tuple[float, ...]] = {self.prefix + BASE: base}
-            found.append(scores | {self.prefix + EDITED: tuple(others)})
-        return found
+            scored.append(scores | {self.prefix + EDITED: tuple(others)})
+        return scored
 
     def _embed(self, made: Images) -> Tensor:
         """Return the embedding of each text's image."""
@@ -247,8 +247,8 @@ class LabelScorer:
         seen: list[Tensor] = []
         for start in range(0, len(made.images), TOGETHER):
             floats = [as_floats(image) for image in made.images[start : start + TOGETHER]]
-            same = all(one.shape == floats[0].shape for one in floats)
-            parts = [torch.stack(floats)] if same else [one[None] for one in floats]
+            same = all(pixels.shape == floats[0].shape for pixels in floats)
+            parts = [torch.stack(floats)] if same else [pixels[None] for pixels in floats]
             seen += [self.encoder.images(part).cpu() for part in parts]
         embedded = torch.cat(seen)
         return embedded[list(made.shown)]
@@ -274,7 +274,7 @@ def label_margins(
     import torch
 
     cosines = images.double() @ texts.double().T
-    own = cosines.diagonal()
+    matching = cosines.diagonal()
     names = list(attributes[0])
     known: dict[tuple[str, str], int] = {}
     codes = torch.tensor(
@@ -285,8 +285,8 @@ def label_margins(
     )
     differ = codes[:, None] != codes[None]
     alone = differ.sum(-1) == 1
-    margins = torch.full_like(own, torch.inf)
-    for place in range(len(names)):
-        nearest = cosines.masked_fill(~(differ[..., place] & alone), -torch.inf).amax(dim=1)
-        margins = torch.minimum(margins, own - nearest)
+    margins = torch.full_like(matching, torch.inf)
+    for column in range(len(names)):
+        nearest = cosines.masked_fill(~(differ[..., column] & alone), -torch.inf).amax(dim=1)
+        margins = torch.minimum(margins, matching - nearest)
     return [float(margin) for margin in margins]

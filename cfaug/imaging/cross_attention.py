@@ -56,20 +56,20 @@ class Tokens:
 def tokenize(tokenizer: CLIPTokenizer, text: str) -> Tokens:
     """Tokenize one text, with the characters of each token."""
     length = tokenizer.model_max_length
-    found = tokenizer(
+    encoding = tokenizer(
         text, padding="max_length", truncation=True, max_length=length, return_offsets_mapping=True
     )
-    spans = tuple((int(a), int(b)) for a, b in found["offset_mapping"])
-    return Tokens(text, tuple(found["input_ids"]), spans, int(sum(found["attention_mask"])))
+    spans = tuple((int(a), int(b)) for a, b in encoding["offset_mapping"])
+    return Tokens(text, tuple(encoding["input_ids"]), spans, int(sum(encoding["attention_mask"])))
 
 
 def find_phrase(tokens: Tokens, phrase: str) -> list[int]:
     """Return the tokens of every occurrence of ``phrase`` as whole words, ignoring case."""
     pattern = re.compile(rf"(?<!\w){re.escape(phrase)}(?!\w)", re.IGNORECASE)
-    found = {t for m in pattern.finditer(tokens.text) for t in tokens.covering(*m.span())}
-    if not found:
+    positions = {t for m in pattern.finditer(tokens.text) for t in tokens.covering(*m.span())}
+    if not positions:
         raise UserError(f"the text {tokens.text!r} has no words {phrase!r} (that reach the model)")
-    return sorted(found)
+    return sorted(positions)
 
 
 def replace_matrix(base: Tokens, edited: Tokens) -> Matrix:
@@ -117,7 +117,7 @@ def refine_alignment(base: Tokens, edited: Tokens) -> NDArray[np.int64]:
         for j in range(1, len(y) + 1):
             match = score[i - 1, j - 1] + (1 if x[i - 1] == y[j - 1] else -1)
             score[i, j] = max(score[i, j - 1], score[i - 1, j], match)
-    found = np.full(len(edited.ids), -1, dtype=np.int64)
+    alignment = np.full(len(edited.ids), -1, dtype=np.int64)
     i, j = len(x), len(y)
     while i and j:
         if score[i, j] == score[i, j - 1]:
@@ -126,10 +126,10 @@ def refine_alignment(base: Tokens, edited: Tokens) -> NDArray[np.int64]:
             i -= 1
         else:
             i, j = i - 1, j - 1
-            found[j] = i
+            alignment[j] = i
     padding = np.arange(max(len(x), len(y)), len(base.ids))
-    found[len(y) : len(y) + len(padding)] = padding
-    return found
+    alignment[len(y) : len(y) + len(padding)] = padding
+    return alignment
 
 
 @dataclass(frozen=True)
@@ -178,12 +178,12 @@ class CrossAttention:
 
     def factors(self, base: Tokens, edited: Tokens) -> Matrix:
         """Return the factor on the map of each token of ``edited``, (tokens,)."""
-        found = np.ones(len(edited.ids))
+        factors = np.ones(len(edited.ids))
         for change in caption_changes(base.text, edited.text):
-            found[edited.covering(*change.after)] = self.edited_weight
+            factors[edited.covering(*change.after)] = self.edited_weight
         for phrase, factor in self.weights.items():
-            found[find_phrase(edited, phrase)] = factor
-        return found
+            factors[find_phrase(edited, phrase)] = factor
+        return factors
 
     def _replaces(self, base: str, edited: str) -> bool:
         changes = caption_changes(base, edited)

@@ -147,14 +147,16 @@ class Predictor:
         tensors: list[Tensor] = []
         attention: list[Attention] = []
         first = 0
-        for some, said in zip(latents.chunk(count), texts.chunk(count), strict=True):
-            own = torch.arange(len(some), device=some.device)
-            self.shared.rows = CallRows(source=own, text=own, lend=own if remember else None)
+        for some, prompts in zip(latents.chunk(count), texts.chunk(count), strict=True):
+            indices = torch.arange(len(some), device=some.device)
+            self.shared.rows = CallRows(
+                source=indices, text=indices, lend=indices if remember else None
+            )
             part = every[first : first + len(some)]
             (out,) = self.unet(
                 some.to(self.dtype),
                 torch.from_numpy(np.append(self.schedule.timesteps, 0)[part]).to(some.device),
-                encoder_hidden_states=said.to(self.dtype),
+                encoder_hidden_states=prompts.to(self.dtype),
                 return_dict=False,
             )
             predicted = out.to(some.dtype)
@@ -192,12 +194,12 @@ def ddim_inversion(photos: PhotoBatch, model: Predictor) -> Tensor:
     step leads (Mokady et al., 2023, section 3.1).
     """
     latents = photos.latents
-    found = [latents]
+    trajectory = [latents]
     for step in reversed(range(len(model.schedule))):
         noise = model.noise(latents, photos.texts, step)
         latents = model.schedule.move(latents, noise, step + 1, step)
-        found.append(latents)
-    return torch.stack(found[::-1], dim=1)
+        trajectory.append(latents)
+    return torch.stack(trajectory[::-1], dim=1)
 
 
 @dataclass(frozen=True)
@@ -245,13 +247,13 @@ class DirectInversion:
             way.append(latents)
             seen.append(attention)
         if not photos.remember:
-            return [Inversion(one) for one in torch.stack(way[::-1], dim=1)]
+            return [Inversion(trajectory) for trajectory in torch.stack(way[::-1], dim=1)]
         _, last = model.look(latents, photos.texts, 0, remember=True)
         # The first input, the clean level, is never used by edits.
         every = [*seen[1:], last][::-1]
         return [
-            Inversion(one, attention=tuple(pick_attention(rows, i) for rows in every))
-            for i, one in enumerate(torch.stack(way[::-1], dim=1))
+            Inversion(trajectory, attention=tuple(pick_attention(rows, i) for rows in every))
+            for i, trajectory in enumerate(torch.stack(way[::-1], dim=1))
         ]
 
 
@@ -383,7 +385,7 @@ class NullText:
         guidance = torch.tensor(photos.guidance, device=pivots.device, dtype=pivots.dtype)
         latents = pivots[:, 0]
         empty = photos.empty.to(pivots.dtype).expand(len(photos), -1, -1).clone()
-        way, found, seen = [latents], [], []
+        way, optimised, seen = [latents], [], []
         for step in range(len(model.schedule)):
             with_text, attention = model.look(latents, photos.texts, step, remember=photos.remember)
             seen.append(attention)
@@ -393,8 +395,8 @@ class NullText:
             empty = self._optimise(task, empty)
             latents = task.follow(model.noise(latents, empty, step), slice(None))
             way.append(latents)
-            found.append(empty)
-        ways, embeddings = torch.stack(way, dim=1), torch.stack(found, dim=1)
+            optimised.append(empty)
+        ways, embeddings = torch.stack(way, dim=1), torch.stack(optimised, dim=1)
         inversions = []
         for i in range(len(photos)):
             every = tuple(pick_attention(rows, i) for rows in seen) if photos.remember else None

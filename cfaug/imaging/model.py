@@ -57,14 +57,14 @@ class Diffusion:
         One text is encoded at a time, so that results do not depend on other texts; callers encode
         each text only once anyway.
         """
-        found = self.tokenizer(
+        tokens = self.tokenizer(
             text,
             padding="max_length",
             truncation=True,
             max_length=self.tokenizer.model_max_length,
             return_tensors="pt",
         )
-        hidden: Tensor = self.text_encoder(found["input_ids"].to(self.device))[0][0]
+        hidden: Tensor = self.text_encoder(tokens["input_ids"].to(self.device))[0][0]
         return hidden
 
     @property
@@ -236,14 +236,14 @@ def resolve(name: str, revision: str | None, parts: tuple[str, ...]) -> Path:
     return folder
 
 
-def identity(what: str, folder: Path, parts: tuple[str, ...]) -> dict[str, str]:
+def identity(prefix: str, folder: Path, parts: tuple[str, ...]) -> dict[str, str]:
     """Return the Hub's revision of a fetched folder, or the sha256 of a local one's files."""
     if folder.parent.name == "snapshots":  # the Hub's cache names a snapshot by its commit
-        return {f"{what}_revision": folder.name}
+        return {f"{prefix}_revision": folder.name}
     digest = hashlib.sha256()
     for path in sorted(p for part in parts or (".",) for p in (folder / part).rglob("*")):
         if path.suffix in (".safetensors", ".json", ".txt"):
             digest.update(f"{path.relative_to(folder).as_posix()}\0".encode())
             with path.open("rb") as handle:
                 digest.update(hashlib.file_digest(handle, "sha256").digest())
-    return {f"{what}_sha256": digest.hexdigest()}
+    return {f"{prefix}_sha256": digest.hexdigest()}

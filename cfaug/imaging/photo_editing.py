@@ -175,16 +175,16 @@ class InvertAndEdit(DiffusionEditor):
         Raises:
             FloatingPointError: if a latent is not finite.
         """
-        found: dict[str, NDArray[np.uint8] | UnfitPhotoError] = {}
+        photos: dict[str, NDArray[np.uint8] | UnfitPhotoError] = {}
         for job in jobs:
             digest = _photo_of(job).digest
-            if digest not in found:
-                found[digest] = self._prepare(job)
+            if digest not in photos:
+                photos[digest] = self._prepare(job)
         images: dict[int, Images] = {}
         used: dict[str, NDArray[np.uint8]] = {}
         for j, job in enumerate(jobs):
             digest = _photo_of(job).digest
-            photo = found[digest]
+            photo = photos[digest]
             reason = photo.reason if isinstance(photo, UnfitPhotoError) else ""
             if not reason and self.cross is not None:
                 base, *edited = job.texts

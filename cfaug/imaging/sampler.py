@@ -172,20 +172,31 @@ class PhotoSampler:
                 latents[born] = latents[parents[born]]
                 todo = calls(tree, step, self.batching, device, folds)
             latents[sources] = way[:, step]
-            said = texts
+            embeddings = texts
             if tree.empty_texts > 1 or inversions[0].empty is not None:
-                empty = [texts[0] if one.empty is None else one.empty[step] for one in inversions]
-                said = torch.cat([torch.stack(empty).to(texts.dtype), texts[1:]])
+                empty = [
+                    texts[0] if inversion.empty is None else inversion.empty[step]
+                    for inversion in inversions
+                ]
+                embeddings = torch.cat([torch.stack(empty).to(texts.dtype), texts[1:]])
             if tree.remembered and any(call.rows.borrow for call in todo):
-                seen = [one.attention[step] for one in inversions if one.attention is not None]
+                seen = [
+                    inversion.attention[step]
+                    for inversion in inversions
+                    if inversion.attention is not None
+                ]
                 self.shared.lent = dict(join_attention(seen))
             noise = torch.zeros_like(latents)
             for call in todo:
-                self._ask(call, latents, said, cfg, first + step, noise)
+                self._ask(call, latents, embeddings, cfg, first + step, noise)
             latents = self.schedule.mean(latents, noise, first + step, self.eta)
             if self.eta:
                 added = torch.stack(
-                    [one.noise[step] for one in inversions if one.noise is not None]
+                    [
+                        inversion.noise[step]
+                        for inversion in inversions
+                        if inversion.noise is not None
+                    ]
                 )
                 spread = self.schedule.spread(first + step, self.eta)
                 latents = latents + spread * added[owner]
@@ -331,16 +342,16 @@ def _call(
 def _cross(
     tree: Branches, step: int, latents: Integers, base_with: Integers, first: int, folds: Folds
 ) -> CrossRows | None:
-    found: list[tuple[int, int, Tensor]] = []
+    entries: list[tuple[int, int, Tensor]] = []
     for at, latent in enumerate(latents):
         if tree.image[latent] > 0:
             texts = int(tree.text[tree.base[latent]]), int(tree.text[latent])
             matrices = folds(*texts, step)
             if matrices is not None:
-                found.append((first + at, int(base_with[at]), matrices))
-    if not found:
+                entries.append((first + at, int(base_with[at]), matrices))
+    if not entries:
         return None
-    rows, sources, folded = zip(*found, strict=True)
+    rows, sources, folded = zip(*entries, strict=True)
     both = torch.stack(folded, dim=1)
     return CrossRows(
         rows=torch.tensor(rows, device=both.device),

@@ -145,12 +145,12 @@ class Selection:
         ``prefer`` says: candidates of a tree share a seed.
         """
 
-        def key(one: tuple[int, int, Scores]) -> tuple[float, int, int]:
-            number, seed, scores = one
-            place = number if self.prefer == "first" else -number
+        def key(candidate: tuple[int, int, Scores]) -> tuple[float, int, int]:
+            number, seed, scores = candidate
+            order = number if self.prefer == "first" else -number
             if self.maximise is None:
-                return 0.0, 0, place
-            return -self.pool_rank(scores[self.maximise]), -seed, place
+                return 0.0, 0, order
+            return -self.pool_rank(scores[self.maximise]), -seed, order
 
         return [number for number, _, _ in sorted(accepted, key=key)]
 
@@ -272,17 +272,19 @@ class CosineScorer(ABC):
             self.prefix + BASE: cosine(base[None], texts[0][None])[0].tolist()[0]
         }
         if edited:
-            seen, said = torch.stack(edited), torch.stack(list(texts[1 : len(images)]))
-            first, text = base.expand_as(seen), texts[0].expand_as(said)
+            seen, captions = torch.stack(edited), torch.stack(list(texts[1 : len(images)]))
+            first, text = base.expand_as(seen), texts[0].expand_as(captions)
             scores |= {
-                self.prefix + EDITED: tuple(cosine(seen, said)[0].tolist()),
+                self.prefix + EDITED: tuple(cosine(seen, captions)[0].tolist()),
                 self.prefix + IMAGE: tuple(cosine(seen, first)[0].tolist()),
-                self.prefix + DIRECTION: tuple(direction(first, seen, text, said)[0].tolist()),
+                self.prefix + DIRECTION: tuple(direction(first, seen, text, captions)[0].tolist()),
             }
             if self.consistency is not None:
                 words = texts[len(images) :]
                 phrases = torch.stack(list(words)) if words else None
-                before, after = (text, said) if phrases is None else (phrases[::2], phrases[1::2])
+                before, after = (
+                    (text, captions) if phrases is None else (phrases[::2], phrases[1::2])
+                )
                 margin = cosine(seen, after)[0] - cosine(seen, before)[0]
                 scores[self.prefix + CONSISTENCY] = tuple(margin.tolist())
             if self.all_pairs:
@@ -294,13 +296,13 @@ class CosineScorer(ABC):
         """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""
         import torch
 
-        found = []
+        scores = []
         for proposal, made in zip(proposals, images, strict=True):
             seen = torch.cat([self.images(as_floats(image)[None]) for image in made.images])
             shown = [seen[i] for i in made.shown]
             texts = [*proposal.texts, *self.further_texts(proposal)]
-            found.append(self.compare(list(self.texts(texts)), shown))
-        return found
+            scores.append(self.compare(list(self.texts(texts)), shown))
+        return scores
 
 
 def clip_selection(
@@ -374,6 +376,6 @@ def mean_direction(images: Tensor, texts: Tensor) -> float:
     """
     import torch
 
-    one, other = torch.triu_indices(len(images), len(images), offset=1)
-    found, _ = direction(images[one], images[other], texts[one], texts[other])
-    return float(found.mean())
+    first, second = torch.triu_indices(len(images), len(images), offset=1)
+    cosines, _ = direction(images[first], images[second], texts[first], texts[second])
+    return float(cosines.mean())

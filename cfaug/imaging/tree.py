@@ -125,7 +125,7 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
         families.setdefault((job.texts, job.draw.seed, job.draw.cfg), []).append(number)
     texts: dict[str, int] = {}
     rows: list[tuple[int, ...]] = []
-    found: dict[int, tuple[int, ...]] = {}
+    by_job: dict[int, tuple[int, ...]] = {}
     for family, ((words, _, _), members) in enumerate(families.items()):
         shows = [texts.setdefault(word, len(texts)) for word in words]
         lengths = {number: shared_steps(jobs[number].draw.p, steps, mode) for number in members}
@@ -141,7 +141,7 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
                 birth = 0 if first == trunk else length
                 rows.append((shows[image], family, image, base, parent, birth, length))
             images[length] = (base, *range(first, len(rows)))
-        found |= {number: images[length] for number, length in lengths.items()}
+        by_job |= {number: images[length] for number, length in lengths.items()}
     text, owner, image, base_of, parent, birth, shared = np.array(rows, dtype=np.int64).T
     return Tree(
         texts=tuple(texts),
@@ -154,7 +154,7 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
         parent=parent,
         birth=birth,
         shared=shared,
-        jobs=tuple(found[number] for number in range(len(jobs))),
+        jobs=tuple(by_job[number] for number in range(len(jobs))),
     )
 
 
@@ -314,7 +314,7 @@ def _lay_out(
         parent=parent,
         birth=births,
         shared=shared,
-        jobs=tuple(tuple(at[source, one] for one in shown) for source, shown in places),
+        jobs=tuple(tuple(at[source, edit] for edit in shown) for source, shown in places),
         sources=tuple(wanted),
         source=owner,
         cfg=np.array(cfgs),

@@ -59,21 +59,21 @@ def _build_settings(node: Any) -> Any:
     """Make a run's settings without Hydra: our classes, plain values, no interpolation."""
     left = [MOST_SETTINGS]
 
-    def made(one: Any) -> Any:
+    def made(item: Any) -> Any:
         left[0] -= 1
         if left[0] < 0:
             raise UserError(f"the run's config.yaml holds more than {MOST_SETTINGS} settings")
-        if isinstance(one, list | tuple):
-            return [made(part) for part in one]
-        if not isinstance(one, Mapping):
-            return one
-        odd = [k for k in one if not isinstance(k, str) or (k[:1] == "_" and k != TARGET)]
+        if isinstance(item, list | tuple):
+            return [made(part) for part in item]
+        if not isinstance(item, Mapping):
+            return item
+        odd = [k for k in item if not isinstance(k, str) or (k[:1] == "_" and k != TARGET)]
         if odd:
             raise _foreign(odd[0])
-        settings = {key: made(value) for key, value in one.items() if key != TARGET}
-        if TARGET not in one:
+        settings = {key: made(value) for key, value in item.items() if key != TARGET}
+        if TARGET not in item:
             return settings
-        target = one[TARGET]
+        target = item[TARGET]
         if not isinstance(target, str) or target not in SETTINGS_OF_A_RUN:
             raise _foreign(target)
         module, _, name = target.rpartition(".")
@@ -94,8 +94,8 @@ def _build_settings(node: Any) -> Any:
     return made(node)
 
 
-def _foreign(what: object) -> UserError:
+def _foreign(name: object) -> UserError:
     return UserError(
-        f"the run's config.yaml asks for {what!r}, which a run's folder may not name; "
+        f"the run's config.yaml asks for {name!r}, which a run's folder may not name; "
         f"allowed: {', '.join(sorted(SETTINGS_OF_A_RUN))}. Nothing was run."
     )

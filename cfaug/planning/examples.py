@@ -117,9 +117,11 @@ def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
     from cfaug.core.questions import example_of
     from cfaug.data.sources.question_sets import read_questions
 
-    found = read_questions(name, permitted_roots(settings.paths))
-    say_once(f"questions: {sum(len(one.questions) for one in found):,} about {len(found):,} images")
-    return tuple(example_of(one) for one in found[: settings.limit])
+    images = read_questions(name, permitted_roots(settings.paths))
+    say_once(
+        f"questions: {sum(len(image.questions) for image in images):,} about {len(images):,} images"
+    )
+    return tuple(example_of(image) for image in images[: settings.limit])
 
 
 def _reader_of_list(name: str, settings: ExampleSettings) -> Reader:
@@ -138,10 +140,10 @@ def _read_originals(name: str, settings: ExampleSettings) -> Sequence[Example]:
     """Return the original texts of a list of edited captions."""
     from cfaug.data.sources.xmai import original_examples, read_modified_captions
 
-    found = read_modified_captions(name)
-    if found.duplicates:
-        say(f"{name}: {found.duplicates} duplicated captions are left out", sys.stdout)
-    examples = original_examples(found)
+    captions = read_modified_captions(name)
+    if captions.duplicates:
+        say(f"{name}: {captions.duplicates} duplicated captions are left out", sys.stdout)
+    examples = original_examples(captions)
     return (group_by_image(examples) if settings.per == "image" else examples)[: settings.limit]
 
 
@@ -155,13 +157,13 @@ def _read_grid(name: str, settings: ExampleSettings) -> Sequence[Example]:
 
 def _read_list(name: str, settings: ExampleSettings) -> Sequence[Example]:
     limit = settings.limit if settings.per == "text" else None
-    found = read_captions(name, limit, settings.extra)
-    if found.duplicates:
-        say(f"{name}: {found.duplicates} duplicated captions are left out", sys.stdout)
-    say_once(found.line(name))
+    caption_list = read_captions(name, limit, settings.extra)
+    if caption_list.duplicates:
+        say(f"{name}: {caption_list.duplicates} duplicated captions are left out", sys.stdout)
+    say_once(caption_list.line(name))
     if settings.per == "text":
-        return found.captions
-    return group_by_image(found.captions)[: settings.limit]
+        return caption_list.captions
+    return group_by_image(caption_list.captions)[: settings.limit]
 
 
 def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
@@ -180,8 +182,10 @@ def _read_index(index: Any, settings: ExampleSettings) -> Sequence[Example]:
     from cfaug.data.index.index import examples
 
     per: Literal["image", "text"] = "text" if settings.per == "text" else "image"
-    found = islice(examples(index, per), settings.limit)
-    return tuple(found if settings.images else (replace(one, image=None) for one in found))
+    limited = islice(examples(index, per), settings.limit)
+    return tuple(
+        limited if settings.images else (replace(example, image=None) for example in limited)
+    )
 
 
 def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
@@ -211,7 +215,10 @@ def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
         else:  # a few captions need no drawing of the whole part
             plain, settled = settle_part(world, settings.seed, part)
             sets = make_part(settled, plain)
-        every = (Example(one.key, one.group, (one.members[0].text,)) for one in sets)
+        every = (
+            Example(counterfactual.key, counterfactual.group, (counterfactual.members[0].text,))
+            for counterfactual in sets
+        )
     if settings.leave_out is not None:
         shares = read_leave_out(settings.leave_out)
         seed = settings.seed if world.seed is None else world.seed

@@ -186,13 +186,13 @@ def use_negatives(
     if data.negatives == "none" and not index.has_negatives:
         return loss
     wanted: Literal["used", "ignored"] = "used" if data.negatives == "text" else "ignored"
-    found = LossSettings() if loss is None else loss
-    if found.negative_captions not in (None, wanted):
+    given = LossSettings() if loss is None else loss
+    if given.negative_captions not in (None, wanted):
         raise UserError(
-            f"data.negatives={data.negatives} and loss.negative_captions={found.negative_captions} "
+            f"data.negatives={data.negatives} and loss.negative_captions={given.negative_captions} "
             "contradict each other: leave out the latter"
         )
-    return replace(found, negative_captions=wanted)
+    return replace(given, negative_captions=wanted)
 
 
 def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
@@ -200,8 +200,8 @@ def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
     if loss is None or loss.negative_captions != "used":
         return mixture
     indexes = mixture.sources
-    found = sum(len(cast("Index", indexes[s]).negatives(row)) for s, row in mixture.train.tolist())
-    return replace(mixture, counts={**mixture.counts, "negatives": found})
+    count = sum(len(cast("Index", indexes[s]).negatives(row)) for s, row in mixture.train.tolist())
+    return replace(mixture, counts={**mixture.counts, "negatives": count})
 
 
 def check_sets(data: DataSettings, opened: Opened, loss: LossSettings | None) -> None:
@@ -258,23 +258,23 @@ def plan_entailment(data: EntailmentData, asked: TrainRequest) -> TrainPlan:
         wrong = [row for row in drawn if cast("Index", index).label(row) not in ENTAILMENT]
         if wrong:
             assert index is not None
-            said = index.label(wrong[0])
-            what = "no label" if said is None else f"the label {said[:40]!r}"
+            label = index.label(wrong[0])
+            problem = "no label" if label is None else f"the label {label[:40]!r}"
             raise UserError(
                 f"{index.source}: {len(wrong):,} of {len(drawn):,} examples have no label of "
-                f"{', '.join(ENTAILMENT)}, such as {index.key(wrong[0])}, which has {what}: "
+                f"{', '.join(ENTAILMENT)}, such as {index.key(wrong[0])}, which has {problem}: "
                 "task=entailment learns from labelled hypotheses, such as SNLI-VE's or "
                 "shapescapes:ve"
             )
     report_mixture(mixture, data, opened, asked)
     task = EntailmentTask(**of_mixture(mixture, data, asked))
-    for side, found in task.classes.items():
-        say_once(f"{side}: {_counted(found)}")
+    for side, counts in task.classes.items():
+        say_once(f"{side}: {_counted(counts)}")
     return planned_mixture(task, opened, opened.content)
 
 
-def _counted(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in found.items())
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
 # Planning the training of models that answer questions, and of those that edit captions.
@@ -314,15 +314,15 @@ def plan_questions(data: QuestionData, asked: TrainRequest) -> TrainPlan:
     mixture = draw_questions(data, basic, counterfactual)
     loss = asked.loss if isinstance(asked.loss, AnswerLoss) else AnswerLoss()
     task = QuestionTask(**of_mixture(mixture, data, asked), loss=loss)
-    for side, found in task.kinds.items():
-        if found:
-            say_once(f"{side}: {_counted(found)} questions")
+    for side, counts in task.kinds.items():
+        if counts:
+            say_once(f"{side}: {_counted(counts)} questions")
     if task.left_out:
         say_once(f"left out: {_counted(task.left_out)}")
     content = {
-        name: one.hash
-        for name, one in (("real", basic), ("counterfactual", counterfactual))
-        if one is not None
+        name: rows.hash
+        for name, rows in (("real", basic), ("counterfactual", counterfactual))
+        if rows is not None
     }
     wording = json.dumps(asdict(read_wording(data.wording)), sort_keys=True)
     return TrainPlan(
@@ -369,10 +369,10 @@ def open_rows(
         None
         if name is None
         else QuestionRows(
-            name, sets[name], counterfactual=bool(place),
+            name, sets[name], counterfactual=bool(position),
             digest_of=name_digest if is_questions(name) else read_digest,
         )
-        for place, name in enumerate(names)
+        for position, name in enumerate(names)
     )  # fmt: skip
     return basic, counterfactual
 
@@ -393,11 +393,11 @@ def trained_images(data: QuestionData, questions: Questions) -> list[AskedImage]
         data: the data settings of the run, with its seed.
     """
     mixture = draw_questions(data, *open_rows(data, questions))
-    found: dict[str, AskedImage] = {}
+    images: dict[str, AskedImage] = {}
     for source, row in mixture.train.tolist():
         image = cast("QuestionRows", mixture.sources[source]).image(row)
-        found.setdefault(f"{source} {image.key}", image)
-    return list(found.values())
+        images.setdefault(f"{source} {image.key}", image)
+    return list(images.values())
 
 
 def plan_language(data: EditData, asked: TrainRequest) -> TrainPlan:

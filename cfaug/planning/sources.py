@@ -102,11 +102,11 @@ def permitted_roots(paths: Mapping[str, Any]) -> tuple[Path, ...]:
     Only the command line permits them: a run's folder has no ``paths``.
     """
     named = paths.get("image_roots") or []
-    if isinstance(named, str) or not all(isinstance(one, str) for one in named):
+    if isinstance(named, str) or not all(isinstance(folder, str) for folder in named):
         raise UserError(
             f"paths.image_roots={named} should be a list of folders: 'paths.image_roots=[/photos]'"
         )
-    roots = tuple(Path(os.path.abspath(Path(one).expanduser())) for one in named)
+    roots = tuple(Path(os.path.abspath(Path(folder).expanduser())) for folder in named)
     missing = next((root for root in roots if not root.is_dir()), None)
     if missing is not None:
         raise UserError(f"paths.image_roots: there is no folder {missing}")
@@ -125,7 +125,7 @@ class Opened(Sources):
     @property
     def content(self) -> dict[str, str]:
         """The hash of each source by name, which replaces paths in a run's identity."""
-        return {name: one.hash for name, one in vars(self).items() if one is not None}
+        return {name: index.hash for name, index in vars(self).items() if index is not None}
 
 
 def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path) -> Opened:
@@ -168,19 +168,19 @@ def check_negatives(opened: Opened, loss: LossSettings | None) -> None:
 
 def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
     """Return the names of the sources that are read, with ``None`` for one that is not."""
-    found = []
+    names = []
     asked = f"plan={data.plan.name}" if data.plan else f"cf_ratio={data.cf_ratio}"
     for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
         name = getattr(data, role) if needed else None
         if needed and name is None:
             raise UserError(f"data.{asked} needs data.{role}=FOLDER")
-        found.append(name)
-    if all(found) and len({shows_world(str(name)) for name in found}) == 2:
+        names.append(name)
+    if all(names) and len({shows_world(str(name)) for name in names}) == 2:
         raise UserError(
-            f"data.real={found[0]} and data.counterfactual={found[1]} mix the embedded world with "
+            f"data.real={names[0]} and data.counterfactual={names[1]} mix the embedded world with "
             "your own data: give both, or data.cf_ratio=0 for real data only"
         )
-    return found[0], found[1]
+    return names[0], names[1]
 
 
 def report_join(join: Join, opened: Opened, kept: Path) -> None:
@@ -293,12 +293,12 @@ def describe_sources(data: DataSettings, opened: Opened) -> dict[str, dict[str, 
     """Return {role of a source: the form in which it was read} for every source that is read."""
     named = {"real": data.real, "counterfactual": data.counterfactual}
     named["control"] = data.control_source
-    found = {}
+    forms = {}
     for role, name in named.items():
         index: Index | None = getattr(opened, role)
         if index is not None and index.reading is not None:
-            found[role] = {"source": name, **index.reading.json()}
-    return found
+            forms[role] = {"source": name, **index.reading.json()}
+    return forms
 
 
 def say_sources(sources: Mapping[str, Mapping[str, Any]]) -> None:
@@ -434,11 +434,11 @@ def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
         return  # parts of the world without pairs are meant as controls
     if 2 * reading.counterfactual_sets >= reading.sets:
         return
-    forms = "\n".join(f"  {one.description}" for one in PAIRED)
-    found = f"{reading.counterfactual_sets:,} of its {reading.sets:,} sets are"
+    forms = "\n".join(f"  {form.description}" for form in PAIRED)
+    share = f"{reading.counterfactual_sets:,} of its {reading.sets:,} sets are"
     raise UserError(
         f"{setting}={name} holds no counterfactual pairs: it was read as {reading.form}, and "
-        f"{found if reading.counterfactual_sets else 'none of its sets is'} an image and its "
+        f"{share if reading.counterfactual_sets else 'none of its sets is'} an image and its "
         f"counterfactual, each with its caption (first: {reading.example[0]!r}). Forms of pairs:"
         f'\n{forms}\n(README, "Your own data"). If you want single images, as a control without '
         "pairs, add data.counterfactual_members=singles"

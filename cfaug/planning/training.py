@@ -195,7 +195,7 @@ class TrainSettings:
 
     def config(self) -> Config:
         """Return the content of a run's ``config.yaml``, with composed nodes."""
-        settings: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        settings: dict[str, Any] = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {
             name: value
             for name, value in settings.items()
@@ -266,13 +266,13 @@ def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> 
     if not steps or warmup < steps:
         return None
     reached = optim.lr * optim.factor(steps - 1, steps)  # it rises until the end
-    said = (
+    message = (
         f"the warm-up of {warmup:,} steps is as long as the run of {steps:,} steps, or longer: the "
         f"learning rate is at most {reached:.3g}, and never optim.lr={optim.lr:g}"
     )
     if any(word.startswith(("optim.warmup_steps=", "optim.warmup_ratio=")) for word in overrides):
-        raise UserError(f"{said}: give a shorter warm-up, or more trainer.max_steps")
-    return f"{said}; optim.warmup_steps=0 starts at the full rate"
+        raise UserError(f"{message}: give a shorter warm-up, or more trainer.max_steps")
+    return f"{message}; optim.warmup_steps=0 starts at the full rate"
 
 
 def check_scale(model: Mapping[str, Any]) -> str | None:

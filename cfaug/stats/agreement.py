@@ -113,8 +113,8 @@ def coincidence_matrix(counts: np.ndarray) -> np.ndarray:
     """
     weights = 1 / (counts.sum(axis=1) - 1)
     weighted = counts * weights[:, None]
-    found: np.ndarray = counts.T @ weighted - np.diag(weighted.sum(axis=0))
-    return found
+    matrix: np.ndarray = counts.T @ weighted - np.diag(weighted.sum(axis=0))
+    return matrix
 
 
 def _nominal(values: np.ndarray, totals: np.ndarray) -> np.ndarray:

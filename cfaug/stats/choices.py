@@ -91,8 +91,8 @@ def brittle(scores_NK: Any, truth_NK: Any) -> np.ndarray:
     """
     worst, false = _extremes(scores_NK, truth_NK)
     best = np.where(np.asarray(truth_NK) == TRUE, as_array(scores_NK), -np.inf).max(axis=1)
-    found: np.ndarray = (worst < false) & (best > false)
-    return found
+    mask: np.ndarray = (worst < false) & (best > false)
+    return mask
 
 
 def text_only_hits(similar_NKK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarray:
@@ -115,9 +115,9 @@ def text_only_hits(similar_NKK: Any, truth_NK: Any, ties: Ties = "miss") -> np.n
     """
     similar, truth = as_array(similar_NKK), np.asarray(truth_NK)
     first, second = np.triu_indices(truth.shape[1], k=1)
-    one, other = truth[:, first], truth[:, second]
-    pairs = np.where(one == other, TRUE, FALSE)
-    pairs[((one == FALSE) & (other == FALSE)) | (one == ABSENT) | (other == ABSENT)] = ABSENT
+    left, right = truth[:, first], truth[:, second]
+    pairs = np.where(left == right, TRUE, FALSE)
+    pairs[((left == FALSE) & (right == FALSE)) | (left == ABSENT) | (right == ABSENT)] = ABSENT
     return choice_hits(similar[:, first, second], pairs, ties)
 
 
@@ -132,10 +132,10 @@ def mean_by(hits_N: Any, categories: Sequence[str | None]) -> dict[str, float]:
         categories: category of each item, (items,); ``None`` for an item without one.
     """
     hits = np.asarray(hits_N, np.float64)
-    own = np.array(categories, object)
+    labels = np.array(categories, object)
     names = sorted({category for category in categories if category is not None})
-    found = {name: hits[(own == name) & ~np.isnan(hits)] for name in names}
-    return {name: float(values.mean()) for name, values in found.items() if len(values)}
+    by_category = {name: hits[(labels == name) & ~np.isnan(hits)] for name in names}
+    return {name: float(values.mean()) for name, values in by_category.items() if len(values)}
 
 
 def categories_that_count(
@@ -177,12 +177,12 @@ def group_means(
     Args:
         groups: categories of each group, by the group's name.
     """
-    found = {}
+    by_group = {}
     for name, members in groups.items():
-        own = [means[member] for member in members if member in means]
-        if own:
-            found[name] = float(np.mean(own))
-    return found
+        values = [means[member] for member in members if member in means]
+        if values:
+            by_group[name] = float(np.mean(values))
+    return by_group
 
 
 def _extremes(scores_NK: Any, truth_NK: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -193,10 +193,10 @@ def _extremes(scores_NK: Any, truth_NK: Any) -> tuple[np.ndarray, np.ndarray]:
     if not np.isin(truth, (TRUE, FALSE, ABSENT)).all():
         raise ValueError(f"a caption is {TRUE}, {FALSE} or {ABSENT} (true, false or absent)")
     finite(scores[truth != ABSENT], "scores")
-    for what, value in (("true", TRUE), ("false", FALSE)):
+    for kind, value in (("true", TRUE), ("false", FALSE)):
         lacking = np.flatnonzero(~(truth == value).any(axis=1))
         if len(lacking):
-            raise ValueError(f"item {lacking[0]} has no {what} caption")
+            raise ValueError(f"item {lacking[0]} has no {kind} caption")
     worst = np.where(truth == TRUE, scores, np.inf).min(axis=1)
     best = np.where(truth == FALSE, scores, -np.inf).max(axis=1)
     return worst, best
@@ -228,12 +228,12 @@ def pair_similarities(text_NKD: Any, image_NMD: Any) -> np.ndarray:
     sim: np.ndarray = unit(texts, "text embeddings") @ np.swapaxes(
         unit(images, "image embeddings"), -1, -2
     )
-    for one, other in combinations(range(texts.shape[1]), 2):
-        same = (texts[:, one] == texts[:, other]).all(axis=-1)
-        sim[same, other] = sim[same, one]
-    for one, other in combinations(range(images.shape[1]), 2):
-        same = (images[:, one] == images[:, other]).all(axis=-1)
-        sim[same, :, other] = sim[same, :, one]
+    for left, right in combinations(range(texts.shape[1]), 2):
+        same = (texts[:, left] == texts[:, right]).all(axis=-1)
+        sim[same, right] = sim[same, left]
+    for left, right in combinations(range(images.shape[1]), 2):
+        same = (images[:, left] == images[:, right]).all(axis=-1)
+        sim[same, :, right] = sim[same, :, left]
     return sim
 
 
@@ -350,8 +350,8 @@ def reduce_scores(
     """
     nll = np.asarray(nll_K, np.float64)
     if reduction == "token_mean":
-        found: np.ndarray = nll / np.asarray(tokens_K, np.float64)
-        return found
+        scores: np.ndarray = nll / np.asarray(tokens_K, np.float64)
+        return scores
     if reduction == "sum":
         return nll
     if reduction == "char_norm":
@@ -390,11 +390,11 @@ def parse_answer(text: str, options: Sequence[str]) -> int | None:
         options: texts of the options, any number; a duplicated option is never the answer.
     """
     plain = [_plain(option) for option in options]
-    said = _LEAD.sub("", text.strip().casefold())
-    for part in (said, _END_OF_CLAUSE.split(said.strip(_EDGES), maxsplit=1)[0]):
-        found = [place for place, one in enumerate(plain) if one and one == _plain(part)]
-        if found:
-            return found[0] if len(found) == 1 else None
+    answer = _LEAD.sub("", text.strip().casefold())
+    for part in (answer, _END_OF_CLAUSE.split(answer.strip(_EDGES), maxsplit=1)[0]):
+        matches = [i for i, option in enumerate(plain) if option and option == _plain(part)]
+        if matches:
+            return matches[0] if len(matches) == 1 else None
     return None
 
 

@@ -87,9 +87,9 @@ def hits_at(
     >>> hits_at([[0.9, 0.1], [0.8, 0.2]], [0, 1])["acc1"].tolist()
     [1.0, 0.0]
     """
-    found, _ = _standing(sim_NC, labels)
+    ranks, _ = _standing(sim_NC, labels)
     n_classes = as_array(sim_NC).shape[1]
-    return {f"acc{k}": found.hits(k, ties) for k in ks if k <= n_classes}
+    return {f"acc{k}": ranks.hits(k, ties) for k in ks if k <= n_classes}
 
 
 def mean_per_class_recall(sim_NC: Any, labels: Any, ties: Ties = "mean") -> float:
@@ -108,8 +108,8 @@ def mean_per_class_recall(sim_NC: Any, labels: Any, ties: Ties = "mean") -> floa
     >>> mean_per_class_recall([[0.9, 0.1], [0.8, 0.2], [0.9, 0.3]], [0, 0, 1])
     0.5
     """
-    found, classes = _standing(sim_NC, labels)
-    hits = found.hits(1, ties)
+    ranks, classes = _standing(sim_NC, labels)
+    hits = ranks.hits(1, ties)
     return float(np.mean([hits[classes == c].mean() for c in np.unique(classes)]))
 
 
@@ -184,7 +184,7 @@ def macro_scores(matrix_CC: Sequence[Sequence[int]] | np.ndarray) -> MacroScores
     counted = [score for score in class_scores(matrix) if score.support or score.predicted]
 
     def mean(name: str) -> float:
-        values = [getattr(one, name) for one in counted]
+        values = [getattr(score, name) for score in counted]
         return math.fsum(0.0 if math.isnan(value) else value for value in values) / len(values)
 
     accuracy = float(np.trace(matrix) / matrix.sum())
@@ -207,8 +207,8 @@ def confusion_matrix(truth_N: np.ndarray, predicted_N: np.ndarray, classes: int)
     truth, predicted = np.asarray(truth_N), np.asarray(predicted_N)
     if truth.shape != predicted.shape or truth.ndim != 1:
         raise ValueError(f"{truth.shape} classes and {predicted.shape} predictions do not fit")
-    for found in (truth, predicted):
-        if len(found) and not 0 <= found.min() <= found.max() < classes:
+    for numbers in (truth, predicted):
+        if len(numbers) and not 0 <= numbers.min() <= numbers.max() < classes:
             raise ValueError(f"a class is outside 0 to {classes - 1}")
     codes = truth.astype(np.int64) * classes + predicted
     return np.bincount(codes, minlength=classes * classes).reshape(classes, classes)
@@ -231,12 +231,12 @@ def class_scores(matrix_CC: Sequence[Sequence[int]] | np.ndarray) -> list[ClassS
     def share(part: int, whole: int) -> float:
         return part / whole if whole else math.nan
 
-    found = []
+    scores = []
     for c in range(len(matrix)):
         hits, support, predicted = (
             int(matrix[c, c]), int(matrix[c].sum()), int(matrix[:, c].sum())
         )  # fmt: skip
-        found.append(
+        scores.append(
             ClassScores(
                 precision=share(hits, predicted),
                 recall=share(hits, support),
@@ -245,4 +245,4 @@ def class_scores(matrix_CC: Sequence[Sequence[int]] | np.ndarray) -> list[ClassS
                 predicted=predicted,
             )
         )
-    return found
+    return scores

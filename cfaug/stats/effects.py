@@ -64,8 +64,8 @@ def cohen_d_z(differences: Sequence[float] | np.ndarray) -> float:
     >>> cohen_d_z([1.0, 2.0, 3.0])
     2.0
     """
-    found = summarise(differences)
-    return math.nan if found.n < 2 else _ratio(found.mean, found.sd)
+    summary = summarise(differences)
+    return math.nan if summary.n < 2 else _ratio(summary.mean, summary.sd)
 
 
 def _ratio(difference: float, spread: float) -> float:
@@ -102,10 +102,10 @@ def bootstrap_interval(
     array = require_finite(values)
     if not 0 < level < 1 or method not in get_args(Interval):
         raise ValueError(f"level={level} or method={method!r} is not allowed")
-    found = summarise(array)
-    if found.n < 2 or not found.has_spread:
+    summary = summarise(array)
+    if summary.n < 2 or not summary.has_spread:
         return math.nan, math.nan
-    means = array[_draws(seed, found.n, resamples)].mean(axis=1)
+    means = array[_draws(seed, summary.n, resamples)].mean(axis=1)
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     if method == "bca":
         tails = _corrected(tails, array, means)
@@ -145,13 +145,13 @@ def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tup
     >>> round(low, 3), round(high, 3)
     (-0.484, 4.484)
     """
-    found = summarise(values)
-    if found.n < 2 or not found.has_spread:
+    summary = summarise(values)
+    if summary.n < 2 or not summary.has_spread:
         return math.nan, math.nan
     from scipy.special import stdtrit
 
-    reach = float(stdtrit(found.n - 1, (1 + level) / 2)) * found.sd / math.sqrt(found.n)
-    return found.mean - reach, found.mean + reach
+    reach = float(stdtrit(summary.n - 1, (1 + level) / 2)) * summary.sd / math.sqrt(summary.n)
+    return summary.mean - reach, summary.mean + reach
 
 
 def wilson_interval(count: float, n: float, level: float = 0.95) -> tuple[float, float]:
@@ -278,8 +278,8 @@ def softmax(logits_NC: Any) -> np.ndarray:
     from scipy.special import softmax as row_softmax
 
     logits = finite(as_array(logits_NC), "logits").astype(np.float64)
-    found: np.ndarray = row_softmax(logits, axis=1)
-    return found
+    probabilities: np.ndarray = row_softmax(logits, axis=1)
+    return probabilities
 
 
 def truth_probability(p_NC: np.ndarray, labels_N: np.ndarray) -> np.ndarray:
@@ -292,8 +292,8 @@ def truth_probability(p_NC: np.ndarray, labels_N: np.ndarray) -> np.ndarray:
     >>> truth_probability(np.array([[0.5, 0.3, 0.2]]), np.array([1])).tolist()
     [0.3]
     """
-    own: np.ndarray = p_NC[np.arange(len(p_NC)), labels_N].astype(np.float64)
-    return own
+    probabilities: np.ndarray = p_NC[np.arange(len(p_NC)), labels_N].astype(np.float64)
+    return probabilities
 
 
 def top_classes(p_NC: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -387,7 +387,7 @@ def paired_drop(
     if len(first) != len(second):
         raise ValueError(f"{len(first)} originals and {len(second)} edits: lengths must be equal")
     differences = first - second
-    own = np.unique(np.asarray(photos), return_inverse=True)[1].reshape(-1)
+    codes = np.unique(np.asarray(photos), return_inverse=True)[1].reshape(-1)
     return DropTest(
         before=float(first.mean()),
         after=float(second.mean()),
@@ -395,5 +395,5 @@ def paired_drop(
         lost=int((differences > 0).sum()),
         won=int((differences < 0).sum()),
         p_sign=sign_test(differences),
-        p_photos=sign_flip(np.bincount(own, differences), "two-sided"),
+        p_photos=sign_flip(np.bincount(codes, differences), "two-sided"),
     )

@@ -45,10 +45,10 @@ def frechet_distance(first_ND: Any, second_MD: Any) -> float:
     """
     first, second = _checked(first_ND, second_MD)
     shift = first.mean(axis=0) - second.mean(axis=0)
-    one, other = (_root(features) for features in (first, second))
-    both = np.linalg.svd(one @ other.T, compute_uv=False).sum()
-    found = shift @ shift + (one**2).sum() + (other**2).sum() - 2 * both
-    return float(max(found, 0.0))
+    left, right = (_root(features) for features in (first, second))
+    both = np.linalg.svd(left @ right.T, compute_uv=False).sum()
+    distance = shift @ shift + (left**2).sum() + (right**2).sum() - 2 * both
+    return float(max(distance, 0.0))
 
 
 def _root(features_ND: np.ndarray) -> np.ndarray:
@@ -83,8 +83,8 @@ def kernel_distance(first_ND: Any, second_MD: Any) -> float:
 
 
 def _kernel(first_ND: np.ndarray, second_MD: np.ndarray) -> np.ndarray:
-    found: np.ndarray = (first_ND @ second_MD.T / first_ND.shape[1] + 1) ** DEGREE
-    return found
+    kernel: np.ndarray = (first_ND @ second_MD.T / first_ND.shape[1] + 1) ** DEGREE
+    return kernel
 
 
 def _mean_of_pairs(features_ND: np.ndarray) -> float:
@@ -96,7 +96,8 @@ def _mean_of_pairs(features_ND: np.ndarray) -> float:
 
 def _checked(first_ND: Any, second_MD: Any) -> tuple[np.ndarray, np.ndarray]:
     first, second = (
-        finite(as_array(one), "features").astype(np.float64) for one in (first_ND, second_MD)
+        finite(as_array(features), "features").astype(np.float64)
+        for features in (first_ND, second_MD)
     )
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
         raise ValueError(f"features {first.shape} and {second.shape} should be (images, dim) each")

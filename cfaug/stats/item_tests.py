@@ -163,10 +163,10 @@ def cluster_bootstrap(
         )
     if (weighing <= 0).any() or not 0 < level < 1 or resamples < 1:
         raise ValueError("weights and resamples must be above 0, and level between 0 and 1")
-    names, place = np.unique(np.asarray(clusters), return_inverse=True)
-    place = place.reshape(-1)
-    totals = np.bincount(place, values * weighing, len(names))
-    sizes = np.bincount(place, weighing, len(names))
+    names, codes = np.unique(np.asarray(clusters), return_inverse=True)
+    codes = codes.reshape(-1)
+    totals = np.bincount(codes, values * weighing, len(names))
+    sizes = np.bincount(codes, weighing, len(names))
     mean = float(totals.sum() / sizes.sum())
     if len(names) < 2:
         nan = math.nan
@@ -215,10 +215,12 @@ def nested_bootstrap(
     (2.0, 0.83, 3.33)
     """
     values = require_finite(values_G)
-    own = np.asarray(resampled_GB, np.float64)
-    if own.ndim != 2 or len(own) != len(values) or not own.size:
-        raise ValueError(f"{len(values)} clusters and resamples {own.shape}: shapes do not fit")
-    if not np.isfinite(own).all():
+    resampled = np.asarray(resampled_GB, np.float64)
+    if resampled.ndim != 2 or len(resampled) != len(values) or not resampled.size:
+        raise ValueError(
+            f"{len(values)} clusters and resamples {resampled.shape}: shapes do not fit"
+        )
+    if not np.isfinite(resampled).all():
         raise ValueError("a resample is NaN or infinite")
     if not 0 < level < 1 or resamples < 1:
         raise ValueError("resamples must be above 0, and level between 0 and 1")
@@ -226,14 +228,14 @@ def nested_bootstrap(
     if many < 2:
         nan = math.nan
         return MeanDifference(mean, nan, nan, nan, nan, many, many)
-    shifted = own - own.mean(axis=1, keepdims=True) + values[:, None]
+    shifted = resampled - resampled.mean(axis=1, keepdims=True) + values[:, None]
     at_once = max(1, DRAWN_AT_ONCE // many)
-    found = []
+    means = []
     for first in range(0, resamples, at_once):
         size = (min(at_once, resamples - first), many)
-        clusters, items = rng.integers(many, size=size), rng.integers(own.shape[1], size=size)
-        found.append(shifted[clusters, items].mean(axis=1))
-    ends = read_interval(np.concatenate(found), level, float(np.abs(values).mean()))
+        clusters, items = rng.integers(many, size=size), rng.integers(resampled.shape[1], size=size)
+        means.append(shifted[clusters, items].mean(axis=1))
+    ends = read_interval(np.concatenate(means), level, float(np.abs(values).mean()))
     return MeanDifference(mean, *ends, many, many)
 
 
@@ -265,20 +267,20 @@ def _resampled_means(
     if FEW_KINDS * len(counts) <= many:
         shares = counts / many
         at_once = max(1, DRAWN_AT_ONCE // len(counts))
-        found = []
+        means = []
         for first in range(0, resamples, at_once):
             drawn = rng.multinomial(many, shares, size=min(at_once, resamples - first))
             sums = drawn @ kinds.T
-            found.append(sums[:, 0] / sums[:, 1])
-        return np.concatenate(found)
+            means.append(sums[:, 0] / sums[:, 1])
+        return np.concatenate(means)
     at_once = max(1, DRAWN_AT_ONCE // many)
     equal = bool((sizes == sizes[0]).all())
-    found = []
+    means = []
     for first in range(0, resamples, at_once):
         rows = rng.integers(many, size=(min(at_once, resamples - first), many))
         weight = sizes[0] * many if equal else sizes[rows].sum(axis=1)
-        found.append(totals[rows].sum(axis=1) / weight)
-    return np.concatenate(found)
+        means.append(totals[rows].sum(axis=1) / weight)
+    return np.concatenate(means)
 
 
 def _check_alternative(alternative: str) -> None:
@@ -329,8 +331,8 @@ def standard_error(
     names = np.arange(len(array)) if clusters is None else np.asarray(clusters)
     if len(names) != len(array):
         raise ValueError(f"{len(array)} values and {len(names)} clusters: lengths must be equal")
-    _, place = np.unique(names, return_inverse=True)
-    residuals = np.bincount(place.reshape(-1), array - array.mean())
+    _, codes = np.unique(names, return_inverse=True)
+    residuals = np.bincount(codes.reshape(-1), array - array.mean())
     many = len(residuals)
     if many < 2:
         return math.nan

@@ -47,18 +47,18 @@ def gaps(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     >>> {name: gap.tolist() for name, gap in found.items()}
     {'IR_c': [2.0], 'TR_c': [-1.0]}
     """
-    found = {}
+    differences = {}
     for kind, (right, other_image, other_text) in SCORES.items():
         if right in scores:
             right_N, image_N, text_N = (
                 np.asarray(scores[name], np.float64) for name in (right, other_image, other_text)
             )
-            found[f"IR_{kind}"] = right_N - image_N
-            found[f"TR_{kind}"] = right_N - text_N
-    for name, gap in found.items():
+            differences[f"IR_{kind}"] = right_N - image_N
+            differences[f"TR_{kind}"] = right_N - text_N
+    for name, gap in differences.items():
         if not np.isfinite(gap).all():
             raise ValueError(f"{name}: a score is NaN or infinite: the model has diverged")
-    return found
+    return differences
 
 
 def gaps_where_scored(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -41,33 +41,33 @@ def as_array(values: Any) -> np.ndarray:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-def finite(values: np.ndarray, what: str) -> np.ndarray:
+def finite(values: np.ndarray, name: str) -> np.ndarray:
     """Return ``values`` if they are finite: NaN compares false with everything and would win.
 
     Args:
-        what: name of the values in the error message, in the plural.
+        name: name of the values in the error message, in the plural.
 
     Raises:
-        ValueError: naming ``what``, if a value is NaN or infinite.
+        ValueError: naming ``name``, if a value is NaN or infinite.
     """
     if not np.isfinite(values).all():
-        raise ValueError(f"{what} hold NaN or infinite values: the model has diverged")
+        raise ValueError(f"{name} hold NaN or infinite values: the model has diverged")
     return values
 
 
-def unit(embeddings: np.ndarray, what: str) -> np.ndarray:
+def unit(embeddings: np.ndarray, name: str) -> np.ndarray:
     """Return embeddings divided by their Euclidean length along the last axis.
 
     Args:
         embeddings: vectors along the last axis, (..., dim).
-        what: name of the embeddings in the error message, in the plural.
+        name: name of the embeddings in the error message, in the plural.
 
     Raises:
-        ValueError: naming ``what``, if an embedding is zero or not finite.
+        ValueError: naming ``name``, if an embedding is zero or not finite.
     """
-    length = np.linalg.norm(finite(embeddings, what), axis=-1, keepdims=True)
+    length = np.linalg.norm(finite(embeddings, name), axis=-1, keepdims=True)
     if (length == 0).any():
-        raise ValueError(f"{what} hold a zero vector, which has no direction")
+        raise ValueError(f"{name} hold a zero vector, which has no direction")
     return embeddings / length
 
 
@@ -165,14 +165,14 @@ class QueryRanks:
             return 1.0 / (self.above + self.tied + 1)
         if ties != "mean":
             raise ValueError(f"ties={ties!r} is not one of {', '.join(get_args(Ties))}")
-        found = np.zeros(len(self.above))
+        reciprocal = np.zeros(len(self.above))
         missed = np.ones(len(self.above))  # no positive among the first j tied places
         for j in range(int(self.tied.max(initial=0)) + 1):
             wrong, left = np.maximum(self.tied - j, 0), np.maximum(self.tied + self.best - j, 1)
             next_missed = missed * wrong / left
-            found += (missed - next_missed) / (self.above + j + 1)
+            reciprocal += (missed - next_missed) / (self.above + j + 1)
             missed = next_missed
-        return found
+        return reciprocal
 
     def _all_missed(self, k: int) -> np.ndarray:
         """Probability that no best positive is among the places left after ``above``.
@@ -216,9 +216,9 @@ def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) ->
         raise ValueError(f"query {orphan} has no right answer among the candidates")
     first = np.cumsum(count) - count
     within = np.arange(count.sum()) - np.repeat(first - start, count)
-    own = scores_QG[np.repeat(np.arange(len(group_Q)), count), order[within]]
-    target = np.maximum.reduceat(own, first)
-    best = np.add.reduceat(own == np.repeat(target, count), first, dtype=np.int64)
+    positives = scores_QG[np.repeat(np.arange(len(group_Q)), count), order[within]]
+    target = np.maximum.reduceat(positives, first)
+    best = np.add.reduceat(positives == np.repeat(target, count), first, dtype=np.int64)
     above, equal = _compared(scores_QG, target)
     # No positive is above the best one, so every other candidate above or equal to it is wrong.
     return QueryRanks(above=above, tied=equal - best, best=best)
@@ -317,16 +317,18 @@ def text_standing(text_TD: Any, image_ID: Any, image_of_text: Any) -> QueryRanks
 
 
 def hits_at(
-    found: Mapping[str, QueryRanks], ks: Sequence[int] = KS, ties: Ties = "mean"
+    ranks: Mapping[str, QueryRanks], ks: Sequence[int] = KS, ties: Ties = "mean"
 ) -> dict[str, np.ndarray]:
     """Return each query's share of a hit, ``{"image_to_text_R@1": float64 (queries,), ...}``.
 
     Args:
-        found: ranks of the right answers, from ``standings``.
+        ranks: ranks of the right answers, from ``standings``.
         ks: cut-offs k of the recalls ``R@k``.
         ties: policy for equal scores, see ``ranking``.
     """
-    return {f"{way}_R@{k}": one.hits(k, ties) for way, one in found.items() for k in ks}
+    return {
+        f"{way}_R@{k}": query_ranks.hits(k, ties) for way, query_ranks in ranks.items() for k in ks
+    }
 
 
 def _checked(image_of_text: Any, n_texts: int, n_images: int) -> np.ndarray:

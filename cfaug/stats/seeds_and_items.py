@@ -168,9 +168,9 @@ def read_resampled(
     ours, theirs = means_KB[: len(arm)], means_KB[len(arm) :]
     drawn = rng.integers(len(ours), size=(len(ours), len(columns)))
     others = drawn if asked.paired else rng.integers(len(theirs), size=(len(theirs), len(columns)))
-    found = ours[drawn, columns].mean(axis=0) - theirs[others, columns].mean(axis=0)
+    differences = ours[drawn, columns].mean(axis=0) - theirs[others, columns].mean(axis=0)
     size = float(np.abs(arm).mean() + np.abs(baseline).mean())
-    return ArmDifference(mean, *read_interval(found, level, size), *about)
+    return ArmDifference(mean, *read_interval(differences, level, size), *about)
 
 
 def count_clusters(clusters: Sequence[Any] | np.ndarray) -> int:
@@ -203,14 +203,14 @@ def resample_rows(
     both = np.column_stack([totals_CK, sizes_C])
     many = len(both)
     at_once = max(1, DRAWN_AT_ONCE // many)
-    found = []
+    means = []
     for first in range(0, resamples, at_once):
         count = min(at_once, resamples - first)
         drawn = rng.integers(many, size=(count, many)) + many * np.arange(count)[:, None]
         times = np.bincount(drawn.reshape(-1), minlength=count * many).reshape(count, many)
         sums = times.astype(np.float64) @ both
-        found.append(sums[:, :-1] / sums[:, -1:])
-    return np.concatenate(found).T
+        means.append(sums[:, :-1] / sums[:, -1:])
+    return np.concatenate(means).T
 
 
 def _resample(asked: OneTest | OwnTests, rng: np.random.Generator, resamples: int) -> np.ndarray:
@@ -218,11 +218,11 @@ def _resample(asked: OneTest | OwnTests, rng: np.random.Generator, resamples: in
     if isinstance(asked, OneTest):
         both = np.concatenate([asked.arm, asked.baseline])
         return resample_rows(both, asked.clusters, rng, resamples)
-    own = [
+    means = [
         resample_rows(np.asarray([values]), clusters, rng, resamples)
         for values, clusters in zip(asked.differences, asked.clusters, strict=True)
     ]
-    return np.concatenate(own)
+    return np.concatenate(means)
 
 
 def _read_own_tests(
@@ -231,12 +231,19 @@ def _read_own_tests(
     means = [float(np.mean(values)) for values in asked.differences]
     if len(means_SB) != len(means):
         raise ValueError(f"{len(means_SB)} rows of means for {len(means)} seeds")
-    numbers = [count_clusters(own) for own in asked.clusters]
+    numbers = [count_clusters(clusters) for clusters in asked.clusters]
     about = (sum(map(len, asked.differences)), sum(numbers), len(means), len(means))
     if len(means) < 2 or min(numbers) < 2:
         return ArmDifference(float(np.mean(means)), *(math.nan,) * 4, *about)
-    found = nested_bootstrap(means, means_SB, rng, level=level, resamples=means_SB.shape[1])
-    return ArmDifference(found.mean, found.low, found.high, found.p_greater, found.p_less, *about)
+    difference = nested_bootstrap(means, means_SB, rng, level=level, resamples=means_SB.shape[1])
+    return ArmDifference(
+        difference.mean,
+        difference.low,
+        difference.high,
+        difference.p_greater,
+        difference.p_less,
+        *about,
+    )
 
 
 def sum_clusters(
@@ -248,10 +255,10 @@ def sum_clusters(
         values_KN: finite values, (rows, items).
         clusters_N: the cluster each item was sampled in, (items,).
     """
-    names, place = np.unique(np.asarray(clusters_N), return_inverse=True)
-    place = place.reshape(-1)
-    totals = [np.bincount(place, row, len(names)) for row in values_KN]
-    return np.stack(totals, axis=1), np.bincount(place, minlength=len(names)).astype(np.float64)
+    names, codes = np.unique(np.asarray(clusters_N), return_inverse=True)
+    codes = codes.reshape(-1)
+    totals = [np.bincount(codes, row, len(names)) for row in values_KN]
+    return np.stack(totals, axis=1), np.bincount(codes, minlength=len(names)).astype(np.float64)
 
 
 def _require_table(values: Any) -> np.ndarray:
@@ -388,7 +395,7 @@ def _decompose_crossed(asked: OneTest) -> Decomposition:
     sides = [asked.arm - asked.baseline] if asked.paired else [asked.arm, asked.baseline]
     layouts = [_linearise(values, asked.clusters) for values in sides]
     many = layouts[0].shape[1]
-    _require_two([len(one) for one in layouts], [many])
+    _require_two([len(layout) for layout in layouts], [many])
     by_seed = _MeanSquares()
     rest = _MeanSquares()
     for layout in layouts:
@@ -403,13 +410,13 @@ def _decompose_crossed(asked: OneTest) -> Decomposition:
     by_item.add(float(means_C.var(ddof=1)) / many, many - 1)
     # The estimates by seed and by item each include the rest.
     whole = by_seed.cut_at(rest), by_item.cut_at(rest)
-    parts = [one.value - rest.value for one in whole]
+    parts = [estimate.value - rest.value for estimate in whole]
     scale = sum(float((layout**2).mean()) for layout in layouts)
-    flat = sum(one.value for one in whole) - rest.value <= NO_SPREAD * scale
+    flat = sum(estimate.value for estimate in whole) - rest.value <= NO_SPREAD * scale
     cut = [
         name
-        for name, own in ((SEEDS, by_seed), (ITEMS, by_item))
-        if own.value < rest.value and not flat
+        for name, estimate in ((SEEDS, by_seed), (ITEMS, by_item))
+        if estimate.value < rest.value and not flat
     ]
     if flat:
         return Decomposition(0.0, 0.0, 0.0, (), math.nan)
@@ -424,8 +431,8 @@ def _decompose_crossed(asked: OneTest) -> Decomposition:
 
 def _decompose_nested(asked: OwnTests) -> Decomposition:
     layouts = [
-        _linearise(np.asarray([values]), own)[0]
-        for values, own in zip(asked.differences, asked.clusters, strict=True)
+        _linearise(np.asarray([values]), clusters)[0]
+        for values, clusters in zip(asked.differences, asked.clusters, strict=True)
     ]
     _require_two([len(layouts)], [len(layout) for layout in layouts])
     count = len(layouts)
@@ -478,8 +485,8 @@ def _linearise(values_SN: np.ndarray, clusters_N: Sequence[Any] | np.ndarray) ->
     """
     totals_CS, sizes_C = sum_clusters(values_SN, clusters_N)
     mean = totals_CS.sum() / (sizes_C.sum() * totals_CS.shape[1])
-    found: np.ndarray = (totals_CS - mean * sizes_C[:, None]) / sizes_C.mean() + mean
-    return found.T
+    linear: np.ndarray = (totals_CS - mean * sizes_C[:, None]) / sizes_C.mean() + mean
+    return linear.T
 
 
 def _require_two(seeds: Sequence[int], clusters: Sequence[int]) -> None:

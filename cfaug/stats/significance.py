@@ -97,11 +97,11 @@ def welch(arm: SeedSummary, baseline: SeedSummary, alternative: Alternative = "g
         return _without_spread(arm.mean - baseline.mean, max(abs(arm.mean), abs(baseline.mean)))
     from scipy.stats import ttest_ind_from_stats
 
-    found = ttest_ind_from_stats(
+    result = ttest_ind_from_stats(
         arm.mean, arm.sd, arm.n, baseline.mean, baseline.sd, baseline.n,
         equal_var=False, alternative=alternative,
     )  # fmt: skip
-    return float(found.pvalue)
+    return float(result.pvalue)
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,10 @@ def equivalence(
         return Equivalence(difference, nan, nan, nan, nan, nan)
     from scipy.stats import t as student
 
-    parts = [one.sd**2 / one.n for one in (first, second)]
+    parts = [summary.sd**2 / summary.n for summary in (first, second)]
     error = math.sqrt(sum(parts))
     freedom = sum(parts) ** 2 / sum(
-        part**2 / (one.n - 1) for part, one in zip(parts, (first, second), strict=True)
+        part**2 / (summary.n - 1) for part, summary in zip(parts, (first, second), strict=True)
     )
     reach = float(student.ppf(1 - alpha, freedom)) * error
     tails = [float(student.sf((margin + sign * difference) / error, freedom)) for sign in (1, -1)]

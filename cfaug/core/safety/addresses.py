@@ -91,16 +91,16 @@ def hide(text: str) -> str:
 
 def without_secrets(text: str) -> str:
     """Return the hidden form of a text, as ``hide`` does, but forget the text."""
-    if found := PIPE.fullmatch(text):
-        return text if HIDDEN_PIPE.fullmatch(text) else _hide_pipe(found["command"])
-    found = ADDRESS.fullmatch(text)
-    if found is None:
+    if match := PIPE.fullmatch(text):
+        return text if HIDDEN_PIPE.fullmatch(text) else _hide_pipe(match["command"])
+    match = ADDRESS.fullmatch(text)
+    if match is None:
         return text
-    user, rest, query = _split(found["rest"])
+    user, rest, query = _split(match["rest"])
     if user in (None, HIDDEN) and query in ("", HIDDEN):
         return text
     user = "" if user is None else f"{HIDDEN}@" if rest else HIDDEN
-    return f"{found['scheme']}{user}{rest}{f'?{HIDDEN}' if query else ''}"
+    return f"{match['scheme']}{user}{rest}{f'?{HIDDEN}' if query else ''}"
 
 
 def _split(rest: str) -> tuple[str | None, str, str]:
@@ -138,7 +138,10 @@ def _hide_pipe(command: str) -> str:
             shown.append(f"{scheme}//{path[0]}")
     without = CREDENTIALS.sub(rf"\g<name>{HIDDEN}", command)
     without = re.sub(
-        r"[a-z][a-z0-9+.-]*://[^\s'\"]*", lambda one: without_secrets(one[0]), without, flags=re.I
+        r"[a-z][a-z0-9+.-]*://[^\s'\"]*",
+        lambda match: without_secrets(match[0]),
+        without,
+        flags=re.I,
     )
     return f"pipe:{' '.join(shown)} {HIDDEN}-{slow_digest(without, b'pipe')[:8]}"
 
@@ -204,19 +207,19 @@ def hide_words(words: Sequence[str]) -> list[str]:
 
 
 def _hide_word(word: str) -> str:
-    found = SETTING.fullmatch(word)
-    if found is None:  # no setting: an error will show it
+    match = SETTING.fullmatch(word)
+    if match is None:  # no setting: an error will show it
         start = STARTS.search(word)
         assert start is not None
         return word[: start.start()] + hide(word[start.start() :])
-    key, value = found["key"], found["value"]
+    key, value = match["key"], match["value"]
     if key.lstrip("-+~").startswith(PUBLISHED):
         return word
     if value[:1] == "{":
         return f"{key}={PARTS_OF_DICTIONARIES.sub(_hide_part, value)}"
     if (value[:1] and value[:1] in "'\"[(") or re.match(r"\w+\(", value):
         return f"{key}={PARTS_OF_LISTS.sub(_hide_part, value)}"
-    return f"{key}={','.join(_hide_plain(one) for one in _parts_of_sweep(value))}"
+    return f"{key}={','.join(_hide_plain(part) for part in _parts_of_sweep(value))}"
 
 
 def _parts_of_sweep(value: str) -> list[str]:
@@ -247,7 +250,7 @@ def _hide_plain(text: str) -> str:
     A value that refers to other settings is hidden with them (``hide_settings``).
     """
     if without_secrets(text) != text:
-        text = VARIABLE.sub(lambda found: os.environ.get(found[1], found[0]), text)
+        text = VARIABLE.sub(lambda match: os.environ.get(match[1], match[0]), text)
     return text if "${" in text else hide(text)
 
 
@@ -264,7 +267,7 @@ def hide_settings(tree: Any, under: str = "") -> Any:
             key: hide_settings(value, f"{under}.{key}".lstrip(".")) for key, value in tree.items()
         }
     if isinstance(tree, list | tuple):
-        return [hide_settings(one, under) for one in tree]
+        return [hide_settings(item, under) for item in tree]
     return hide(tree) if isinstance(tree, str) and STARTS.match(tree.lstrip()) else tree
 
 
@@ -294,10 +297,10 @@ def _secrets(typed: str) -> Iterator[str]:
             if start := re.search(r"[a-z][a-z0-9+.-]*://.*", word, re.IGNORECASE):
                 yield from _secrets(start[0])
         return
-    found = ADDRESS.fullmatch(typed)
-    if found is None:
+    match = ADDRESS.fullmatch(typed)
+    if match is None:
         return
-    user, _, query = _split(found["rest"])
+    user, _, query = _split(match["rest"])
     yield typed
     for part in (user or "", query):
         yield from (part, unquote(part))

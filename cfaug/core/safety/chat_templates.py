@@ -50,15 +50,15 @@ class ChatRenderer:
         """
         request = json.dumps({"template": template, "variables": variables}).encode() + b"\n"
         with self._lock:
-            found = self._ask(request) or self._ask(request)  # a signal may have ended the first
-        if found is None:
+            answer = self._ask(request) or self._ask(request)  # a signal may have ended the first
+        if answer is None:
             raise TemplateFailureError("the process that renders it was ended twice")
-        if "text" in found:
-            return str(found["text"])
-        kind = getattr(builtins, found["error"], None)
+        if "text" in answer:
+            return str(answer["text"])
+        kind = getattr(builtins, answer["error"], None)
         if isinstance(kind, type) and issubclass(kind, Exception):
-            raise _exception(kind, found["message"])
-        raise TemplateFailureError(f"{found['error']}: {found['message']}")
+            raise _exception(kind, answer["message"])
+        raise TemplateFailureError(f"{answer['error']}: {answer['message']}")
 
     def _ask(self, request: bytes) -> dict[str, Any] | None:
         """Return the answer to a request; ``None`` if the process ended without one."""
@@ -108,8 +108,8 @@ class ChatRenderer:
                 return None
             parts.append(part)
             if part.endswith(b"\n"):
-                found: dict[str, Any] = json.loads(b"".join(parts))
-                return found
+                answer: dict[str, Any] = json.loads(b"".join(parts))
+                return answer
 
     def stop(self) -> None:
         """End the process."""

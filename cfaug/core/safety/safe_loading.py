@@ -127,12 +127,12 @@ def entries(content: Any) -> Iterator[tuple[str, Any]]:
     """Yield every key with its value, at every depth."""
     waiting = [content]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, Mapping):
-            yield from one.items()
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += [part for part in one if isinstance(part, Mapping | list)]
+        node = waiting.pop()
+        if isinstance(node, Mapping):
+            yield from node.items()
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += [part for part in node if isinstance(part, Mapping | list)]
 
 
 def _matches(rule: re.Pattern[str], name: object) -> bool:
@@ -145,11 +145,11 @@ def _check_kernels(file: Path, key: str, value: Any) -> None:
             raise _refusal(file, key, value, "kernels from elsewhere")
 
 
-def _refusal(file: Path, key: str, value: object, what: str) -> UserError:
+def _refusal(file: Path, key: str, value: object, request: str) -> UserError:
     shown = json.dumps(value)
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     return UserError(
-        f"{file}: {key}={shown} asks for {what}, which a folder's files may not do; nothing was "
+        f"{file}: {key}={shown} asks for {request}, which a folder's files may not do; nothing was "
         f"run. If the model needs no {key}, remove it from {file.name}; otherwise use a checkpoint "
         "in a form that the library has itself"
     )
@@ -255,7 +255,9 @@ def _shapes(path: Path) -> list[tuple[int, ...]]:
     import torch
 
     content = torch.load(path, map_location="meta", weights_only=True)
-    return [tuple(one.shape) for _, one in entries(content) if isinstance(one, torch.Tensor)]
+    return [
+        tuple(tensor.shape) for _, tensor in entries(content) if isinstance(tensor, torch.Tensor)
+    ]
 
 
 def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
@@ -269,7 +271,9 @@ def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
     for key, value in entries(config):
         repeated = REPEATED.search(key) is not None
         most = max(FEWEST_REPEATS, tensors) if repeated else max(LARGEST_NUMBER, numbers)
-        given = [one for one in (value if isinstance(value, list) else [value]) if _whole(one)]
+        given = [
+            number for number in (value if isinstance(value, list) else [value]) if _whole(number)
+        ]
         total = sum(map(abs, given)) if repeated else max(map(abs, given), default=0)
         if total > most:
             raise UserError(

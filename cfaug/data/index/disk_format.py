@@ -179,7 +179,7 @@ class _Table:
             files, file = self.words["files"].column(), self.numbers["file"]
             lines = []
             for a, b in zip(order[twice], order[twice + 1], strict=True):
-                first, second = (files[file[self._first_row[one]]] for one in (a, b))
+                first, second = (files[file[self._first_row[number]]] for number in (a, b))
                 lines.append(f"the key {keys[a]!r} is duplicated: in {first} and {second}")
             lines.append("keys must be unique in a source; rename one or remove it")
             raise UserError("\n".join(lines))
@@ -328,14 +328,14 @@ def is_current(folder: Path) -> bool:
 
 
 def _seen(files: Iterable[str]) -> np.ndarray:
-    found = []
+    stamps = []
     for file in files:
         try:
             stat = os.stat(file)
-            found.append((stat.st_size, stat.st_mtime_ns))
+            stamps.append((stat.st_size, stat.st_mtime_ns))
         except OSError:
-            found.append((-1, -1))
-    return np.array(found, np.int64).reshape(-1, 2)
+            stamps.append((-1, -1))
+    return np.array(stamps, np.int64).reshape(-1, 2)
 
 
 def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int], digests: np.ndarray) -> bool:

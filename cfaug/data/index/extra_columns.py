@@ -105,10 +105,10 @@ class GrowingExtra:
                     row, values = next(written, (-1, {}))
                 columns = []
                 for field in schema:
-                    found = [one.get(field.name) for one in batch]
+                    cells = [extra.get(field.name) for extra in batch]
                     if field.metadata == JSON:
-                        found = [None if one is None else _json(one) for one in found]
-                    columns.append(pa.array(found, field.type))
+                        cells = [None if cell is None else _json(cell) for cell in cells]
+                    columns.append(pa.array(cells, field.type))
                 out.write_batch(pa.record_batch(columns, schema=schema))
         return tuple(kept), len(self._kinds) - len(kept)
 
@@ -130,8 +130,8 @@ def _arrow_type(kinds: set[str]) -> tuple[Any, bool, dict[bytes, bytes] | None]:
         pa.bool_(): {"bool"}, pa.int64(): {"int", "large int"}, pa.float64(): {"int", "float"},
         pa.string(): {"text"},
     }  # fmt: skip
-    found = next((kind for kind, taken in plain.items() if kinds <= taken), None)
-    return (pa.string(), True, JSON) if found is None else (found, True, None)
+    arrow_type = next((kind for kind, taken in plain.items() if kinds <= taken), None)
+    return (pa.string(), True, JSON) if arrow_type is None else (arrow_type, True, None)
 
 
 class ExtraColumns:
@@ -158,20 +158,20 @@ class ExtraColumns:
 
     def values(self, name: str, rows: np.ndarray) -> list[Any]:
         """Return the values of a column at some rows, with JSON decoded and ``None`` for null."""
-        found: list[Any] = self.table.column(name).take(rows).to_pylist()
+        column: list[Any] = self.table.column(name).take(rows).to_pylist()
         if name not in self._json:
-            return found
-        return [None if one is None else _read_json(one, name) for one in found]
+            return column
+        return [None if value is None else _read_json(value, name) for value in column]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the result of ``row`` for every row, reading batch by batch."""
         for batch in self.table.to_batches(ROWS_AT_ONCE):
             yield from map(self._decode, batch.to_pylist())
 
-    def _decode(self, found: Mapping[str, Any]) -> dict[str, Any]:
+    def _decode(self, row: Mapping[str, Any]) -> dict[str, Any]:
         return {
             name: _read_json(value, name) if name in self._json else value
-            for name, value in found.items()
+            for name, value in row.items()
             if value is not None
         }
 

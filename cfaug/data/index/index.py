@@ -203,8 +203,8 @@ class Index:
         row = self._number(row)
         if self._negatives is None:
             return []
-        found: list[str] = json.loads(self._negatives[row] or "[]")
-        return found
+        negatives: list[str] = json.loads(self._negatives[row] or "[]")
+        return negatives
 
     def group_name(self, row: int) -> str:
         """Return the name of a row's group; ``groups`` has its code."""

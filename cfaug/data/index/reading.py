@@ -107,10 +107,10 @@ class ScanReport:
         ]
         if self.one_caption:
             parts.append("warning: all images have this one caption")
-        for what, names in (("columns not used", self.unused), ("other columns kept", self.kept)):
+        for title, names in (("columns not used", self.unused), ("other columns kept", self.kept)):
             if names:
-                parts.append(f"{what}: {name_some(names, NAMED)}")
-        parts += [f"not read: {one}" for one in self.left_out]
+                parts.append(f"{title}: {name_some(names, NAMED)}")
+        parts += [f"not read: {phrase}" for phrase in self.left_out]
         parts += [f"note: {note}" for note in self.notes]
         return "; ".join(parts)
 
@@ -165,8 +165,8 @@ class RowCounts:
             same_set = ""  # captions of a photo are rows of their own
         self._turned += len({row.digest.whole for row in self._set if row.digest.turned})
         for row in self._set:
-            said = "\0".join((row.digest.whole, row.text, row.label or "", same_set))
-            code = hashlib.blake2b(said.encode(errors="surrogatepass"), digest_size=8).digest()
+            content = "\0".join((row.digest.whole, row.text, row.label or "", same_set))
+            code = hashlib.blake2b(content.encode(errors="surrogatepass"), digest_size=8).digest()
             self._codes.append(int.from_bytes(code, "little"))
             if row.label is not None:
                 self._labels.add(row.label)

@@ -84,9 +84,9 @@ def find_pairs(index: Index, negatives: Negatives) -> np.ndarray:
             f"{len(same):,} of {len(first):,} pairs of {index.source} show one image, such as "
             f"{index.key(int(first[same[0]]))}: choose data.negatives=text or none"
         )
-    found = np.zeros(len(sets), bool)
-    found[first] = found[first + 1] = True
-    return found
+    mask = np.zeros(len(sets), bool)
+    mask[first] = mask[first + 1] = True
+    return mask
 
 
 def keep_whole_sets(index: Index, rows: np.ndarray) -> np.ndarray:
@@ -121,9 +121,9 @@ def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixt
     train, held = mixture.train.copy(), mixture.validation.copy()
     drawn = train[:, 0] == COUNTERFACTUAL
     if index.has_negatives:
-        found = [len(index.negatives(row)) for row in train[drawn, 1].tolist()]
-        said = {"text_negatives": sum(found) if negatives == "text" else 0, "image_negatives": 0}
-        return replace(mixture, counts={**mixture.counts, **said})
+        lengths = [len(index.negatives(row)) for row in train[drawn, 1].tolist()]
+        added = {"text_negatives": sum(lengths) if negatives == "text" else 0, "image_negatives": 0}
+        return replace(mixture, counts={**mixture.counts, **added})
     sets = np.asarray(index.sets)[train[drawn, 1]]
     if negatives == "both":
         whole = int((np.unique(sets, return_counts=True)[1] == 2).sum())

@@ -43,15 +43,18 @@ def join_groups(sources: Sequence[Index | None]) -> list[np.ndarray]:
     _, component = connected_components(pairs, directed=False)
     rank = np.full(len(nodes), len(sources))  # the first source that has the group
     places = []  # of each group among the ascending nodes, and whether it is there
-    for own in groups:
-        at = np.minimum(np.searchsorted(nodes, own), len(nodes) - 1)
-        places.append((at, nodes[at] == own))
-    for number, (at, found) in reversed(list(enumerate(places))):
-        rank[at[found]] = number
+    for codes in groups:
+        at = np.minimum(np.searchsorted(nodes, codes), len(nodes) - 1)
+        places.append((at, nodes[at] == codes))
+    for number, (at, present) in reversed(list(enumerate(places))):
+        rank[at[present]] = number
     order = np.lexsort((nodes, rank, component))
     starts = np.flatnonzero(np.r_[True, np.diff(component[order]) != 0])
     code = nodes[order][starts][component]
-    return [np.where(found, code[at], own) for own, (at, found) in zip(groups, places, strict=True)]
+    return [
+        np.where(present, code[at], codes)
+        for codes, (at, present) in zip(groups, places, strict=True)
+    ]
 
 
 def _codes_of(sources: Sequence[Index | None], column: str) -> list[np.ndarray]:
@@ -96,7 +99,7 @@ LARGEST_ID = 581_929
 def _ids_by_code() -> tuple[np.ndarray, np.ndarray]:
     """Return the ascending codes of all COCO ids, and their ids: 0.6 s, once a process."""
     ids = np.arange(1, LARGEST_ID + 1)
-    codes = np.fromiter((group_code(str(one)) for one in ids), np.uint64, len(ids))
+    codes = np.fromiter((group_code(str(photo_id)) for photo_id in ids), np.uint64, len(ids))
     order = np.argsort(codes)
     return codes[order], ids[order]
 
@@ -116,10 +119,10 @@ def coco_ids(source: Index | AskedPhotos, rows: np.ndarray | None = None) -> np.
     groups = np.asarray(source.groups)[chosen]
     codes, ids = _ids_by_code()
     at = np.minimum(np.searchsorted(codes, groups), len(codes) - 1)
-    found = np.where(codes[at] == groups, ids[at], -1)
-    unnamed = np.flatnonzero(found < 0)
+    photo_ids = np.where(codes[at] == groups, ids[at], -1)
+    unnamed = np.flatnonzero(photo_ids < 0)
     if not len(unnamed):
-        return found
+        return photo_ids
     # A file with many images, such as a tar, is not named after one of them.
     files, first, of_row = np.unique(
         np.asarray(source.files)[chosen[unnamed]], return_index=True, return_inverse=True
@@ -128,8 +131,8 @@ def coco_ids(source: Index | AskedPhotos, rows: np.ndarray | None = None) -> np.
         (id_of(source.file_name(int(row))) for row in chosen[unnamed][first]),
         np.int64, len(files),
     )  # fmt: skip
-    found[unnamed] = by_file[of_row]
-    return found
+    photo_ids[unnamed] = by_file[of_row]
+    return photo_ids
 
 
 NAMED = 3
@@ -218,7 +221,9 @@ def find_leaks(
     images = np.asarray(test.images)[chosen]
     equal = find_equal_images(test, chosen, trained)
     tested = coco_ids(test, chosen)
-    known = np.unique(np.concatenate([np.empty(0, np.int64), *(coco_ids(*one) for one in trained)]))
+    known = np.unique(
+        np.concatenate([np.empty(0, np.int64), *(coco_ids(*part) for part in trained)])
+    )
     photo = (tested >= 0) & np.isin(tested, known)
     return Leaks(
         rows=np.sort(chosen[photo | equal]),
@@ -339,9 +344,9 @@ class AskedPhotos:
 
 def _coco_id(image: AskedImage) -> str:
     for extra in (image.extra, *(question.extra for question in image.questions)):
-        found = extra.get(COCO_ID)
-        if isinstance(found, int | str) and not isinstance(found, bool):
-            return str(found).strip().lstrip("0")
+        coco_id = extra.get(COCO_ID)
+        if isinstance(coco_id, int | str) and not isinstance(coco_id, bool):
+            return str(coco_id).strip().lstrip("0")
     return ""
 
 
@@ -353,9 +358,11 @@ def find_question_leaks(
     Returns:
         The leaks, and the keys of the leaked images of the set.
     """
-    first, other = ([one for one in own if one.image is not None] for own in (trained, asked))
+    first, other = (
+        [image for image in images if image.image is not None] for images in (trained, asked)
+    )
     # Images of embedded worlds are compared by name, without drawing thousands for each run.
-    drawn = all(getattr(one.image, "drawn", False) for one in (*first, *other))
+    drawn = all(getattr(image.image, "drawn", False) for image in (*first, *other))
     digest_of = name_digest if drawn else read_digest
     known, photos = AskedPhotos(first, digest_of), AskedPhotos(other, digest_of)
     leaks = find_leaks([(known, np.arange(len(first)))], photos)

@@ -138,10 +138,10 @@ class Examples(Dataset[Batch]):
         assert self.captions is not None
         numbers = np.full(len(rows), -1)
         known: dict[str, int] = {}
-        for place in np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist():
-            text = self.captions.neutral(int(rows[place, 1]))
+        for position in np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist():
+            text = self.captions.neutral(int(rows[position, 1]))
             if text is not None:
-                numbers[place] = known.setdefault(text, len(known))
+                numbers[position] = known.setdefault(text, len(known))
         return {"neutral_texts": list(known), "neutrals": torch.from_numpy(numbers)}
 
     def _negatives(self, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
@@ -149,16 +149,18 @@ class Examples(Dataset[Batch]):
 
         The source's own negatives come before the captions of counterfactuals.
         """
-        found = [
-            (text, place)
+        negatives = [
+            (text, position)
             for source, index in enumerate(self.indexes)
             if index is not None and index.has_negatives
-            for place in np.flatnonzero(rows[:, 0] == source).tolist()
-            for text in index.negatives(int(rows[place, 1]))
+            for position in np.flatnonzero(rows[:, 0] == source).tolist()
+            for text in index.negatives(int(rows[position, 1]))
         ]
         if self.pairs is not None and self.pairs.kind == "text":
-            found += [(self.pairs.text(row), place) for row, place in _of_pairs(rows)]
-        return [text for text, _ in found], np.array([place for _, place in found], np.int64)
+            negatives += [(self.pairs.text(row), position) for row, position in _of_pairs(rows)]
+        return [text for text, _ in negatives], np.array(
+            [position for _, position in negatives], np.int64
+        )
 
     def _negative_images(self, share: Share) -> Batch:
         """Return this process's share of the counterfactuals' images, and the owners of all."""
@@ -167,7 +169,7 @@ class Examples(Dataset[Batch]):
         index, every = self.pairs.index, _of_pairs(share.whole)
         mine = rank_share(np.arange(len(every)), share.rank, share.world).tolist()
         pixels = [
-            self._pixels(index, COUNTERFACTUAL, self.pairs.row(every[one][0])) for one in mine
+            self._pixels(index, COUNTERFACTUAL, self.pairs.row(every[number][0])) for number in mine
         ]
         return {
             "negative_pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
@@ -259,11 +261,11 @@ class ValidationShares:
     def __init__(self, mixture: Mixture, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
         rows = mixture.validation
         # Rows of both sources, alternating: a batch of only one source would be another task.
-        place = np.empty(len(rows))
+        position = np.empty(len(rows))
         for source in (REAL, COUNTERFACTUAL):
             mine = np.flatnonzero(rows[:, 0] == source)
-            place[mine] = (np.arange(len(mine)) + 0.5) / max(1, len(mine))
-        rows = rows[np.argsort(place, kind="stable")]
+            position[mine] = (np.arange(len(mine)) + 0.5) / max(1, len(mine))
+        rows = rows[np.argsort(position, kind="stable")]
         self._batches = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
         self.rank, self.world = rank, world
 
@@ -278,7 +280,7 @@ class ValidationShares:
 
 def _of_pairs(rows: np.ndarray) -> list[tuple[int, int]]:
     places = np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist()
-    return [(int(rows[place, 1]), place) for place in places]
+    return [(int(rows[position, 1]), position) for position in places]
 
 
 class _Loader(DataLoader[Batch]):
@@ -353,11 +355,11 @@ class Slab:
         """Return an image, uint8 (3, size, size), read-only; ``None`` if it is not cached."""
         if not self.places:
             return None
-        place = image % self.places
-        tag = self._tags[place]
+        slot = image % self.places
+        tag = self._tags[slot]
         if tag["image"] != image + 1:
             return None
-        pixels: np.ndarray = self._pixels[place]
+        pixels: np.ndarray = self._pixels[slot]
         if zlib.crc32(pixels.data) != tag["check"]:
             return None
         pixels.flags.writeable = False
@@ -367,9 +369,9 @@ class Slab:
         """Keep an image if its place is free."""
         if not self.places or self._tags[image % self.places]["image"]:
             return
-        place = image % self.places
-        self._pixels[place] = pixels.transpose(1, 2, 0)
-        self._tags[place] = (image + 1, zlib.crc32(self._pixels[place].data))
+        slot = image % self.places
+        self._pixels[slot] = pixels.transpose(1, 2, 0)
+        self._tags[slot] = (image + 1, zlib.crc32(self._pixels[slot].data))
 
 
 def place_bytes(size: int) -> int:

@@ -92,19 +92,19 @@ def find_barred(
         return Barred()
     groups = join_groups(sources)
     kept_out = {
-        name: replace(one, groups=np.unique(groups[at][one.rows]))
-        for name, (at, one) in chosen.items()
+        name: replace(withheld, groups=np.unique(groups[at][withheld.rows]))
+        for name, (at, withheld) in chosen.items()
     }
     held_out = None
     if "holdout" in chosen:
         assert source is not None
         (_, test), joined = chosen["holdout"], kept_out["holdout"]
         not_drawn, copies = [], 0
-        for one, codes in zip(sources, groups, strict=True):
+        for index, codes in zip(sources, groups, strict=True):
             barred = ~joined.find_allowed(codes)
-            not_drawn.append(int(barred.sum()) - (len(test.rows) if one is source else 0))
-            if one is not None:
-                copies += int((barred & test.find_allowed(one.groups)).sum())
+            not_drawn.append(int(barred.sum()) - (len(test.rows) if index is source else 0))
+            if index is not None:
+                copies += int((barred & test.find_allowed(index.groups)).sum())
         images = len(np.unique(source.images[test.rows]))
         held_out = HeldOutTest(source, test.rows, images, tuple(not_drawn), copies)
     return Barred(groups, tuple(kept_out.values()), held_out)

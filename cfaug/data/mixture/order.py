@@ -41,7 +41,7 @@ def epoch_order(
         for source in (REAL, COUNTERFACTUAL)
     ]
     if mixture.visits is not None:
-        shuffled = [_part_visits(one, mixture, mixture.visits, batch_size) for one in shuffled]
+        shuffled = [_part_visits(part, mixture, mixture.visits, batch_size) for part in shuffled]
     if stratify:
         is_cf = _stratify(n, n - n_real, batch_size, rng)
     else:  # all arrangements are equally likely
@@ -92,8 +92,8 @@ def _stratify(n: int, n_cf: int, batch_size: int, rng: np.random.Generator) -> n
     ends = np.minimum(np.arange(1, -(-n // batch_size) + 1) * batch_size, n)
     n_cf_before = (2 * n_cf * ends + n) // (2 * n)
     batch = np.arange(n) // batch_size
-    place = np.arange(n) - batch * batch_size
-    is_cf = place < np.diff(n_cf_before, prepend=0)[batch]
+    position = np.arange(n) - batch * batch_size
+    is_cf = position < np.diff(n_cf_before, prepend=0)[batch]
     whole = n - n % batch_size
     rng.permuted(
         is_cf[:whole].reshape(-1, batch_size), axis=1, out=is_cf[:whole].reshape(-1, batch_size)
@@ -225,12 +225,12 @@ class _Later:
 
     def fill(self, room: int, *, after: int) -> np.ndarray:
         """Return units after ``after`` that fit into ``room`` together, large ones first."""
-        found: list[np.ndarray] = []
+        chosen: list[np.ndarray] = []
         for size, units in self._of_size.items():
             if size > room:
                 continue
             begin = max(self._given[size], int(np.searchsorted(units, after, side="right")))
-            found.append(units[begin : begin + room // size])
-            self._given[size] = begin + len(found[-1])
-            room -= size * len(found[-1])
-        return np.concatenate(found) if found else np.empty(0, np.int64)
+            chosen.append(units[begin : begin + room // size])
+            self._given[size] = begin + len(chosen[-1])
+            room -= size * len(chosen[-1])
+        return np.concatenate(chosen) if chosen else np.empty(0, np.int64)

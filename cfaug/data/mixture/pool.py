@@ -129,8 +129,8 @@ def make_pool(
             for source, count in enumerate(counts)
         ]
     rows: list[np.ndarray] = []
-    for own, mask in zip(keys, eligible, strict=True):
-        ordered = sort_rows(own)
+    for row_keys, mask in zip(keys, eligible, strict=True):
+        ordered = sort_rows(row_keys)
         rows.append(ordered if mask is None else ordered[mask[ordered]])
     return Pool(sources, (keys[0], keys[1]), (rows[0], rows[1]), seed=seed, split=split)
 
@@ -164,8 +164,8 @@ def divide(pool: Pool, wanted: Wanted) -> Mixture:
     for source in (REAL, COUNTERFACTUAL):
         drawn, rest = np.split(pool.rows[source], [wanted.train[source]])
         free = rest
-        for one in (REAL, COUNTERFACTUAL):
-            taken = pool.keys[one][pool.rows[one][: wanted.train[one]]]
+        for other in (REAL, COUNTERFACTUAL):
+            taken = pool.keys[other][pool.rows[other][: wanted.train[other]]]
             free = free[~is_among(pool.keys[source][free], taken)]
         dropped += len(rest) - len(free)
         train.append(pair_rows(source, drawn))
@@ -195,9 +195,9 @@ def assemble(
 
 def pair_rows(source: int, rows: np.ndarray) -> np.ndarray:
     """Return (source, row) of each row, int64 (n, 2)."""
-    found = np.empty((len(rows), 2), np.int64)
-    found[:, 0], found[:, 1] = source, rows
-    return found
+    pairs = np.empty((len(rows), 2), np.int64)
+    pairs[:, 0], pairs[:, 1] = source, rows
+    return pairs
 
 
 def first_members(source: Index) -> np.ndarray:
@@ -225,7 +225,7 @@ def find_edited_rows(real: Index, counterfactual: Index) -> Join:
         name = (int(counterfactual.groups[row]), normalise_caption(counterfactual.text(row)))
         wanted[name] += 1
         originals.append((row, name))
-    found = np.zeros(len(real.groups), bool)
+    mask = np.zeros(len(real.groups), bool)
     seen = set()
     # In a large source, only captions of edited photos are compared.
     groups = np.fromiter({group for group, _ in wanted}, np.uint64)
@@ -233,7 +233,7 @@ def find_edited_rows(real: Index, counterfactual: Index) -> Join:
         name = (int(real.groups[row]), normalise_caption(real.text(row)))
         if wanted[name] > 0:
             wanted[name] -= 1
-            found[row] = True
+            mask[row] = True
             seen.add(name)
     if not seen:
         raise UserError(
@@ -246,7 +246,7 @@ def find_edited_rows(real: Index, counterfactual: Index) -> Join:
         for row, name in originals
         if name not in seen
     )
-    return Join(found, tuple(missed))
+    return Join(mask, tuple(missed))
 
 
 # Human labels of counterfactual images: the caption that people chose for each.
@@ -293,12 +293,12 @@ class Labels:
                 f"{self.file} labels {len(strangers)} images that {index.source} does not hold "
                 f"({', '.join(strangers[:NAMED_AT_ONCE])}): is it the file of another source?"
             )
-        found = np.zeros(len(index), bool)
+        mask = np.zeros(len(index), bool)
         for name, answers in self.answers.items():
-            found[names[name]] = 2 * sum(answers) > len(answers)
-        if not found.any():
+            mask[names[name]] = 2 * sum(answers) > len(answers)
+        if not mask.any():
             raise UserError(f"{self.file} validates no image of {index.source}")
-        return found
+        return mask
 
     def count_unlabelled(self, index: Index) -> int:
         """Return the number of rows of an index without an answer."""
@@ -328,14 +328,16 @@ def read_labels(file: str | Path) -> Labels:
             choice = CHOICES.get(label)
             if choice is None:
                 raise UserError(f"{where}: label={label!r}: choose from {', '.join(CHOICES)}")
-            own = "original" if int(member) == 0 else "counterfactual"
+            kind = "original" if int(member) == 0 else "counterfactual"
             name = f"{clean_key(str(key).strip())}_{int(member)}"
             if record.get("annotator") not in (None, ""):
-                one = (name, str(record["annotator"]))
-                if one in given:
-                    raise UserError(f"{where}: {one[1]!r} answered {name} before, in {given[one]}")
-                given[one] = where
-            answers.setdefault(name, []).append(choice in (own, "correct"))
+                pair = (name, str(record["annotator"]))
+                if pair in given:
+                    raise UserError(
+                        f"{where}: {pair[1]!r} answered {name} before, in {given[pair]}"
+                    )
+                given[pair] = where
+            answers.setdefault(name, []).append(choice in (kind, "correct"))
     errors.report()
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Labels(path, {name: tuple(found) for name, found in answers.items()}, digest)
+    return Labels(path, {name: tuple(choices) for name, choices in answers.items()}, digest)

@@ -71,14 +71,14 @@ class QuestionRows:
         self._digests: dict[int, str] = {}
         self._places: list[tuple[int, int]] = []
         for number, image in enumerate(images):
-            for place, question in enumerate(image.questions):
+            for position, question in enumerate(image.questions):
                 if (question.kind == COUNTERFACTUAL) != counterfactual:
                     continue
                 reason = "no_image" if image.image is None else question.unscorable
                 if reason:
                     self.left_out[reason] += 1
                 else:
-                    self._places.append((number, place))
+                    self._places.append((number, position))
         if not self._places:
             kind = COUNTERFACTUAL if counterfactual else "basic"
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in self.left_out.items())
@@ -93,7 +93,7 @@ class QuestionRows:
             assert shown is not None
             self._digests[number] = digest_of(shown)
             codes[number] = int.from_bytes(bytes.fromhex(self._digests[number])[:8], "little")
-        groups = np.array([group_code(one.group) for one in images], np.uint64)
+        groups = np.array([group_code(image.group) for image in images], np.uint64)
         # Adjacent images of one group, such as the two of a pair, form a set.
         new = np.r_[True, groups[numbers][1:] != groups[numbers][:-1]]
         self.images = numbers
@@ -116,8 +116,8 @@ class QuestionRows:
 
     def question(self, row: int) -> AskedQuestion:
         """Return a row's question."""
-        number, place = self._places[row]
-        return self.asked[number].questions[place]
+        number, position = self._places[row]
+        return self.asked[number].questions[position]
 
     def key(self, row: int) -> str:
         """Return a row's name: ``<image>/<question>``, like the items of ``benchmark=vqa``."""
@@ -128,9 +128,17 @@ class QuestionRows:
         """The hash of the questions that are rows, and of the content of their images."""
         digest = hashlib.sha256()
         for row, (number, _) in enumerate(self._places):
-            image, one = self.image(row), self.question(row)
-            said = [image.key, image.group, one.id, one.kind, one.text, one.options, one.answer]
-            digest.update(f"{json.dumps(said)} {self._digests[number]}\n".encode())
+            image, question = self.image(row), self.question(row)
+            content = [
+                image.key,
+                image.group,
+                question.id,
+                question.kind,
+                question.text,
+                question.options,
+                question.answer,
+            ]
+            digest.update(f"{json.dumps(content)} {self._digests[number]}\n".encode())
         return f"{RULE}:{digest.hexdigest()}"
 
     def kinds(self, rows: Iterable[int]) -> Mapping[str, int]:

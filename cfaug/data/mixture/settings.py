@@ -235,12 +235,12 @@ class DataSettings:
         """
         if self.shuffle == "global":
             return None
-        found = re.fullmatch(r"window\(([1-9]\d*)\)", str(self.shuffle))
-        if not found:
+        match = re.fullmatch(r"window\(([1-9]\d*)\)", str(self.shuffle))
+        if not match:
             raise UserError(
                 f"data.shuffle={self.shuffle!r}: choose global or window(K), as in window(8)"
             )
-        return int(found[1])
+        return int(match[1])
 
 
 @dataclass(frozen=True)

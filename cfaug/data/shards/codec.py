@@ -40,21 +40,24 @@ def image_extension(data: bytes, name: str) -> str:
     raise UserError(f"{name}: not a PNG, JPEG or WebP image")
 
 
-def encode_set(one: CounterfactualSet) -> list[tuple[str, bytes]]:
+def encode_set(counterfactual: CounterfactualSet) -> list[tuple[str, bytes]]:
     """Return (file name, content) in the order of a shard."""
     files: list[tuple[str, bytes]] = []
-    for i, member in enumerate(one.members):
-        key = f"{one.key}_{i}"
-        image = one.images[member.image_name]
+    for i, member in enumerate(counterfactual.members):
+        key = f"{counterfactual.key}_{i}"
+        image = counterfactual.images[member.image_name]
         about: dict[str, Any] = {
-            "set": one.key,
+            "set": counterfactual.key,
             "member": i,
-            "of": len(one.members),
-            "group": one.group,
+            "of": len(counterfactual.members),
+            "group": counterfactual.group,
             **describe_member(member),
         }
         if i == 0:
-            about |= {"scores": dict(one.scores), "provenance": dict(one.provenance)}
+            about |= {
+                "scores": dict(counterfactual.scores),
+                "provenance": dict(counterfactual.provenance),
+            }
         files += [
             (f"{key}.{image_extension(image, key)}", image),
             (f"{key}.txt", member.text.encode()),
@@ -89,11 +92,11 @@ def build_set(
         provenance: the origin of the set, JSON.
     """
     images: dict[str, bytes] = {}
-    found = []
+    built = []
     for text, image, about in members:
         if images.setdefault(about["image_name"], image) != image:
             raise UserError(f"image {about['image_name']!r} differs between members")
-        found.append(
+        built.append(
             Member(
                 text=text,
                 image_name=about["image_name"],
@@ -103,7 +106,7 @@ def build_set(
                 extra=about["extra"],
             )
         )
-    return CounterfactualSet(key, group, tuple(found), images, scores, provenance)
+    return CounterfactualSet(key, group, tuple(built), images, scores, provenance)
 
 
 def decode_set(samples: Sequence[Mapping[str, bytes]], where: str) -> CounterfactualSet:
@@ -114,13 +117,15 @@ def decode_set(samples: Sequence[Mapping[str, bytes]], where: str) -> Counterfac
         if first.get("of") != len(samples):
             raise UserError(f"{len(samples)} of {first.get('of')} members are there")
         members = []
-        for i, (sample, one) in enumerate(zip(samples, about, strict=True)):
-            if (one["set"], one["member"]) != (first["set"], i):
-                raise UserError(f"member {one['member']} of set {one['set']!r} is out of place")
+        for i, (sample, record) in enumerate(zip(samples, about, strict=True)):
+            if (record["set"], record["member"]) != (first["set"], i):
+                raise UserError(
+                    f"member {record['member']} of set {record['set']!r} is out of place"
+                )
             extension = next((e for e in IMAGE_EXTENSIONS if e in sample), None)
             if extension is None or "txt" not in sample:
                 raise UserError(f"member {i} lacks its image or its caption")
-            members.append((sample["txt"].decode(), sample[extension], one))
+            members.append((sample["txt"].decode(), sample[extension], record))
         return build_set(
             first["set"], first["group"], members, scores=first["scores"],
             provenance=first["provenance"],

@@ -45,12 +45,12 @@ def write_shards(
     stream = iter(sets)
     count = 0
     while batch := list(itertools.islice(stream, sets_per_shard)):
-        for one in batch:
-            if one.key in keys:
+        for counterfactual in batch:
+            if counterfactual.key in keys:
                 raise UserError(
-                    f"set key {one.key!r} is duplicated; keys must be unique in {folder}"
+                    f"set key {counterfactual.key!r} is duplicated; keys must be unique in {folder}"
                 )
-            keys.add(one.key)
+            keys.add(counterfactual.key)
         write_shard(batch, folder, count)
         count += 1
     left = [tar.name for tar, _ in list_committed(folder) if int(tar.stem) >= count]
@@ -114,32 +114,32 @@ def write_shard(
 
 
 @contextmanager
-def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
-    """Explain errors of the disk while ``what``, of ``need`` bytes, is written to ``folder``."""
+def disk_errors(folder: Path, content: str, need: int) -> Iterator[None]:
+    """Explain errors of the disk while ``content``, of ``need`` bytes, is written to ``folder``."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise UserError(
-                f"no space left in {folder}: {what} needs {need / 2**20:.1f} MiB. "
+                f"no space left in {folder}: {content} needs {need / 2**20:.1f} MiB. "
                 "What was complete before it is kept; free some space and run the same command "
                 "again"
             ) from error
-        raise UserError(f"{folder}: {what} cannot be written: {error}") from error
+        raise UserError(f"{folder}: {content} cannot be written: {error}") from error
 
 
 def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return (tar, commit) of every complete shard, in order."""
-    found = (
+    committed = (
         (file.with_suffix(".tar"), _commit(file)) for file in sorted(folder.glob("[0-9]*.json"))
     )
-    return [(tar, commit) for tar, commit in found if commit is not None]
+    return [(tar, commit) for tar, commit in committed if commit is not None]
 
 
 def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return ``list_committed``, after checking that no shard lacks its commit."""
-    found = list_committed(folder)
-    there = {tar.name for tar, _ in found}
+    committed = list_committed(folder)
+    there = {tar.name for tar, _ in committed}
     lost = [name for name in _card(folder).get("shards", ()) if name not in there]
     if lost:
         commits = name_some(f"{name.removesuffix('.tar')}.json" for name in lost)
@@ -148,7 +148,7 @@ def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
             f"no commit: missing are {commits}. Run the command that made them again, or copy the "
             f"missing files; to read the other shards alone, remove {CARD}"
         )
-    return found
+    return committed
 
 
 def list_unfinished(folder: Path) -> list[str]:
@@ -162,14 +162,14 @@ def list_unfinished(folder: Path) -> list[str]:
     return phrases + [f"{tar}, which has no commit" for tar in tars]
 
 
-def _load(file: Path, said: str) -> Any:
+def _load(file: Path, reason: str) -> Any:
     """Return the JSON in a file, ``None`` without one."""
     try:
         return json.loads(require_regular(file).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{file} cannot be read{said.format(error)}") from error
+        raise UserError(f"{file} cannot be read{reason.format(error)}") from error
 
 
 def _card(folder: Path) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
 
 def read_scores(folder: Path) -> dict[str, dict[str, float]]:
     """Return the scores of the sets of every complete shard, by their keys; no image is read."""
-    found: dict[str, dict[str, float]] = {}
+    by_key: dict[str, dict[str, float]] = {}
     for tar_file, _ in list_complete(folder):
         with require_regular(tar_file).open("rb") as handle:
             for key, parts in scan(tar_file):
@@ -250,7 +250,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, float]]:
                     if about["member"]:
                         continue  # the first member of a set has its scores
                     scores = {str(name): value for name, value in about["scores"].items()}
-                    found[str(about["set"])] = scores
+                    by_key[str(about["set"])] = scores
                 except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
                     raise UserError(
                         f"{where}: the member's json cannot be used ({error!r})"
@@ -260,7 +260,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, float]]:
                         raise UserError(
                             f"{where}: the score {name!r} is {value!r:.40}, not a number"
                         )
-    return found
+    return by_key
 
 
 def _sets_of(tar: tarfile.TarFile, tar_file: Path) -> Iterator[CounterfactualSet]:
@@ -343,12 +343,12 @@ def read_edits(
         elif "image" in line and find_image is not None:
             image = find_image(line["key"])
             if image is None or image.digest != line["image"]:
-                what = (
+                problem = (
                     "missing in the source" if image is None else "another than when it was edited"
                 )
                 raise UserError(
-                    f"{file}: the image of example {line['key']!r} is {what}: name the source that "
-                    "was edited (data.source=FOLDER), or run stage=captions again with "
+                    f"{file}: the image of example {line['key']!r} is {problem}: name the source "
+                    "that was edited (data.source=FOLDER), or run stage=captions again with "
                     "overwrite=true"
                 )
         texts = tuple(line["texts"] if "texts" in line else [line["text"]])
@@ -358,22 +358,22 @@ def read_edits(
         proposals = (
             Proposal(
                 example,
-                tuple(one["texts"]),
-                tuple(None if edit is None else Edit(**edit) for edit in one["edits"]),
-                one["extra"],
-                one["key"],
-                tuple(one.get("details", ())),
+                tuple(proposal["texts"]),
+                tuple(None if edit is None else Edit(**edit) for edit in proposal["edits"]),
+                proposal["extra"],
+                proposal["key"],
+                tuple(proposal.get("details", ())),
             )
-            for one in sets_of(line)
+            for proposal in sets_of(line)
         )
         lost = (
             Rejected(
-                one["text"],
-                Edit(one["kind"], one["before"], one["after"]),
-                one["reason"],
-                one["extra"],
+                rejected["text"],
+                Edit(rejected["kind"], rejected["before"], rejected["after"]),
+                rejected["reason"],
+                rejected["extra"],
             )
-            for one in line.get("rejected", ())
+            for rejected in line.get("rejected", ())
         )
         edits.append((example, Edited(tuple(proposals), line["survivors"], tuple(lost))))
     return edits
@@ -398,7 +398,11 @@ def read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
 
 def sets_of(line: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the proposals of a line."""
-    return line["sets"] if "sets" in line else [one for one in [line["set"]] if one is not None]
+    return (
+        line["sets"]
+        if "sets" in line
+        else [proposal for proposal in [line["set"]] if proposal is not None]
+    )
 
 
 def read_proposals(

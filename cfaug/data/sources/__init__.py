@@ -98,7 +98,7 @@ def split_folder(path: Path) -> Path:
     home, split = split_home(path)
     if split is None or not home.is_dir() or KARPATHY.recognises(path):
         return path
-    selected = not path.exists() and any(one.reads(path) for one in READERS)
+    selected = not path.exists() and any(reader.reads(path) for reader in READERS)
     if selected and not (home / split).is_dir():
         return path
     if not split or not (home / split).is_dir():
@@ -111,7 +111,9 @@ def split_folder(path: Path) -> Path:
 
 def is_photo_list(path: Path) -> bool:
     """Return whether a file is a list about photos that is a source itself, such as SNLI-VE's."""
-    return path.is_file() and any(one.recognises(path) for one in (*PHOTO_LISTS, ENCODED_CAPTIONS))
+    return path.is_file() and any(
+        reader.recognises(path) for reader in (*PHOTO_LISTS, ENCODED_CAPTIONS)
+    )
 
 
 def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
@@ -123,14 +125,14 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     try:
         if path.is_dir():
             os.listdir(path)  # otherwise an unreadable folder would look like a missing file
-        found = next((one for one in READERS if one.reads(path)), None)
-        if isinstance(found, ItemList):
-            found = item_list(path)
-        if found is None and path.is_file():
+        reader = next((candidate for candidate in READERS if candidate.reads(path)), None)
+        if isinstance(reader, ItemList):
+            reader = item_list(path)
+        if reader is None and path.is_file():
             raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
-        if found is None and not path.is_dir():
+        if reader is None and not path.is_dir():
             raise UserError(f"there is no folder {path}")
-        if found is None or not (found.imported or isinstance(found, OwnShards | ItemList)):
+        if reader is None or not (reader.imported or isinstance(reader, OwnShards | ItemList)):
             saved = (path / "state.json").is_file() and next(path.glob("*.arrow"), None)
             if saved or (path / "dataset_dict.json").is_file():
                 raise UserError(
@@ -138,10 +140,10 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
                     "files are not read: write parquet, datasets.load_from_disk(...).to_parquet("
                     "'FOLDER/train.parquet'), of each split a file called by it, and name FOLDER"
                 )
-        if found is None or isinstance(found, SidecarText | ImageFolder):  # they read no list
+        if reader is None or isinstance(reader, SidecarText | ImageFolder):  # they read no list
             check_one_list(path, unnamed_lists(path))
-        if found is not None:
-            return found.with_roots(image_roots)
+        if reader is not None:
+            return reader.with_roots(image_roots)
     except OSError as error:
         raise unreadable_error(path, error) from error
     if images := len(images_below(path)):
@@ -153,20 +155,23 @@ def find_reader(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
             ".txt beside each image, or lay the images of each class in a folder of their own. "
             "docs/data.md lists every form that is read"
         )
-    forms = "\n".join(f"  {one}" for one in dict.fromkeys(one.description for one in READERS))
+    forms = "\n".join(
+        f"  {description}"
+        for description in dict.fromkeys(candidate.description for candidate in READERS)
+    )
     hidden = f" ({', '.join(hidden_below(path))} are left out)" if hidden_below(path) else ""
     raise UserError(f"{path} has no form that is known{hidden}; it should hold one of\n{forms}")
 
 
 def item_list(path: Path) -> ItemList | None:
     """Return the reader of the compositional test in a folder, ``None`` if there is none."""
-    found = [one for one in ITEM_LISTS if one.recognises(path)]
-    if len(found) > 1:
+    readers = [reader for reader in ITEM_LISTS if reader.recognises(path)]
+    if len(readers) > 1:
         raise UserError(
             f"{path} holds several tests: choose one with benchmark.form="
-            f"{' or '.join(one.kind for one in found)}"
+            f"{' or '.join(reader.kind for reader in readers)}"
         )
-    return found[0] if found else None
+    return readers[0] if readers else None
 
 
 def unreadable_error(path: Path, error: OSError) -> UserError:

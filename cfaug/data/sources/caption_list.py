@@ -108,9 +108,9 @@ class CaptionList(Reader):
     def files(self, path: Path) -> list[Path]:
         """Return every image below the folder, listed or not, and every image listed elsewhere."""
         home, elsewhere = source_home(path), dict[Path, None]()
-        for one in self._sets(path) if self.image_roots else ():
-            for member in one.members:
-                elsewhere[locate(home, member.image, one.where, self.image_roots)] = None
+        for listed in self._sets(path) if self.image_roots else ():
+            for member in listed.members:
+                elsewhere[locate(home, member.image, listed.where, self.image_roots)] = None
         return [
             *images_below(home), *(file for file in elsewhere if not file.is_relative_to(home)),
         ]  # fmt: skip
@@ -133,9 +133,9 @@ class CaptionList(Reader):
         Photos and sets are in the order in which the list first names them.
         """
         errors = ErrorCollector()
-        for one in self._sets(path):
+        for listed in self._sets(path):
             with errors.collect():
-                yield from set_rows(source_home(path), one, self.image_roots)
+                yield from set_rows(source_home(path), listed, self.image_roots)
         errors.report()
 
     def _sets(self, path: Path) -> list[ListedSet]:
@@ -171,9 +171,9 @@ class CaptionList(Reader):
                     ListedMember(image, text, wrong, values)
                     for text, wrong in with_negatives(texts, columns, record, where)
                 ]
-        for one in sets:
+        for listed in sets:
             with errors.collect():
-                one.check()
+                listed.check()
         errors.report()
         return sets
 
@@ -192,15 +192,15 @@ def with_negatives(
     """Return each caption with its negatives: one each if the numbers are equal, otherwise all."""
     if not columns.negatives:
         return [(text, ()) for text in texts]
-    found = (record[name] for name in columns.negatives)
-    wrong = tuple(text for one in found if one != [] for text in captions(one, where))
+    values = (record[name] for name in columns.negatives)
+    wrong = tuple(text for value in values if value != [] for text in captions(value, where))
     right = next((text for text in wrong if text in texts), None)
     if right is not None:
         raise UserError(
             f"{where}: {right!r} is both a caption and a negative; correct or remove it"
         )
     if len(wrong) == len(texts):
-        return [(text, (one,)) for text, one in zip(texts, wrong, strict=True)]
+        return [(text, (negative,)) for text, negative in zip(texts, wrong, strict=True)]
     return [(text, wrong) for text in texts]
 
 
@@ -217,36 +217,37 @@ def _pairs(record: Mapping[str, Any], columns: Columns, where: str) -> list[tupl
         for image, text in columns.members
     ]
     if columns.sets is not None:
-        found, where_listed = record[columns.sets], f"{where}: {columns.sets}"
-        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        others, where_listed = record[columns.sets], f"{where}: {columns.sets}"
+        if not isinstance(others, list) or not all(isinstance(other, dict) for other in others):
             raise UserError(f"{where_listed} should be a list of objects with image and caption")
-        for number, one in enumerate(found):
-            place = f"{where_listed}[{number}]"
-            own = columns_of(one, place)
-            if own.is_set or own.negatives or own.captions:
-                raise UserError(f"{place} should have one image and one caption")
-            image, text = own.members[0]
-            pairs.append((image_name(one[image], place), caption(one[text], place)))
+        for number, other in enumerate(others):
+            position = f"{where_listed}[{number}]"
+            other_columns = columns_of(other, position)
+            if other_columns.is_set or other_columns.negatives or other_columns.captions:
+                raise UserError(f"{position} should have one image and one caption")
+            image, text = other_columns.members[0]
+            pairs.append((image_name(other[image], position), caption(other[text], position)))
     if columns.captions:
         raise UserError(f"{where}: {', '.join(columns.captions)}: a member has one caption")
     return pairs
 
 
-def set_rows(path: Path, one: ListedSet, image_roots: Sequence[Path] = ()) -> Iterator[Row]:
+def set_rows(path: Path, listed: ListedSet, image_roots: Sequence[Path] = ()) -> Iterator[Row]:
     """Check each image of a set once, and yield every member."""
-    key = clean_key(one.name)
-    images = [member.image for member in one.members]
-    files = {image: locate(path, image, one.where, image_roots) for image in images}
+    key = clean_key(listed.name)
+    images = [member.image for member in listed.members]
+    files = {image: locate(path, image, listed.where, image_roots) for image in images}
     digests = {image: file_digest(file) for image, file in files.items()}
-    if one.is_set:
-        check_images_differ([(image, digests[image].whole) for image in images], one.where)
+    if listed.is_set:
+        check_images_differ([(image, digests[image].whole) for image in images], listed.where)
     names = {image: key if i == 0 else f"{key}_{i}" for i, image in enumerate(files)}
-    for number, (image, text, negatives, extra) in enumerate(one.members):
+    for number, (image, text, negatives, extra) in enumerate(listed.members):
         file = files[image]
         yield Row(
-            set=key, member=number, group=one.group, text=text, label=None, image_id=names[image],
-            file=str(file), offset=0, length=file.stat().st_size, digest=digests[image],
-            where=str(file), negatives=negatives, edited=one.is_set and number > 0, extra=extra,
+            set=key, member=number, group=listed.group, text=text, label=None,
+            image_id=names[image], file=str(file), offset=0, length=file.stat().st_size,
+            digest=digests[image], where=str(file), negatives=negatives,
+            edited=listed.is_set and number > 0, extra=extra,
         )  # fmt: skip
 
 
@@ -293,7 +294,7 @@ class PairedFolders(Reader):
         images = self.files(path)
         lists = [find_list(folder) for folder in (path, *known(self._sides(path)))]
         texts = [text for image in images if (text := image.with_suffix(".txt")).is_file()]
-        return files_identity([*(one for one in lists if one is not None), *texts, *images])
+        return files_identity([*(file for file in lists if file is not None), *texts, *images])
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the original and the counterfactual of every pair, by name."""
@@ -322,19 +323,19 @@ class PairedFolders(Reader):
                         raise UserError(f"{images[i][name]} has no caption")
                     image = images[i][name]
                     members.append(ListedMember(str(image.relative_to(path)), texts[i][name][0]))
-                one = ListedSet(name, name, texts[0][name][1], members, is_set=True)
-                one.check()
-                yield from set_rows(path, one)
+                listed = ListedSet(name, name, texts[0][name][1], members, is_set=True)
+                listed.check()
+                yield from set_rows(path, listed)
         errors.report()
 
     def _sides(self, path: Path) -> tuple[Path, Path] | None:
-        found = []
+        folders = []
         for names in (ORIGINAL, COUNTERFACTUAL):
             there = [path / name for name in names if (path / name).is_dir()]
             if len(there) != 1 or not images_below(there[0]):
                 return None
-            found.append(there[0])
-        return found[0], found[1]
+            folders.append(there[0])
+        return folders[0], folders[1]
 
 
 def _columns(path: Path) -> Columns | None:
@@ -346,7 +347,7 @@ def _columns(path: Path) -> Columns | None:
 def _texts(path: Path, sides: tuple[Path, Path], images: list[dict[str, Path]]) -> list[Texts]:
     if (above := find_list(path)) is not None:
         return _listed_above(path, above, sides)
-    found = []
+    by_side = []
     for side, there in zip(sides, images, strict=True):
         file = find_list(side)
         texts: Texts = {}
@@ -373,12 +374,12 @@ def _texts(path: Path, sides: tuple[Path, Path], images: list[dict[str, Path]]) 
                 f".txt beside each image, or {path / 'captions.csv'} with the columns image, "
                 "caption, cf_caption"
             )
-        found.append(texts)
-    return found
+        by_side.append(texts)
+    return by_side
 
 
 def _listed_above(path: Path, file: Path, sides: tuple[Path, Path]) -> list[Texts]:
-    found: list[Texts] = [{}, {}]
+    by_side: list[Texts] = [{}, {}]
     for where, record in image_records(file):
         columns = columns_of(record, where)
         image, text = columns.members[0]
@@ -389,17 +390,17 @@ def _listed_above(path: Path, file: Path, sides: tuple[Path, Path]) -> list[Text
             more = ", ".join((*columns.negatives, *columns.captions))
             raise UserError(f"{where}: {more}: each image of a pair has one caption")
         if columns.negatives:  # the caption of the counterfactual with that name
-            _put(found[0], inside, record[text], where)
-            _put(found[1], inside, record[columns.negatives[0]], where)
+            _put(by_side[0], inside, record[text], where)
+            _put(by_side[1], inside, record[columns.negatives[0]], where)
         elif side is not None:
-            _put(found[side], inside, record[text], where)
+            _put(by_side[side], inside, record[text], where)
         else:
             raise UserError(
                 f"{where}: {str(name)!r} says neither in which of {sides[0].name}/ and "
                 f"{sides[1].name}/ it lies nor, in a column cf_caption, what the counterfactual "
                 "shows"
             )
-    return found
+    return by_side
 
 
 def _put(texts: Texts, image: str, text: object, where: str) -> None:

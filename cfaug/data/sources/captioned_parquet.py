@@ -117,14 +117,14 @@ def split_files(path: Path) -> list[Path]:
     files = parquet_files(home)
     splits: dict[str | None, list[Path]] = {}
     for file in files:
-        found = SPLIT.fullmatch(file.name.lower())
-        splits.setdefault(None if found is None else found[1], []).append(file)
+        match = SPLIT.fullmatch(file.name.lower())
+        splits.setdefault(None if match is None else match[1], []).append(file)
     if named is None and len(splits) == 1:
         return files
     choices = ", ".join(
-        f"{home}:{one} ({len(there)} file{'s' * (len(there) != 1)})"
-        for one, there in splits.items()
-        if one is not None
+        f"{home}:{split} ({len(there)} file{'s' * (len(there) != 1)})"
+        for split, there in splits.items()
+        if split is not None
     )
     if named is None:
         raise UserError(f"{home} has several splits; name one: {choices}")
@@ -140,25 +140,25 @@ def _photo(rows: list[ParquetRecord], number: int) -> CounterfactualSet:
         str(i): image_of(record, image, where) for i, (image, _) in enumerate(columns.members)
     }
     texts: list[tuple[int, str, dict[str, Any]]] = []
-    for place, row in rows:
-        own = columns_of(row, place)
-        names = (own.members[0][1], *own.captions)
-        every = [text for name in names for text in captions(row[name], place)]
-        for text, wrong in with_negatives(every, own, row, place):
+    for position, row in rows:
+        row_columns = columns_of(row, position)
+        names = (row_columns.members[0][1], *row_columns.captions)
+        every = [text for name in names for text in captions(row[name], position)]
+        for text, wrong in with_negatives(every, row_columns, row, position):
             negatives = {NEGATIVES: list(wrong)} if wrong else {}
-            texts.append((0, text, {**keep_json(row, own.unused), **negatives}))
+            texts.append((0, text, {**keep_json(row, row_columns.unused), **negatives}))
     extra = keep_json(record, columns.unused)
     texts += [
         (i, caption(record[text], f"{where}: {text}"), extra)
         for i, (_, text) in enumerate(columns.members[1:], 1)
     ]
-    for i, one in enumerate(record[columns.sets] if columns.sets is not None else ()):
-        place = f"{where}: [{i}]"
-        if not isinstance(one, dict):
-            raise UserError(f"{place} should have an image and a caption")
-        image, text = columns_of(one, place).members[0]
-        images[str(len(images))] = image_of(one, image, place)
-        texts.append((len(images) - 1, caption(one[text], place), extra))
+    for i, member in enumerate(record[columns.sets] if columns.sets is not None else ()):
+        position = f"{where}: [{i}]"
+        if not isinstance(member, dict):
+            raise UserError(f"{position} should have an image and a caption")
+        image, text = columns_of(member, position).members[0]
+        images[str(len(images))] = image_of(member, image, position)
+        texts.append((len(images) - 1, caption(member[text], position), extra))
     name = str(record[columns.id]) if columns.is_set and columns.id else f"{number:08d}"
     first = texts[0][1]
     if columns.is_set and any(text == first for _, text, _ in texts[1:]):
@@ -253,10 +253,10 @@ def rebuild_set(
     where = members[0][0]
     rows = []
     try:
-        for (place, record, i), own in zip(members, about["members"], strict=True):
+        for (position, record, i), fields in zip(members, about["members"], strict=True):
             suffix = "" if i is None else f"_{i}"
-            text = text_field(record, f"caption{suffix}", place)
-            rows.append((text, image_of(record, f"image{suffix}", place), own))
+            text = text_field(record, f"caption{suffix}", position)
+            rows.append((text, image_of(record, f"image{suffix}", position), fields))
         return build_set(
             named["id"], named["group"], rows,
             scores=about["scores"], provenance=about["provenance"],
@@ -321,8 +321,8 @@ def seed_of(record: Mapping[str, Any]) -> str:
 
     Some names of sets are duplicated; file and seed are unique.
     """
-    found = _path(record)
-    return "" if found is None else f"{found['file']}-{found['seed']}"
+    path = _path(record)
+    return "" if path is None else f"{path['file']}-{path['seed']}"
 
 
 def _path(record: Mapping[str, Any]) -> re.Match[str] | None:
@@ -343,20 +343,20 @@ def build_social(rows: list[ParquetRecord]) -> CounterfactualSet:
     paths = [_path(record) for _, record in rows]
     if all(path is not None for path in paths):
         numbers = [int(path["caption"]) for path in paths if path is not None]
-        rows = [row for _, row in sorted(zip(numbers, rows, strict=True), key=lambda one: one[0])]
+        rows = [row for _, row in sorted(zip(numbers, rows, strict=True), key=lambda item: item[0])]
     where, first = rows[0]
     segment, name = (text_field(first, column, where) for column in SOCIAL[:2])
     base = _attributes(first, where)
     group = None
     members, images = [], {}
-    for i, (place, record) in enumerate(rows):
-        text = caption(record.get("caption"), place)
-        values = _attributes(record, place)
+    for i, (position, record) in enumerate(rows):
+        text = caption(record.get("caption"), position)
+        values = _attributes(record, position)
         extra: dict[str, Any] = {}
         for column in (*SOCIAL[:4], "a1", "a2"):
             extra[column] = record.get(column)
             if extra[column] is not None:
-                text_field(record, column, place)
+                text_field(record, column, position)
         label = None
         known = _read_caption(text, values)
         if known is not None:
@@ -366,7 +366,7 @@ def build_social(rows: list[ParquetRecord]) -> CounterfactualSet:
             extra |= about.extra
         edit = grid_edit(base, values) if i and list(values) == list(base) else None
         members.append(Member(text, str(i), f"{segment}_{name}", edit, label, extra))
-        images[str(i)] = image_of(record, "image", place)
+        images[str(i)] = image_of(record, "image", position)
     return CounterfactualSet(
         key=clean_key((seed_of(first) or f"{segment}-{name}").lower()),
         group=group or f"{segment}-{name}",
@@ -387,16 +387,16 @@ def _attributes(record: dict[str, Any], where: str) -> dict[str, str]:
 def _read_caption(text: str, attributes: Mapping[str, str]) -> tuple[str, str, str] | None:
     """Return subject, prefix and neutral prompt of a caption that has the attributes in order."""
     words = r"\s+".join(map(re.escape, attributes.values()))
-    found = re.fullmatch(
+    match = re.fullmatch(
         rf"(?:(?P<prefix>\S.*?)\s+)??(?:(?P<article>an?)\s+)?{words}\s+(?P<subject>\S.*)",
         text,
         re.IGNORECASE,
     )
-    subject = found["subject"].strip(" .") if found else ""
-    if found is None or not subject:
+    subject = match["subject"].strip(" .") if match else ""
+    if match is None or not subject:
         return None
-    prefix = found["prefix"] or ""
-    article = "a" if found["article"] else ""
+    prefix = match["prefix"] or ""
+    article = "a" if match["article"] else ""
     return subject, prefix, right_articles(" ".join(filter(None, (prefix, article, subject))))
 
 
@@ -408,7 +408,7 @@ def _rebuild(rows: list[ParquetRecord]) -> CounterfactualSet:
         if not isinstance(about, dict) or not isinstance(about.get("member"), int):
             raise UserError(f"{where}: {ABOUT!r} does not say which member of its set this is")
         known.append((about["member"], where, record, about))
-    known.sort(key=lambda one: one[0])
+    known.sort(key=lambda item: item[0])
     for number, (member, where, record, _) in enumerate(known):
         if member != number:
             name = record["counterfactual_set"]

@@ -90,7 +90,7 @@ class ImageFolder(Reader):
     def describe(self, path: Path) -> Description:
         """Return what is left out: lists beside the folders, and images of unsupported formats."""
         images = images_below(path)
-        lists = [str(one.relative_to(path)) for one in _lists(path, _class_home(path, images))]
+        lists = [str(file.relative_to(path)) for file in _lists(path, _class_home(path, images))]
         return Description(left_out=(*lists, *unread_images(path)))
 
     def identity(self, path: Path) -> Any:
@@ -119,14 +119,14 @@ class ImageFolder(Reader):
 def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -> None:
     names = ", ".join(sorted(tops)[:NAMED_AT_ONCE])
     sample = images[:: max(1, len(images) // SAMPLE)]
-    for one in _lists(path, home):
-        if one.stat().st_size > LARGEST_LIST:
+    for file in _lists(path, home):
+        if file.stat().st_size > LARGEST_LIST:
             continue
-        content = one.read_bytes()
+        content = file.read_bytes()
         named = any(os.fsencode(image.name) in content for image in sample)
         if named and CAPTIONED.search(content) is not None:
             raise UserError(
-                f"{path}: {one.relative_to(path)} seems to hold captions of these images, and its "
+                f"{path}: {file.relative_to(path)} seems to hold captions of these images, and its "
                 f"form is not known; without it they would be read as class folders ({names}). "
                 "Write captions.csv or captions.jsonl with image and caption instead; if the "
                 "folders are the classes, move the list out of the folder"
@@ -144,10 +144,12 @@ def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -
 
 def _lists(path: Path, home: Path) -> list[Path]:
     """Return the unread lists beside class folders, or in a folder beside them."""
-    between = [one for one in (home, *home.parents) if one == path or path in one.parents]
+    between = [
+        folder for folder in (home, *home.parents) if folder == path or path in folder.parents
+    ]
     beside = [folder for folder, images, _ in walk(path) if not images and folder.parent == path]
-    found = (file for folder in dict.fromkeys([*between, *beside]) for file in folder.iterdir())
-    return visible_files(f for f in found if f.suffix.lower() in (*LISTS, ".txt") and f.is_file())
+    files = (file for folder in dict.fromkeys([*between, *beside]) for file in folder.iterdir())
+    return visible_files(f for f in files if f.suffix.lower() in (*LISTS, ".txt") and f.is_file())
 
 
 def _top(image: Path, path: Path) -> str:
@@ -251,18 +253,18 @@ class LabelList(CaptionList):
     def open(self, path: Path) -> Iterator[Row]:
         """Yield every image with its class."""
         errors, sets = ErrorCollector(), self._sets(path)
-        labels = {one.members[0].text for one in sets}
+        labels = {listed.members[0].text for listed in sets}
         if len(labels) == 1:
             raise one_class_error(str(self._list(path)), self.form, len(sets), labels.pop())
-        for one in sets:
+        for listed in sets:
             with errors.collect():
-                label = one.members[0].text
-                for row in set_rows(source_home(path), one, self.image_roots):
+                label = listed.members[0].text
+                for row in set_rows(source_home(path), listed, self.image_roots):
                     yield row._replace(text=class_caption(label), label=label)
         errors.report()
 
     def _sets(self, path: Path) -> list[ListedSet]:
-        found: dict[str, ListedSet] = {}
+        by_image: dict[str, ListedSet] = {}
         errors = ErrorCollector()
         for where, record in image_records(self._list(path)):
             with errors.collect():
@@ -278,25 +280,26 @@ class LabelList(CaptionList):
                         f"{where}: the class {label!r} is invalid: write its name, such as polar "
                         "bear"
                     )
-                if image in found:
+                if image in by_image:
                     raise UserError(
-                        f"{where}: duplicated image {image!r}, which {found[image].where} has too"
+                        f"{where}: duplicated image {image!r}, which {by_image[image].where} has "
+                        "too"
                     )
                 unused = [name for name in record if name not in (image_column, label_column)]
                 member = ListedMember(image, label, (), keep_json(record, unused))
                 name = str(Path(image).with_suffix(""))
-                found[image] = ListedSet(name, image, where, [member])
+                by_image[image] = ListedSet(name, image, where, [member])
         errors.report()
-        return list(found.values())
+        return list(by_image.values())
 
 
 def _columns(record: Mapping[str, Any], where: str) -> Sequence[str]:
     names = [name for name, value in record.items() if value not in (None, "")]
-    found = [one_column(names, IMAGE, "image", where), one_column(names, LABEL, "class", where)]
-    for what, column, wanted in zip(("image", "class"), found, (IMAGE, LABEL), strict=True):
+    columns = [one_column(names, IMAGE, "image", where), one_column(names, LABEL, "class", where)]
+    for kind, column, wanted in zip(("image", "class"), columns, (IMAGE, LABEL), strict=True):
         if column is None:
             raise UserError(
-                f"{where}: the {what} is missing: none of the columns {', '.join(wanted)}; there "
+                f"{where}: the {kind} is missing: none of the columns {', '.join(wanted)}; there "
                 f"are {', '.join(names) or 'none'}"
             )
-    return [column for column in found if column is not None]
+    return [column for column in columns if column is not None]

@@ -68,12 +68,12 @@ class Coco(Reader):
         errors.report()
 
     def _split(self, path: Path) -> tuple[Path, Path] | None:
-        own = path.parent / ANNOTATIONS / f"captions_{path.name}.json"
-        if own.is_file():
-            return own, path
+        listing = path.parent / ANNOTATIONS / f"captions_{path.name}.json"
+        if listing.is_file():
+            return listing, path
         lists = sorted((path / ANNOTATIONS).glob("captions_*.json"))
-        splits = [(one, path / one.stem.removeprefix("captions_")) for one in lists]
-        there = [(one, images) for one, images in splits if images.is_dir()]
+        splits = [(file, path / file.stem.removeprefix("captions_")) for file in lists]
+        there = [(file, images) for file, images in splits if images.is_dir()]
         if len(there) > 1:
             named = ", ".join(str(images) for _, images in there)
             raise UserError(f"{path} has several splits; name one: {named}")
@@ -97,19 +97,19 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
     """Return the photos of a JSON with ``images`` and ``annotations``, in ``images``' order."""
     errors = ErrorCollector()
     photos: dict[str, Photo] = {}
-    for where, one in entries(about, "images", file):
+    for where, entry in entries(about, "images", file):
         with errors.collect():
-            photo = text_field(one, "id", where)
+            photo = text_field(entry, "id", where)
             if photo in photos:
                 raise UserError(f"{where}: the photo {photo} is duplicated")
-            name = text_field(one, "file_name", where)
+            name = text_field(entry, "file_name", where)
             photos[photo] = Photo(photo, name, [], f"{file}, photo {photo}")
-    for where, one in entries(about, "annotations", file):
+    for where, entry in entries(about, "annotations", file):
         with errors.collect():
-            photo = text_field(one, "image_id", where)
+            photo = text_field(entry, "image_id", where)
             if photo not in photos:
                 raise UserError(f"{where}: there is no photo {photo} in 'images'")
-            photos[photo].texts.append(caption(one.get("caption"), where))
+            photos[photo].texts.append(caption(entry.get("caption"), where))
     errors.report()
     return list(photos.values())
 
@@ -120,8 +120,8 @@ def coco_photo(file_name: str) -> str:
     >>> coco_photo("COCO_val2014_000000391895.jpg"), coco_photo("dog.jpg")
     ('391895', '')
     """
-    found = COCO_NAME.fullmatch(PurePath(file_name).stem)
-    return str(int(found[1])) if found else ""
+    match = COCO_NAME.fullmatch(PurePath(file_name).stem)
+    return str(int(match[1])) if match else ""
 
 
 def photo_key(photo: str) -> str:
@@ -135,10 +135,10 @@ def photo_key(photo: str) -> str:
 
 def entries(about: Any, name: str, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, entry) of a list of objects in a JSON file."""
-    found = about.get(name) if isinstance(about, dict) else None
-    if not isinstance(found, list):
+    listed = about.get(name) if isinstance(about, dict) else None
+    if not isinstance(listed, list):
         raise UserError(f"{file}: there should be a list {name!r}")
-    for number, entry in enumerate(found):
+    for number, entry in enumerate(listed):
         where = f"{file}, {name}[{number}]"
         if not isinstance(entry, dict):
             raise UserError(f"{where} should be a JSON object")
@@ -220,19 +220,19 @@ class Karpathy(Reader):
                 group = text_field(photo, "cocoid", where) if "cocoid" in photo else name
                 key = photo_key(group) if "cocoid" in photo else clean_key(PurePath(name).stem)
                 image = str(PurePath(folder) / name)
-                homes = [home / one for one in ("flickr30k-images", "flickr30k_images")]
-                homes = [one for one in homes if one.is_dir() and not (home / image).is_file()]
+                homes = [home / subfolder for subfolder in ("flickr30k-images", "flickr30k_images")]
+                homes = [root for root in homes if root.is_dir() and not (home / image).is_file()]
                 yield from image_rows(locate([*homes, home][0], image, where), key, texts, group)
         errors.report()
 
     def _list(self, home: Path) -> Path | None:
         for folder in LISTS:
             lists = (home / folder).glob("dataset_*.json")
-            found = sorted(file for file in lists if file.name not in OTHER_LISTS)
-            if len(found) > 1:
+            files = sorted(file for file in lists if file.name not in OTHER_LISTS)
+            if len(files) > 1:
                 raise UserError(
-                    f"{home} has several lists; keep one of {', '.join(map(str, found))}"
+                    f"{home} has several lists; keep one of {', '.join(map(str, files))}"
                 )
-            if found:
-                return found[0]
+            if files:
+                return files[0]
         return None

@@ -76,7 +76,12 @@ class Columns:
         """Every column that is read."""
         more = (self.sets, self.group, self.id if self.is_set else None)
         pairs = (name for pair in self.members for name in pair)
-        return (*pairs, *self.captions, *self.negatives, *(one for one in more if one is not None))
+        return (
+            *pairs,
+            *self.captions,
+            *self.negatives,
+            *(name for name in more if name is not None),
+        )
 
     @property
     def is_set(self) -> bool:
@@ -85,23 +90,23 @@ class Columns:
 
 
 def one_column(
-    names: Iterable[str], wanted: Sequence[str], what: str, where: str = ""
+    names: Iterable[str], wanted: Sequence[str], kind: str, where: str = ""
 ) -> str | None:
     """Return the only one of ``names`` that is in ``wanted``, or ``None``.
 
     Args:
         wanted: the usual names, in lower case.
-        what: the content of the column, such as ``image``, for the error.
+        kind: the content of the column, such as ``image``, for the error.
     """
-    found = [name for name in names if name.lower() in wanted]
-    if len(found) > 1:
-        raise _ambiguous(found, what, where)
-    return found[0] if found else None
+    matches = [name for name in names if name.lower() in wanted]
+    if len(matches) > 1:
+        raise _ambiguous(matches, kind, where)
+    return matches[0] if matches else None
 
 
-def _ambiguous(found: Sequence[str], what: str, where: str) -> UserError:
+def _ambiguous(names: Sequence[str], kind: str, where: str) -> UserError:
     return UserError(
-        f"{where}: {', '.join(found)} could each be the {what}; keep one under such a name, and "
+        f"{where}: {', '.join(names)} could each be the {kind}; keep one under such a name, and "
         "rename or remove the others"
     )
 
@@ -115,7 +120,7 @@ def columns_of(record: Mapping[str, Any], where: str) -> Columns:
     def is_further(name: str) -> bool:
         places = (_place(_plain(name), bases) for bases in (IMAGE, CAPTION))
         return TEXTS_ONLY.fullmatch(_plain(name)) is not None or any(
-            place is not None and place[0] != "original" for place in places
+            owner is not None and owner[0] != "original" for owner in places
         )
 
     names = tuple(name for name, value in record.items() if value is not None)
@@ -140,29 +145,29 @@ def read_columns(names: tuple[str, ...]) -> Columns:
     """
     images, captions = _by_place(names, IMAGE), _by_place(names, CAPTION)
     further: tuple[str, ...] = ()
-    if ("original", 0) not in captions and all(place[0] != "member" for place in images):
+    if ("original", 0) not in captions and all(owner[0] != "member" for owner in images):
         # The only image has no number: numbered captions are all captions of it.
-        numbered = sorted(place for place in captions if place[0] == "member")
-        further = tuple(captions.pop(place) for place in numbered)
+        numbered = sorted(owner for owner in captions if owner[0] == "member")
+        further = tuple(captions.pop(owner) for owner in numbered)
     first_image = _original(images, IMAGE, names)
     first_caption = further[0] if further else _original(captions, CAPTION, names)
     negatives = [name for name in names if TEXTS_ONLY.fullmatch(_plain(name))]
-    for place in sorted(captions, key=_order):
-        if place not in images and (
-            place[0] == "negative" or (place[0] == "edited" and not images)
+    for owner in sorted(captions, key=_order):
+        if owner not in images and (
+            owner[0] == "negative" or (owner[0] == "edited" and not images)
         ):
-            negatives.append(captions.pop(place))
-    for place in sorted({*images} ^ {*captions}, key=_order):
-        there, missing = ("image", "caption") if place in images else ("caption", "image")
-        name = (images if place in images else captions)[place]
+            negatives.append(captions.pop(owner))
+    for owner in sorted({*images} ^ {*captions}, key=_order):
+        there, missing = ("image", "caption") if owner in images else ("caption", "image")
+        name = (images if owner in images else captions)[owner]
         raise UserError(f"{name!r} is the {there} of a set's member whose {missing} is missing")
-    pairs = [(images[place], captions[place]) for place in sorted(images, key=_order)]
+    pairs = [(images[owner], captions[owner]) for owner in sorted(images, key=_order)]
     columns = Columns(
         members=((first_image, first_caption), *pairs),
         captions=further[1:],
         negatives=tuple(negatives),
         sets=one_column(names, SETS, "list of counterfactuals"),
-        group=next((name for one in GROUP for name in names if name.lower() == one), None),
+        group=next((name for alias in GROUP for name in names if name.lower() == alias), None),
         id=next((name for name in names if name.lower() == "id"), None),
     )
     unused = tuple(name for name in names if name not in columns.used)
@@ -186,17 +191,17 @@ def _by_place(names: Sequence[str], bases: Sequence[str]) -> dict[Place, str]:
         plain = _plain(name)
         return bases.index(plain) if plain in bases else len(bases)
 
-    found: dict[Place, str] = {}
+    by_owner: dict[Place, str] = {}
     for name in names:
-        place = _place(_plain(name), bases)
-        if place is None:
+        owner = _place(_plain(name), bases)
+        if owner is None:
             continue
-        if place in found and bases is CAPTION:
-            raise _ambiguous([found[place], name], "caption", "two columns")
+        if owner in by_owner and bases is CAPTION:
+            raise _ambiguous([by_owner[owner], name], "caption", "two columns")
         # Of several names for a file the most usual one is used: others may not name an image.
-        if place not in found or rank(name) < rank(found[place]):
-            found[place] = name
-    return found
+        if owner not in by_owner or rank(name) < rank(by_owner[owner]):
+            by_owner[owner] = name
+    return by_owner
 
 
 @lru_cache(maxsize=1024)
@@ -223,20 +228,20 @@ def _place(name: str, bases: tuple[str, ...]) -> Place | None:
             rf"(?:{mark})_?(\d+)_(?:{marked})",
         )
         for form in forms:
-            if found := re.fullmatch(form, name):
-                return whose, int(found[1] or 0)
+            if match := re.fullmatch(form, name):
+                return whose, int(match[1] or 0)
     return None
 
 
-def _original(found: dict[Place, str], usual: Sequence[str], names: Sequence[str]) -> str:
-    for place in (("original", 0), ("member", 0), ("member", 1)):
-        if place in found:
-            return found.pop(place)
+def _original(by_owner: dict[Place, str], usual: Sequence[str], names: Sequence[str]) -> str:
+    for owner in (("original", 0), ("member", 0), ("member", 1)):
+        if owner in by_owner:
+            return by_owner.pop(owner)
     raise UserError(f"none of the columns {', '.join(usual)}; there are {', '.join(names)}")
 
 
-def _order(place: Place) -> tuple[int, int]:
-    return ORDER.index(place[0]), place[1]
+def _order(owner: Place) -> tuple[int, int]:
+    return ORDER.index(owner[0]), owner[1]
 
 
 # The records of a list of images, in any format of list.
@@ -266,18 +271,18 @@ def find_list(path: Path) -> Path | None:
     if named:
         check_one_list(path, named)
         return named[0]
-    found = [file for file in files if _names_images(file, named=False)]
-    return found[0] if len(found) == 1 else None
+    candidates = [file for file in files if _names_images(file, named=False)]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def check_one_list(path: Path, lists: Sequence[Path]) -> None:
     """Refuse a folder with several lists of images and captions: any could be the one to read."""
-    found = [file for file in lists if _has_captions(file)]
-    if len(found) > 1:
+    captioned = [file for file in lists if _has_captions(file)]
+    if len(captioned) > 1:
         raise UserError(
             f"{path} has several lists of images and captions, "
-            f"{', '.join(file.name for file in found)}: name the one to read, such as {found[0]}, "
-            "or put the others elsewhere"
+            f"{', '.join(file.name for file in captioned)}: name the one to read, such as "
+            f"{captioned[0]}, or put the others elsewhere"
         )
 
 
@@ -325,7 +330,9 @@ def _names_images(file: Path, *, named: bool) -> bool:
         head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
     if re.match(r"\s*\[\s*\{", head):
         wanted = (IMAGE, (*CAPTION, "conversations"))
-        return all(re.search(rf'"(?:{"|".join(one)})(?:_\d)?"\s*:', head, re.I) for one in wanted)
+        return all(
+            re.search(rf'"(?:{"|".join(aliases)})(?:_\d)?"\s*:', head, re.I) for aliases in wanted
+        )
     return file.stem.lower() in OBJECTS and re.match(r"\s*\{", head) is not None
 
 
@@ -376,10 +383,10 @@ def _match_lines(
     for number, (where, line) in enumerate(text_lines(file)):
         if (header and number == 0) or not line.strip():
             continue
-        found = pattern.fullmatch(line.strip())
-        if found is None:
+        match = pattern.fullmatch(line.strip())
+        if match is None:
             raise UserError(f"{where} should be {form}, not {line.strip()[:80]!r}")
-        yield where, {"image": found[1].strip(), "caption": found[3]}
+        yield where, {"image": match[1].strip(), "caption": match[3]}
 
 
 def _of_json(file: Path) -> Iterator[Record]:
@@ -390,9 +397,9 @@ def _of_json(file: Path) -> Iterator[Record]:
         for photo in photos_of(about, file):
             if photo.texts:
                 yield photo.where, {"image": photo.file_name, "captions": photo.texts}
-    elif about and all(isinstance(found, str | list) for found in about.values()):
-        for name, found in about.items():
-            yield f"{file}, {name!r}", {"image": name, "captions": found}
+    elif about and all(isinstance(texts, str | list) for texts in about.values()):
+        for name, texts in about.items():
+            yield f"{file}, {name!r}", {"image": name, "captions": texts}
     else:
         raise UserError(
             f"{file} should be a list of objects with image and caption; or an object with images "

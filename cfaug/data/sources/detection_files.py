@@ -75,8 +75,8 @@ class DetectionFile:
         if file.suffix.lower() == ".jsonl":
             self._read_lines(column)
         else:
-            for one in (file, *more):
-                self._read_json(one)
+            for path in (file, *more):
+                self._read_json(path)
             self._check_categories()
 
     def find(self, name: str, size: tuple[int, int] | None = None) -> tuple[Detection, ...]:
@@ -106,17 +106,18 @@ class DetectionFile:
                         read = (read_object(entry, self._categories),)
                     except UserError as error:
                         raise UserError(f"{where}: {error}") from error
-                for one in read:
-                    box = one.box
+                for detection in read:
+                    box = detection.box
                     if box is not None and size is not None:
                         # MS-COCO has objects of less than one pixel.
                         box = clip_box(box, *size, least=1e-6)
                         if box is None:
                             raise UserError(
-                                f"{where}: the box {list(one.box or ())} of {one.label!r} lies "
-                                f"outside of the image, which is {size[0]} x {size[1]}"
+                                f"{where}: the box {list(detection.box or ())} of "
+                                f"{detection.label!r} lies outside of the image, which is "
+                                f"{size[0]} x {size[1]}"
                             )
-                    objects.append(replace(one, box=box))
+                    objects.append(replace(detection, box=box))
             return most_certain_first(objects)
         except UserError as error:
             raise RejectedError(INVALID, str(error)) from error
@@ -183,24 +184,24 @@ class DetectionFile:
 
     def _read_coco(self, about: Mapping[str, Any], file: Path) -> None:
         errors = ErrorCollector()
-        for where, one in entries(about, "categories", file):
+        for where, entry in entries(about, "categories", file):
             with errors.collect():
-                number = text_field(one, "id", where)
+                number = text_field(entry, "id", where)
                 if number in self._categories:
                     raise UserError(f"{where}: the category {number} is duplicated")
-                self._categories[number] = text_field(one, "name", where)
+                self._categories[number] = text_field(entry, "name", where)
         seen: set[str] = set()
-        for where, one in entries(about, "images", file) if "images" in about else ():
+        for where, entry in entries(about, "images", file) if "images" in about else ():
             with errors.collect():
-                name = text_field(one, "id", where)
+                name = text_field(entry, "id", where)
                 if name in seen:
                     raise UserError(f"{where}: the image {name!r} is duplicated")
                 seen.add(name)
                 # Results may be read before the categories.
                 image = self._images.setdefault(name, _Image())
-                path = PurePath(text_field(one, "file_name", where))
+                path = PurePath(text_field(entry, "file_name", where))
                 self._add_aliases(name, str(path), path.name, path.stem)
-                width, height = one.get("width"), one.get("height")
+                width, height = entry.get("width"), entry.get("height")
                 if isinstance(width, int) and isinstance(height, int) and min(width, height) > 0:
                     image.size = width, height
         errors.report()
@@ -210,29 +211,29 @@ class DetectionFile:
 
     def _read_annotations(self, about: Mapping[str, Any], file: Path) -> None:
         errors = ErrorCollector()
-        for where, one in entries(about, "annotations", file):
+        for where, entry in entries(about, "annotations", file):
             with errors.collect():
-                image = text_field(one, "image_id", where)
-                text_field(one, "category_id", where)
-                if "bbox" not in one:
+                image = text_field(entry, "image_id", where)
+                text_field(entry, "category_id", where)
+                if "bbox" not in entry:
                     raise UserError(f"{where} has no bbox")
                 if image not in self._images and self._whole:
                     raise UserError(f"{where}: there is no image {image} in 'images'")
-                self._images.setdefault(image, _Image()).found.append((where, kept_columns(one)))
+                self._images.setdefault(image, _Image()).found.append((where, kept_columns(entry)))
         errors.report()
 
     def _check_categories(self) -> None:
         errors = ErrorCollector()
         for image in self._images.values():
-            for where, one in image.found:
-                number = str(one.get("category_id", ""))
+            for where, entry in image.found:
+                number = str(entry.get("category_id", ""))
                 with errors.collect():
-                    if "bbox" in one and not self._categories:
+                    if "bbox" in entry and not self._categories:
                         raise UserError(
                             f"{self.file} has numbers of categories and no names: name the file "
                             "with the categories too, such as instances_val2017.json (more=[FILE])"
                         )
-                    if "bbox" in one and number not in self._categories:
+                    if "bbox" in entry and number not in self._categories:
                         raise UserError(f"{where}: there is no category {number}")
         errors.report()
 
@@ -244,24 +245,24 @@ class DetectionFile:
                 if not isinstance(record, dict):
                     raise UserError(f"{where} should be a JSON object")
                 image = text_field(record, "image_id", where)
-                own = "objects" if "objects" in record else "attributes"
-                found = self._images.setdefault(image, _Image()).found
-                by_id = {str(one.get("object_id")): n for n, (_, one) in enumerate(found)}
-                new = list(entries(record, own, Path(where)))
-                ids = [text_field(one, "object_id", place) for place, one in new]
+                key = "objects" if "objects" in record else "attributes"
+                objects = self._images.setdefault(image, _Image()).found
+                by_id = {str(entry.get("object_id")): n for n, (_, entry) in enumerate(objects)}
+                new = list(entries(record, key, Path(where)))
+                ids = [text_field(entry, "object_id", position) for position, entry in new]
                 if len(set(ids)) < len(ids):
-                    twice = next(one for one in ids if ids.count(one) > 1)
+                    twice = next(object_id for object_id in ids if ids.count(object_id) > 1)
                     raise UserError(f"{where}: the object {twice} is duplicated")
-                for (place, entry), name in zip(new, ids, strict=True):
-                    one = kept_columns(entry)
+                for (position, entry), name in zip(new, ids, strict=True):
+                    kept = kept_columns(entry)
                     if name not in by_id:
-                        found.append((place, one))
+                        objects.append((position, kept))
                         continue
                     at = by_id[name]
-                    earlier_place, earlier = found[at]
+                    earlier_place, earlier = objects[at]
                     # The names of ``objects.json`` take precedence over later files.
                     names = {n: earlier[n] for n in ("names", "attributes") if earlier.get(n)}
-                    found[at] = (earlier_place, {**earlier, **one, **names})
+                    objects[at] = (earlier_place, {**earlier, **kept, **names})
         errors.report()
 
 
@@ -297,13 +298,13 @@ def read_object(entry: Mapping[str, Any], categories: Mapping[str, str]) -> Dete
     if isinstance(box, list) and len(box) == 4 and all(type(s) in (int, float) for s in box):
         left, top, width, height = box
         box = (left, top, left + width, top + height)
-    found = entry.get("attributes") or ()
-    if not isinstance(found, list | tuple) or not all(isinstance(a, str) for a in found):
-        raise UserError(f"attributes should be a list of texts, not {found!r:.80}")
-    named = dict.fromkeys(" ".join(one.lower().split()) for one in found)
+    attributes = entry.get("attributes") or ()
+    if not isinstance(attributes, list | tuple) or not all(isinstance(a, str) for a in attributes):
+        raise UserError(f"attributes should be a list of texts, not {attributes!r:.80}")
+    named = dict.fromkeys(" ".join(attribute.lower().split()) for attribute in attributes)
     return Detection(
         label.lower() if isinstance(label, str) else label,
         entry.get("score"),
         box,
-        tuple(Attribute(one) for one in named if one),
+        tuple(Attribute(name) for name in named if name),
     )

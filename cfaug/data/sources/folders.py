@@ -71,22 +71,22 @@ def hidden_below(path: Path, named: Collection[str] = ()) -> list[str]:
         inside = Path(here).relative_to(path).parts
         owner = next((part for part in inside if is_hidden(part)), None)
         for name in names:
-            found = name.lower().endswith(IMAGES) and (owner is not None or is_hidden(name))
-            if found and os.path.join(here, name) not in named:
+            hidden = name.lower().endswith(IMAGES) and (owner is not None or is_hidden(name))
+            if hidden and os.path.join(here, name) not in named:
                 counts[owner or name] += 1
         if owner is None:
             folders.sort()
     return [hidden_phrase(counts)] if counts else []
 
 
-def hidden_phrase(counts: Mapping[str, int], what: str = "image") -> str:
+def hidden_phrase(counts: Mapping[str, int], kind: str = "image") -> str:
     """Return a phrase about what is hidden, counted by the folders or files with such names.
 
     >>> hidden_phrase({".thumbnails": 2, "._a.jpg": 1})
     '3 hidden images (._a.jpg, .thumbnails)'
     """
     count = sum(counts.values())
-    return f"{count:,} hidden {what}{'s' * (count > 1)} ({name_some(sorted(counts))})"
+    return f"{count:,} hidden {kind}{'s' * (count > 1)} ({name_some(sorted(counts))})"
 
 
 def unread_images(path: Path) -> list[str]:

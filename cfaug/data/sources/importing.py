@@ -41,7 +41,7 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
     if not path.is_dir():
         raise UserError(f"there is no folder {path}")
     try:
-        reader = next((one for one in READERS if one.reads(path)), None)
+        reader = next((candidate for candidate in READERS if candidate.reads(path)), None)
         if isinstance(reader, InstructPix2Pix):
             return reader.sets(path)
         if reader is not None and reader.imported:
@@ -50,8 +50,12 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
             return read_sets(path)
     except OSError as error:
         raise unreadable_error(path, error) from error
-    known = (one for one in READERS if one.imported or isinstance(one, InstructPix2Pix))
-    forms = "\n".join(f"  {one.description}" for one in known)
+    known = (
+        candidate
+        for candidate in READERS
+        if candidate.imported or isinstance(candidate, InstructPix2Pix)
+    )
+    forms = "\n".join(f"  {candidate.description}" for candidate in known)
     raise UserError(f"{path} has no sets in a known form; it should hold one of\n{forms}")
 
 

@@ -79,8 +79,8 @@ class LabelledParquet(Reader):
         if not homes:
             return False
         names = column_names(parquet_files(homes[0])[0])
-        found = bool(_first(IMAGE_COLUMNS, names) and _first(LABEL_COLUMNS, names))
-        return found and (split is None or _first(CAPTION_COLUMNS, names) is None)
+        fits = bool(_first(IMAGE_COLUMNS, names) and _first(LABEL_COLUMNS, names))
+        return fits and (split is None or _first(CAPTION_COLUMNS, names) is None)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the split's files, and the column of captions."""
@@ -97,8 +97,8 @@ class LabelledParquet(Reader):
         if split is not None:
             return columns
         others = [file for file in parquet_files(_homes(home)[0]) if file not in files]
-        found = [SPLIT.fullmatch(file.name.lower()) for file in others]
-        names = dict.fromkeys(one[1] for one in found if one is not None)
+        matches = [SPLIT.fullmatch(file.name.lower()) for file in others]
+        names = dict.fromkeys(match[1] for match in matches if match is not None)
         return replace(
             columns, left_out=tuple(f"its split {name}, {path}:{name}" for name in names)
         )
@@ -174,8 +174,8 @@ def _split(files: list[Path]) -> list[Path]:
         [file for file in files if file.name.startswith((f"{split}-", f"{split}."))]
         for split in SPLITS
     ]
-    there = [own for own in named if own]
-    return next((own for own in there if has_classes(own[0])), there[0] if there else files)
+    there = [part for part in named if part]
+    return next((part for part in there if has_classes(part[0])), there[0] if there else files)
 
 
 def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
@@ -185,9 +185,9 @@ def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None
         names = about["info"]["features"][label]["names"]
     except (ValueError, KeyError, TypeError):
         return None
-    found = [str(name) for name in names]
+    texts = [str(name) for name in names]
     ids = list(imagenet_names())
-    return ids if len(found) == len(ids) and found[0].startswith("tench") else make_distinct(found)
+    return ids if len(texts) == len(ids) and texts[0].startswith("tench") else make_distinct(texts)
 
 
 def _name(value: Any, classes: list[str] | None, where: str) -> str:

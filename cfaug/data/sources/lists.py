@@ -43,10 +43,10 @@ def list_records(file: Path, longest_field: int | None = None) -> Iterator[Recor
     """
     kind = file.suffix.lower()
     if kind == ".json":
-        found = json_file(file)
-        if not isinstance(found, list):
+        content = json_file(file)
+        if not isinstance(content, list):
             raise UserError(f"{file} should be a list of JSON objects")
-        for number, record in enumerate(found):
+        for number, record in enumerate(content):
             if not isinstance(record, dict):
                 raise UserError(f"{file}, [{number}] should be a JSON object")
             yield f"{file}, [{number}]", record
@@ -92,19 +92,19 @@ def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        record = dict(pairs)
+        if len(record) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
             raise UserError(f"{where}: the name {twice!r} is duplicated")
-        return found
+        return record
 
     try:
-        found = json.loads(text, object_pairs_hook=unique)
+        value = json.loads(text, object_pairs_hook=unique)
         escape = b"\\ud" if isinstance(text, bytes) else "\\ud"
         if escape in text.lower():  # type: ignore[operator]  # the only way in for half a character
-            require_unicode(json.dumps(found, ensure_ascii=False), where)
-        return found
+            require_unicode(json.dumps(value, ensure_ascii=False), where)
+        return value
     except (ValueError, RecursionError) as error:
         cause = str(error)
         if isinstance(error, json.JSONDecodeError) and error.lineno == 1:  # the only line, perhaps
@@ -197,8 +197,8 @@ def _quote_captions(lines: Iterable[str], mark: str, file: Path) -> Iterator[str
     """Yield lines of two columns, the second one in quotes even if the list has none."""
     inside = False
     for line in lines:
-        name, found, text = line.rstrip("\r\n").partition(mark)
-        if inside or not found or '"' in (name[:1], text[:1]):
+        name, separator, text = line.rstrip("\r\n").partition(mark)
+        if inside or not separator or '"' in (name[:1], text[:1]):
             inside ^= line.count('"') % 2 == 1
             yield line
             continue
@@ -257,7 +257,7 @@ def is_list_of_texts(cell: object) -> bool:
     (True, True, False)
     """
     if isinstance(cell, list):
-        return all(isinstance(one, str) for one in cell)
+        return all(isinstance(item, str) for item in cell)
     return isinstance(cell, str) and cell.strip()[:1] == "[" and cell.strip()[-1:] == "]"
 
 
@@ -269,11 +269,11 @@ def read_texts(cell: object, where: str) -> list[str]:
     >>> read_texts("['dog', \"dog's tail\", ]", "line 2")
     ['dog', "dog's tail"]
     """
-    if isinstance(cell, list) and all(isinstance(one, str) for one in cell):
+    if isinstance(cell, list) and all(isinstance(item, str) for item in cell):
         return list(cell)
     if isinstance(cell, str) and len(cell) <= LONGEST_CELL and _LIST.fullmatch(cell):
         try:
-            texts = [str(ast.literal_eval(found.group())) for found in _ITEM.finditer(cell)]
+            texts = [str(ast.literal_eval(match.group())) for match in _ITEM.finditer(cell)]
             return [require_unicode(text, where) for text in texts]
         except (ValueError, SyntaxError) as error:  # for an invalid escape
             raise UserError(f"{where}: {cell[:80]!r} is not a list of texts: {error}") from error

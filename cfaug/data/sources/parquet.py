@@ -210,8 +210,8 @@ def text_field(record: dict[str, Any], name: str, where: str) -> str:
     """Return a text or whole number of a record, as text."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        found = ", ".join(map(str, record))
+        columns = ", ".join(map(str, record))
         raise UserError(
-            f"{where}: {name!r} should be a text, not {value!r}; the columns are {found}"
+            f"{where}: {name!r} should be a text, not {value!r}; the columns are {columns}"
         )
     return require_unicode(str(value), where)

@@ -139,7 +139,7 @@ class PhotoList(Reader):
         _, first = next(iter(self.records(self.list_of(path))))
         # A column without a name is pandas' index.
         described = Description.of_columns(self.used, filter(None, first))
-        left_out = (f"{count:,} {what}" for what, count in self.left_out.items() if count)
+        left_out = (f"{count:,} {reason}" for reason, count in self.left_out.items() if count)
         return replace(described, left_out=tuple(left_out))
 
     def identity(self, path: Path) -> Any:
@@ -188,11 +188,11 @@ def rows_of(
         digest: the digest of a photo that was checked before; ``None`` checks it.
     """
     digest, length = digest or file_digest(file), file.stat().st_size
-    for number, one in enumerate(texts):
+    for number, photo_text in enumerate(texts):
         yield Row(
-            set=key, member=number, group=group, text=one.text, label=one.label, image_id=key,
-            file=str(file), offset=0, length=length, digest=digest, where=str(file),
-            edited=one.edited, extra=one.extra,
+            set=key, member=number, group=group, text=photo_text.text, label=photo_text.label,
+            image_id=key, file=str(file), offset=0, length=length, digest=digest, where=str(file),
+            edited=photo_text.edited, extra=photo_text.extra,
         )  # fmt: skip
 
 
@@ -271,17 +271,17 @@ class SnliVe(PhotoList):
                 label = intern(entailment_label(record.get("gold_label"), where))
                 premise = intern(caption(record.get("sentence1"), f"{where}, sentence1"))
                 pair = text_field(dict(record), "pairID", where)
-                one = PhotoText(hypothesis, label, {PREMISE: premise, PAIR: pair})
+                photo_text = PhotoText(hypothesis, label, {PREMISE: premise, PAIR: pair})
                 if pair in pairs:
-                    if pairs[pair][1] != one:
+                    if pairs[pair][1] != photo_text:
                         raise UserError(
                             f"{where}: the pair {pair!r} is duplicated, with another text or label "
                             f"in {pairs[pair][0]}; remove one"
                         )
                     twice += 1
                     continue
-                pairs[pair] = where, one
-                photos.setdefault(name, (where, []))[1].append(one)
+                pairs[pair] = where, photo_text
+                photos.setdefault(name, (where, []))[1].append(photo_text)
         errors.report()
         self.left_out = {
             "pairs without a gold label": undecided, "pairs that are there twice": twice,
@@ -317,9 +317,9 @@ class EntailmentParquet(Reader):
     def describe(self, path: Path) -> Description:
         """Return which columns are read, and the number of rows without a label."""
         used = (IMAGE, HYPOTHESIS, LABEL, PREMISE, FILE)
-        found = Description.of_columns(used, column_names(split_files(path)[0]))
+        description = Description.of_columns(used, column_names(split_files(path)[0]))
         left = (f"{self._undecided:,} pairs without a gold label",) if self._undecided else ()
-        return Description(found.used, found.unused, left)
+        return Description(description.used, description.unused, left)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the split's files."""
@@ -341,18 +341,18 @@ class EntailmentParquet(Reader):
                 (where, first), key = decided[0], f"{number:08d}"
                 image, file = image_of(first, IMAGE, where), first.get(FILE)
                 members = []
-                for place, row in decided:
+                for position, row in decided:
                     label = row[LABEL]
                     if isinstance(label, int) and not isinstance(label, bool):
                         if classes is None or not 0 <= label < len(classes):
                             raise UserError(
-                                f"{place}: the label {label} has no name: the file's schema names "
-                                f"{', '.join(classes or ()) or 'no classes'}"
+                                f"{position}: the label {label} has no name: the file's schema "
+                                f"names {', '.join(classes or ()) or 'no classes'}"
                             )
                         label = classes[label]
-                    text = caption(row[HYPOTHESIS], place)
-                    label, premise = entailment_label(label, place), row.get(PREMISE)
-                    extra = {PREMISE: caption(premise, f"{place}: {PREMISE}")} if premise else {}
+                    text = caption(row[HYPOTHESIS], position)
+                    label, premise = entailment_label(label, position), row.get(PREMISE)
+                    extra = {PREMISE: caption(premise, f"{position}: {PREMISE}")} if premise else {}
                     members.append(Member(text, IMAGE, key, label=label, extra=extra))
                 yield CounterfactualSet(
                     key=key,

@@ -87,21 +87,21 @@ class CocoCounterfactuals(Reader):
             for where, record in json_lines(home / LIST):
                 with errors.collect():
                     name = text_field(record, "id", where)
-                    place = f"{where} (id {name})"
+                    position = f"{where} (id {name})"
                     texts, files = [], []
                     for i in (0, 1):
-                        texts.append(caption(record.get(f"caption_{i}"), place))
-                        stem = text_field(record, f"image_{i}", place)
+                        texts.append(caption(record.get(f"caption_{i}"), position))
+                        stem = text_field(record, f"image_{i}", position)
                         is_file = stem not in images and stem.lower().endswith(IMAGES)
                         image = images.get(PurePosixPath(stem).stem if is_file else stem)
                         if image is None:
                             raise UserError(
-                                f"{place}: unpaired, there is no image {stem!r} in {source}"
+                                f"{position}: unpaired, there is no image {stem!r} in {source}"
                             )
                         files.append(image)
                     if name in lines:
-                        raise UserError(f"{place} was there before: {lines[name][0]}")
-                    lines[name] = (place, texts, files)
+                        raise UserError(f"{position} was there before: {lines[name][0]}")
+                    lines[name] = (position, texts, files)
             errors.report()
             for name, (where, texts, files) in lines.items():
                 with errors.collect():
@@ -144,7 +144,7 @@ def _open_images(home: Path) -> Iterator[tuple[Path, dict[str, str], Callable[[s
 
     if not file.is_file():
         files = visible_files(folder.iterdir())
-        names = {one.stem: one.name for one in files if one.name.lower().endswith(IMAGES)}
+        names = {path.stem: path.name for path in files if path.name.lower().endswith(IMAGES)}
         yield folder, names, read_file
         return
 
@@ -308,8 +308,8 @@ class InstructPix2Pix(Reader):
                     assert prompt is not None
                     files = []
                     for i in range(len(prompt.texts)):
-                        found = (name for e in IMAGES if (name := f"{seed}_{i}{e}") in names)
-                        if (file := next(found, None)) is None:
+                        matching = (name for e in IMAGES if (name := f"{seed}_{i}{e}") in names)
+                        if (file := next(matching, None)) is None:
                             raise UserError(
                                 f"{folder}: seed {seed} is unpaired, {seed}_{i}.jpg is missing"
                             )
@@ -318,8 +318,8 @@ class InstructPix2Pix(Reader):
 
 
 def _prompts(path: Path) -> list[Path]:
-    found = (*path.glob(f"*/{PROMPT}"), *path.glob(f"shard-*/*/{PROMPT}"))
-    return visible_files(file.parent for file in found)
+    prompts = (*path.glob(f"*/{PROMPT}"), *path.glob(f"shard-*/*/{PROMPT}"))
+    return visible_files(file.parent for file in prompts)
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
@@ -354,9 +354,9 @@ def _prompt(folder: Path, name: str) -> _Prompt:
     numbered = sorted(
         (k for k in record if re.fullmatch(r"output_\d+", k)), key=lambda k: int(k.split("_")[1])
     )
-    found = [record.get("caption") or record.get("input")]
-    found += [record[k] for k in numbered] or [record.get("output")]
-    texts = [caption(text, f"{where} (caption or input, output)") for text in found]
+    raw = [record.get("caption") or record.get("input")]
+    raw += [record[k] for k in numbered] or [record.get("output")]
+    texts = [caption(text, f"{where} (caption or input, output)") for text in raw]
     group = next((str(record[g]) for g in GROUPS if record.get(g) is not None), texts[0])
     edit, metadata = record.get("edit"), folder / METADATA
     # The last line of a seed counts, because a rerun appends.

@@ -149,9 +149,9 @@ def fetch_shards(source: str, cache: Path) -> Path:
         return folder
     addresses, names = expand(reveal(source)), list[str]()
     for number, address in enumerate(addresses):
-        own = PurePosixPath(address.partition("?")[0]).name
-        named = re.fullmatch(r"[\w.-]+\.tar", own) and not address.startswith("pipe:")
-        names.append(own if named else f"{number:05d}.tar")
+        file_name = PurePosixPath(address.partition("?")[0]).name
+        named = re.fullmatch(r"[\w.-]+\.tar", file_name) and not address.startswith("pipe:")
+        names.append(file_name if named else f"{number:05d}.tar")
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         shown = without_secrets(addresses[0])

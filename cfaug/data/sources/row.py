@@ -157,10 +157,10 @@ class ErrorCollector:
             raise UserError("\n".join(self._messages))
 
 
-def known(found: T | None) -> T:
+def known(value: T | None) -> T:
     """Return what a reader finds in every folder that it recognises."""
-    assert found is not None
-    return found
+    assert value is not None
+    return value
 
 
 def files_identity(files: list[Path]) -> list[list[Any]]:
@@ -187,11 +187,11 @@ def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]
             raise TypeError
         return str(value)
 
-    found = {}
+    kept = {}
     for name in names:
         with suppress(TypeError, ValueError):
-            found[name] = json.loads(json.dumps(record[name], default=as_text))
-    return found
+            kept[name] = json.loads(json.dumps(record[name], default=as_text))
+    return kept
 
 
 def clean_key(name: str) -> str:
@@ -220,20 +220,20 @@ def caption(text: object, where: str) -> str:
     return require_unicode(line, where)
 
 
-def captions(found: object, where: str) -> list[str]:
+def captions(value: object, where: str) -> list[str]:
     """Return the captions in a field: one, or a list of them, possibly printed in a csv."""
-    if isinstance(found, str) and LIST_IN_A_CELL.fullmatch(found):
-        cell = found
+    if isinstance(value, str) and LIST_IN_A_CELL.fullmatch(value):
+        cell = value
         with suppress(ValueError, RecursionError):
-            found = json.loads(cell)
+            value = json.loads(cell)
         try:
-            if found is cell:
-                found = ast.literal_eval(cell.strip())  # literals only: nothing is executed
+            if value is cell:
+                value = ast.literal_eval(cell.strip())  # literals only: nothing is executed
         except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
             raise UserError(
                 f"{where}: {cell[:80]!r} begins and ends like a list of captions but is invalid"
             ) from error
-    texts = found if isinstance(found, list) else [found]
+    texts = value if isinstance(value, list) else [value]
     return [caption(text, where) for text in texts or [""]]
 
 
@@ -252,12 +252,12 @@ def entailment_label(label: object, where: str) -> str:
     >>> entailment_label(" Neutral", "line 1")
     'neutral'
     """
-    found = label.strip().lower() if isinstance(label, str) else label
-    if found not in ENTAILMENT:
+    normalised = label.strip().lower() if isinstance(label, str) else label
+    if normalised not in ENTAILMENT:
         raise UserError(
             f"{where}: the label {label!r:.80} is invalid: choose from {', '.join(ENTAILMENT)}"
         )
-    return str(found)
+    return str(normalised)
 
 
 def one_class_error(source: str, form: str, images: int, label: str) -> UserError:

@@ -136,8 +136,8 @@ class TarReader(Reader):
         # Of a member of ours: negatives, extra values, and the edit as three of them.
         extra, edit = about.get("extra"), about.get("edit")
         values = dict(extra) if isinstance(extra, dict) else {}
-        found = values.pop(NEGATIVES, None)
-        wrong = found if isinstance(found, list) else []
+        negatives = values.pop(NEGATIVES, None)
+        wrong = negatives if isinstance(negatives, list) else []
         if isinstance(edit, dict):
             parts = {f"edit_{name}": edit.get(name) for name in ("kind", "before", "after")}
             values = {**parts, **values}
@@ -167,8 +167,8 @@ class _Sample:
         """Return the image's offset, length and digest, after checking it."""
         extension = next((e for e in IMAGES if e in self.parts), None)
         if extension is None:
-            found, wanted = ", ".join(self.parts), ", ".join(IMAGES)
-            raise UserError(f"{self.where} has no image: it has {found}, none of {wanted}")
+            extensions, wanted = ", ".join(self.parts), ", ".join(IMAGES)
+            raise UserError(f"{self.where} has no image: it has {extensions}, none of {wanted}")
         offset, length = self.parts[extension]
         where = f"{self.where}{extension}"
         digest = check_image(lambda at, n: os.pread(self.handle, n, offset + at), length, where)
@@ -215,17 +215,17 @@ class OwnShards(TarReader):
 
     def identity(self, path: Path) -> Any:
         """Return the commits' hashes, and names, sizes and times of the tars."""
-        found = list_complete(path)
+        shards = list_complete(path)
         return [
-            [commit["sha256"] for _, commit in found], files_identity([tar for tar, _ in found])
+            [commit["sha256"] for _, commit in shards], files_identity([tar for tar, _ in shards])
         ]  # fmt: skip
 
     def check(self, tar_file: Path) -> None:
         """Refuse a shard that differs from its commit."""
         commit = read_commit(tar_file.parent, int(tar_file.stem))
         with require_regular(tar_file).open("rb") as handle:
-            found = hashlib.file_digest(handle, "sha256").hexdigest()
-        if commit is not None and commit["sha256"] != found:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        if commit is not None and commit["sha256"] != digest:
             raise UserError(
                 f"{tar_file} was changed or damaged since it was written: its bytes are not those "
                 f"that {tar_file.stem}.json was written for. Restore the shard, or remove both "

@@ -102,19 +102,21 @@ def read_annotations(files: Sequence[Path]) -> list[Annotation]:
     Args:
         files: tsv (or csv) files; all rows of a file have one context, determined by its columns.
     """
-    found: dict[str, Annotation] = {}
+    by_idx: dict[str, Annotation] = {}
     errors = ErrorCollector()
     for file in files:
         for where, record in list_records(file):
             with errors.collect():
-                one = _annotation(record, where)
-                before = found.setdefault(one.idx, one)
-                if before is not one:
-                    raise UserError(f"{where}: IDX={one.idx} is duplicated, see {before.where}")
+                annotation = _annotation(record, where)
+                before = by_idx.setdefault(annotation.idx, annotation)
+                if before is not annotation:
+                    raise UserError(
+                        f"{where}: IDX={annotation.idx} is duplicated, see {before.where}"
+                    )
     errors.report()
-    if not found:
+    if not by_idx:
         raise UserError(f"{', '.join(map(str, files))}: there is no annotation")
-    return list(found.values())
+    return list(by_idx.values())
 
 
 def _annotation(record: Mapping[str, Any], where: str) -> Annotation:
@@ -128,9 +130,9 @@ def _annotation(record: Mapping[str, Any], where: str) -> Annotation:
     needed |= {"other_gender": "Participant_perceived_gender"} if two else {"object": "Object"}
     missing = [shown for field, shown in needed.items() if names[field] is None]
     if missing:
-        said = "Object or Participant" if missing == ["Object"] else ", ".join(missing)
+        lacking = "Object or Participant" if missing == ["Object"] else ", ".join(missing)
         raise UserError(
-            f"{where}: the column {said} is missing; VisoGender's files have IDX, Occupation, "
+            f"{where}: the column {lacking} is missing; VisoGender's files have IDX, Occupation, "
             "Object, Occupation_perceived_gender, or IDX, Occupation, Participant, "
             "Occupation_perceived_gender, Participant_perceived_gender; there are "
             f"{', '.join(record)}"
@@ -161,15 +163,15 @@ def _annotation(record: Mapping[str, Any], where: str) -> Annotation:
 
 
 def _gender(value: str, where: str, column: str | None) -> str:
-    found = value.lower()
-    if not found or found == "neutral":
+    gender = value.lower()
+    if not gender or gender == "neutral":
         return ""
-    if found not in GENDERS:
+    if gender not in GENDERS:
         raise UserError(
             f"{where}: {column}={value[:40]!r} is invalid: choose from {', '.join(GENDERS)}, "
             "neutral or NA"
         )
-    return GENDERS[found]
+    return GENDERS[gender]
 
 
 def find_photos(folder: Path) -> dict[str, Path]:
@@ -178,15 +180,15 @@ def find_photos(folder: Path) -> dict[str, Path]:
         raise UserError(
             f"there is no folder {folder}: name that of the photos with benchmark.images=FOLDER"
         )
-    found: dict[str, Path] = {}
+    photos: dict[str, Path] = {}
     for file in images_below(folder):
-        before = found.setdefault(file.stem, file)
+        before = photos.setdefault(file.stem, file)
         if before != file:
             raise UserError(
                 f"{folder}: two images are called {file.stem!r}, {before.relative_to(folder)} and "
                 f"{file.relative_to(folder)}: remove one"
             )
-    return found
+    return photos
 
 
 class VisoGenderPhotos(Reader):
@@ -212,17 +214,17 @@ class VisoGenderPhotos(Reader):
     def files(self, path: Path) -> list[Path]:
         """Return the annotated photos."""
         photos = find_photos(path)
-        return [photos[one.idx] for one in self._asked if one.idx in photos]
+        return [photos[annotation.idx] for annotation in self._asked if annotation.idx in photos]
 
     def describe(self, path: Path) -> Description:
         """Return the number of annotations that are left out, with reasons."""
         photos = find_photos(path)
         reasons = {
             "photos without a gender": [
-                one.idx for one in self._annotations if not one.is_labelled
+                annotation.idx for annotation in self._annotations if not annotation.is_labelled
             ],
             f"photos that are not in {path}": [
-                one.idx for one in self._asked if one.idx not in photos
+                annotation.idx for annotation in self._asked if annotation.idx not in photos
             ],
             "files that are not images": self._unreadable,
         }
@@ -244,7 +246,7 @@ class VisoGenderPhotos(Reader):
 
     @cached_property
     def _asked(self) -> list[Annotation]:
-        return [one for one in self._annotations if one.is_labelled]
+        return [annotation for annotation in self._annotations if annotation.is_labelled]
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield a row for each annotated photo, its caption with the neutral pronoun."""
@@ -255,7 +257,11 @@ class VisoGenderPhotos(Reader):
                 f"{every}: of no photo the gender of everyone was noted: nothing to ask"
             )
         # A row without an address has no photo anywhere.
-        gone = [one.idx for one in asked if one.idx not in photos and one.url]
+        gone = [
+            annotation.idx
+            for annotation in asked
+            if annotation.idx not in photos and annotation.url
+        ]
         if gone and not self.without_missing:
             raise UserError(
                 f"{len(gone):,} of {len(asked):,} photos are missing in {path}: "
@@ -263,22 +269,26 @@ class VisoGenderPhotos(Reader):
                 "or leave them out with benchmark.without_missing=true"
             )
         errors = ErrorCollector()
-        for one in asked:
-            if one.idx not in photos:
+        for annotation in asked:
+            if annotation.idx not in photos:
                 continue
-            file, key = photos[one.idx], clean_key(one.idx.lower())
+            file, key = photos[annotation.idx], clean_key(annotation.idx.lower())
             try:
                 digest = file_digest(file)
             except UserError as error:
-                self._unreadable.append(one.idx)
+                self._unreadable.append(annotation.idx)
                 with errors.collect():
                     if not self.without_missing:
                         raise UserError(f"{error} (or benchmark.without_missing=true)") from error
                 continue
-            extra = {name: value for name, value in vars(one).items() if name not in NOT_KEPT}
+            extra = {
+                name: value for name, value in vars(annotation).items() if name not in NOT_KEPT
+            }
             yield Row(
-                set=key, member=0, group=one.url or one.idx, label=one.occupation, image_id=key,
-                text=f"The {one.occupation} and their {one.other}", file=str(file), offset=0,
-                length=file.stat().st_size, digest=digest, where=str(file), extra=extra,
+                set=key, member=0, group=annotation.url or annotation.idx,
+                label=annotation.occupation, image_id=key,
+                text=f"The {annotation.occupation} and their {annotation.other}",
+                file=str(file), offset=0, length=file.stat().st_size, digest=digest,
+                where=str(file), extra=extra,
             )  # fmt: skip
         errors.report()

@@ -125,9 +125,9 @@ class ModifiedPhotos(PhotoList):
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the text and the modified text of each row of the list, in its order."""
-        found, errors, empty = read_modified_captions(self.list_of(path)), ErrorCollector(), 0
+        modified, errors, empty = read_modified_captions(self.list_of(path)), ErrorCollector(), 0
         digests: dict[Path, Digest] = {}
-        for row in found.rows:
+        for row in modified.rows:
             with errors.collect():
                 if not row.modified.strip():
                     empty += 1
@@ -149,7 +149,10 @@ class ModifiedPhotos(PhotoList):
                 )
                 yield from rows_of(row.key, row.group, file, texts, digests[file])
         errors.report()
-        self.left_out = {"duplicated rows": found.duplicates, "rows without any word left": empty}
+        self.left_out = {
+            "duplicated rows": modified.duplicates,
+            "rows without any word left": empty,
+        }
 
 
 def is_modified_list(file: Path) -> bool:
@@ -163,7 +166,7 @@ def is_modified_list(file: Path) -> bool:
     return first is not None and is_modified(first[1])
 
 
-def original_examples(found: ModifiedCaptions) -> tuple[Example, ...]:
+def original_examples(modified: ModifiedCaptions) -> tuple[Example, ...]:
     """Return the original texts, without their photos, with white space normalised."""
     return tuple(
         Example(
@@ -173,7 +176,7 @@ def original_examples(found: ModifiedCaptions) -> tuple[Example, ...]:
             label=row.label,
             extra={} if row.premise is None else {PREMISE: caption(row.premise, row.where)},
         )
-        for row in found.rows
+        for row in modified.rows
     )
 
 
@@ -242,15 +245,15 @@ def label_of(record: Mapping[str, Any], where: str) -> str | None:
 
 def photo_of(record: Mapping[str, Any], where: str) -> tuple[str, str] | None:
     """Return the id of a record's photo, from ``image_id``, and COCO's name of its file."""
-    found = record.get(PHOTO)
-    if found in (None, ""):
+    photo_id = record.get(PHOTO)
+    if photo_id in (None, ""):
         return None
-    series = SERIES.fullmatch(str(found).strip())
-    photo = series[1] if series else str(found).strip()
-    if not photo.isascii() or not photo.isdigit() or len(photo) > 12 or isinstance(found, bool):
+    series = SERIES.fullmatch(str(photo_id).strip())
+    photo = series[1] if series else str(photo_id).strip()
+    if not photo.isascii() or not photo.isdigit() or len(photo) > 12 or isinstance(photo_id, bool):
         raise UserError(
             f"{where}: {PHOTO} should be a number, or a pandas Series of one as it prints itself, "
-            f"not {str(found)[:80]!r}"
+            f"not {str(photo_id)[:80]!r}"
         )
     return str(int(photo)), f"{int(photo):012d}.jpg"
 
@@ -303,8 +306,8 @@ def _read_line(record: Mapping[str, Any], where: str) -> tuple[str, str, str, Ph
 
 
 def _photo(record: Mapping[str, Any]) -> str | None:
-    found = next((record[name] for name in FILES if record.get(name)), None)
-    return found if isinstance(found, str) else None
+    file = next((record[name] for name in FILES if record.get(name)), None)
+    return file if isinstance(file, str) else None
 
 
 def _is_encoded(photo: str | None) -> bool:
@@ -323,9 +326,11 @@ def _objects(record: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
         return detections_to_json(
             Detection(
                 label,
-                attributes=(Attribute(own),) if own.strip() and own != NO_ATTRIBUTE else (),
+                attributes=(Attribute(attribute),)
+                if attribute.strip() and attribute != NO_ATTRIBUTE
+                else (),
             )
-            for label, own in zip(labels, attributes, strict=True)
+            for label, attribute in zip(labels, attributes, strict=True)
         )
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
@@ -411,15 +416,15 @@ class EncodedCaptions(DetectedCaptions):
         for number, (_, rows) in enumerate(together):
             with errors.collect():
                 lines = list(rows)
-                found = [_read_line(record, where) for where, record in lines]
-                image = decode_base64(found[0][0], lines[0][0])
+                parsed = [_read_line(record, where) for where, record in lines]
+                image = decode_base64(parsed[0][0], lines[0][0])
                 key = f"{number:08d}"
                 yield CounterfactualSet(
                     key=key,
                     group=content_digest(image).hex(),
                     members=tuple(
                         Member(text.text, "image", key, None, text.label, text.extra)
-                        for *_, text in found
+                        for *_, text in parsed
                     ),
                     images={"image": image},
                     provenance={"source": self.kind},

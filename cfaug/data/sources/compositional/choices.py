@@ -73,8 +73,8 @@ class SugarCrepe(ItemForm):
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the lists, unless they have two true captions each."""
-        found = named_files(path, {name: f"{name}.json" for name in SPLITS}, LIST_FOLDERS)
-        return {} if _has_second_caption(found) else found
+        files = named_files(path, {name: f"{name}.json" for name in SPLITS}, LIST_FOLDERS)
+        return {} if _has_second_caption(files) else files
 
     def fits(self, names: Mapping[str, bool]) -> bool:
         """Return whether a table has SugarCrepe's columns, with images in ``images``."""
@@ -109,8 +109,8 @@ class SugarCrepePlus(ItemForm):
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the lists, if they have two true captions each."""
-        found = named_files(path, {name: f"{name}.json" for name in SPLITS}, LIST_FOLDERS)
-        return found if _has_second_caption(found) else {}
+        files = named_files(path, {name: f"{name}.json" for name in SPLITS}, LIST_FOLDERS)
+        return files if _has_second_caption(files) else {}
 
     def item(self, entry: ItemRecord) -> Item:
         """Read an entry: both true captions, then the negative one."""
@@ -153,7 +153,7 @@ class AroForm(ItemForm):
 
     def item(self, entry: ItemRecord) -> Item:
         """Read an entry: the box, the true and the false caption."""
-        left, top, width, height = (entry.whole_number(f"bbox_{one}") for one in "xywh")
+        left, top, width, height = (entry.whole_number(f"bbox_{letter}") for letter in "xywh")
         item = choice(
             entry, [entry.text("true_caption")], [entry.text("false_caption")], "image_path",
             category=self.part(entry),
@@ -204,12 +204,14 @@ class AroAttribution(AroForm):
 
     def part(self, entry: ItemRecord) -> str:
         """Return both attributes, joined as the released code joins them."""
-        found = entry.fields.get("attributes")
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        attributes = entry.fields.get("attributes")
+        if not isinstance(attributes, list) or not all(
+            isinstance(attribute, str) for attribute in attributes
+        ):
             raise UserError(
-                f"{entry.where}: 'attributes' should be a list of texts, not {found!r:.80}"
+                f"{entry.where}: 'attributes' should be a list of texts, not {attributes!r:.80}"
             )
-        return "_".join(" ".join(one.split()) for one in found)
+        return "_".join(" ".join(attribute.split()) for attribute in attributes)
 
 
 class AroTable(ItemForm):
@@ -270,9 +272,9 @@ class HardPositives(ItemForm):
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the lists of originals for which a list of paraphrases exists."""
-        found = named_files(path, HARD_POSITIVES, ("data",))
+        originals = named_files(path, HARD_POSITIVES, ("data",))
         return {
-            name: file for name, file in found.items() if (path / SWAPPED / file.name).is_file()
+            name: file for name, file in originals.items() if (path / SWAPPED / file.name).is_file()
         } or named_files(path, {"": "hard_positives.json"}, ("", "data"))
 
     def entries(self, path: Path) -> Iterator[ItemRecord]:
@@ -304,8 +306,8 @@ class HardPositives(ItemForm):
         """Read an entry: original, paraphrase, false caption (two if they differ)."""
         if "paraphrase" not in entry.fields:
             true = [entry.text("caption"), entry.text("hard_positive")]
-            found = choice(entry, true, [entry.text("negative")], "image", "images", "image_path")
-            return replace(found, category=entry.word("category"))
+            item = choice(entry, true, [entry.text("negative")], "image", "images", "image_path")
+            return replace(item, category=entry.word("category"))
         if entry.fields["paraphrase_photo"] != entry.fields.get("image_path"):
             raise UserError(
                 f"{entry.where}: swapped_data has another photo there, "
@@ -313,13 +315,13 @@ class HardPositives(ItemForm):
             )
         true = [entry.text("true_caption"), entry.text("paraphrase")]
         false = dict.fromkeys([entry.text("false_caption"), entry.text("paraphrase_negative")])
-        found = choice(entry, true, list(false), "image_path")
-        photo = found.photos[0]
+        item = choice(entry, true, list(false), "image_path")
+        photo = item.photos[0]
         if "bbox_x" in entry.fields:
-            box = box_of(*(entry.whole_number(f"bbox_{one}") for one in "xywh"))
+            box = box_of(*(entry.whole_number(f"bbox_{letter}") for letter in "xywh"))
             photo = replace(photo, box=box)
         group = entry.word("image_id")
-        return replace(found, photos=(photo,), group=group and f"vg-{group}")
+        return replace(item, photos=(photo,), group=group and f"vg-{group}")
 
 
 # TROHN-Text and TROHN-Img (Miranda et al., 2024): training sets about photos of COCO train2017.
@@ -375,14 +377,14 @@ class TrohnText(ItemForm):
     ) -> Iterator[ItemRecord]:
         """Yield the rows of the files, in order; of parquet only some columns."""
         for file in self.lists(path).values():
-            found: Iterator[Record]
+            rows: Iterator[Record]
             if file.suffix == ".parquet":
-                found = records([file], columns)
+                rows = records([file], columns)
             elif file.suffix == ".json":
-                found = ((entry.where, entry.fields) for entry in file_entries(file))
+                rows = ((entry.where, entry.fields) for entry in file_entries(file))
             else:
-                found = list_records(file)
-            for number, (where, fields) in enumerate(found):
+                rows = list_records(file)
+            for number, (where, fields) in enumerate(rows):
                 yield ItemRecord(f"{file.stem}-{number}", where, fields)
 
     def photos(self, path: Path) -> Iterator[tuple[ItemPhoto, str]]:

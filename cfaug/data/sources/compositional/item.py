@@ -76,11 +76,11 @@ class Item:
 
     def extra(self, kind: str, member: int) -> dict[str, Any]:
         """Return the extra values of a member: the first member has most of them."""
-        found = {name: values[member] for name, values in self.of_members.items()}
+        extra = {name: values[member] for name, values in self.of_members.items()}
         if member:
-            return found
+            return extra
         category = {CATEGORY: self.category} if self.category else {}
-        return {SET: kind, **category, **self.tags, **found}
+        return {SET: kind, **category, **self.tags, **extra}
 
     def is_edit(self, member: int) -> bool:
         """Return whether a caption edits the first: a pair's second, a choice's false ones."""
@@ -114,14 +114,14 @@ class ItemRecord:
 
     def column(self, *columns: str) -> str:
         """Return the first of some columns that exists."""
-        found = next((name for name in columns if name in self.fields), None)
-        if found is None:
+        existing = next((name for name in columns if name in self.fields), None)
+        if existing is None:
             there = ", ".join(map(repr, self.fields)) or "none"
             raise UserError(
                 f"{self.where}: {' or '.join(map(repr, columns))} is missing; the columns are "
                 f"{there}"
             )
-        return found
+        return existing
 
     def word(self, column: str) -> str:
         """Return a text or number as a text, "" if it is null or missing."""
@@ -212,7 +212,8 @@ class ItemForm:
     def fits(self, names: Mapping[str, bool]) -> bool:
         """Return whether a table has the columns."""
         return bool(self.columns) and all(
-            any(one in names for one in column.split("|")) for column in self.columns
+            any(alternative in names for alternative in column.split("|"))
+            for column in self.columns
         )
 
 
@@ -221,11 +222,11 @@ def file_entries(file: Path, category: str = "") -> Iterator[ItemRecord]:
 
     Numbers may be missing: the released files of SugarCrepe skip some.
     """
-    found = json_file(file)
-    if isinstance(found, dict):
-        named = list(found.items())
-    elif isinstance(found, list):
-        named = [(str(number), one) for number, one in enumerate(found)]
+    content = json_file(file)
+    if isinstance(content, dict):
+        named = list(content.items())
+    elif isinstance(content, list):
+        named = [(str(number), entry) for number, entry in enumerate(content)]
     else:
         raise UserError(f"{file} should be a list of JSON objects, or an object of them by number")
     for name, fields in named:
@@ -243,13 +244,13 @@ def named_files(path: Path, names: Mapping[str, str], folders: tuple[str, ...]) 
         folders: folders below ``path`` in which the files may be.
     """
     for folder in folders:
-        found = {
+        files = {
             called: path / folder / name
             for called, name in names.items()
             if (path / folder / name).is_file()
         }
-        if found:
-            return found
+        if files:
+            return files
     return {}
 
 

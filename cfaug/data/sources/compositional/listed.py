@@ -95,11 +95,11 @@ class ItemList(Reader):
     def files(self, path: Path) -> list[Path]:
         """Return every existing photo that the items name."""
         if path not in self._files:
-            finder, found = self._finder(path), dict[Path, None]()
+            finder, files = self._finder(path), dict[Path, None]()
             for photo, where in self.item_form.photos(path):
                 with suppress(UserError):
-                    found[finder.file(photo, where)] = None
-            self._files[path] = list(found)
+                    files[finder.file(photo, where)] = None
+            self._files[path] = list(files)
         return self._files[path]
 
     def _finder(self, path: Path) -> PhotoFinder:
@@ -131,7 +131,7 @@ class ItemList(Reader):
                     left_out["equal"].append(name)
                     continue
                 try:
-                    found = [finder.found(photo, item.where) for photo in item.photos]
+                    photos = [finder.found(photo, item.where) for photo in item.photos]
                 except EmptyBoxError:
                     left_out["boxes"].append(name)
                     continue
@@ -139,9 +139,9 @@ class ItemList(Reader):
                     left_out["missing"].append(name)
                     missing.append(str(error))
                     continue
-                if any(photo.is_padded for photo in found):
+                if any(photo.is_padded for photo in photos):
                     left_out["padded"].append(name)
-                yield from item_rows(self.kind, item, found, home)
+                yield from item_rows(self.kind, item, photos, home)
         errors.report()
         if missing and not self.without_missing:
             raise missing_error(home, missing, count, self.item_form)
@@ -162,7 +162,7 @@ def missing_error(path: Path, missing: Sequence[str], count: int, form: ItemForm
     looked = [
         path,
         *(path / folder for folder in form.folders),
-        *(path.parent / one for one in form.beside),
+        *(path.parent / name for name in form.beside),
     ]
     return UserError(
         f"{len(missing):,} of {count:,} items have a photo that is missing or unreadable: "
@@ -177,8 +177,8 @@ def item_rows(kind: str, item: Item, photos: Sequence[FoundPhoto], path: Path) -
     """Yield the members of an item whose photos were found."""
     key = clean_key(item.name)
     file = photos[0].file
-    own = str(file.relative_to(path)) if file.is_relative_to(path) else file.name
-    group = item.group or coco_photo(file.name) or own
+    name = str(file.relative_to(path)) if file.is_relative_to(path) else file.name
+    group = item.group or coco_photo(file.name) or name
     for member, text in enumerate(item.texts):
         number = item.photo_of(member)
         photo = photos[number]
@@ -247,8 +247,8 @@ class PhotoFinder:
                 self._files[photo.names] = locate(self._path, name, where, self._roots)
                 break
             places = (f"{folder}/{name}" for folder in self._folders)
-            if (found := next(filter(os.path.isfile, places), None)) is not None:
-                self._files[photo.names] = Path(os.path.normpath(found))
+            if (path := next(filter(os.path.isfile, places), None)) is not None:
+                self._files[photo.names] = Path(os.path.normpath(path))
                 break
         if photo.names not in self._files:
             raise MissingPhotoError(f"{where}: there is no photo {photo.names[0]!r}")
@@ -325,7 +325,7 @@ class ItemTable(Reader):
         home, _ = split_home(path)
         if files := parquet_files(home):
             with open_parquet(files[0]) as table:
-                columns = {one.name: _holds_image(one.type) for one in table.schema_arrow}
+                columns = {field.name: _holds_image(field.type) for field in table.schema_arrow}
             return self.item_form.fits(columns)
         streams = arrow_files(home)
         return bool(streams) and self.item_form.fits(_arrow_columns(streams[0]))

@@ -27,12 +27,12 @@ def _list_with(
     path: Path, name: str, records: Callable[[Path], Iterator[Record]], columns: Iterable[str]
 ) -> dict[str, Path]:
     """Return the list in the folder or its ``data/``, if its first record has the columns."""
-    found = named_files(path, {"": name}, ("", "data"))
+    lists = named_files(path, {"": name}, ("", "data"))
     try:
-        _, first = next(records(found[""]), ("", {})) if found else ("", {})
+        _, first = next(records(lists[""]), ("", {})) if lists else ("", {})
     except UserError:
         return {}
-    return found if set(columns) <= set(first) else {}
+    return lists if set(columns) <= set(first) else {}
 
 
 def pair(
@@ -114,13 +114,15 @@ def _with_ending(photo: ItemPhoto) -> ItemPhoto:
 
 def _why_hard(file: Path) -> dict[str, list[str]]:
     """Return the labels of each example: {id: [label]}, or {label: [id]} as also released."""
-    found = json_file(file)
-    if not isinstance(found, dict) or not all(isinstance(one, list) for one in found.values()):
+    content = json_file(file)
+    if not isinstance(content, dict) or not all(
+        isinstance(value, list) for value in content.values()
+    ):
         raise UserError(f"{file} should be a JSON object of lists: {{id: [label]}}")
-    if all(name.isdecimal() for name in found):
-        return {name: [str(one) for one in labels] for name, labels in found.items()}
+    if all(name.isdecimal() for name in content):
+        return {name: [str(label) for label in labels] for name, labels in content.items()}
     labels: dict[str, list[str]] = {}
-    for label, names in found.items():
+    for label, names in content.items():
         for name in names:
             labels.setdefault(str(name), []).append(label)
     return labels
@@ -143,14 +145,14 @@ class Bivlc(ItemForm):
     def item(self, entry: ItemRecord) -> Item:
         """Read a row: the photo and its caption, the generated image and the negative caption."""
         kind, subkind = entry.word("type"), entry.word("subtype")
-        found = pair(
+        item = pair(
             entry,
             [entry.photo("image"), entry.photo("negative_image")],
             [entry.text("caption"), entry.text("negative_caption")],
             "_".join(filter(None, (kind, subkind))),
             type=kind, subtype=subkind,
         )  # fmt: skip
-        return replace(found, group="", of_members={IMAGE_KIND: ("real", "synthetic")})
+        return replace(item, group="", of_members={IMAGE_KIND: ("real", "synthetic")})
 
 
 class Vismin(ItemForm):
@@ -271,8 +273,8 @@ class MmvpVlm(ItemForm):
         for row in ordered:
             number = int(row["Question ID"])
             named = tuple(f"{folder}/{kind}/{number}.jpg" for folder in MMVP_IMAGES)
-            names = [name for one in named for name in entry.file_names(one, "Type")[:1]]
+            names = [name for path in named for name in entry.file_names(path, "Type")[:1]]
             photos.append(ItemPhoto(tuple(names)))
         texts = [replace(entry, fields=row).text("Statement") for row in ordered]
-        found = pair(entry, photos, [f"a photo of {text}" for text in texts], kind)
-        return replace(found, name="-".join(sorted(numbers, key=int)))
+        item = pair(entry, photos, [f"a photo of {text}" for text in texts], kind)
+        return replace(item, name="-".join(sorted(numbers, key=int)))

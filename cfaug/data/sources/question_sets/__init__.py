@@ -45,7 +45,7 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
         fits = (form for form in FORMS if set(form.columns) <= set(table.columns))
         fitting += [(table, form) for form in islice(fits, 1)]
     if len(fitting) > 1:
-        names = ", ".join(str(one.source) for one, _ in fitting)
+        names = ", ".join(str(table.source) for table, _ in fitting)
         raise UserError(f"{source} holds several question sets; name one of {names}")
     if not fitting:
         raise _unknown(source, tables)
@@ -56,10 +56,10 @@ def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[A
     if not images:
         raise UserError(f"{source} holds no question")
     seen: set[str] = set()
-    for one in images:
-        if one.key in seen:
-            raise UserError(f"{source}: the id {one.key!r} is duplicated")
-        seen.add(one.key)
+    for image in images:
+        if image.key in seen:
+            raise UserError(f"{source}: the id {image.key!r} is duplicated")
+        seen.add(image.key)
     return images
 
 

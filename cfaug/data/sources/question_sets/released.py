@@ -41,8 +41,8 @@ SELECT = re.compile(r"\s*Select the correct answer:\s*", re.IGNORECASE)
 
 def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
     every = list(rows)
-    said = {str(row.fields[name]).strip() for row in every for name in ("answer", "new answer")}
-    numbers = tuple(sorted((one for one in said if one.isdecimal()), key=int))
+    answers = {str(row.fields[name]).strip() for row in every for name in ("answer", "new answer")}
+    numbers = tuple(sorted((answer for answer in answers if answer.isdecimal()), key=int))
     images = []
     for number, row in enumerate(every):
         with errors.collect():
@@ -69,18 +69,18 @@ def _c_vqa_question(
     The paper compares generated text; ranking needs options, which are therefore all answers to
     questions of the type.
     """
-    text, said = row.text(query), row.text(answer)
+    text, given = row.text(query), row.text(answer)
     stem, *listed = SELECT.split(text)
     if listed:
         options = split_options(listed[0], "ABCDEFGH", "{}:")
         if len(listed) > 1 or not options or not stem or not all(options):
             raise UserError(f"{row.where}: {query!r} should end with its options, A:... B:...")
-        right = "ABCDEFGH".find(said) if len(said) == 1 else NO_OPTION
+        right = "ABCDEFGH".find(given) if len(given) == 1 else NO_OPTION
         right = right if right < len(options) else NO_OPTION
-        return AskedQuestion(kind, kind, stem, tuple(options), right, {"answer": said})
-    allowed = YES_NO if said.lower() in YES_NO else numbers
-    right = allowed.index(said.lower()) if said.lower() in allowed else NO_OPTION
-    extra = {"answer": said, CLOSED: allowed is numbers}
+        return AskedQuestion(kind, kind, stem, tuple(options), right, {"answer": given})
+    allowed = YES_NO if given.lower() in YES_NO else numbers
+    right = allowed.index(given.lower()) if given.lower() in allowed else NO_OPTION
+    extra = {"answer": given, CLOSED: allowed is numbers}
     return AskedQuestion(kind, kind, text, allowed, right, extra)
 
 
@@ -103,18 +103,18 @@ def _read_naturalbench(row: SetRow) -> Iterator[AskedImage]:
     for i in (0, 1):
         questions = []
         for q in (0, 1):
-            text, said = row.text(f"Question_{q}"), row.text(ANSWERS[i, q])
+            text, given = row.text(f"Question_{q}"), row.text(ANSWERS[i, q])
             if kind == "yes_no":
                 options, answer = list(YES_NO), yes_or_no(row, ANSWERS[i, q])
             else:
                 stem, *listed = OPTION.split(text)
                 options = split_options(listed[0], "AB", "{}:") if len(listed) == 1 else []
-                if not stem or len(options) != 2 or not all(options) or said not in ("A", "B"):
+                if not stem or len(options) != 2 or not all(options) or given not in ("A", "B"):
                     raise UserError(
                         f"{row.where}: Question_{q} should end with 'Option: A:...; B:...;' and "
-                        f"{ANSWERS[i, q]} should be A or B, not {said!r:.40}"
+                        f"{ANSWERS[i, q]} should be A or B, not {given!r:.40}"
                     )
-                text, answer = stem, "AB".index(said)
+                text, answer = stem, "AB".index(given)
             extra = {"group": index, "question": q, "image": i}
             questions.append(AskedQuestion(f"q{q}", PLAIN, text, tuple(options), answer, extra))
         key = clean_key(f"{index}-{i}")
@@ -138,20 +138,20 @@ def _read_vismin(row: SetRow) -> Iterator[AskedImage]:
     name = row.text("id")
     for i in (0, 1):
         asked = PLACEHOLDER.sub("", row.text(f"text_question_{i}"))
-        found = VISMIN_OPTIONS.search(asked)
-        if found is None:
+        match = VISMIN_OPTIONS.search(asked)
+        if match is None:
             raise UserError(
                 f"{row.where}: text_question_{i} should be '... (A) TEXT, or (B) TEXT? Choices: A, "
                 f"B. ...', not {asked!r:.80}"
             )
         right = row.text(f"text_{i}")
-        plain = [group.strip().rstrip(".").lower() for group in found.groups()]
+        plain = [group.strip().rstrip(".").lower() for group in match.groups()]
         wanted = right.rstrip(".").lower()
         answer = plain.index(wanted) if wanted in plain else NO_OPTION
         extra = {"answer": right, "group": name, "question": i, "image": i}
-        stem = asked[: found.start()].strip().rstrip(":")
-        text = f"{stem}: {', or '.join(found.groups())}?"
-        question = AskedQuestion("text", PLAIN, text, found.groups(), answer, extra)
+        stem = asked[: match.start()].strip().rstrip(":")
+        text = f"{stem}: {', or '.join(match.groups())}?"
+        question = AskedQuestion("text", PLAIN, text, match.groups(), answer, extra)
         image = row.image(f"image_{i}")
         yield AskedImage(clean_key(f"{name}-{i}"), name, image, row.text("category"), (question,))
 
@@ -171,14 +171,14 @@ HALLUSION_KEPT = ("subcategory", "set_id", "figure_id", "question_id", "visual_i
 
 
 def _read_hallusion(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
-    found: dict[str, AskedImage] = {}
+    images: dict[str, AskedImage] = {}
     for row in rows:
         with errors.collect():
             parts = [row.text(name) for name in ("category", "subcategory", "set_id", "figure_id")]
-            said = row.text("gt_answer")
-            if said not in ("0", "1"):
+            answer = row.text("gt_answer")
+            if answer not in ("0", "1"):
                 raise UserError(
-                    f"{row.where}: gt_answer={said!r} is invalid: choose from 0 (no), 1 (yes)"
+                    f"{row.where}: gt_answer={answer!r} is invalid: choose from 0 (no), 1 (yes)"
                 )
             extra: dict[str, Any] = {name: row.text(name) for name in HALLUSION_KEPT}
             group = "-".join(parts[:3])
@@ -189,22 +189,22 @@ def _read_hallusion(rows: Iterable[SetRow], errors: ErrorCollector) -> list[Aske
             groups |= {"f_acc": "-".join(parts)} if shown else {}
             question = AskedQuestion(
                 f"q{clean_key(extra['question_id'])}", PLAIN, row.text("question"), YES_NO,
-                YES_NO.index("yes" if said == "1" else "no"),
+                YES_NO.index("yes" if answer == "1" else "no"),
                 {**extra, "group": group, GROUPS: groups},
             )  # fmt: skip
             image = None
             if shown:
                 image = row.image("filename" if row.embedded is None else "image")
             key = clean_key("-".join(parts).lower())
-            before = found.get(key)
+            before = images.get(key)
             try:
                 if before is None:
-                    found[key] = AskedImage(key, group, image, parts[0], (question,))
+                    images[key] = AskedImage(key, group, image, parts[0], (question,))
                 else:
-                    found[key] = replace(before, questions=(*before.questions, question))
+                    images[key] = replace(before, questions=(*before.questions, question))
             except UserError as error:
                 raise UserError(f"{row.where}: {error}") from error
-    return list(found.values())
+    return list(images.values())
 
 
 HALLUSION_BENCH = QuestionForm(
@@ -231,12 +231,12 @@ def _read_mmvp(row: SetRow) -> Iterator[AskedImage]:
         raise UserError(
             f"{row.where}: Options={row.text('Options')!r:.80} should be '(a) TEXT (b) TEXT'"
         )
-    said = row.text("Correct Answer").strip("() ").lower()
-    answer = "abcd".find(said) if len(said) == 1 else NO_OPTION
+    letter = row.text("Correct Answer").strip("() ").lower()
+    answer = "abcd".find(letter) if len(letter) == 1 else NO_OPTION
     pair, member = divmod(int(index) - 1, 2)
-    extra = {"answer": said, "group": str(pair), "question": 0, "image": member}
-    if (corrected := MMVP_CORRECTED.get(index, said)) != said:
-        extra[DISPUTED] = f"row {index}: ({said}); lmms-eval says ({corrected})"
+    extra = {"answer": letter, "group": str(pair), "question": 0, "image": member}
+    if (corrected := MMVP_CORRECTED.get(index, letter)) != letter:
+        extra[DISPUTED] = f"row {index}: ({letter}); lmms-eval says ({corrected})"
     image = row.photos.find(f"{index}.jpg", row.where)
     question = AskedQuestion("q0", PLAIN, row.text("Question"), tuple(options), answer, extra)
     yield AskedImage(f"{int(index):03d}", str(pair), image, "", (question,))

@@ -111,7 +111,7 @@ def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
     if not path.is_dir():
         raise UserError(f"there is no file or folder {path}")
     lists = [file for file in visible_files(path.iterdir()) if file.suffix.lower() in LISTS]
-    return [_list_table(one, roots) for one in lists if one.is_file()]
+    return [_list_table(file, roots) for file in lists if file.is_file()]
 
 
 def _embedded_row(
@@ -133,14 +133,14 @@ def _list_table(file: Path, roots: Sequence[Path]) -> SetTable:
         for where, fields in list_records(file):
             yield SetRow(where, fields, photos)
 
-    first = next((one for _, one in islice(list_records(file), 1)), {})
+    first = next((fields for _, fields in islice(list_records(file), 1)), {})
     return SetTable(file, tuple(first), read)
 
 
 def _parquet_table(source: Path, files: Sequence[Path]) -> SetTable:
     names = column_names(files[0])
     with open_parquet(files[0]) as table:
-        texts = [one.name for one in table.schema_arrow if not holds_images(one.type)]
+        texts = [column.name for column in table.schema_arrow if not holds_images(column.type)]
 
     def read(folders: Sequence[str]) -> Iterator[SetRow]:
         for file in files:
@@ -190,21 +190,23 @@ def read_each(
     """Return a reader of rows for a form in which rows are independent."""
 
     def read_all(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
-        found: list[AskedImage] = []
+        images: list[AskedImage] = []
         for row in rows:
             with errors.collect():
-                found += read(row)
-        return found
+                images += read(row)
+        return images
 
     return read_all
 
 
 def yes_or_no(row: SetRow, name: str) -> int:
     """Return the number of a column's ``yes`` or ``no`` among ``YES_NO``."""
-    said = row.text(name).lower().rstrip(".")
-    if said not in YES_NO:
-        raise UserError(f"{row.where}: {name}={said!r} is invalid: choose from {', '.join(YES_NO)}")
-    return YES_NO.index(said)
+    answer = row.text(name).lower().rstrip(".")
+    if answer not in YES_NO:
+        raise UserError(
+            f"{row.where}: {name}={answer!r} is invalid: choose from {', '.join(YES_NO)}"
+        )
+    return YES_NO.index(answer)
 
 
 def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
@@ -220,11 +222,11 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
     places = []
     at = 0
     for letter in letters:
-        found = re.compile(rf"(?<!\w){re.escape(mark.format(letter))}").search(text, at)
-        if found is None:
+        match = re.compile(rf"(?<!\w){re.escape(mark.format(letter))}").search(text, at)
+        if match is None:
             break
-        places.append(found.span())
-        at = found.end()
+        places.append(match.span())
+        at = match.end()
     if len(places) < 2 or text[: places[0][0]].strip():
         return []
     ends = [start for start, _ in places[1:]] + [len(text)]
@@ -241,14 +243,15 @@ def _read(row: SetRow) -> Iterable[AskedImage]:
     if not isinstance(further, list):
         raise UserError(f"{row.where}: 'counterfactuals' should be a list of questions")
     named = [("basic", BASIC, row.fields.get("basic"))]
-    named += [(f"c{i}", COUNTERFACTUAL, one) for i, one in enumerate(further, 1)]
+    named += [(f"c{i}", COUNTERFACTUAL, question) for i, question in enumerate(further, 1)]
     yield AskedImage(
         key=clean_key(row.text("id")),
         group=row.text(group),
         image=image,
         category=row.text("category"),
         questions=tuple(
-            read_question(name, kind, one, f"{row.where}: {name}") for name, kind, one in named
+            read_question(name, kind, question, f"{row.where}: {name}")
+            for name, kind, question in named
         ),
         extra={name: value for name, value in row.fields.items() if name not in USED},
     )
@@ -262,8 +265,8 @@ def read_question(name: str, kind: str, record: object, where: str) -> AskedQues
     if not isinstance(given, list):
         raise UserError(f"{where}: 'options' should be a list of texts, not {given!r:.80}")
     options = [
-        " ".join(text_field({f"option {i}": one}, f"option {i}", where).split())
-        for i, one in enumerate(given)
+        " ".join(text_field({f"option {i}": option}, f"option {i}", where).split())
+        for i, option in enumerate(given)
     ]
     extra = {n: value for n, value in record.items() if n not in ("q", "options", "answer")}
     if "answer" not in record:
@@ -350,8 +353,8 @@ class ArrowStream:
             for batch in batches:
                 batch.validate(full=True)  # mainly offsets beyond the end of the file
             schema = list(batches[0].schema) if batches else []
-            self.names = tuple(one.name for one in schema)
-            self.images = tuple(one.name for one in schema if holds_images(one.type))
+            self.names = tuple(column.name for column in schema)
+            self.images = tuple(column.name for column in schema if holds_images(column.type))
             self._table: Any = pa.Table.from_batches(batches) if batches else None
         except (pa.ArrowException, *DAMAGE) as error:
             raise UserError(
@@ -401,8 +404,8 @@ class FileImage:
     def read(self) -> bytes:
         """Return the file."""
         data = self._load()
-        found = content_digest(data).hex()
-        if self.__dict__.setdefault("digest", found) != found:
+        digest = content_digest(data).hex()
+        if self.__dict__.setdefault("digest", digest) != digest:
             raise UserError(f"{self.file} was replaced while its questions were asked: start again")
         return data
 
