@@ -99,9 +99,12 @@ def claim(folder: Path, wanted: FolderRecord, run: RunSettings) -> Iterator[Fold
 def hold_shard(folder: Path, number: int) -> Iterator[None]:
     """Lock one shard: with another division into parts, another process may have it as well."""
     busy = _busy(f"shard {number:05d} of {folder}")
-    with hold_lock(folder / WORK / f"{number:05d}.lock", refusal=busy):
-        _sweep(folder, f"{number:05d}.")
-        _sweep(folder / edits.FOLDER, f"{number:05d}.")
+    lock = folder / WORK / f"{number:05d}.lock"
+    begun = lock.exists()
+    with hold_lock(lock, refusal=busy):
+        if begun:  # the folder is listed only then: with many shards that takes long
+            _sweep(folder, f"{number:05d}.")
+            _sweep(folder / edits.FOLDER, f"{number:05d}.")
         yield
 
 

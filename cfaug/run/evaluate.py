@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from unicodedata import normalize
@@ -204,20 +205,27 @@ def _ask_all(
     prepare_worlds(tested, suite, opener)
     if settings.device != "auto":  # a missing device is reported once, not for every run
         choose_device(settings.device)
-    how = (settings.device, settings.memory, settings.items, settings.max_indistinct)
     label_frequency = settings.label_frequency if settings.wise_ft is None else None
     mistakes = Counter[str]()
+    failed: dict[Path, UserError] = {}
+    if settings.engine is not None:  # what workers have evaluated is known below
+        evaluated = build(settings.engine).run(
+            partial(_evaluator, settings), tested, "evaluating", "checkpoints"
+        )
+        failed = {target.folder: error for target, error in evaluated if error is not None}
     asked: dict[Path, dict[str, tuple[str, ...]]] = {}
     known = []
     for target in tested:
         try:
+            if target.folder in failed:
+                raise failed[target.folder]
             benchmarks = open_member(suite, describe_data(target, opener))
             names = asked.setdefault(experiment_folder(target.folder), {})
             names |= {
                 one.name: one.primary_metrics if isinstance(one, HasPrimaryMetrics) else ()
                 for one in benchmarks
             }
-            if not ask(target, benchmarks, *how):
+            if not _ask(target, benchmarks, settings) and settings.engine is None:
                 known.append(target.folder)
             if label_frequency and target.trained and target.data.read_pairs:
                 from cfaug.coco_cf.label_frequency import write_label_frequencies
@@ -235,6 +243,27 @@ def _ask_all(
     if len(known) > NAMED:
         say(f"already evaluated: {len(known) - NAMED} more runs", sys.stdout)
     return (USERS_MISTAKE if mistakes else DONE), asked
+
+
+def _ask(target: EvaluationTarget, benchmarks: Any, settings: EvaluateSettings) -> bool:
+    """Evaluate a checkpoint, and return whether that was still to be done."""
+    keep, limit = settings.items, settings.max_indistinct
+    return bool(ask(target, benchmarks, settings.device, settings.memory, keep, limit))
+
+
+def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserError | None]:
+    """Return what evaluates a checkpoint in a worker, and returns the user's mistake if any."""
+    use_threads(settings.threads)
+    suite, opener = build(settings.benchmark), _opener(settings)
+
+    def evaluate_target(target: EvaluationTarget) -> UserError | None:
+        try:
+            _ask(target, open_member(suite, describe_data(target, opener)), settings)
+        except UserError as error:
+            return error
+        return None
+
+    return evaluate_target
 
 
 def run_jobs(jobs: Jobs) -> int:
@@ -332,6 +361,7 @@ class EvaluateSettings:
     items: KeepItems = "new"
     wise_ft: Factor | Annotated[Sequence[Factor], MinLen(1)] | None = None
     max_indistinct: Share = DEFAULT_LIMIT
+    engine: Node | None = None
     dry_run: bool = False
     overrides: Sequence[str] = ()
 
