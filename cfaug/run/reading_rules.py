@@ -175,7 +175,7 @@ def _checks_data(config: Config, words: Sequence[str]) -> bool:
     )
 
 
-ANY_EVALUATION = ("benchmark", "items", "paths", "threads", "dry_run")
+ANY_EVALUATION = ("benchmark", "items", "paths", "threads", "engine", "dry_run")
 
 EVALUATE = (
     Branch("table=...", lambda c, _: c.get("table") is not None, ("table", "paths", "threads")),
