@@ -134,20 +134,20 @@ def _summary(name: str, gaps: Gaps) -> GapSummary | None:
 
 
 def _mean_gap(name: str, gaps: Gaps) -> Entry:
-    summary = _summary(name, gaps)
-    if summary is None:
+    stats = _summary(name, gaps)
+    if stats is None:
         return Entry(DASH)
-    spread = {} if math.isnan(summary.sd) else {"sd": summary.sd}
-    numbers = {"value": summary.mean, "n": float(summary.n), **spread}
-    return Entry(f"{summary.mean:.3g}", f"{summary.sd:.2g}" if spread else "", numbers=numbers)
+    spread = {} if math.isnan(stats.sd) else {"sd": stats.sd}
+    numbers = {"value": stats.mean, "n": float(stats.n), **spread}
+    return Entry(f"{stats.mean:.3g}", f"{stats.sd:.2g}" if spread else "", numbers=numbers)
 
 
 def _below_zero(name: str, gaps: Gaps) -> Entry:
-    summary = _summary(name, gaps)
-    if summary is None:
+    stats = _summary(name, gaps)
+    if stats is None:
         return Entry(DASH)
-    numbers = {"value": summary.below_zero, "n": float(summary.n)}
-    return Entry(f"{percent(summary.below_zero, 1)}%", numbers=numbers)
+    numbers = {"value": stats.below_zero, "n": float(stats.n)}
+    return Entry(f"{percent(stats.below_zero, 1)}%", numbers=numbers)
 
 
 def _shift(way: str, gaps: Gaps) -> Entry:
