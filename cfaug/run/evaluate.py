@@ -130,8 +130,8 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
                 checkpoint(name, settings.model, data, seed, root)
                 for name in ([given] if isinstance(given, str) else given)
             ]
-            [one] = tested
-            compare_checkpoints(one, others, asked[experiment_folder(one.folder)])
+            [target] = tested
+            compare_checkpoints(target, others, asked[experiment_folder(target.folder)])
         return code
     from cfaug.run.compare import compare_all
 
@@ -187,9 +187,9 @@ def find_checkpoints(
         data, seed, root = settings.data, settings.seed, settings.root
         if settings.weights is not None:
             refuse_contradictions(settings.weights, settings.model, settings.overrides)
-        one = checkpoint(settings.weights, settings.model, data, seed, root)
-        one.model.parameters()  # weights that are missing are noticed before a world is drawn
-        return [one]
+        target = checkpoint(settings.weights, settings.model, data, seed, root)
+        target.model.parameters()  # weights that are missing are noticed before a world is drawn
+        return [target]
     return initial_checkpoints(finished, settings.root) if settings.evaluate_initial else []
 
 
@@ -222,8 +222,10 @@ def _ask_all(
             benchmarks = open_member(suite, describe_data(target, opener))
             names = asked.setdefault(experiment_folder(target.folder), {})
             names |= {
-                one.name: one.primary_metrics if isinstance(one, HasPrimaryMetrics) else ()
-                for one in benchmarks
+                benchmark.name: benchmark.primary_metrics
+                if isinstance(benchmark, HasPrimaryMetrics)
+                else ()
+                for benchmark in benchmarks
             }
             if not _ask(target, benchmarks, settings) and settings.engine is None:
                 known.append(target.folder)
@@ -288,12 +290,12 @@ def _find_finished(
         folders = sorted(
             file.parent for file in root.glob(normalize("NFC", f"{wanted}/seed=*/run.json"))
         )
-    found, left_out, damaged = [], [], False
+    finished, left_out, damaged = [], [], False
     for folder in folders:
         try:
             run = read_run(folder)
             if run.done:
-                found.append(_read_tested(run))
+                finished.append(_read_tested(run))
             else:
                 left_out.append(f"left out, not finished: {folder}")
         except UserError as error:
@@ -301,13 +303,13 @@ def _find_finished(
             left_out.append(f"error: left out: {error}")
     for line in left_out:
         say(line)
-    if not found:
+    if not finished:
         where = ", ".join(runs) if runs else f"{root}/{wanted}"
         raise UserError(
             f"no finished run in {where}: train one with "
             "`python train.py data.cf_ratio=0.6 seed=107`, or name a checkpoint with weights=..."
         )
-    return found, damaged
+    return finished, damaged
 
 
 def _read_tested(run: Run) -> EvaluationTarget:
@@ -391,7 +393,7 @@ class EvaluateSettings:
 
     @property
     def _names_nothing(self) -> bool:
-        return all(one is None for one in (self.weights, self.name, self.arm, self.runs))
+        return all(value is None for value in (self.weights, self.name, self.arm, self.runs))
 
     @property
     def memory(self) -> Memory:
