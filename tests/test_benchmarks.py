@@ -38,6 +38,7 @@ SMALL = {
     "seeds_and_items": ("--items 10 --trials 4 --resamples 20", r"interaction( +\d+\.\d %){4}"),
     "sets": ("--quick", r"\| ours \| [\d.]+ \|"),
     "sharing": ("--pairs 2 --steps 2", r"\| shared attention, p = 0\.9 \|"),
+    "shards": ("--shards 4", r"\| 4 \|( [\d.]+ \|){5}"),
     "skew": ("--quick", r"usual labellings: [\d,]+ rows .* s of the processor"),
     "training": ("--quick", r"\| open_clip \| the whole command \|( [\d.]+ \|){2} [\d.]+ \("),
     "vqa_picture": ("out=vqa.png", r""),
