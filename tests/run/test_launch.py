@@ -6,21 +6,33 @@ import csv
 import errno
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from functools import reduce
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 
 from cfaug import __main__, __version__
 from cfaug.core.errors import UserError
 from cfaug.core.processes import SPINS, use_threads, wait_briefly
 from cfaug.run.launch import report
-from tests.run.conftest import WORLD, failing_at, files, generation, refusal, stderr_of, stdout_of
+from tests.run.conftest import (
+    WORLD,
+    compose,
+    failing_at,
+    files,
+    generation,
+    refusal,
+    stderr_of,
+    stdout_of,
+)
 from tests.scripts import ROOT
 
 
@@ -130,6 +142,57 @@ def test_a_task_makes_its_part_with_the_words_as_given(tmp_path, script, command
         env=environment, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert json.loads(said) == [*command, "part=3", "parts=7", *words]
+
+
+def test_a_ray_cluster_of_a_slurm_job_runs_the_command(tmp_path):
+    """``srun`` and ``scontrol`` are stand-ins: this machine has no SLURM."""
+    for name, said in (("scontrol", "echo node1; echo node2"), ("srun", 'printf "%s\\n" "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{said}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHON": "python3",
+        "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_JOB_NUM_NODES": "2",
+    }  # fmt: skip
+    words = ["zoo=paper", "data.source=captions.jsonl", "engine.workers=32"]
+    printed = subprocess.run(
+        ["bash", ROOT / "sweeps/ray.sbatch", "generate.py", *words],
+        env=environment, capture_output=True, text=True, check=True,
+    ).stdout.split("\n")  # fmt: skip
+    start = ["ray", "symmetric-run", "--address", "node1:6379", "--min-nodes", "2", "--"]
+    assert printed[: len(start)] == start
+    _, script, *typed = printed[len(start) : -1]
+    assert (script, typed[:3]) == ("generate.py", words)
+    assert compose("generate", *typed)["engine"]["gpus_per_worker"] == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("rayjob.yaml", lambda content: content["spec"]["entrypoint"]),
+        ("sky.yaml", lambda content: content["run"]),
+    ],
+)
+def test_files_for_kubernetes_and_clouds_hold_commands_that_compose(file, command):
+    content = yaml.safe_load((ROOT / "sweeps/clusters" / file).read_text(encoding="utf-8"))
+    ranks = {"$SKYPILOT_JOB_RANK": "3", "$SKYPILOT_NUM_JOBS": "8"}
+    words = [
+        reduce(lambda text, name: text.replace(name, ranks[name]), ranks, word)
+        for word in shlex.split(command(content))
+    ]
+    assert words[:2] in (["python", "/cfaug/generate.py"], ["python", "generate.py"])
+    settings = compose("generate", *words[2:])
+    assert settings["paths"]["shards"] == "/shared/shards/coco_cf"
+    if file == "rayjob.yaml":
+        cluster = content["spec"]["rayClusterSpec"]
+        [workers] = cluster["workerGroupSpecs"]
+        [container] = workers["template"]["spec"]["containers"]
+        assert container["image"]
+        assert container["volumeMounts"]
+        each = int(container["resources"]["limits"]["nvidia.com/gpu"])
+        engine = settings["engine"]
+        assert engine["workers"] * engine["gpus_per_worker"] == each * workers["replicas"]
+    else:
+        assert (settings["part"], settings["parts"]) == (3, 8)
 
 
 @pytest.fixture
