@@ -39,7 +39,7 @@ class RayEngine:
         cpus_per_worker: CPU cores that a worker claims; also its number of threads, unless
             ``OMP_NUM_THREADS`` says otherwise.
         gpus_per_worker: GPUs that a worker claims; it sees no others. May be a fraction.
-        tries: how often a shard or a run is started, if its worker is lost each time.
+        tries: starts of a shard or a run at most, if its worker is lost each time.
         address: a running cluster: ``auto`` for this machine's, ``host:port``, or
             ``ray://host:port``; ``None`` takes ``RAY_ADDRESS``, or else starts a cluster on this
             machine for this command alone.
