@@ -99,6 +99,9 @@ def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     matched = _match(tables, columns, metrics)
     first = matched[0]
     cluster = columns.cluster or (CLUSTER if CLUSTER in first.columns else None)
+    if cluster is not None and None in (names := first.column(cluster)):
+        lacking = first.places[names.index(None)]
+        raise UserError(f"{lacking} has no {cluster}: name a column of clusters that all rows have")
     parts: dict[str, np.ndarray] = {}
     if by := _listed(columns.by):
         rows = zip(*(map(str, first.column(name)) for name in by), strict=True)

@@ -263,9 +263,7 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
         raise UserError("compare: a file is named twice")
     answers = read_item_files(paths, build(columns))
     compared = compare_item_files(answers)
-    return _publish(
-        comparison_document(answers, compared, _name(answers.names)), root / "compared"
-    )
+    return _publish(comparison_document(answers, compared, _name(answers.names)), root / "compared")
 
 
 def _publish(document: Document, folder: Path) -> int:
