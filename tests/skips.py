@@ -17,6 +17,7 @@ NEEDS = {
     "root": "root, who may mount a small disk",
     "minilm": "the extra minilm",
     "fid": "the extra fid",
+    "registry": "a package registry, for an environment with lmms-eval and mlcroissant",
 }
 
 

@@ -25,6 +25,8 @@ ABOUT = ("doc.", "metadata.")
 """How the names of columns begin that describe an item: they are never taken for results."""
 LARGEST = 2**30
 """The largest JSON that is read, in bytes."""
+PART = 2**20
+"""Bytes that are unpacked at once: what an archive says of its sizes is not believed."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,9 @@ def _read_member(archive: zipfile.ZipFile, name: str, file: Path) -> bytes:
         plain = stream
         if member.compress_type == ZSTANDARD:
             plain = pa.CompressedInputStream(pa.PythonFile(stream, "r"), "zstd")
-        content: bytes = plain.read(member.file_size + 1)
+        content = bytearray()
+        while len(content) <= member.file_size and (part := plain.read(PART)):
+            content += part
     if len(content) != member.file_size or zlib.crc32(content) != member.CRC:
         raise UserError(f"{file}: {name} is damaged")
-    return content
+    return bytes(content)

@@ -140,13 +140,15 @@ CONTEXT = {
     "column": "cr:column", "conformsTo": "dct:conformsTo", "cr": "http://mlcommons.org/croissant/",
     "rai": "http://mlcommons.org/croissant/RAI/", "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"}, "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"}, "extract": "cr:extract",
     "field": "cr:field", "fileProperty": "cr:fileProperty", "fileObject": "cr:fileObject",
     "fileSet": "cr:fileSet", "format": "cr:format", "includes": "cr:includes",
     "isLiveDataset": "cr:isLiveDataset", "jsonPath": "cr:jsonPath", "key": "cr:key",
     "md5": "cr:md5", "parentField": "cr:parentField", "path": "cr:path",
     "recordSet": "cr:recordSet", "references": "cr:references", "regex": "cr:regex",
-    "repeated": "cr:repeated", "replace": "cr:replace", "sc": "https://schema.org/",
+    "repeated": "cr:repeated", "replace": "cr:replace", "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
     "separator": "cr:separator", "source": "cr:source", "subField": "cr:subField",
     "transform": "cr:transform",
 }  # fmt: skip
@@ -186,10 +188,12 @@ def write_croissant(
             "@type": "cr:RecordSet", "@id": rows, "name": rows,
             "field": [_field(rows, name, kind, data.name) for name, kind in columns.items()],
         })  # fmt: skip
+    edits = ", ".join(f"{kind} ({count:,})" for kind, count in facts.kinds.most_common())
     counted = (
-        f"{facts.sets:,} sets of {facts.members:,} image-text pairs, from {len(facts.groups):,} "
-        f"groups. Made by: {', '.join(facts.made_by) or 'unknown'}."
+        f"{facts.sets:,} sets with {facts.members:,} image-text pairs, from {len(facts.groups):,} "
+        f"groups. Made by: {'; '.join(facts.made_by) or 'not stated'}. Edits: {edits or 'none'}."
     )
+    labels = [f"{name}: {', '.join(values)}" for name, values in facts.attributes.items()]
     content = {
         "@context": CONTEXT, "@type": "sc:Dataset", "name": about.name,
         "conformsTo": [
@@ -199,8 +203,8 @@ def write_croissant(
         **{name: value for name, value in stated.items() if value is not None},
         **({"creator": {"@type": "sc:Person", "name": about.authors}} if about.authors else {}),
         "rai:dataCollection": f"{counted} Captions: {about.captions or 'not stated'}.",
-        "rai:dataManipulationProtocol": f"Edits: {dict(facts.kinds)}.",
         **({"rai:dataLimitations": cautions(facts.attributes)} if facts.grids else {}),
+        **({"rai:personalSensitiveInformation": labels} if facts.grids else {}),
         "distribution": distribution, "recordSet": record_sets,
     }  # fmt: skip
     if file.exists():

@@ -73,9 +73,11 @@ def _asked_rows(one: CounterfactualSet, verdicts: Mapping[str, bool] | None) -> 
 
 def _pair_rows(one: CounterfactualSet) -> Iterator[Row]:
     first, *others = one.members
+    if not others:
+        raise UserError(f"set {one.key!r} has one member: a pair has two")
     for place, other in enumerate(others, 1):
         pair = (first, other)
-        if first.image_name == other.image_name or not others:
+        if first.image_name == other.image_name:
             raise UserError(
                 f"set {one.key!r}: members 0 and {place} share one image: export sets of pairs of "
                 "images, or of questions (recipe=cfmm)"
