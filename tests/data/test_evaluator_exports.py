@@ -41,6 +41,7 @@ from cfaug.data.export.evaluators import question_rows
 from cfaug.report.item_files import ItemColumns, compare_item_files, read_item_files
 from cfaug.stats.choices import parse_answer
 from tests.data.making import pair
+from tests.data.question_files import own_record, write_own
 from tests.evaluation.questions import Writer, image, opened
 from tests.properties import examples
 from tests.skips import skip
@@ -118,6 +119,15 @@ def test_the_exported_task_gives_the_numbers_of_the_benchmark(tmp_path):
     assert 0 < found["acc_plus"] < found["acc_b"] < 1
     export_lmms_eval(map(pair, range(8)), tmp_path / "pairs")
     assert by_hand(tmp_path / "pairs") == pytest.approx(pair_numbers())
+
+
+def test_the_page_exports_questions_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_own(tmp_path, [own_record(number) for number in range(3)])
+    page = Path(__file__).parents[2] / "docs/evaluators.md"
+    exec(page.read_text().split("```python\n")[1].split("```")[0], {})
+    assert set(by_hand(tmp_path / "tasks/mine")) == set(SCORES)
+    assert len(read_table(tmp_path / "tasks/Mine.tsv")) == 15
 
 
 LMMS_EVAL = """
@@ -339,6 +349,9 @@ def test_questions_that_cannot_be_asked_are_left_out_or_refused(tmp_path):
     assert [row["id"] for row in rows] == ["i0/basic", "i0/c2"]
     assert [*question_rows([replace(one, members=(one.members[0], *members))])] == []
     assert [*question_rows([one], {"i0_0": False})] == []
+    assert [*question_rows(IMAGES)] == [*question_rows(SETS)]
+    with pytest.raises(UserError, match="'i0' has no image"):
+        next(question_rows([replace(IMAGES[0], image=None)]))
     three = [row["group"] for row in question_rows([pair(0, members=3)])]
     assert three == ["pair-00000_1"] * 4 + ["pair-00000_2"] * 4
     shared = replace(

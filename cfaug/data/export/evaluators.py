@@ -20,7 +20,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import replace_file, write_file
-from cfaug.core.questions import BASIC, COUNTERFACTUAL, QUESTION
+from cfaug.core.questions import BASIC, COUNTERFACTUAL, QUESTION, AskedImage
 from cfaug.core.types import CounterfactualSet
 from cfaug.data.export import evaluator_scores
 from cfaug.data.export.dataset_card import empty_folder
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 
 
 def question_rows(
-    sets: Iterable[CounterfactualSet], verdicts: Mapping[str, bool] | None = None
+    sets: Iterable[CounterfactualSet | AskedImage], verdicts: Mapping[str, bool] | None = None
 ) -> Iterator[Row]:
     """Yield a row for each question that can be scored, the basic one of a group first.
 
@@ -43,32 +43,40 @@ def question_rows(
     ``benchmark=vqa``.
 
     Args:
-        verdicts: as in ``export_questions``; ``None`` for pairs.
+        sets: sets of questions, pairs of images, or the entries of a question set.
+        verdicts: as in ``export_questions``, for sets.
     """
     kinds: set[bool] = set()
     for one in sets:
-        asked = QUESTION in one.members[0].extra
+        asked = isinstance(one, AskedImage) or QUESTION in one.members[0].extra
         kinds.add(asked)
         if len(kinds) > 1:
             raise UserError(
                 f"set {one.key!r}: questions and pairs of images have different scores, so they "
                 "are exported apart"
             )
-        yield from _asked_rows(one, verdicts) if asked else _pair_rows(one)
+        if isinstance(one, AskedImage):
+            if one.image is None:
+                raise UserError(f"{one.key!r} has no image: only questions about images are asked")
+            yield from _asked_rows(one, one.image.read())
+        elif asked:
+            for entry, data in judged_questions([one], verdicts):
+                yield from _asked_rows(entry, data)
+        else:
+            yield from _pair_rows(one)
 
 
-def _asked_rows(one: CounterfactualSet, verdicts: Mapping[str, bool] | None) -> Iterator[Row]:
-    for asked, data in judged_questions([one], verdicts):
-        questions = [question for question in asked.questions if not question.unscorable]
-        if not {BASIC, COUNTERFACTUAL} <= {question.kind for question in questions}:
-            continue
-        for number, question in enumerate(sorted(questions, key=lambda q: q.kind != BASIC)):
-            yield {
-                "id": f"{asked.key}/{question.id}", "group": asked.key, "kind": question.kind,
-                "question_number": number, "image_number": 0, "category": asked.category,
-                "image": data, "question": question.text, "options": question.options,
-                "answer_number": question.answer,
-            }  # fmt: skip
+def _asked_rows(asked: AskedImage, data: bytes) -> Iterator[Row]:
+    questions = [question for question in asked.questions if not question.unscorable]
+    if not {BASIC, COUNTERFACTUAL} <= {question.kind for question in questions}:
+        return
+    for number, question in enumerate(sorted(questions, key=lambda q: q.kind != BASIC)):
+        yield {
+            "id": f"{asked.key}/{question.id}", "group": asked.key, "kind": question.kind,
+            "question_number": number, "image_number": 0, "category": asked.category,
+            "image": data, "question": question.text, "options": question.options,
+            "answer_number": question.answer,
+        }  # fmt: skip
 
 
 def _pair_rows(one: CounterfactualSet) -> Iterator[Row]:
@@ -131,11 +139,14 @@ METRIC = """\
 
 
 def export_lmms_eval(
-    sets: Iterable[CounterfactualSet], folder: Path, verdicts: Mapping[str, bool] | None = None
+    sets: Iterable[CounterfactualSet | AskedImage],
+    folder: Path,
+    verdicts: Mapping[str, bool] | None = None,
 ) -> str:
     """Write a task of lmms-eval into an empty folder, whose name becomes the task's.
 
     Args:
+        sets: as in ``question_rows``.
         verdicts: as in ``export_questions``.
 
     Returns:
@@ -179,7 +190,7 @@ MISSING = re.compile(r"#N/A( N/A)?|#NA|-?1\.#(IND|QNAN)|-?NaN|-?nan|<NA>|N/A|NA|
 
 
 def export_vlmevalkit(
-    sets: Callable[[], Iterable[CounterfactualSet]],
+    sets: Callable[[], Iterable[CounterfactualSet | AskedImage]],
     file: Path,
     verdicts: Mapping[str, bool] | None = None,
 ) -> int:
