@@ -43,7 +43,7 @@ class EvaluatorLog:
 
 
 def read_log(file: Path, chosen: str | None = None) -> EvaluatorLog | None:
-    """Return what a log says of each item; ``None`` for a file that is no log of an evaluator.
+    """Return what a log says of each item; ``None`` for a file of another kind.
 
     Args:
         file: ``samples_*.jsonl`` of lm-evaluation-harness, ``*_samples_*.jsonl`` of lmms-eval,
@@ -53,7 +53,7 @@ def read_log(file: Path, chosen: str | None = None) -> EvaluatorLog | None:
     log = _read_harness(file, chosen) if file.suffix.lower() == ".jsonl" else None
     if log is None and chosen is not None:
         raise UserError(
-            f"compare_columns.filter={chosen}: {file} is no log of lm-evaluation-harness, whose "
+            f"compare_columns.filter={chosen}: {file} is not a log of lm-evaluation-harness, whose "
             "tasks may have several filters; leave it out"
         )
     return log or _read_inspect(file)

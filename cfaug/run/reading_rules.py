@@ -511,7 +511,8 @@ GENERATE = (
          _weighs_images),
     Rule(("export.layout", "export.about", "export.croissant"), "with export.hub=FOLDER",
          lambda config: config["export"]["hub"] is not None),
-    Rule(("export.verified",), "with export.questions, lmms_eval or vlmevalkit",
+    Rule(("export.verified",),
+         "with export.questions=FOLDER, export.lmms_eval=FOLDER or export.vlmevalkit=FILE.tsv",
          lambda config: any(config["export"][name] is not None
                             for name in ("questions", "lmms_eval", "vlmevalkit"))),
 )  # fmt: skip

@@ -55,7 +55,7 @@ def test_lm_evaluation_harness_by_filter():
         compare(LM_EVAL)
     with pytest.raises(UserError, match="no filter 'none'; it has strict-match, flexible-extract"):
         compare(LM_EVAL, filter="none")
-    with pytest.raises(UserError, match=r"filter=x: .*a\.eval is no log of lm-evaluation-harness"):
+    with pytest.raises(UserError, match=r"filter=x: .*a\.eval is not a log of lm-eval"):
         compare(INSPECT, filter="x")
 
 

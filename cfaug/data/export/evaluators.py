@@ -44,7 +44,7 @@ def question_rows(
 
     Args:
         sets: sets of questions, pairs of images, or the entries of a question set.
-        verdicts: as in ``export_questions``, for sets.
+        verdicts: people's judgements of the questions of sets, as in ``export_questions``.
     """
     kinds: set[bool] = set()
     for one in sets:
@@ -146,8 +146,8 @@ def export_lmms_eval(
     """Write a task of lmms-eval into an empty folder, whose name becomes the task's.
 
     Args:
-        sets: as in ``question_rows``.
-        verdicts: as in ``export_questions``.
+        sets: sets, or entries of a question set, as in ``question_rows``.
+        verdicts: people's judgements, as in ``export_questions``.
 
     Returns:
         The task's name, of lower-case letters, digits and ``_``.
@@ -202,7 +202,7 @@ def export_vlmevalkit(
     Args:
         sets: returns the sets, which are read twice.
         file: a new file, ``NAME.tsv``.
-        verdicts: as in ``export_questions``.
+        verdicts: people's judgements, as in ``export_questions``.
 
     Returns:
         The number of questions.
