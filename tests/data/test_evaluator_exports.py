@@ -21,6 +21,7 @@ import numpy as np
 import pandas
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,8 +118,10 @@ def test_the_exported_task_gives_the_numbers_of_the_benchmark(tmp_path):
     found = by_hand(tmp_path / "Own Questions")
     assert found == pytest.approx(own_numbers())
     assert 0 < found["acc_plus"] < found["acc_b"] < 1
-    export_lmms_eval(map(pair, range(8)), tmp_path / "pairs")
-    assert by_hand(tmp_path / "pairs") == pytest.approx(pair_numbers())
+    export_lmms_eval(map(pair, range(8)), tmp_path / "no")
+    assert by_hand(tmp_path / "no") == pytest.approx(pair_numbers())
+    text = (tmp_path / "no/no.yaml").read_text().replace("!function", "")
+    assert yaml.safe_load(text)["task"] == "no"  # a text, not false
 
 
 def test_the_page_exports_questions_of_ones_own(tmp_path, monkeypatch):

@@ -112,7 +112,7 @@ COLUMNS = {
 }  # fmt: skip
 TASK = """\
 # Written by cfaug. python -m lmms_eval --include_path FOLDER --tasks {task} --model MODEL
-task: {task}
+task: "{task}"
 dataset_path: parquet
 dataset_kwargs:
   data_files:
