@@ -18,6 +18,7 @@ NEEDS = {
     "minilm": "the extra minilm",
     "fid": "the extra fid",
     "ray": "the extra ray",
+    "registry": "a package registry, for an environment with lmms-eval and mlcroissant",
 }
 
 

@@ -3,7 +3,7 @@
 Such files are other programs' answers; the released ``results/*.csv`` of BiVLC are examples. A
 column of only 0 and 1, True and False, or right and wrong is a metric. Rows are matched by a column
 that names items or, without one, by their position; then the texts of a row must agree in all
-files.
+files. Logs of other evaluators are read as they are written (``cfaug.report.evaluator_logs``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.data.sources.lists import list_records
 from cfaug.report.document import Column, Document, Entry, make_part, text_column
+from cfaug.report.evaluator_logs import ABOUT, TARGET, read_log, unfold
 from cfaug.report.page import DASH, PERCENT, Measure, p_text, span_text
 from cfaug.report.significance_rows import ALPHA
 from cfaug.stats.item_tests import (
@@ -33,7 +34,7 @@ from cfaug.stats.item_tests import (
 )
 from cfaug.stats.significance import holm
 
-NAMES = ("item", "id", "key", "index", "question_id")
+NAMES = ("item", "doc_id", "id", "key", "index", "question_id", "sample_id")
 """Columns that may name an item, if their values are unique."""
 CLUSTER = "cluster"
 """The default column of clusters."""
@@ -53,12 +54,15 @@ class ItemColumns:
         cluster: the column of clusters in which items were sampled, such as the image; ``None``
             uses ``cluster`` if there is one, else every item is its own cluster.
         by: columns whose combinations of values are also compared as parts.
+        filter: the filter whose answers are compared, if a log of lm-evaluation-harness has
+            several.
     """
 
     metrics: Sequence[str] | str | None = None
     item: Sequence[str] | str | None = None
     cluster: str | None = None
     by: Sequence[str] | str | None = None
+    filter: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class ItemAnswers:
     """The answers of several files to the same items, in one order.
 
     Attributes:
+        names: printed names of the files.
         items: names of the items, (items,).
         metrics: values of each metric, float64 (files, items), ``nan`` where an item does not
             count.
@@ -73,52 +78,61 @@ class ItemAnswers:
             cluster.
         parts: items of each part, bool (items,), by the joined values of the columns of ``by``.
         left_out: columns of right and wrong answers that are equal in all files.
+        copies: {column of right and wrong answers: the metric that it repeats in every file}.
     """
 
-    files: Sequence[Path]
+    names: Sequence[str]
     items: Sequence[str]
     metrics: Mapping[str, np.ndarray]
     clusters: np.ndarray | None
     parts: Mapping[str, np.ndarray]
     left_out: Sequence[str]
+    copies: Mapping[str, str]
 
 
 def read_item_files(files: Sequence[Path], columns: ItemColumns) -> ItemAnswers:
     """Read files of items, and match their rows."""
     if len(files) < 2:
         raise UserError("compare=[A.csv,B.csv] takes two files or more")
-    tables = [read_table(file) for file in files]
-    metrics, left_out = _choose_metrics(tables, columns)
+    tables = [read_table(file, columns.filter) for file in files]
+    metrics, left_out, copies = _choose_metrics(tables, columns)
     matched = _match(tables, columns, metrics)
     first = matched[0]
     cluster = columns.cluster or (CLUSTER if CLUSTER in first.columns else None)
+    if cluster is not None and None in (names := first.column(cluster)):
+        lacking = first.places[names.index(None)]
+        raise UserError(f"{lacking} has no {cluster}: name a column of clusters that all rows have")
     parts: dict[str, np.ndarray] = {}
     if by := _listed(columns.by):
         rows = zip(*(map(str, first.column(name)) for name in by), strict=True)
         values = np.array([" ".join(row) for row in rows])
         parts = {str(part): values == part for part in dict.fromkeys(values.tolist())}
+    models = [table.model for table in tables if table.model is not None]
     return ItemAnswers(
-        files=files,
+        names=models if len({*models}) == len(files) else shown_names(files),
         items=first.places,
         metrics={name: np.stack([table.values(name) for table in matched]) for name in metrics},
         clusters=None if cluster is None else np.array([*map(str, first.column(cluster))]),
         parts=parts,
         left_out=left_out,
+        copies=copies,
     )
 
 
 def _choose_metrics(
     tables: Sequence[ItemFileTable], columns: ItemColumns
-) -> tuple[list[str], list[str]]:
-    """Return the metrics, and columns like them that are the same in all files."""
+) -> tuple[list[str], list[str], dict[str, str]]:
+    """Return the metrics, columns like them that are the same in all files, and copies of them."""
     if columns.metrics is not None:
-        return _listed(columns.metrics), []
-    taken = {*_listed(columns.item), *_listed(columns.by), columns.cluster, CLUSTER, *NAMES}
+        return _listed(columns.metrics), [], {}
+    taken = {*_listed(columns.item), *_listed(columns.by), columns.cluster, CLUSTER, *NAMES, TARGET}
     first, *others = tables
     found = [
         name
         for name in first.columns
-        if name not in taken and all(is_binary(table.columns.get(name, ())) for table in tables)
+        if name not in taken
+        and not name.startswith(ABOUT)
+        and all(table.holds_scores(name) for table in tables)
     ]
     if not found:
         raise UserError(
@@ -129,8 +143,17 @@ def _choose_metrics(
     same = [
         name for name in found if all(one.columns[name] == first.columns[name] for one in others)
     ]
-    differ = [name for name in found if name not in same]
-    return (differ, same) if differ else (found, [])
+    if len(same) == len(found):
+        same = []
+    metrics: list[str] = []
+    copies: dict[str, str] = {}
+    for name in found:
+        equal = (one for one in metrics if all(t.columns[one] == t.columns[name] for t in tables))
+        if name not in same and (original := next(equal, None)) is not None:
+            copies[name] = original  # Holm would count it twice
+        elif name not in same:
+            metrics.append(name)
+    return metrics, same, copies
 
 
 def _match(
@@ -164,8 +187,23 @@ def _match(
                 )
         rows = [places[name] for name in keys]
         own = {name: [values[row] for row in rows] for name, values in other.columns.items()}
-        matched.append(ItemFileTable(other.file, own, [other.places[row] for row in rows]))
+        places_of = [other.places[row] for row in rows]
+        matched.append(ItemFileTable(other.file, own, places_of, other.model))
+    _check_targets(matched)
     return matched
+
+
+def _check_targets(tables: Sequence[ItemFileTable]) -> None:
+    """Refuse logs that give an item different right answers: they are of different tasks."""
+    logs = [table for table in tables if table.model is not None]
+    for log in logs[1:]:
+        rows = zip(logs[0].column(TARGET), log.column(TARGET), strict=True)
+        for row, (ours, theirs) in enumerate(rows):
+            if ours != theirs:
+                raise UserError(
+                    f"{log.places[row]}: the right answer is {str(theirs)[:60]!r}, and "
+                    f"{str(ours)[:60]!r} at {logs[0].places[row]}: logs of different tasks"
+                )
 
 
 def _check_places(tables: Sequence[ItemFileTable], metrics: Sequence[str]) -> None:
@@ -230,17 +268,28 @@ class ItemFileTable:
 
     Attributes:
         places: the location of each row, ``FILE, line N``.
+        model: the model of an evaluator's log; ``None`` for a list.
     """
 
     file: Path
     columns: Mapping[str, list[Any]]
     places: Sequence[str]
+    model: str | None = None
 
     def column(self, name: str) -> list[Any]:
         """Return a column."""
         if name not in self.columns:
             raise UserError(f"{self.file} has no column {name!r}; it has {', '.join(self.columns)}")
         return self.columns[name]
+
+    def holds_scores(self, name: str) -> bool:
+        """Return whether a column has right and wrong; in a log, parts of it (0.5) count too."""
+        values = self.columns.get(name, ())
+        if self.model is None or is_binary(values):
+            return is_binary(values)
+        numbers = {read_number(value) for value in values}
+        counted = {number for number in numbers if number is None or number == number}
+        return bool(counted) and all(one is not None and 0 <= one <= 1 for one in counted)
 
     def key(self, names: Sequence[str]) -> list[str]:
         """Return the name of each row: the texts of some columns together."""
@@ -268,21 +317,26 @@ class ItemFileTable:
         return np.array(found, np.float64)
 
 
-def read_table(file: Path) -> ItemFileTable:
-    """Read a file of items."""
+def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
+    """Read a file of items: a list, or the log of an evaluator; ``log_filter`` is as in columns."""
+    log = read_log(file, log_filter)
     columns: dict[str, list[Any]] = {}
     places: list[str] = []
-    for place, record in list_records(file, 2**20):
-        if places and record.keys() != columns.keys():
-            odd = sorted(record.keys() ^ columns.keys())[0]
+    names: set[str] = set()
+    for place, record in list_records(file, 2**20) if log is None else log.records:
+        names = names or {*record}
+        if log is None and record.keys() != names:
+            odd = sorted(record.keys() ^ names)[0]
             raise UserError(f"{place}: not every row has the column {odd!r}")
-        for name, value in record.items():
+        for name, value in unfold(record).items():
             text = ADDRESS.sub("", value).strip() if isinstance(value, str) else value
-            columns.setdefault(name, []).append(text)
+            columns.setdefault(name, [None] * len(places)).append(text)
         places.append(place)
+        for column in columns.values():
+            column += [None] * (len(places) - len(column))
     if not places:
         raise UserError(f"{file} has no items: a header and one row per item are needed")
-    return ItemFileTable(file, columns, places)
+    return ItemFileTable(file, columns, places, None if log is None else log.model)
 
 
 def read_number(value: Any) -> float | None:
@@ -364,7 +418,7 @@ class FileComparison:
 
 def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
     """Compare every file with every later one, on every metric and part; Holm over all."""
-    names = shown_names(answers.files)
+    names = answers.names
     comparisons: list[FileComparison] = []
     for files in combinations(range(len(names)), 2):
         first, other = (names[file] for file in files)
@@ -453,6 +507,9 @@ def comparison_document(
     notes = _explain(found, clustered)
     if answers.left_out:
         notes.append(f"Not compared, as the same in all files: {', '.join(answers.left_out)}.")
+    if answers.copies:
+        told = ", ".join(f"{name} (as {metric})" for name, metric in answers.copies.items())
+        notes.append(f"Not compared again, as equal in every row: {told}.")
     part = make_part("Item by item", labels, [*columns, Column("Holm", corrected)], rows, notes)
     return Document(name, "Models compared item by item", (part,))
 

@@ -245,7 +245,7 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
     """Compare files of items, print the table, and write it in every form.
 
     Args:
-        files: two or more lists of items (csv, tsv, jsonl, json).
+        files: two or more lists of items (csv, tsv, jsonl, json), or logs of other evaluators.
         columns: the node that assigns the files' columns.
         root: the folder of all runs; tables are written into its folder ``compared``.
     """
@@ -253,7 +253,6 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
         compare_item_files,
         comparison_document,
         read_item_files,
-        shown_names,
     )
 
     paths = [Path(file).expanduser() for file in ([files] if isinstance(files, str) else files)]
@@ -264,9 +263,7 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
         raise UserError("compare: a file is named twice")
     answers = read_item_files(paths, build(columns))
     compared = compare_item_files(answers)
-    return _publish(
-        comparison_document(answers, compared, _name(shown_names(paths))), root / "compared"
-    )
+    return _publish(comparison_document(answers, compared, _name(answers.names)), root / "compared")
 
 
 def _publish(document: Document, folder: Path) -> int:

@@ -82,8 +82,11 @@ class ExportSettings(TypedDict):
 
     hub: str | None
     layout: Literal["pairs", "members", "grid"] | None
+    croissant: str | None
     clip_benchmark: str | None
     questions: str | None
+    lmms_eval: str | None
+    vlmevalkit: str | None
     verified: str | None
     about: Node
 
@@ -375,36 +378,50 @@ def _is_newer(page: Path, *sources: Path) -> bool:
 
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
     """Write complete shards in the requested formats."""
-    if all(export[name] is None for name in ("hub", "clip_benchmark", "questions")):
+    names = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit")
+    places = {name: Path(export[name]) for name in names if export[name] is not None}
+    if not places:
         return
     card = _card(folder)
     if len(card["shards"]) != card["of"]:
         raise UserError(f"{folder} is not complete: export when the last part is done")
     from cfaug.annotation.question import ANSWERS, GOOD
     from cfaug.annotation.record import read_human_answers
-    from cfaug.data.export import export_clip_benchmark, export_hub, export_questions
+    from cfaug.data.export import (
+        export_clip_benchmark,
+        export_hub,
+        export_lmms_eval,
+        export_questions,
+        export_vlmevalkit,
+    )
     from cfaug.data.shards.shards import read_sets
 
-    if export["hub"] is not None:
-        about, layout = build(export["about"]), export["layout"]
-        export_hub(read_sets(folder), Path(export["hub"]), about, layout=layout)
-        say(f"wrote {export['hub']}")
-    if export["clip_benchmark"] is not None:
-        export_clip_benchmark(read_sets(folder), Path(export["clip_benchmark"]))
-        say(f"wrote {export['clip_benchmark']}")
-    if export["questions"] is not None:
-        verdicts: dict[str, bool] = {}  # the majority's, by ``<set>_<member>``
-        if export["verified"] is not None:
-            people = read_human_answers(export["verified"], ANSWERS)
-            names = {
-                f"{counterfactual.key}_{i}"
-                for counterfactual in read_sets(folder)
-                for i in range(len(counterfactual.members))
-            }
-            people.check_images(names, str(folder))
-            verdicts = {name: label == GOOD for name, label in people.labels.items()}
-        export_questions(read_sets(folder), export["questions"], verdicts)
-        say(f"wrote {export['questions']}")
+    verdicts: dict[str, bool] = {}  # the majority's, by ``<set>_<member>``
+    if export["verified"] is not None:
+        people = read_human_answers(export["verified"], ANSWERS)
+        members = {
+            f"{counterfactual.key}_{i}"
+            for counterfactual in read_sets(folder)
+            for i in range(len(counterfactual.members))
+        }
+        people.check_images(members, str(folder))
+        verdicts = {name: label == GOOD for name, label in people.labels.items()}
+    for name, place in places.items():
+        sets = read_sets(folder)
+        if name == "hub":
+            croissant = None if export["croissant"] is None else Path(export["croissant"])
+            about, layout = build(export["about"]), export["layout"]
+            export_hub(sets, place, about, layout=layout, croissant=croissant)
+        elif name == "clip_benchmark":
+            export_clip_benchmark(sets, place)
+        elif name == "questions":
+            export_questions(sets, place, verdicts)
+        elif name == "lmms_eval":
+            task = export_lmms_eval(sets, place, verdicts)
+            say(f"next: python -m lmms_eval --include_path {place} --tasks {task} --model MODEL")
+        else:
+            export_vlmevalkit(lambda: read_sets(folder), place, verdicts)
+        say(f"wrote {place}")
 
 
 SCRIPT = Script("generate", GenerateSettings, run_jobs, find_folder("conf"), __doc__ or "")

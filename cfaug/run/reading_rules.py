@@ -511,10 +511,12 @@ GENERATE = (
          lambda config: ("data.world._target_",) if config["data"]["grid"] is not None else ()),
     Rule(("recipe.editor.image_text",), "with a lambda_3 other than 0 (recipe.editor.weights)",
          _weighs_images),
-    Rule(("export.layout", "export.about"), "with export.hub=FOLDER",
+    Rule(("export.layout", "export.about", "export.croissant"), "with export.hub=FOLDER",
          lambda config: config["export"]["hub"] is not None),
-    Rule(("export.verified",), "with export.questions=FOLDER",
-         lambda config: config["export"]["questions"] is not None),
+    Rule(("export.verified",),
+         "with export.questions=FOLDER, export.lmms_eval=FOLDER or export.vlmevalkit=FILE.tsv",
+         lambda config: any(config["export"][name] is not None
+                            for name in ("questions", "lmms_eval", "vlmevalkit"))),
 )  # fmt: skip
 
 BRANCHES: Mapping[str, Sequence[Branch]] = {"evaluate": EVALUATE}

@@ -53,6 +53,7 @@ NO_OTHER = {"stage"}
         (["recipe=deletion", "limit=3", "export.about.license=mit"], "export.hub=FOLDER"),
         (["recipe=deletion", "zoo.diffusion.device=cuda"], "parts of the recipe"),
         (["recipe=cfmm", "export.verified=labels.jsonl"], "export.questions=FOLDER"),
+        (["limit=3", "export.lmms_eval=x", "export.croissant=y"], "export.hub=FOLDER"),
         (["parallel=2"], "sweeps of parts"),
         (["stage=captions", "recipe.draws.candidates=4"], "stage=images or stage=all"),
         (["stage=captions", "recipe.scorers.scorer.device=cpu"], "stage=images or stage=all"),
@@ -94,6 +95,7 @@ def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(w
     [
         ["recipe=deletion", "limit=3", "export.hub=x", "export.about.license=mit"],
         ["recipe=cfmm", "zoo=paper", "export.questions=x", "export.verified=y"],
+        ["recipe=cfmm", "zoo=paper", "export.lmms_eval=x", "export.verified=y"],
         ["stage=captions", "recipe.editor.top_k=3", "shards.sets_per_shard=3", "seed=3"],
         ["stage=images", "recipe.draws.candidates=4", "zoo.diffusion.device=cpu", "part=0"],
         ["recipe=deletion", "stage=images", "data.source=shapescapes:real", "limit=3"],

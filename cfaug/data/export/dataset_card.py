@@ -6,7 +6,9 @@ COCO-Counterfactuals paper answers in its appendix C.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import statistics
 from array import array
 from collections import Counter
@@ -17,6 +19,7 @@ from typing import Any
 
 from cfaug.core.cards import CARD, Card, code, number
 from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular, write_json
 from cfaug.core.grids import ATTRIBUTES, GRID
 from cfaug.core.types import CounterfactualSet
 
@@ -130,6 +133,99 @@ def _size(rows: int) -> str:
     return f"{names[place - 1]}<n<{names[place]}" if place < len(names) else "n>100M"
 
 
+# Croissant (MLCommons, 1.0), with the fields of its extension for responsible AI that are counted.
+
+CONTEXT = {
+    "@language": "en", "@vocab": "https://schema.org/", "citeAs": "cr:citeAs",
+    "column": "cr:column", "conformsTo": "dct:conformsTo", "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/", "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"}, "dct": "http://purl.org/dc/terms/",
+    "equivalentProperty": "cr:equivalentProperty",
+    "examples": {"@id": "cr:examples", "@type": "@json"}, "extract": "cr:extract",
+    "field": "cr:field", "fileProperty": "cr:fileProperty", "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet", "format": "cr:format", "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset", "jsonPath": "cr:jsonPath", "key": "cr:key",
+    "md5": "cr:md5", "parentField": "cr:parentField", "path": "cr:path",
+    "recordSet": "cr:recordSet", "references": "cr:references", "regex": "cr:regex",
+    "repeated": "cr:repeated", "replace": "cr:replace", "samplingRate": "cr:samplingRate",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator", "source": "cr:source", "subField": "cr:subField",
+    "transform": "cr:transform",
+}  # fmt: skip
+"""The context that the specification asks for; a reader compares it whole."""
+DATA_TYPES = {
+    "string": "sc:Text", "int32": "sc:Integer", "float64": "sc:Float", "image": "sc:ImageObject",
+}  # fmt: skip
+"""Croissant's types of our columns' types."""
+
+
+def write_croissant(
+    file: Path, folder: Path, about: PublisherStatements, facts: Facts, columns: Mapping[str, str]
+) -> list[str]:
+    """Describe the parquet files of an export in a new file, in Croissant's JSON-LD.
+
+    Args:
+        file: the new file; files of ``folder`` are named relative to it.
+
+    Returns:
+        What a catalogue asks for and the publisher has not stated, by the names of its statements.
+    """
+    file = file.expanduser()
+    stated = {"license": about.license, "url": about.url, "datePublished": about.published}
+    distribution: list[dict[str, Any]] = []
+    record_sets = []
+    for place, data in enumerate(sorted((folder / "data").glob("*.parquet"))):
+        with require_regular(data).open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        distribution.append({
+            "@type": "cr:FileObject", "@id": data.name, "name": data.name,
+            "contentUrl": Path(os.path.relpath(data, file.absolute().parent)).as_posix(),
+            "contentSize": f"{data.stat().st_size} B",
+            "encodingFormat": "application/x-parquet", "sha256": digest,
+        })  # fmt: skip
+        rows = f"rows-{place:05d}"
+        record_sets.append({
+            "@type": "cr:RecordSet", "@id": rows, "name": rows,
+            "field": [_field(rows, name, kind, data.name) for name, kind in columns.items()],
+        })  # fmt: skip
+    edits = ", ".join(f"{kind} ({count:,})" for kind, count in facts.kinds.most_common())
+    counted = (
+        f"{facts.sets:,} sets with {facts.members:,} image-text pairs, from {len(facts.groups):,} "
+        f"groups. Made by: {'; '.join(facts.made_by) or 'not stated'}. Edits: {edits or 'none'}."
+    )
+    labels = [f"{name}: {', '.join(values)}" for name, values in facts.attributes.items()]
+    content = {
+        "@context": CONTEXT, "@type": "sc:Dataset", "name": about.name,
+        "conformsTo": [
+            "http://mlcommons.org/croissant/1.0", "http://mlcommons.org/croissant/RAI/1.0",
+        ],
+        "description": about.description or counted, "inLanguage": about.language,
+        **{name: value for name, value in stated.items() if value is not None},
+        **({"creator": {"@type": "sc:Person", "name": about.authors}} if about.authors else {}),
+        "rai:dataCollection": f"{counted} Captions: {about.captions or 'not stated'}.",
+        **({"rai:dataLimitations": cautions(facts.attributes)} if facts.grids else {}),
+        **({"rai:personalSensitiveInformation": labels} if facts.grids else {}),
+        "distribution": distribution, "recordSet": record_sets,
+    }  # fmt: skip
+    if file.exists():
+        raise UserError(f"{file} exists: name another file, or remove it")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, content)
+    named = ("license", "url", "published", "authors", "description")
+    return [name for name in named if getattr(about, name) is None]
+
+
+def _field(rows: str, name: str, kind: str, file: str) -> dict[str, Any]:
+    source: dict[str, Any] = {"fileObject": {"@id": file}, "extract": {"column": name}}
+    if kind == "image":
+        source["transform"] = {"jsonPath": "bytes"}
+    return {
+        "@type": "cr:Field", "@id": f"{rows}/{name}", "name": name,
+        "description": MEANINGS.get(name, "a score of the set"), "dataType": DATA_TYPES[kind],
+        "source": source,
+    }  # fmt: skip
+
+
 # The contents of a dataset card: the publisher's statements, and facts counted from the sets.
 
 
@@ -145,6 +241,8 @@ class PublisherStatements:
         contact: the address for questions.
         captions: source and licence of the captions.
         language: language of the captions, ISO 639.
+        url: address at which the data set is published.
+        published: date of publication, "2026-11-24".
     """
 
     name: str
@@ -154,6 +252,8 @@ class PublisherStatements:
     contact: str | None = None
     captions: str | None = None
     language: str = "en"
+    url: str | None = None
+    published: str | None = None
 
 
 @dataclass

@@ -19,7 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say
 from cfaug.core.files import replace_file, write_file
 from cfaug.core.grids import ATTRIBUTES, GRID
 from cfaug.core.questions import (
@@ -42,6 +42,7 @@ from cfaug.data.export.dataset_card import (
     draw,
     empty_folder,
     write_card,
+    write_croissant,
 )
 from cfaug.data.shards.codec import describe_member, image_extension
 
@@ -78,6 +79,7 @@ def export_hub(
     *,
     split: str = "train",
     layout: Layout | None = None,
+    croissant: Path | None = None,
 ) -> Facts:
     """Write ``data/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md`` and ``DATASHEET.md``.
 
@@ -88,10 +90,13 @@ def export_hub(
     Args:
         layout: ``pairs``, ``members`` or ``grid``; ``None`` is pairs if the first set is one, else
             members.
+        croissant: a new file for Croissant metadata of the same; ``None`` writes none.
 
     Returns:
         The facts that were counted during the export.
     """
+    if croissant is not None and croissant.expanduser().exists():
+        raise UserError(f"{croissant} exists: name another file, or remove it")
     if layout not in (None, *get_args(Layout)):
         raise UserError(f"layout={layout} is invalid: choose {', '.join(get_args(Layout))} or null")
     folder = empty_folder(folder)
@@ -106,8 +111,11 @@ def export_hub(
     reserved = columns(layout, ())
     found = columns(layout, [name for name in first.scores if name not in reserved])
     (folder / "data").mkdir()
-    _write_files(rows, folder / "data", split, found)
+    write_parquet(rows, folder / "data", split, found)
     write_card(folder, about, facts, found, split)
+    if croissant is not None and (lacks := write_croissant(croissant, folder, about, facts, found)):
+        settings = ", ".join(f"export.about.{name}" for name in lacks)
+        say(f"{croissant}: catalogues also ask for {settings}")
     return facts
 
 
@@ -177,7 +185,7 @@ def _image(counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
     return {"bytes": data, "path": f"{name}.{image_extension(data, name)}"}
 
 
-def _write_files(
+def write_parquet(
     rows: Iterator[dict[str, Any]], folder: Path, split: str, found: Mapping[str, str]
 ) -> None:
     """Write files of about ``BYTES_PER_FILE``, named last: each name has the number of files."""
@@ -315,24 +323,25 @@ def export_questions(
     Returns:
         The number of images that were written.
     """
+    return _write(judged_questions(sets, verdicts), Path(folder))
 
-    def judged() -> Iterator[tuple[AskedImage, bytes]]:
-        for one in sets:
-            asked, left = asked_of(one), []
-            for number, question in enumerate(asked.questions):
-                good = (verdicts or {}).get(f"{one.key}_{number}")
-                if good is not False:
-                    extra = {**question.extra, VERIFIED: True} if good else question.extra
-                    left.append(replace(question, extra=extra))
-            if {BASIC, COUNTERFACTUAL} <= {question.kind for question in left}:
-                names = {member.image_name for member in one.members}
-                if len(names) > 1:
-                    raise UserError(
-                        f"set {one.key!r}: its members are not questions about one image"
-                    )
-                yield replace(asked, questions=tuple(left)), one.images[names.pop()]
 
-    return _write(judged(), Path(folder))
+def judged_questions(
+    sets: Iterable[CounterfactualSet], verdicts: Mapping[str, bool] | None = None
+) -> Iterator[tuple[AskedImage, bytes]]:
+    """Yield the questions of each set that ``export_questions`` writes, and their image."""
+    for one in sets:
+        asked, left = asked_of(one), []
+        for number, question in enumerate(asked.questions):
+            good = (verdicts or {}).get(f"{one.key}_{number}")
+            if good is not False:
+                extra = {**question.extra, VERIFIED: True} if good else question.extra
+                left.append(replace(question, extra=extra))
+        if {BASIC, COUNTERFACTUAL} <= {question.kind for question in left}:
+            names = {member.image_name for member in one.members}
+            if len(names) > 1:
+                raise UserError(f"set {one.key!r}: its members are not questions about one image")
+            yield replace(asked, questions=tuple(left)), one.images[names.pop()]
 
 
 def asked_of(one: CounterfactualSet) -> AskedImage:

@@ -1,0 +1,264 @@
+"""Exports of counterfactual questions and pairs as tasks of lmms-eval and tables of VLMEvalKit.
+
+A set of questions is asked as it is. Of a pair, whether each image shows each caption is asked: the
+group of four of NaturalBench. In larger sets the first member is paired with each of the others.
+``evaluator_scores`` has the scores, and is copied beside what is written.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import replace_file, write_file
+from cfaug.core.questions import BASIC, COUNTERFACTUAL, QUESTION, AskedImage
+from cfaug.core.types import CounterfactualSet
+from cfaug.data.export import evaluator_scores
+from cfaug.data.export.dataset_card import empty_folder
+from cfaug.data.export.hub import judged_questions, write_parquet
+from cfaug.data.shards.codec import image_extension
+
+PAIR = "pair"
+"""The kind of a question about a pair; others are ``basic`` and ``counterfactual``."""
+SHOWS = 'Does this image show "{caption}"?'
+YES_NO = ("yes", "no")
+Row = dict[str, Any]
+
+
+def question_rows(
+    sets: Iterable[CounterfactualSet | AskedImage], verdicts: Mapping[str, bool] | None = None
+) -> Iterator[Row]:
+    """Yield a row for each question that can be scored, the basic one of a group first.
+
+    An image without a basic or without a counterfactual question is left out, as by
+    ``benchmark=vqa``.
+
+    Args:
+        sets: sets of questions, pairs of images, or the entries of a question set.
+        verdicts: people's judgements of the questions of sets, as in ``export_questions``.
+    """
+    kinds: set[bool] = set()
+    for one in sets:
+        asked = isinstance(one, AskedImage) or QUESTION in one.members[0].extra
+        kinds.add(asked)
+        if len(kinds) > 1:
+            raise UserError(
+                f"set {one.key!r}: questions and pairs of images have different scores, so they "
+                "are exported apart"
+            )
+        if isinstance(one, AskedImage):
+            if one.image is None:
+                raise UserError(f"{one.key!r} has no image: only questions about images are asked")
+            yield from _asked_rows(one, one.image.read())
+        elif asked:
+            for entry, data in judged_questions([one], verdicts):
+                yield from _asked_rows(entry, data)
+        else:
+            yield from _pair_rows(one)
+
+
+def _asked_rows(asked: AskedImage, data: bytes) -> Iterator[Row]:
+    questions = [question for question in asked.questions if not question.unscorable]
+    if not {BASIC, COUNTERFACTUAL} <= {question.kind for question in questions}:
+        return
+    for number, question in enumerate(sorted(questions, key=lambda q: q.kind != BASIC)):
+        yield {
+            "id": f"{asked.key}/{question.id}", "group": asked.key, "kind": question.kind,
+            "question_number": number, "image_number": 0, "category": asked.category,
+            "image": data, "question": question.text, "options": question.options,
+            "answer_number": question.answer,
+        }  # fmt: skip
+
+
+def _pair_rows(one: CounterfactualSet) -> Iterator[Row]:
+    first, *others = one.members
+    if not others:
+        raise UserError(f"set {one.key!r} has one member: a pair has two")
+    for place, other in enumerate(others, 1):
+        pair = (first, other)
+        if first.image_name == other.image_name:
+            raise UserError(
+                f"set {one.key!r}: members 0 and {place} share one image: export sets of pairs of "
+                "images, or of questions (recipe=cfmm)"
+            )
+        group = one.key if len(others) == 1 else f"{one.key}_{place}"
+        category = "" if other.edit is None else other.edit.kind
+        for i, image in enumerate(pair):
+            for j, caption in enumerate(pair):
+                yield {
+                    "id": f"{group}/caption_{j}-image_{i}", "group": group, "kind": PAIR,
+                    "question_number": j, "image_number": i, "category": category,
+                    "image": one.images[image.image_name],
+                    "question": SHOWS.format(caption=caption.text), "options": YES_NO,
+                    "answer_number": int(i != j),
+                }  # fmt: skip
+
+
+# lmms-eval (0.7): a folder with TASK.yaml, utils.py and parquet.
+
+COLUMNS = {
+    "id": "string", "group": "string", "kind": "string", "question_number": "int32",
+    "image_number": "int32", "category": "string", "image": "image", "question": "string",
+    "options": "string", "answer": "string", "answer_number": "int32",
+}  # fmt: skip
+TASK = """\
+# Written by cfaug. python -m lmms_eval --include_path FOLDER --tasks {task} --model MODEL
+task: "{task}"
+dataset_path: parquet
+dataset_kwargs:
+  data_files:
+    test: {files}
+test_split: test
+output_type: generate_until
+doc_to_visual: !function utils.doc_to_visual
+doc_to_text: !function utils.doc_to_text
+doc_to_target: answer
+process_results: !function utils.process_results
+generation_kwargs:
+  max_new_tokens: 16
+  temperature: 0
+  do_sample: false
+metric_list:
+{metrics}metadata:
+  version: 1.0
+"""
+METRIC = """\
+  - metric: {name}
+    aggregation: !function utils.{name}
+    higher_is_better: true
+"""
+
+
+def export_lmms_eval(
+    sets: Iterable[CounterfactualSet | AskedImage],
+    folder: Path,
+    verdicts: Mapping[str, bool] | None = None,
+) -> str:
+    """Write a task of lmms-eval into an empty folder, whose name becomes the task's.
+
+    Args:
+        sets: sets, or entries of a question set, as in ``question_rows``.
+        verdicts: people's judgements, as in ``export_questions``.
+
+    Returns:
+        The task's name, of lower-case letters, digits and ``_``.
+    """
+    task = re.sub(r"[^a-z0-9]+", "_", folder.expanduser().absolute().name.lower()).strip("_")
+    if not task:
+        raise UserError(f"{folder} gives the task no name: use letters in the folder's name")
+    folder = empty_folder(folder)
+    rows = question_rows(sets, verdicts)
+    first = next(rows, None)
+    if first is None:
+        raise UserError(f"there is no question to write to {folder}")
+    scores = evaluator_scores.PAIRS if first["kind"] == PAIR else evaluator_scores.QUESTIONS
+    (folder / "data").mkdir()
+    write_parquet(map(_parquet_row, chain([first], rows)), folder / "data", "test", COLUMNS)
+    write_file(folder / "utils.py", Path(evaluator_scores.__file__).read_bytes())
+    metrics = "".join(METRIC.format(name=name) for name in scores)
+    # Each by its name, since lmms-eval finds no pattern beside the file.
+    files = json.dumps([f"data/{file.name}" for file in sorted((folder / "data").iterdir())])
+    text = TASK.format(task=task, files=files, metrics=metrics)
+    write_file(folder / f"{task}.yaml", text.encode())
+    return task
+
+
+def _parquet_row(row: Row) -> Row:
+    name = row["id"].replace("/", "_")
+    path = f"{name}.{image_extension(row['image'], name)}"
+    return row | {
+        "image": {"bytes": row["image"], "path": path},
+        "options": json.dumps(row["options"], ensure_ascii=False),
+        "answer": row["options"][row["answer_number"]],
+    }
+
+
+# VLMEvalKit: a table with images in base64, read by pandas.
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+MISSING = re.compile(r"#N/A( N/A)?|#NA|-?1\.#(IND|QNAN)|-?NaN|-?nan|<NA>|N/A|NA|NULL|None|n/a|null")
+"""Texts that pandas takes for missing, with which VLMEvalKit would leave out an option."""
+
+
+def export_vlmevalkit(
+    sets: Callable[[], Iterable[CounterfactualSet | AskedImage]],
+    file: Path,
+    verdicts: Mapping[str, bool] | None = None,
+) -> int:
+    """Write a table that VLMEvalKit reads as a multiple-choice set, and ``FILE.py`` for its scores.
+
+    ``category`` is the kind of a question, so that VLMEvalKit reports the accuracy of each kind
+    itself; ``l2-category`` is the set's own category.
+
+    Args:
+        sets: returns the sets, which are read twice.
+        file: a new file, ``NAME.tsv``.
+        verdicts: people's judgements, as in ``export_questions``.
+
+    Returns:
+        The number of questions.
+    """
+    file = file.expanduser()
+    if file.suffix != ".tsv":
+        raise UserError(f"export.vlmevalkit={file} should be a file NAME.tsv")
+    for path in (file, file.with_suffix(".py")):
+        if path.exists():
+            raise UserError(f"{path} exists: name another file, or remove it")
+    asked = [row["options"] for row in question_rows(sets(), verdicts)]
+    if not asked:
+        raise UserError(f"there is no question to write to {file}")
+    most = max(map(len, asked))
+    if most > len(LETTERS):
+        raise UserError(f"a question has {most} options: VLMEvalKit has {len(LETTERS)} letters")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    options = [_option_cells([row[place : place + 1] for row in asked]) for place in range(most)]
+    shown: dict[str, int] = {}
+    rows = enumerate(zip(question_rows(sets(), verdicts), *options, strict=True))
+    with replace_file(file) as handle:
+        text = io.TextIOWrapper(handle, encoding="utf-8", newline="")
+        table = csv.writer(text, delimiter="\t", lineterminator="\n")
+        table.writerow([
+            "index", "image", "question", *LETTERS[:most], "answer", "category", "l2-category",
+            "id", *evaluator_scores.COLUMNS,
+        ])  # fmt: skip
+        for index, (row, *cells) in rows:
+            # An image that was shown before is named by the first row that has it.
+            first = shown.setdefault(hashlib.blake2b(row["image"]).hexdigest(), index)
+            image = base64.b64encode(row["image"]).decode() if first == index else str(first)
+            table.writerow([
+                index, image, row["question"], *cells, LETTERS[row["answer_number"]], row["kind"],
+                row["category"] or "uncategorised", row["id"],
+                *(row[name] for name in evaluator_scores.COLUMNS),
+            ])  # fmt: skip
+        text.detach()
+    write_file(file.with_suffix(".py"), Path(evaluator_scores.__file__).read_bytes())
+    return len(asked)
+
+
+def _option_cells(options: Sequence[Sequence[str]]) -> list[str]:
+    """Return a column, one option or none in each row, that pandas reads as the same texts.
+
+    Quotes keep an option such as None, and the numbers of a column that would change: 007, or 2,
+    which becomes 2.0 beside an empty cell.
+    """
+    given = [option for row in options for option in row]
+    numbers = all(re.fullmatch(r"\s*[-+\d.][\d.eE+-]*\s*", option) for option in given)
+    whole = len(given) == len(options) and all(
+        re.fullmatch(r"0|-?[1-9]\d{0,14}", option) for option in given
+    )
+    return [
+        f'"{option}"'
+        if option and (MISSING.fullmatch(option) or (numbers and not whole))
+        else option
+        for row in options
+        for option in row or [""]
+    ]
