@@ -187,6 +187,8 @@ def _parquet_row(row: Row) -> Row:
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MISSING = re.compile(r"#N/A( N/A)?|#NA|-?1\.#(IND|QNAN)|-?NaN|-?nan|<NA>|N/A|NA|NULL|None|n/a|null")
 """Texts that pandas takes for missing, with which VLMEvalKit would leave out an option."""
+PARSED = re.compile(r"\s*([-+\d.][\d.e+-]*|[-+]?inf(inity)?|true|false)\s*", re.IGNORECASE)
+"""Texts that pandas parses where all of a column are so."""
 
 
 def export_vlmevalkit(
@@ -247,17 +249,17 @@ def export_vlmevalkit(
 def _option_cells(options: Sequence[Sequence[str]]) -> list[str]:
     """Return a column, one option or none in each row, that pandas reads as the same texts.
 
-    Quotes keep an option such as None, and the numbers of a column that would change: 007, or 2,
+    Quotes keep an option such as None, and those of a column that would change: 007, true, or 2,
     which becomes 2.0 beside an empty cell.
     """
     given = [option for row in options for option in row]
-    numbers = all(re.fullmatch(r"\s*[-+\d.][\d.eE+-]*\s*", option) for option in given)
+    parsed = all(map(PARSED.fullmatch, given))
     whole = len(given) == len(options) and all(
         re.fullmatch(r"0|-?[1-9]\d{0,14}", option) for option in given
     )
     return [
         f'"{option}"'
-        if option and (MISSING.fullmatch(option) or (numbers and not whole))
+        if option and (MISSING.fullmatch(option) or (parsed and not whole))
         else option
         for row in options
         for option in row or [""]
