@@ -66,6 +66,6 @@ class CounterfactualDataModule(MixtureDataModule):
         identity = {
             key: value
             for key, value in job.folder.identity.items()
-            if key == "seed" or key.startswith(("data.", "content.")) and key != "content.weights"
+            if key.startswith(("seed", "data.", "content.")) and key != "content.weights"
         }
         super().__init__(job.task, identity)

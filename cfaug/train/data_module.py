@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
+from lightning.pytorch.utilities import rank_zero_warn
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.data.mixture.records import Mixture
@@ -55,15 +56,14 @@ class MixtureDataModule(pl.LightningDataModule):
         # The tokenizer would warn at every fork of a loader's worker.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         module = None if self.trainer is None else self.trainer.lightning_module
-        if isinstance(module, ContrastiveModule):
-            asked = getattr(self.task, "loss", None)
-            if module.weighting != asked:
-                raise UserError(
-                    f"the module's loss is {module.weighting}, and these data are made for {asked}: "
-                    f"make the module by {type(module).__name__}.from_data(data)"
-                )
-        known = isinstance(module, TrainingModule)
-        self._plan = self.task.make_plan(module.trained if known else self.task.load(), NEVER, None)
+        asked = getattr(self.task, "loss", None)
+        if isinstance(module, ContrastiveModule) and module.weighting != asked:
+            raise UserError(
+                f"the module's loss is {module.weighting}, and these data are for {asked}: "
+                f"make the module by {type(module).__name__}.from_data(data)"
+            )
+        trained = module.trained if isinstance(module, TrainingModule) else self.task.load()
+        self._plan = self.task.make_plan(trained, NEVER, None)
 
     def teardown(self, stage: str | None = None) -> None:
         """Let the loader's workers end."""
@@ -83,26 +83,41 @@ class MixtureDataModule(pl.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what identifies the batches; Lightning's progress has the position."""
-        return {"identity": self.identity}
+        return {"identity": self.identity, "unfinished": self._count_unfinished()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Refuse the checkpoint of other batches.
+        """Refuse the checkpoint of other batches; warn of one that was written within a step.
 
         Raises:
             UserError: naming the settings that differ.
         """
-        there, here = state_dict.get("identity", {}), self.identity
-        differing = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+        there, here = state_dict["identity"], self.identity
+        differing = [key for key in here if key in there and there[key] != here[key]]
         if differing:
             said = [
-                f"{key}={here.get(key)}, there {there.get(key)}"
+                f"{key} was {there[key]} and is {here[key]}"
                 for key in differing
                 if not key.startswith("content.")
             ] or [f"the {key.removeprefix('content.')} data have changed" for key in differing]
             raise UserError(
-                "the checkpoint was trained on other batches, and would not be resumed exactly: "
-                f"{name_some(said)}. Make the data with its settings, or start without ckpt_path"
+                "the checkpoint was trained on other batches, and a run of these would not be its "
+                f"continuation: {name_some(said)}. Make the data with its settings, or call fit "
+                "without ckpt_path"
             )
+        if unfinished := state_dict["unfinished"]:
+            rank_zero_warn(
+                f"the checkpoint was written within an optimizer step, and the gradients of its "
+                f"first {unfinished} batches are lost: the weights will not be those of an "
+                "uninterrupted run. Checkpoints by steps (every_n_train_steps) are exact"
+            )
+
+    def _count_unfinished(self) -> int:
+        """Return the number of batches that were accumulated since the last optimizer step."""
+        trainer = self.trainer
+        if trainer is None:
+            return 0
+        done = trainer.fit_loop.epoch_loop.batch_progress.current.processed
+        return 0 if done >= trainer.num_training_batches else done % trainer.accumulate_grad_batches
 
     def _planned(self) -> Plan:
         if self._plan is None:
@@ -112,7 +127,8 @@ class MixtureDataModule(pl.LightningDataModule):
 
     def _place(self) -> tuple[int, int]:
         """Return the rank and the number of processes."""
-        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
+        trainer = self.trainer
+        return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
 
     def _train_epoch(self) -> Iterator[Batch]:
         """Yield the batches from the Trainer's position to the end of its epoch.
