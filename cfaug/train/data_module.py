@@ -151,7 +151,7 @@ class MixtureDataModule(pl.LightningDataModule):
 
 
 class _Batches:
-    """An iterable of known length that is no DataLoader: Lightning leaves its order alone."""
+    """Batches of known number, which Lightning does not reorder as it does a DataLoader's."""
 
     def __init__(self, length: int, iterate: Callable[[], Iterator[Batch]]) -> None:
         self._length, self._iterate = length, iterate
