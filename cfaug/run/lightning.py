@@ -16,8 +16,9 @@ class CounterfactualDataModule(MixtureDataModule):
     """An exact mixture of real and counterfactual examples, for a Trainer of Lightning.
 
     The batches are those of ``cfaug.fine_tune`` with the same settings. They depend on the settings
-    and the step alone, so ``fit(..., ckpt_path=...)`` resumes in the middle of an epoch and produces
-    byte-identical weights, with any number of workers. Validation is the split that is held out.
+    and the step alone, so ``fit(..., ckpt_path=...)`` resumes in the middle of an epoch and
+    produces byte-identical weights, with any number of workers. Validation is on the split that is
+    held out.
     ``ContrastiveModule.from_data`` (or ``EntailmentModule``, ``AnswerModule``) makes the module
     that learns from them. For another LightningModule a batch is a dictionary with ``pixels`` uint8
     (n, 3, size, size), this process's share of the batch, ``texts``, n captions, and

@@ -79,7 +79,8 @@ class MixtureDataModule(pl.LightningDataModule):
         if validation is None:
             return []
         count = -(-len(self.mixture.validation) // self.task.batch_size)
-        return _Batches(count, lambda: iter(validation(*self._place())))
+        loader = validation(*self._place())  # made once: it keeps decoded pixels
+        return _Batches(count, lambda: iter(loader))
 
     def state_dict(self) -> dict[str, Any]:
         """Return what identifies the batches; Lightning's progress has the position."""
