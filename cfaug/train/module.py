@@ -73,13 +73,39 @@ class TrainingModule(pl.LightningModule):
     averages = False
     """Whether a step has several backward passes; DDP averages gradients in the first."""
 
+    _accumulated: tuple[int, ...] = ()
+    _length: Any = None  # of the schedule, if it is ours; a number of steps or infinity
+
     def __init__(self, steps: Steps | None = None) -> None:
         super().__init__()
         self.steps = Steps() if steps is None else steps
         self.averages = self.steps.parts > 1
         self._part = 0
-        self._accumulated: tuple[int, ...] = ()
-        self._length: Any = None  # of the schedule, if it is ours; a number of steps or infinity
+
+    @property
+    @abstractmethod
+    def trained(self) -> Any:
+        """The trained part of this module, a :class:`cfaug.train.task.Trainable`."""
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the loss of the global batch, a scalar; this process has its own share.
+
+        Every process returns the same number. After DDP's averaging, the gradient is that of one
+        process with the whole batch.
+        """
+
+    def weight(self, batch: Batch) -> float:
+        """Return the weight of a batch in the validation loss: its number of examples."""
+        return float(batch["global_size"])
+
+    def curves(self) -> dict[str, float]:
+        """Return further columns of ``metrics.csv`` after a step."""
+        return {}
+
+    def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
+        """Return a batch's share of the loss of a step of several batches: an equal one."""
+        return loss / self.steps.parts
 
     @classmethod
     def from_data(cls, data: MixtureDataModule) -> Self:
@@ -112,31 +138,6 @@ class TrainingModule(pl.LightningModule):
         if self.global_rank == 0:
             merge(self.trained.model)
             self.trained.save(Path(folder))
-
-    @property
-    @abstractmethod
-    def trained(self) -> Any:
-        """The trained part of this module, a :class:`cfaug.train.task.Trainable`."""
-
-    @abstractmethod
-    def loss(self, batch: Batch) -> Tensor:
-        """Return the loss of the global batch, a scalar; this process has its own share.
-
-        Every process returns the same number. After DDP's averaging, the gradient is that of one
-        process with the whole batch.
-        """
-
-    def weight(self, batch: Batch) -> float:
-        """Return the weight of a batch in the validation loss: its number of examples."""
-        return float(batch["global_size"])
-
-    def curves(self) -> dict[str, float]:
-        """Return further columns of ``metrics.csv`` after a step."""
-        return {}
-
-    def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
-        """Return a batch's share of the loss of a step of several batches: an equal one."""
-        return loss / self.steps.parts
 
     def on_train_start(self) -> None:
         """Set this step's learning rate, as the schedule of an extended run has another length."""

@@ -108,7 +108,7 @@ def test_it_resumes_to_the_same_bytes(here, dropping, saving, given, more):
     whole, made = fit(asked, keeper, **given)
     files = sorted(Path("ckpt").iterdir(), key=lambda file: int(file.stem.removeprefix("step=")))
     assert len(files) >= 2
-    for file in files[:4]:
+    for file in files[:3]:
         resumed, again = fit(asked, keeper, ckpt_path=file, **given)
         assert again.global_step == made.global_step
         assert same(weights(whole), weights(resumed)), file
