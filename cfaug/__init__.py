@@ -10,7 +10,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 PUBLIC = {
+    "AnswerModule": "cfaug.train.answer_module",
     "Comparison": "cfaug.run.comparison",
+    "ContrastiveModule": "cfaug.train.contrastive_module",
+    "CounterfactualDataModule": "cfaug.run.lightning",
+    "EntailmentModule": "cfaug.train.entailment_module",
     "Index": "cfaug.data.index",
     "Mixture": "cfaug.data.mixture.records",
     "Result": "cfaug.report.results",

@@ -1,5 +1,9 @@
 """How Sphinx builds the pages of docs/ and the reference: ``make docs``."""
 
+from typing import Any
+
+import lightning.pytorch as pl
+
 import cfaug
 
 project = "cfaug"
@@ -19,3 +23,9 @@ autosummary_generate = True
 autosummary_imported_members = True
 nitpicky = False
 exclude_patterns = ["_build"]
+
+
+def setup(app: Any) -> None:
+    """Leave Lightning's own hundreds of members out of the pages of its subclasses."""
+    lightnings = {*dir(pl.LightningModule), *dir(pl.LightningDataModule)}
+    app.connect("autodoc-skip-member", lambda _, __, name, *___: name in lightnings or None)

@@ -373,6 +373,31 @@ def _evaluate(
     return given
 
 
+READ_FOR_TRAINER = (
+    "task", "data", "model", "optim", "tuning", "loss", "seed", "paths", "threads",
+    "trainer.micro_batch_size",
+)  # fmt: skip
+"""The settings that ``cfaug.CounterfactualDataModule`` reads; the Trainer decides the others."""
+
+
+@_public
+def plan_for_trainer(
+    settings: Settings | None, more: Settings, config_dir: str | Path | None
+) -> TrainJob:
+    """Plan a run of ``cfaug train`` whose length, device and checkpoints a Trainer decides."""
+    from cfaug.planning.training import TrainSettings
+    from cfaug.run.run_plan import plan_run, prepare_data
+
+    jobs = _compose("train", settings, more, config_dir)
+    [(config, words)] = jobs
+    refuse_others(words, READ_FOR_TRAINER, "cfaug.CounterfactualDataModule")
+    prepare_data(jobs)
+    # Planning compares the warm-up with the preset's length, and "best" with the validation split.
+    words = [word for word in words if place_of(word).partition(".")[0] != "optim"]
+    config = {**config, "trainer": {**config["trainer"], "checkpoint": "last"}}
+    return plan_run(TrainSettings(**config, overrides=words))
+
+
 def _plan(settings: Settings | None, more: Settings, config_dir: str | Path | None) -> TrainJob:
     from cfaug.planning.training import TrainSettings
     from cfaug.run.run_plan import plan_run, prepare_data

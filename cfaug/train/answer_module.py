@@ -1,6 +1,6 @@
 """A vision-language model that learns to answer questions: its loss and its checkpoint.
 
-Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
+Imports Lightning, so it is only imported when a training starts or ``cfaug`` is asked for it.
 """
 
 from __future__ import annotations
@@ -68,14 +68,16 @@ class AnswerModule(TrainingModule):
     ``cfaug.train.answer_module.AnswerExamples``.
 
     Args:
-        steps: the optimizer, the length of the run and its seed.
+        steps: the optimizer, the length of the run and its seed; ``None`` for the defaults.
         contrast: the weight of a second term, the cross-entropy of the right option in the softmax
             over the negated means of all options; 0 leaves it out, and wrong options are not read.
     """
 
     strict_loading = False  # a checkpoint holds only trained weights
 
-    def __init__(self, tuned: TunedAnswerer, steps: Steps, contrast: float = 0.0) -> None:
+    def __init__(
+        self, tuned: TunedAnswerer, steps: Steps | None = None, contrast: float = 0.0
+    ) -> None:
         super().__init__(steps)
         self.tuned = tuned
         self.contrast = contrast

@@ -1,6 +1,6 @@
 """Fine-tuning a dual encoder: one contrastive step.
 
-Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
+Imports Lightning, so it is only imported when a training starts or ``cfaug`` is asked for it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ContrastiveModule(TrainingModule):
     ``neutral_texts`` and ``neutrals``.
 
     Args:
-        steps: the optimizer, the length of the run and its seed.
+        steps: the optimizer, the length of the run and its seed; ``None`` for the defaults.
         weighting: the weights of negatives, in training and validation; ``None`` for the authors'
             loss.
         micro_batch_size: the number of rows encoded at once; ``None`` encodes the whole share of a
@@ -57,7 +57,7 @@ class ContrastiveModule(TrainingModule):
     def __init__(
         self,
         encoder: Encoder,
-        steps: Steps,
+        steps: Steps | None = None,
         *,
         weighting: LossSettings | None = None,
         micro_batch_size: int | None = None,
@@ -69,7 +69,7 @@ class ContrastiveModule(TrainingModule):
         self.encoder = encoder
         self.weighting = weighting
         self.micro_batch_size = micro_batch_size
-        self.averages = steps.parts > 1 or micro_batch_size is not None
+        self.averages = self.steps.parts > 1 or micro_batch_size is not None
         self._chunked: list[ChunkedFeatures] = []
         self._invariance = torch.tensor(math.nan)
 

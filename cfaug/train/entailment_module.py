@@ -1,6 +1,6 @@
 """Fine-tuning an entailer: the cross-entropy of three labels.
 
-Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
+Imports Lightning, so it is only imported when a training starts or ``cfaug`` is asked for it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class EntailmentModule(TrainingModule):
     indices in ``cfaug.core.types.ENTAILMENT``; ``global_size`` counts the whole batch.
 
     Args:
-        steps: the optimizer, the length of the run and its seed.
+        steps: the optimizer, the length of the run and its seed; ``None`` for the defaults.
     """
 
-    def __init__(self, entailer: FusionEntailer, steps: Steps) -> None:
+    def __init__(self, entailer: FusionEntailer, steps: Steps | None = None) -> None:
         super().__init__(steps)
         self.entailer = entailer
 

@@ -44,11 +44,19 @@ class EntailmentTask(MixtureTask):
         entailer: FusionEntailer = spec.load_to_train(self.seed)
         return entailer
 
-    def make_module(self, trained: FusionEntailer, total_steps: int) -> EntailmentModule:
-        """Return the entailer with its loss and its optimizer."""
+    @property
+    def kind(self) -> type[EntailmentModule]:
+        """The module of entailment."""
         from cfaug.train.entailment_module import EntailmentModule
 
-        return EntailmentModule(trained, self.make_steps(total_steps))
+        return EntailmentModule
+
+    def make_module(
+        self, trained: FusionEntailer, total_steps: int | None, kind: Any = None
+    ) -> EntailmentModule:
+        """Return the entailer with its loss and its optimizer."""
+        module: EntailmentModule = (kind or self.kind)(trained, self.make_steps(total_steps))
+        return module
 
     def make_examples(
         self, trained: FusionEntailer, rows: int, kept: KeptPixels | None

@@ -88,7 +88,7 @@ class LanguageTask(Task):
             start=spec.add_start_token, owner=spec.owner,
         )  # fmt: skip
 
-    def make_module(self, trained: TunedLanguageModel, total_steps: int) -> LanguageModule:
+    def make_module(self, trained: TunedLanguageModel, total_steps: int | None) -> LanguageModule:
         """Return the model with the loss of its answers and its optimizer."""
         from cfaug.train.language_module import LanguageModule
 

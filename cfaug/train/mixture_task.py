@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cfaug.models.encoder import Encoder
     from cfaug.train.contrastive_module import ContrastiveModule
     from cfaug.train.engine import Plan
+    from cfaug.train.module import TrainingModule
     from cfaug.train.settings import LossSettings
 
 
@@ -96,6 +97,23 @@ class MixtureTask(Task):
         if self.data.cf_ratio is not None:
             return self.data.cf_ratio
         return round(self.mixture.counts["counterfactual"] / self.mixture.counts["train"], 4)
+
+    @property
+    @abstractmethod
+    def kind(self) -> type[TrainingModule]:
+        """The class of the module that learns from the task's batches."""
+
+    @abstractmethod
+    def make_module(
+        self, trained: Any, total_steps: int | None, kind: type[TrainingModule] | None = None
+    ) -> Any:
+        """Return a model from ``load_tuned`` with its loss and optimizer.
+
+        Args:
+            total_steps: the number of optimizer steps of the whole run; ``None`` for somebody's own
+                Trainer, which then decides about the gradient's norm as well.
+            kind: the class of the module, a subclass of the task's own; ``None`` for that.
+        """
 
     @abstractmethod
     def make_examples(self, trained: Any, rows: int, kept: KeptPixels | None) -> Examples:
@@ -232,15 +250,24 @@ class ContrastiveTask(MixtureTask):
             captions.append(index.text(row))
         return captions
 
-    def make_module(self, trained: Encoder, total_steps: int) -> ContrastiveModule:
+    @property
+    def kind(self) -> type[ContrastiveModule]:
+        """The contrastive module."""
+        from cfaug.train.contrastive_module import ContrastiveModule
+
+        return ContrastiveModule
+
+    def make_module(
+        self, trained: Encoder, total_steps: int | None, kind: Any = None
+    ) -> ContrastiveModule:
         """Return the encoder with its loss and its optimizer."""
-        from cfaug.train.contrastive_module import ContrastiveModule, refuse_negatives
+        from cfaug.train.contrastive_module import refuse_negatives
         from cfaug.train.module import refuse_batch_norm
 
         pieces = self.trainer.micro_batch_size
         if self.data.negatives in ("text", "image") and not trained.takes_negatives:
             refuse_negatives(f"data.negatives={self.data.negatives}", "data.negatives=both or none")
-        module = ContrastiveModule(
+        module: ContrastiveModule = (kind or self.kind)(
             trained, self.make_steps(total_steps), weighting=self.loss, micro_batch_size=pieces
         )
         if pieces is not None:

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
+from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
+from cfaug.models.lora import merge
 from cfaug.train.settings import OptimSettings
+
+if TYPE_CHECKING:
+    from cfaug.train.data_module import MixtureDataModule
 
 # The base of all training modules: the optimizer, and checks of loss and gradients.
 #
-# Imports Lightning, so only ``cfaug.train.task.fit`` imports this, when it is called.
+# Imports Lightning, so ``cfaug.train.task.fit`` imports this when it is called, and ``cfaug`` when
+# one of the public modules is used.
 #
 # The mean of the validation losses is a plain sum, not ``torchmetrics.MeanMetric``: every process
 # has the loss of the whole batch, as its features are gathered, so no reduction is needed. In
@@ -39,16 +47,19 @@ class Steps:
 
     Args:
         optim: the settings of the optimizer and its schedule.
-        total: the number of optimizer steps of the whole run, which is the length of the schedule.
-        gradient_clip: the largest norm of the whole gradient; ``None`` for no bound.
+        total: the number of optimizer steps of the whole run, which is the length of the schedule;
+            ``None`` for a Trainer of one's own, which is asked for it. Only then are losses logged
+            by Lightning, as ``train/loss`` and ``val/loss``.
+        gradient_clip: the largest norm of the whole gradient; ``None`` leaves it to the Trainer's
+            ``gradient_clip_val``.
         seed: the run's seed; dropout depends only on it, the step and the rank.
         parts: the number of batches of an optimizer step; several are given as a list.
     """
 
-    optim: OptimSettings
-    total: int
-    gradient_clip: float | None
-    seed: int
+    optim: OptimSettings = field(default_factory=OptimSettings)
+    total: int | None = None
+    gradient_clip: float | None = None
+    seed: int = 0
     parts: int = 1
 
 
@@ -56,16 +67,19 @@ class TrainingModule(pl.LightningModule):
     """Fine-tuning of a model on the loss that a subclass defines.
 
     Args:
-        steps: the optimizer, the length of the run and its seed.
+        steps: the optimizer, the length of the run and its seed; ``None`` for the defaults.
     """
 
     averages = False
     """Whether a step has several backward passes; DDP averages gradients in the first."""
 
-    def __init__(self, steps: Steps) -> None:
+    _accumulated: tuple[int, ...] = ()
+    _length: Any = None  # of the schedule, if it is ours; a number of steps or infinity
+
+    def __init__(self, steps: Steps | None = None) -> None:
         super().__init__()
-        self.steps = steps
-        self.averages = steps.parts > 1
+        self.steps = Steps() if steps is None else steps
+        self.averages = self.steps.parts > 1
         self._part = 0
 
     @property
@@ -93,22 +107,59 @@ class TrainingModule(pl.LightningModule):
         """Return a batch's share of the loss of a step of several batches: an equal one."""
         return loss / self.steps.parts
 
+    @classmethod
+    def from_data(cls, data: MixtureDataModule) -> Self:
+        """Return the module that learns from data, for a Trainer of one's own.
+
+        Args:
+            data: a ``cfaug.CounterfactualDataModule``; its settings name the model, the loss, the
+                optimizer and the seed, as those of ``cfaug.fine_tune`` do.
+
+        Raises:
+            UserError: if the data's task is another module's.
+        """
+        task = data.task
+        if not issubclass(cls, task.kind):
+            raise UserError(
+                f"{cls.__name__} does not learn from these data: {task.kind.__name__} does; "
+                "task=entailment makes data of EntailmentModule, task=vqa of AnswerModule, and "
+                "without task=... they are of ContrastiveModule"
+            )
+        module: Self = task.make_module(task.load_tuned(), None, cls)
+        # from_pretrained returns a model in evaluation mode, and Lightning keeps the mode.
+        module.trained.train()
+        return module
+
+    def save(self, folder: str | Path) -> None:
+        """Write the folder that the model's own library loads, after training; rank 0 alone does.
+
+        Adapters are merged into the weights, so training cannot go on from this module.
+        """
+        if self.global_rank == 0:
+            merge(self.trained.model)
+            self.trained.save(Path(folder))
+
     def on_train_start(self) -> None:
         """Set this step's learning rate, as the schedule of an extended run has another length."""
-        scheduler = self.lr_schedulers()
-        assert isinstance(scheduler, LambdaLR)
-        factor = self.steps.optim.factor(self.global_step, self.steps.total)
-        for group, base in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, strict=True):
-            group["lr"] = base * factor
+        if self._length is not None:
+            scheduler = self.lr_schedulers()
+            assert isinstance(scheduler, LambdaLR)
+            factor = self.steps.optim.factor(self.global_step, self._length)
+            groups = scheduler.optimizer.param_groups
+            for group, base in zip(groups, scheduler.base_lrs, strict=True):
+                group["lr"] = base * factor
         if self.averages and hasattr(self.trainer.strategy.model, "require_backward_grad_sync"):
             self.trainer.strategy.model.require_backward_grad_sync = False  # averaged by us
 
     def on_train_batch_start(self, batch: Batch | list[Batch], batch_idx: int) -> None:
         """Make dropout a function of the step, so that a resumed run repeats it exactly."""
+        several = self.trainer.accumulate_grad_batches  # of one's own Trainer; ours are lists
+        self._accumulated = (batch_idx % several,) if several > 1 else ()
         self._seed_torch()
 
     def _seed_torch(self, *names: int) -> None:
-        seed = derive(self.steps.seed, "torch", self.global_step, self.global_rank, *names)
+        more = (*self._accumulated, *names)
+        seed = derive(self.steps.seed, "torch", self.global_step, self.global_rank, *more)
         # Like torch.manual_seed, which would also queue a call for CUDA on machines without it.
         torch.default_generator.manual_seed(seed)
         if self.device.type != "cpu":
@@ -121,7 +172,10 @@ class TrainingModule(pl.LightningModule):
         only one graph takes memory at a time.
         """
         if not isinstance(batch, list):
-            return self._finite(self.loss(batch))
+            loss = self._finite(self.loss(batch))
+            if self.steps.total is None:
+                self.log("train/loss", loss, prog_bar=True, batch_size=batch["global_size"])
+            return loss
         self.optimizers(use_pl_optimizer=False).zero_grad()
         done = torch.zeros((), device=self.device)
         for self._part, part in enumerate(batch[:-1]):
@@ -130,6 +184,13 @@ class TrainingModule(pl.LightningModule):
             done += loss.detach()
         self._part = self.steps.parts - 1
         return self.share(self._finite(self.loss(batch[-1])), batch[-1], batch) + done
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Log ``val/loss``, whose mean over batches is weighted by ``weight``."""
+        loss, weight = self._finite(self.loss(batch)), round(self.weight(batch))
+        # Every process has the loss of the whole batch; Lightning asks for the reduction anyway.
+        several = self.trainer.world_size > 1
+        self.log("val/loss", loss, prog_bar=True, batch_size=weight, sync_dist=several)
 
     def _finite(self, loss: Tensor) -> Tensor:
         if not torch.isfinite(loss):
@@ -173,8 +234,12 @@ class TrainingModule(pl.LightningModule):
         return mean
 
     def configure_optimizers(self) -> dict[str, Any]:
-        """Return AdamW and its schedule, stepped after every batch."""
+        """Return AdamW and its schedule, stepped after every batch.
+
+        A subclass may return any other, as of every LightningModule.
+        """
         optim = self.steps.optim
+        total = self._find_length()
         optimizer = torch.optim.AdamW(
             parameter_groups(
                 self.trained.model,
@@ -189,22 +254,50 @@ class TrainingModule(pl.LightningModule):
             # A fused optimizer unscales by itself, but only after the gradient's norm was clipped.
             fused=self.device.type in {"cpu", "cuda"} and self._scaler() is None,
         )
-        factor: Callable[[int], float] = lambda step: optim.factor(step, self.steps.total)  # noqa: E731
+        factor: Callable[[int], float] = lambda step: optim.factor(step, total)  # noqa: E731
         scheduler = LambdaLR(optimizer, factor)
         return {
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
 
+    def _find_length(self) -> Any:
+        """Return the number of optimizer steps of the whole run, and keep it."""
+        optim, total = self.steps.optim, self.steps.total
+        self._length = self.trainer.estimated_stepping_batches if total is None else total
+        if math.isinf(self._length) and (optim.schedule, optim.warmup_ratio) != ("constant", None):
+            raise UserError(
+                f"optim.schedule={optim.schedule} needs the length of the run, and this Trainer "
+                "has no end: give it max_epochs or max_steps, or set optim.schedule=constant and "
+                "no optim.warmup_ratio"
+            )
+        return self._length
+
     def _scaler(self) -> Any:
         """Return the scaler of the loss for float16; ``None`` in other precisions."""
         return getattr(self.trainer.precision_plugin, "scaler", None)
 
-    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """Clip the norm of the whole gradient."""
-        if self.steps.gradient_clip is None:
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the norm of the whole gradient.
+
+        The norm is summed in the model's order of parameters and not, as Lightning does, in the
+        optimizer's: so a Trainer's ``gradient_clip_val`` gives the bytes of ``gradient_clip``.
+        """
+        limit = self.steps.gradient_clip
+        if limit is None:
+            limit = gradient_clip_val
+            sharded = isinstance(self.trainer.strategy, FSDPStrategy)
+            if limit and (sharded or gradient_clip_algorithm == "value"):
+                self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+                return
+        if not limit:
             return
-        norm = nn.utils.clip_grad_norm_(self.trained.parameters(), self.steps.gradient_clip)
+        norm = nn.utils.clip_grad_norm_(self.trained.parameters(), limit)
         if not torch.isfinite(norm) and self._scaler() is None:  # a scaler skips such a step
             raise UserError(
                 f"step {self.global_step + 1}: the gradient's norm is {norm.item()}; nothing was "

@@ -76,11 +76,20 @@ class QuestionTask(MixtureTask):
         spec = cast("VisionLanguage", self.model)
         return TunedAnswerer.load(spec.folder(), **spec.settings)
 
-    def make_module(self, trained: TunedAnswerer, total_steps: int) -> AnswerModule:
-        """Return the model with the loss of its answers and its optimizer."""
+    @property
+    def kind(self) -> type[AnswerModule]:
+        """The module of answers."""
         from cfaug.train.answer_module import AnswerModule
 
-        return AnswerModule(trained, self.make_steps(total_steps), self.loss.contrast)
+        return AnswerModule
+
+    def make_module(
+        self, trained: TunedAnswerer, total_steps: int | None, kind: Any = None
+    ) -> AnswerModule:
+        """Return the model with the loss of its answers and its optimizer."""
+        steps = self.make_steps(total_steps)
+        module: AnswerModule = (kind or self.kind)(trained, steps, self.loss.contrast)
+        return module
 
     def make_plan(self, trained: TunedAnswerer, total_steps: int, kept: KeptPixels | None) -> Plan:
         """Return the batches of every step; every question is checked before the first."""

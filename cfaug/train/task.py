@@ -94,9 +94,21 @@ class Task(ABC):
     def load(self) -> Trainable:
         """Return the initial model, on the CPU."""
 
+    def load_tuned(self) -> Trainable:
+        """Return the initial model, adapted by ``tuning``."""
+        trained = self.load()
+        if self.tuning is not None:
+            self.tuning.apply(trained, self.seed)
+        return trained
+
     @abstractmethod
-    def make_module(self, trained: Any, total_steps: int) -> TrainingModule:
-        """Return a model from ``load``, adapted by ``tuning``, with its loss and optimizer."""
+    def make_module(self, trained: Any, total_steps: int | None) -> TrainingModule:
+        """Return a model from ``load_tuned`` with its loss and optimizer.
+
+        Args:
+            total_steps: the number of optimizer steps of the whole run; ``None`` for somebody's own
+                Trainer, which then decides about the gradient's norm as well.
+        """
 
     @abstractmethod
     def make_plan(self, trained: Any, total_steps: int, kept: KeptPixels | None) -> Plan:
@@ -132,10 +144,12 @@ class Task(ABC):
         """The number of optimizer steps of the whole run."""
         return self.trainer.total_steps(self.batches_per_epoch)
 
-    def make_steps(self, total_steps: int) -> Steps:
+    def make_steps(self, total_steps: int | None) -> Steps:
         """Return the settings of a module's steps."""
         from cfaug.train.module import Steps
 
+        if total_steps is None:
+            return Steps(self.optim, seed=self.seed)
         return Steps(
             self.optim,
             total=total_steps,
@@ -222,11 +236,9 @@ def fit(
     task.check()
     # The tokenizer would warn at every fork of a loader's worker.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    trained = task.load()
     if total_steps == 0:
-        return _keep_initial(task, trained, folder, started)
-    if task.tuning is not None:
-        task.tuning.apply(trained, task.seed)
+        return _keep_initial(task, task.load(), folder, started)
+    trained = task.load_tuned()
 
     with uncollected():
         from cfaug.train.engine import train
