@@ -48,7 +48,7 @@ def choice_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarra
         ValueError: if a score is not finite, an item lacks a true or a false caption, or the rule
             is unknown.
     """
-    worst, best = _extremes(scores_NK, truth_NK)
+    worst, best = extremes(scores_NK, truth_NK)
     return _decide(worst, best, ties)
 
 
@@ -90,7 +90,7 @@ def brittle(scores_NK: Any, truth_NK: Any) -> np.ndarray:
     Raises:
         ValueError: if a score is not finite, or an item lacks a true or a false caption.
     """
-    worst, false = _extremes(scores_NK, truth_NK)
+    worst, false = extremes(scores_NK, truth_NK)
     best = np.where(np.asarray(truth_NK) == TRUE, as_array(scores_NK), -np.inf).max(axis=1)
     found: np.ndarray = (worst < false) & (best > false)
     return found
@@ -186,8 +186,16 @@ def group_means(
     return found
 
 
-def _extremes(scores_NK: Any, truth_NK: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of each item's worst true caption, and of its best false one."""
+def extremes(scores_NK: Any, truth_NK: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the score of each item's worst true caption, and of its best false one.
+
+    Args:
+        scores_NK: score of each caption, (items, captions); larger is better.
+        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT`` for each caption, (items, captions).
+
+    Raises:
+        ValueError: as ``choice_hits`` does, except for its rule.
+    """
     scores, truth = as_array(scores_NK), np.asarray(truth_NK)
     if scores.ndim != 2 or scores.shape != truth.shape or not len(scores):
         raise ValueError(f"scores and truth should be items x captions, not {scores.shape}")
