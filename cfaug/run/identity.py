@@ -26,7 +26,7 @@ NOT_A_RESULT = (
     "on_error", "share_image_cache", "image_cache_mib", "extend", "threads", "data.workers",
     "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.device",
     "trainer.save_every_steps", "trainer.save_every_minutes", "trainer.keep_last",
-    "trainer.log_every_steps", "trainer.progress",
+    "trainer.log_every_steps", "trainer.progress", "trainer.val_metrics",
 )  # fmt: skip
 """Settings of place, speed or frequency, which never change the result."""
 REPLACED_BY_CONTENT = (
