@@ -285,6 +285,21 @@ def refuse_duplicated(parsed: Sequence[Any]) -> None:
         words[key, override.package] = override.input_line
 
 
+def first_values(words: Sequence[str]) -> Words:
+    """Return the words of one job of a sweep: of each list, range or interval its first value."""
+    found = []
+    for override in _parse(words, True):
+        if not override.is_sweep_override():
+            found.append(override.input_line)
+            continue
+        if override.is_discrete_sweep():
+            first = next(iter(override.sweep_string_iterator()))
+        else:
+            first = override.value().start
+        found.append(f"{override.get_key_element()}={first}")
+    return found
+
+
 def split(parsed: Sequence[Any], options: Options) -> list[Words]:
     """Return the words of every job of a sweep: the product of the values that overrides list.
 
