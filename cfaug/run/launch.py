@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,10 @@ def _check_sweeper(script: Script, line: CommandLine, name: str, config: Config)
             f"hydra/sweeper=optuna looks for the lowest {metric}: add "
             "hydra.sweeper.direction=maximize (or minimize, if that is meant)"
         )
+    if name == "optuna" and not (
+        find_spec("hydra_plugins") and find_spec("hydra_plugins.hydra_optuna_sweeper")
+    ):
+        raise UserError("hydra/sweeper=optuna is missing: pip install 'cfaug[sweepers]'")
 
 
 def _through_hydra(script: Script, line: CommandLine) -> int:

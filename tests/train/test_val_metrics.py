@@ -9,6 +9,7 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.stats import ranking
+from cfaug.train.settings import LoggerSettings
 from tests.train import tiny_plan
 
 NAMES = ("recall@1", "text_to_image_recall@5")
@@ -44,6 +45,33 @@ def test_recalls_are_those_of_the_whole_split_and_change_nothing_else(tmp_path, 
     assert float(rows[-1][columns[0]]) == pytest.approx(sum(both) / 2, abs=1e-12)
     at_5 = found["text_to_image"].hits(5).mean()
     assert float(rows[-1][columns[1]]) == pytest.approx(at_5, abs=1e-12)
+
+
+@pytest.mark.slow
+def test_a_run_of_a_wandb_agent_gets_each_validation_with_its_step(tmp_path, weights, monkeypatch):
+    """Hyperband compares runs by what they logged so far, under the id that the agent gave."""
+    from wandb.sdk.wandb_run import Run
+
+    logged, log = [], Run.log
+
+    def keep(run, row, *more, **named):
+        logged.append((run.id, row))
+        return log(run, row, *more, **named)
+
+    monkeypatch.setattr(Run, "log", keep)
+    monkeypatch.setenv("WANDB_SWEEP_ID", "sweep1")
+    monkeypatch.setenv("WANDB_RUN_ID", "given")
+    folder = tmp_path / "main" / "arm" / "seed=1"
+    wandb = LoggerSettings(kind="wandb", mode="offline")
+    tiny_plan.train(folder, weights, steps=6, val_metrics=NAMES, val_every_steps=2, logger=wandb)
+    assert {run for run, _ in logged} == {"given"}
+    assert [row["trainer/global_step"] for _, row in logged] == [1, 2, 3, 4, 5, 6]
+    key = "val/recall@1"
+    told = {str(row["trainer/global_step"]): row[key] for _, row in logged if key in row}
+    assert told == {
+        row["step"]: float(row[key]) for row in tiny_plan.rows(folder) if row[key]
+    }  # at steps 2, 4 and 6
+    assert list(told) == ["2", "4", "6"]
 
 
 def test_a_metric_that_is_asked_for_later_gets_a_column_beside_the_rows_there_are(tmp_path):
