@@ -14,21 +14,32 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.binding import Config, bind
+from cfaug.core.binding import Config, bind, locate
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import speaks
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.data.mixture.settings import data_seed
-from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote
+from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote, key_of
 from cfaug.run.arms import ARMS, EXPERIMENT, register_arms
 from cfaug.run.unread import refuse_unread
-from cfaug.run.usage import NOTHING, Options, check_choice, explain, name_both, options_in
+from cfaug.run.usage import (
+    NOTHING,
+    Compose,
+    Options,
+    check_choice,
+    explain,
+    name_both,
+    options_in,
+)  # fmt: skip
 
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 BY_SEED = "by_seed"
 """The settings that depend on the run's seed, as they are written."""
+TARGET = "_target_"
+ABSENT = re.compile(r"Could not override '([^']+)'\.(?: No match.*)?\nTo append")
+"""Hydra's message about a setting that the files do not have."""
 PLAIN_SEED = re.compile(r"seed=(0|-?[1-9]\d{0,18})", re.ASCII)
 """A run's seed as a word, which selects no file: it may be set after the files are merged."""
 
@@ -183,24 +194,64 @@ def _job(
     def compose_words(some: Sequence[str]) -> Config:
         return _plain(_merge(name, some, options))
 
-    def accepts(some: Sequence[str]) -> bool:
-        try:
-            bind(_keep_taken(compose_words(some), command), command)
-        except Exception:
-            return False
-        return True
-
     try:
-        config = compose_words(words)
+        config, words = _compose_adding(words, compose_words, options)
     except Exception as error:  # of Hydra, OmegaConf and their callees, all caused by the words
         if f"'{PRESET}." in str(error):
             raise UserError(
                 "the model's file names no preset to take optimiser, batch and length from: add "
                 f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
             ) from error
-        why = explain(words, error, compose_words, options, accepts)
+        why = explain(words, error, compose_words, options)
         raise UserError(why) from error
     return _bind_typed(config, command, words, options), words
+
+
+def _compose_adding(
+    words: list[str], compose_words: Compose, options: Options
+) -> tuple[Config, list[str]]:
+    """Compose words; settings that the files leave out get the ``+`` that Hydra wants for them."""
+    try:
+        return dict(compose_words(words)), words
+    except Exception as error:
+        known, failure = list(words), error
+        while absent := ABSENT.match(str(failure)):
+            places = [n for n, word in enumerate(known) if word.startswith(f"{absent[1]}=")]
+            if not places:
+                raise error
+            place = places[-1]
+            groups = [word for word in known[place + 1 :] if options(key_of(word))]
+            if not _may_be_added(absent[1], [*known[:place], *groups], compose_words):
+                raise error
+            known[place] = f"+{known[place]}"
+            try:
+                return dict(compose_words(known)), known
+            except Exception as next_failure:  # perhaps of the next such word
+                failure = next_failure
+        raise error
+
+
+def _may_be_added(key: str, others: Sequence[str], compose_words: Compose) -> bool:
+    """Say whether a class takes a setting that its file leaves out.
+
+    It may be an argument of the class, an entry of a dictionary that the class takes, or a group
+    that is added at a place (``recipe_part@recipe``).
+    """
+    if "@" in key:
+        return True
+    try:
+        nodes: list[Any] = [compose_words(others)]
+        names = key.split(".")
+        while names and isinstance(nodes[-1], Mapping) and names[0] in nodes[-1]:
+            nodes.append(nodes[-1][names.pop(0)])
+        if not isinstance(nodes[-1], Mapping):
+            return False
+        if TARGET in nodes[-1]:
+            taken = inspect.signature(locate(nodes[-1][TARGET])).parameters
+            return len(names) == 1 and names[0] in taken
+    except Exception:  # the words before it are at fault, which is said of them
+        return False
+    return len(nodes) > 1 and TARGET in nodes[-2] and names[1:] in ([], [TARGET])
 
 
 def _bind_typed(

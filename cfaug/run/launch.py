@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -121,11 +121,16 @@ def _launch(script: Script, words: Sequence[str]) -> int:
             if not word.lstrip("+~").startswith("hydra") or word.startswith("hydra.searchpath=")
         ]
         if SWEEPER in plugins:
-            [(config, _)] = script.compose(first_values(mine), multirun=False)
-            _check_sweeper(script, line, plugins[SWEEPER], config)
+            jobs = script.compose(first_values(mine), multirun=False)
+            _check_sweeper(script, line, plugins[SWEEPER], jobs[0][0])
         else:
-            script.compose(mine, multirun=line.multirun)
-        return _through_hydra(script, line)
+            jobs = script.compose(mine, multirun=line.multirun)
+        # Hydra itself needs the + of a setting that no file has.
+        added = {word.partition("=")[0] for _, words in jobs for word in words}
+        overrides = tuple(
+            f"+{word}" if "+" + word.partition("=")[0] in added else word for word in line.overrides
+        )
+        return _through_hydra(script, replace(line, overrides=overrides))
     return script.run_jobs(script.compose(line.overrides, multirun=line.multirun))
 
 
