@@ -57,7 +57,7 @@ def compose_jobs(
 
     Returns:
         One (resolved configuration, overrides of this job) per job, in the order of the sweep;
-        jobs with equal configurations are one job.
+        jobs with equal configurations are one job. Overrides have the ``+`` that Hydra needs.
     """
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -95,12 +95,18 @@ def compose_jobs(
         # Last, so that no file there hides a module of another package.
         sys.path += [folder for one in own if (folder := str(one.resolve())) not in sys.path]
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
-        composed = leave_out_duplicated([_job(name, job, command, options) for job in every])
+        found = [_job(name, job, command, options) for job in every]
+        before = {tuple(words): job for (_, words), job in zip(found, jobs, strict=True)}
+        composed = leave_out_duplicated(found)
 
         def written(words: Sequence[str]) -> Config:
-            return flatten(_container(_merge(name, words, options), resolve=False))
+            _, known = _compose_adding(
+                list(words), lambda some: _plain(_merge(name, some, options)), options
+            )
+            return flatten(_container(_merge(name, known, options), resolve=False))
 
-        refuse_unread(name, composed, multirun, written)
+        as_typed = [(config, before[tuple(words)]) for config, words in composed]
+        refuse_unread(name, as_typed, multirun, written)
         return composed
 
 

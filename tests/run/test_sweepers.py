@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 import cfaug
+from cfaug.planning.training import TrainSettings
 from cfaug.report.records import read_run
-from tests.run.conftest import WORLD, refusal, stdout_of
+from cfaug.run.identity import arm_slug, identity
+from tests.run.conftest import WORLD, compose, refusal, stdout_of
 from tests.skips import reason
 
 SWEEP = ["-m", "hydra/sweeper=optuna", "optim.lr=tag(log,interval(1e-4,1e-2))"]
@@ -72,6 +74,13 @@ def test_a_search_needs_the_plugin_and_runs_of_training(script, monkeypatch):
     said = refusal(script("train"), [*SWEEP, "optimized_metric=val/loss"])
     assert "pip install 'cfaug[sweepers]'" in said
     assert "--multirun" in refusal(script("train"), ["hydra/sweeper=basic", "seed=1"])
+
+
+def test_what_is_measured_is_no_part_of_a_runs_identity():
+    plain, measured = compose("train"), compose("train", *RECALL)
+    assert identity(plain, {}) == identity(measured, {})
+    assert arm_slug(RECALL, measured) == "default"
+    assert "optimized_metric" not in TrainSettings(**plain).config()
 
 
 def test_a_metric_that_was_not_logged_is_named(tmp_path):
