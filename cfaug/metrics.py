@@ -113,8 +113,8 @@ class ImageTextRecall(RowMetric):
     Args:
         k: the number of best candidates that count.
         direction: ``image_to_text``, ``text_to_image``, or the mean of both.
-        ties: what equal scores are worth: ``mean`` over their orders, ``min`` (the right candidate
-            first) or ``max`` (last).
+        ties: rule for equal scores: ``mean`` over their orders, ``min`` (the right candidate first)
+            or ``max`` (last).
 
     >>> metric = ImageTextRecall(direction="text_to_image")
     >>> images, texts = torch.eye(2)[[0, 0, 1]], torch.tensor([[2.0, 0], [0.1, 1], [0, 3]])
@@ -172,7 +172,7 @@ class MeanPerClassRecall(RowMetric):
     """Top-1 accuracy averaged over the classes that occur, CLIP's metric for Caltech101.
 
     Args:
-        ties: what equal scores are worth, see ``ImageTextRecall``.
+        ties: rule for equal scores, see ``ImageTextRecall``.
 
     >>> MeanPerClassRecall()(torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.9, 0.3]]),
     ...                      torch.tensor([0, 0, 1])).item()
@@ -208,8 +208,8 @@ class ChoiceAccuracy(RowMetric):
     """Share of items whose every true option scores above every false one.
 
     Args:
-        ties: what a tie of the worst true with the best false option is worth: ``miss``
-            (SugarCrepe), ``half`` or ``hit``.
+        ties: rule for a tie of the worst true with the best false option: ``miss`` (SugarCrepe),
+            ``half`` or ``hit``.
 
     >>> metric = ChoiceAccuracy(ties="half")
     >>> metric(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1])).item()

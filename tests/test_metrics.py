@@ -169,6 +169,33 @@ def test_a_collection_keeps_one_copy_for_all_cutoffs_and_rules_for_ties():
     assert found == {"miss": 0.5, "hit": 1.0, "min": 1.0, "max": 0.5}
 
 
+def test_a_lightning_module_logs_them_as_any_other_metric():
+    import lightning.pytorch as pl
+
+    images, texts, ids = rows(3)["recall"]
+
+    class Frozen(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.recall = metrics.ImageTextRecall(2)
+            self.scores = MetricCollection({"choice": metrics.ChoiceAccuracy()}, prefix="val/")
+
+        def validation_step(self, batch, number):
+            self.recall.update(images[batch], texts[batch], ids[batch])
+            self.scores.update(*(part[batch] for part in rows(3)["choice"]))
+            self.log("val/recall@2", self.recall)
+            self.log_dict(self.scores)
+
+    trainer = pl.Trainer(
+        accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False
+    )
+    batches = torch.utils.data.DataLoader(torch.arange(ROWS), batch_size=7)
+    [logged] = trainer.validate(Frozen(), batches, verbose=False)
+    found = slowly(rows(3))
+    assert logged["val/recall@2"] == pytest.approx(found["recall"][1])
+    assert logged["val/choice"] == pytest.approx(found["choice"][0])
+
+
 def test_pairs_without_a_number_have_images_of_their_own():
     numbered, alone = metrics.ImageTextRecall(), metrics.ImageTextRecall()
     images, texts = torch.randn(6, 4), torch.randn(6, 4)

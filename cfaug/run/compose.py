@@ -31,7 +31,7 @@ from cfaug.run.usage import (
     explain,
     name_both,
     options_in,
-)  # fmt: skip
+)
 
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
@@ -100,9 +100,8 @@ def compose_jobs(
         composed = leave_out_duplicated(found)
 
         def written(words: Sequence[str]) -> Config:
-            _, known = _compose_adding(
-                list(words), lambda some: _plain(_merge(name, some, options)), options
-            )
+            known = list(words)
+            _compose_adding(known, lambda some: _plain(_merge(name, some, options)), options)
             return flatten(_container(_merge(name, known, options), resolve=False))
 
         as_typed = [(config, before[tuple(words)]) for config, words in composed]
@@ -200,8 +199,9 @@ def _job(
     def compose_words(some: Sequence[str]) -> Config:
         return _plain(_merge(name, some, options))
 
+    words = list(words)
     try:
-        config, words = _compose_adding(words, compose_words, options)
+        config = _compose_adding(words, compose_words, options)
     except Exception as error:  # of Hydra, OmegaConf and their callees, all caused by the words
         if f"'{PRESET}." in str(error):
             raise UserError(
@@ -213,28 +213,21 @@ def _job(
     return _bind_typed(config, command, words, options), words
 
 
-def _compose_adding(
-    words: list[str], compose_words: Compose, options: Options
-) -> tuple[Config, list[str]]:
-    """Compose words; settings that the files leave out get the ``+`` that Hydra wants for them."""
-    try:
-        return dict(compose_words(words)), words
-    except Exception as error:
-        known, failure = list(words), error
-        while absent := ABSENT.match(str(failure)):
-            places = [n for n, word in enumerate(known) if word.startswith(f"{absent[1]}=")]
-            if not places:
-                raise error
-            place = places[-1]
-            groups = [word for word in known[place + 1 :] if options(key_of(word))]
-            if not _may_be_added(absent[1], [*known[:place], *groups], compose_words):
-                raise error
-            known[place] = f"+{known[place]}"
-            try:
-                return dict(compose_words(known)), known
-            except Exception as next_failure:  # perhaps of the next such word
-                failure = next_failure
-        raise error
+def _compose_adding(words: list[str], compose_words: Compose, options: Options) -> Config:
+    """Compose words; those of settings that the files leave out get Hydra's ``+``, in place."""
+    while True:
+        try:
+            return dict(compose_words(words))
+        except Exception as error:
+            absent = ABSENT.match(str(error))
+            places = [n for n, word in enumerate(words) if absent and key_of(word) == absent[1]]
+            if absent is None or not places or words[places[-1]][0] in "+~":
+                raise
+            before, after = words[: places[-1]], words[places[-1] + 1 :]
+            groups = [word for word in after if options(key_of(word))]
+            if not _may_be_added(absent[1], [*before, *groups], compose_words):
+                raise
+            words[places[-1]] = f"+{words[places[-1]]}"
 
 
 def _may_be_added(key: str, others: Sequence[str], compose_words: Compose) -> bool:
