@@ -50,6 +50,7 @@ def test_recalls_are_those_of_the_whole_split_and_change_nothing_else(tmp_path, 
 @pytest.mark.slow
 def test_a_run_of_a_wandb_agent_gets_each_validation_with_its_step(tmp_path, weights, monkeypatch):
     """Hyperband compares runs by what they logged so far, under the id that the agent gave."""
+    import wandb
     from wandb.sdk.wandb_run import Run
 
     logged, log = [], Run.log
@@ -62,8 +63,10 @@ def test_a_run_of_a_wandb_agent_gets_each_validation_with_its_step(tmp_path, wei
     monkeypatch.setenv("WANDB_SWEEP_ID", "sweep1")
     monkeypatch.setenv("WANDB_RUN_ID", "given")
     folder = tmp_path / "main" / "arm" / "seed=1"
-    wandb = LoggerSettings(kind="wandb", mode="offline")
-    tiny_plan.train(folder, weights, steps=6, val_metrics=NAMES, val_every_steps=2, logger=wandb)
+    logger = LoggerSettings(kind="wandb", mode="offline")
+    wandb.teardown()  # a process reads these variables once
+    tiny_plan.train(folder, weights, steps=6, val_metrics=NAMES, val_every_steps=2, logger=logger)
+    wandb.teardown()
     assert {run for run, _ in logged} == {"given"}
     assert [row["trainer/global_step"] for _, row in logged] == [1, 2, 3, 4, 5, 6]
     key = "val/recall@1"
