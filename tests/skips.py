@@ -19,6 +19,7 @@ NEEDS = {
     "fid": "the extra fid",
     "ray": "the extra ray",
     "registry": "a package registry, for an environment with lmms-eval and mlcroissant",
+    "optuna": "the extra sweepers",
 }
 
 

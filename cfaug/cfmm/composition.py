@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from cfaug.cfmm.question_checks import phi_from_margins
 from cfaug.cfmm.question_items import ALL
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, SOURCE, VERIFIED, AskedImage, AskedQuestion
 from cfaug.data.sources.question_sets import read_questions
@@ -28,6 +27,7 @@ from cfaug.report.document import (
 )
 from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import PaperTable, published
+from cfaug.stats.choices import phi_from_margins
 from cfaug.stats.significance import summarise
 
 # Figure 4 of CFMM: the composition of a question set by category, length and answer.

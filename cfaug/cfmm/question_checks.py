@@ -21,6 +21,7 @@ from cfaug.core.questions import (
 )
 from cfaug.editing.baselines.checklist import ONES
 from cfaug.editing.sentence import normalise
+from cfaug.stats.choices import mean_or_nan
 from cfaug.stats.significance import holm
 
 # Checks of questions: an answer in the condition, equal options, and more.
@@ -235,11 +236,7 @@ def _is_fixed(question: AskedQuestion) -> bool:
     return bool(question.extra.get(CLOSED)) or options <= YES_OR_NO
 
 
-# Right answers to basic and counterfactual questions about one image (CFMM, section 3.4).
-#
-# ``acc_b`` is over images, ``acc_c`` over counterfactual questions, ``acc_plus`` over pairs of the
-# basic and one counterfactual question that are both right: 4n pairs of n images, as every cell of
-# the paper's Table 2 shows. A total is the plain sum of the categories' percentages.
+# Intervals of phi, whose value is ``cfaug.stats.choices.accuracies``'s; totals, and whole groups.
 #
 # ``scipy.stats.bootstrap`` of the clusters' counts takes ten times as long (0.2 s for 600 images)
 # as drawing the number of clusters of each kind.
@@ -248,90 +245,6 @@ RESAMPLES = 10_000
 """Default number of bootstrap resamples."""
 DRAWN_AT_ONCE = 2**20
 """Counts drawn at once: 8 MB."""
-
-
-@dataclass(frozen=True)
-class Accuracies:
-    """Fractions of right answers, and their correlation ``phi``; NaN without questions.
-
-    Attributes:
-        acc_plus: fraction of pairs, the basic and one counterfactual question, with both answers
-            right; by chance 1/4.
-        strict: fraction of images with every question answered right.
-        consistency: accuracy on the counterfactual questions of images with a right basic answer:
-            acc_plus over acc_b, if all images have equally many questions.
-        drop: acc_b minus acc_c.
-        phi: correlation of right answers over the pairs, -1 to 1; NaN where all basic or all
-            counterfactual answers are alike.
-    """
-
-    images: int
-    acc_b: float
-    acc_c: float
-    acc_plus: float
-    strict: float
-    consistency: float
-    drop: float
-    phi: float
-
-
-def accuracies(basic_N: np.ndarray, counterfactual_NK: Sequence[np.ndarray]) -> Accuracies:
-    """Return the accuracies of one category, or of all images together (micro).
-
-    >>> import numpy as np
-    >>> found = accuracies(np.array([1, 0]), [np.array([1, 0]), np.array([1, 1])])
-    >>> found.acc_b, found.acc_c, found.acc_plus, found.strict
-    (0.5, 0.75, 0.25, 0.0)
-
-    Args:
-        basic_N: whether the basic question of each image was answered right, (images,).
-        counterfactual_NK: whether each counterfactual question was answered right, an array
-            (questions,) for each image; the number may vary.
-
-    Raises:
-        ValueError: if the numbers of images differ.
-    """
-    basic = np.asarray(basic_N, dtype=bool)
-    if len(basic) != len(counterfactual_NK):
-        raise ValueError(f"{len(basic)} images have {len(counterfactual_NK)} counterfactual parts")
-    parts = [np.asarray(part, dtype=bool).reshape(-1) for part in counterfactual_NK]
-    counterfactual = np.concatenate([np.zeros(0, dtype=bool), *parts])
-    repeated = np.repeat(basic, [len(part) for part in parts])
-    acc_b, acc_c = _mean(basic), _mean(counterfactual)
-    acc_plus = _mean(repeated & counterfactual)
-    every = np.array(
-        [b and bool(part.all()) for b, part in zip(basic, parts, strict=True)], dtype=bool
-    )
-    return Accuracies(
-        images=len(basic),
-        acc_b=acc_b,
-        acc_c=acc_c,
-        acc_plus=acc_plus,
-        strict=_mean(every),
-        consistency=_mean(counterfactual[repeated]),
-        drop=acc_b - acc_c,
-        phi=phi_from_margins(_mean(repeated), acc_c, acc_plus),
-    )
-
-
-def phi_from_margins(p_basic: float, p_counterfactual: float, p_both: float) -> float:
-    """Return the correlation of two right-or-wrong answers from three fractions of the same pairs.
-
-    >>> round(phi_from_margins(0.8, 0.5, 0.35), 3)
-    -0.25
-
-    Args:
-        p_basic: fraction of pairs with the basic question answered right.
-        p_counterfactual: fraction of pairs with the counterfactual question answered right.
-        p_both: fraction of pairs with both questions answered right.
-
-    Returns:
-        -1 to 1; NaN where a fraction of one kind is 0 or 1.
-    """
-    spread = p_basic * (1 - p_basic) * p_counterfactual * (1 - p_counterfactual)
-    if not spread > 0:
-        return float("nan")
-    return float((p_both - p_basic * p_counterfactual) / np.sqrt(spread))
 
 
 def phi_interval(
@@ -448,12 +361,8 @@ def group_accuracies(right_G22: np.ndarray) -> dict[str, float]:
     if right.ndim != 3 or right.shape[1:] != (2, 2):
         raise ValueError(f"answers should be groups x 2 questions x 2 images, not {right.shape}")
     return {
-        "acc": _mean(right),
-        "q_acc": _mean(np.asarray(right.all(axis=2))),
-        "i_acc": _mean(np.asarray(right.all(axis=1))),
-        "g_acc": _mean(np.asarray(right.all(axis=(1, 2)))),
+        "acc": mean_or_nan(right),
+        "q_acc": mean_or_nan(np.asarray(right.all(axis=2))),
+        "i_acc": mean_or_nan(np.asarray(right.all(axis=1))),
+        "g_acc": mean_or_nan(np.asarray(right.all(axis=(1, 2)))),
     }
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if values.size else float("nan")

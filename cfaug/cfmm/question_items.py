@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from cfaug.cfmm.question_checks import Accuracies, accuracies, group_accuracies, total, whole_groups
+from cfaug.cfmm.question_checks import group_accuracies, total, whole_groups
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema, to_json
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, GROUPS, Answered, AskedImage, AskedQuestion
 from cfaug.core.types import CLUSTER, ITEM, Better, Outcome
 from cfaug.report.items import ModelItems
-from cfaug.stats.choices import Reduction, choose, reduce_scores
+from cfaug.stats.choices import Accuracies, Reduction, accuracies, choose, reduce_scores
 
 ACCURACIES = ("acc_b", "acc_c", "acc_plus")
 """Columns of the items: for basic questions, counterfactual ones, and pairs of both."""

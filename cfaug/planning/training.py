@@ -131,8 +131,8 @@ def _build_optional(node: Mapping[str, Any] | None) -> Any:
 
 NOT_OF_A_RUN = ("preset", "by_seed", "overrides")
 """Fields that composition and the command line fill, which are not settings."""
-OPTIONAL_GROUPS = ("tuning", "loss")
-"""Groups that a run's ``config.yaml`` lacks if nothing was chosen from them."""
+OPTIONAL_GROUPS = ("tuning", "loss", "optimized_metric")
+"""Groups and settings that a run's ``config.yaml`` lacks if nothing was chosen for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +153,9 @@ class TrainSettings:
         share_image_cache: share decoded images between the runs of a process.
         image_cache_mib: memory of the shared images in MiB, in all processes together.
         extend: continue a finished run to more steps.
+        optimized_metric: column of ``metrics.csv`` that a sweeper of Hydra's gets of each run:
+            ``train/loss``, ``val/loss``, or ``val/`` and one of ``trainer.val_metrics``; ``None``
+            for no sweeper.
         threads: number of torch's threads; ``None`` uses all cores.
         tuning: node of the parameters to train; ``None`` trains all.
         loss: node of ``LossSettings``, or of ``AnswerLoss`` for questions; ``None`` is the loss of
@@ -180,6 +183,7 @@ class TrainSettings:
     share_image_cache: bool = False
     image_cache_mib: Annotated[Positive, Means("MiB of decoded images")] = 4096
     extend: bool = False
+    optimized_metric: str | None = None
     threads: Threads = None
     tuning: Node | None = None
     loss: Node | None = None
@@ -192,6 +196,13 @@ class TrainSettings:
         check_fields(self)
         if self.extend and self.overwrite:
             raise UserError("extend=true continues a run that overwrite=true removes: choose one")
+        logged = [f"val/{name}" for name in self.trainer.get("val_metrics") or ()]
+        if self.optimized_metric not in (None, "val/loss", "train/loss", *logged):
+            raise UserError(
+                f"optimized_metric={self.optimized_metric} is not logged by this run: choose "
+                f"{', '.join(['val/loss', 'train/loss', *logged])}, or add "
+                "trainer.val_metrics=[recall@1] for val/recall@1"
+            )
 
     def config(self) -> Config:
         """Return the content of a run's ``config.yaml``, with composed nodes."""

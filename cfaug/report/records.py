@@ -6,6 +6,7 @@ whatever its files say, so that either may be renamed, moved and copied.
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -102,6 +103,28 @@ class Run:
     def done(self) -> bool:
         """Whether it was finished."""
         return bool(self.record["state"] == "done")
+
+    def metric(self, name: str) -> float:
+        """Return a column of ``metrics.csv``, such as ``val/loss`` or ``val/recall@1``.
+
+        A metric of validation is that of the weights in ``checkpoint/``; others are of the last
+        step.
+
+        Raises:
+            UserError: if the run did not log it.
+        """
+        file = self.folder / "metrics.csv"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+        rows = [row for row in csv.DictReader(lines) if row.get(name)]
+        best = (self.record.get("best") or {}).get("step")
+        if name.startswith("val/") and best is not None:
+            rows = [row for row in rows if row["step"] == str(best)]
+        if not rows:
+            raise UserError(
+                f"{file} has no {name}: trainer.val_metrics=[recall@1] logs val/recall@1; "
+                "overwrite=true trains a finished run again"
+            )
+        return float(rows[-1][name])
 
     def results(self) -> list[Result]:
         """Return its results, with experiment and arm from its path; empty without a file.

@@ -14,21 +14,32 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from cfaug.core.binding import Config, bind
+from cfaug.core.binding import Config, bind, locate
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import speaks
 from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.data.mixture.settings import data_seed
-from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote
+from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote, key_of
 from cfaug.run.arms import ARMS, EXPERIMENT, register_arms
 from cfaug.run.unread import refuse_unread
-from cfaug.run.usage import NOTHING, Options, check_choice, explain, name_both, options_in
+from cfaug.run.usage import (
+    NOTHING,
+    Compose,
+    Options,
+    check_choice,
+    explain,
+    name_both,
+    options_in,
+)
 
 PRESET = "preset"
 """The node that a model's file adds for training: optimiser, batch and length (``conf/preset``)."""
 BY_SEED = "by_seed"
 """The settings that depend on the run's seed, as they are written."""
+TARGET = "_target_"
+ABSENT = re.compile(r"Could not override '([^']+)'\.(?: No match.*)?\nTo append")
+"""Hydra's message about a setting that the files do not have."""
 PLAIN_SEED = re.compile(r"seed=(0|-?[1-9]\d{0,18})", re.ASCII)
 """A run's seed as a word, which selects no file: it may be set after the files are merged."""
 
@@ -46,7 +57,7 @@ def compose_jobs(
 
     Returns:
         One (resolved configuration, overrides of this job) per job, in the order of the sweep;
-        jobs with equal configurations are one job.
+        jobs with equal configurations are one job. Overrides have the ``+`` that Hydra needs.
     """
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -84,12 +95,17 @@ def compose_jobs(
         # Last, so that no file there hides a module of another package.
         sys.path += [folder for path in folders if (folder := str(path.resolve())) not in sys.path]
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
-        composed = leave_out_duplicated([_job(name, job, command, options) for job in every])
+        found = [_job(name, job, command, options) for job in every]
+        before = {tuple(words): job for (_, words), job in zip(found, jobs, strict=True)}
+        composed = leave_out_duplicated(found)
 
         def written(words: Sequence[str]) -> Config:
-            return flatten(_container(_merge(name, words, options), resolve=False))
+            known = list(words)
+            _compose_adding(known, lambda some: _plain(_merge(name, some, options)), options)
+            return flatten(_container(_merge(name, known, options), resolve=False))
 
-        refuse_unread(name, composed, multirun, written)
+        as_typed = [(config, before[tuple(words)]) for config, words in composed]
+        refuse_unread(name, as_typed, multirun, written)
         return composed
 
 
@@ -183,24 +199,58 @@ def _job(
     def compose_words(some: Sequence[str]) -> Config:
         return _plain(_merge(name, some, options))
 
-    def accepts(some: Sequence[str]) -> bool:
-        try:
-            bind(_keep_taken(compose_words(some), command), command)
-        except Exception:
-            return False
-        return True
-
+    words = list(words)
     try:
-        config = compose_words(words)
+        config = _compose_adding(words, compose_words, options)
     except Exception as error:  # of Hydra, OmegaConf and their callees, all caused by the words
         if f"'{PRESET}." in str(error):
             raise UserError(
                 "the model's file names no preset to take optimiser, batch and length from: add "
                 f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
             ) from error
-        why = explain(words, error, compose_words, options, accepts)
+        why = explain(words, error, compose_words, options)
         raise UserError(why) from error
     return _bind_typed(config, command, words, options), words
+
+
+def _compose_adding(words: list[str], compose_words: Compose, options: Options) -> Config:
+    """Compose words; those of settings that the files leave out get Hydra's ``+``, in place."""
+    while True:
+        try:
+            return dict(compose_words(words))
+        except Exception as error:
+            absent = ABSENT.match(str(error))
+            places = [n for n, word in enumerate(words) if absent and key_of(word) == absent[1]]
+            if absent is None or not places or words[places[-1]][0] in "+~":
+                raise
+            before, after = words[: places[-1]], words[places[-1] + 1 :]
+            groups = [word for word in after if options(key_of(word))]
+            if not _may_be_added(absent[1], [*before, *groups], compose_words):
+                raise
+            words[places[-1]] = f"+{words[places[-1]]}"
+
+
+def _may_be_added(key: str, others: Sequence[str], compose_words: Compose) -> bool:
+    """Say whether a class takes a setting that its file leaves out.
+
+    It may be an argument of the class, an entry of a dictionary that the class takes, or a group
+    that is added at a place (``recipe_part@recipe``).
+    """
+    if "@" in key:
+        return True
+    try:
+        nodes: list[Any] = [compose_words(others)]
+        names = key.split(".")
+        while names and isinstance(nodes[-1], Mapping) and names[0] in nodes[-1]:
+            nodes.append(nodes[-1][names.pop(0)])
+        if not isinstance(nodes[-1], Mapping):
+            return False
+        if TARGET in nodes[-1]:
+            taken = inspect.signature(locate(nodes[-1][TARGET])).parameters
+            return len(names) == 1 and names[0] in taken
+    except Exception:  # the words before it are at fault, which is said of them
+        return False
+    return len(nodes) > 1 and TARGET in nodes[-2] and names[1:] in ([], [TARGET])
 
 
 def _bind_typed(
@@ -283,6 +333,21 @@ def refuse_duplicated(parsed: Sequence[Any]) -> None:
                 f"the values of a sweep ({key}=A,B with --multirun)"
             )
         words[key, override.package] = override.input_line
+
+
+def first_values(words: Sequence[str]) -> Words:
+    """Return the words of one job of a sweep: of each list, range or interval its first value."""
+    found = []
+    for override in _parse(words, True):
+        if not override.is_sweep_override():
+            found.append(override.input_line)
+            continue
+        if override.is_discrete_sweep():
+            first = next(iter(override.sweep_string_iterator()))
+        else:
+            first = override.value().start
+        found.append(f"{override.get_key_element()}={first}")
+    return found
 
 
 def split(parsed: Sequence[Any], options: Options) -> list[Words]:

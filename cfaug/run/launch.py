@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from cfaug.core.errors import USERS_MISTAKE, UserError, say
 from cfaug.core.processes import explain_missing, interruptible, rank, wait_briefly
 from cfaug.core.safety.addresses import hide_words, scrub
 from cfaug.run.arguments import CommandLine, own_settings, read
-from cfaug.run.compose import PRESET, compose_jobs, resolve
+from cfaug.run.compose import PRESET, compose_jobs, first_values, resolve
 from cfaug.run.usage import reason_of, usage
 
 Jobs = list[tuple[Config, list[str]]]
@@ -34,6 +36,10 @@ GOES_ON = "what is complete is kept, and the same command goes on from there"
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 
+SWEEPER = "hydra/sweeper"
+PLUGIN = re.compile(rf"\+?(hydra/launcher|{SWEEPER})=")
+"""Words that leave the jobs of a sweep to a plugin of Hydra's."""
+
 
 @dataclass(frozen=True)
 class Script:
@@ -42,6 +48,8 @@ class Script:
     Attributes:
         name: the root configuration in ``conf``, ``train`` for ``train.py``.
         command: the function whose signature the top-level keys must fit.
+        measure: returns the number that a finished job gives to a sweeper of Hydra's, ``None`` if
+            its settings name none; ``None`` for a command without such numbers.
         examples: the head of ``--help``: the purpose of the script, and commands to start from.
     """
 
@@ -50,6 +58,7 @@ class Script:
     run_jobs: Callable[[Jobs], int]
     conf: Path
     examples: str
+    measure: Callable[[Jobs], float | None] | None = None
 
     def compose(self, overrides: Sequence[str], *, multirun: bool) -> Jobs:
         """Compose every job of a command line; see ``compose_jobs``."""
@@ -103,15 +112,25 @@ def _launch(script: Script, words: Sequence[str]) -> int:
                 say(text.rstrip("\n"), sys.stdout)
                 return DONE
         return _hydra_main(script, [*line.hydra_flags, *line.overrides], _never_run)
-    if any(word.startswith(("hydra/launcher=", "+hydra/launcher=")) for word in line.overrides):
+    plugins = dict(word.lstrip("+").split("=", 1) for word in line.overrides if PLUGIN.match(word))
+    if plugins:
         # Every mistake is found here, before the first job is queued.
         mine = [
             word
             for word in line.overrides
             if not word.lstrip("+~").startswith("hydra") or word.startswith("hydra.searchpath=")
         ]
-        script.compose(mine, multirun=line.multirun)
-        return _through_hydra_launcher(script, line)
+        if SWEEPER in plugins:
+            jobs = script.compose(first_values(mine), multirun=False)
+            _check_sweeper(script, line, plugins[SWEEPER], jobs[0][0])
+        else:
+            jobs = script.compose(mine, multirun=line.multirun)
+        # Hydra itself needs the + of a setting that no file has.
+        added = {word.partition("=")[0] for _, words in jobs for word in words}
+        overrides = tuple(
+            f"+{word}" if "+" + word.partition("=")[0] in added else word for word in line.overrides
+        )
+        return _through_hydra(script, replace(line, overrides=overrides))
     return script.run_jobs(script.compose(line.overrides, multirun=line.multirun))
 
 
@@ -164,10 +183,40 @@ def collect_reports() -> Iterator[list[str]]:
         _REPORTED.reset(token)
 
 
-def _through_hydra_launcher(script: Script, line: CommandLine) -> int:
-    """Let a launcher plugin of Hydra's, such as submitit's, start each job of a sweep."""
+def _check_sweeper(script: Script, line: CommandLine, name: str, config: Config) -> None:
+    """Refuse a sweeper plugin that would get no number of its jobs, or the wrong end of it."""
+    metric = config.get("optimized_metric")
+    if script.measure is None:
+        raise UserError(
+            f"hydra/sweeper={name} optimises runs of train.py; in Python any number can be "
+            "optimised, such as a result of cfaug.evaluate (docs/sweeps.md)"
+        )
+    if name == "basic":
+        return
+    if metric is None:
+        raise UserError(
+            f"hydra/sweeper={name} needs a number of each run: add optimized_metric=val/loss, or "
+            "optimized_metric=val/recall@1 with trainer.val_metrics=[recall@1]"
+        )
+    script.command(**config).check()
+    named = any(word.lstrip("+").startswith("hydra.sweeper.direction=") for word in line.overrides)
+    if name == "optuna" and not named and not str(metric).endswith("loss"):
+        raise UserError(
+            f"hydra/sweeper=optuna looks for the lowest {metric}: add "
+            "hydra.sweeper.direction=maximize (or minimize, if that is meant)"
+        )
+    if name == "optuna" and not (
+        find_spec("hydra_plugins") and find_spec("hydra_plugins.hydra_optuna_sweeper")
+    ):
+        raise UserError("hydra/sweeper=optuna is missing: pip install 'cfaug[sweepers]'")
+
+
+def _through_hydra(script: Script, line: CommandLine) -> int:
+    """Let a launcher or sweeper plugin of Hydra's start each job of a sweep."""
     if not line.multirun:
-        raise UserError("hydra/launcher=... starts the jobs of a sweep: add --multirun (-m)")
+        raise UserError(
+            "hydra/launcher=... and hydra/sweeper=... start the jobs of sweeps: add --multirun (-m)"
+        )
 
     slurm = any(word.endswith("hydra/launcher=submitit_slurm") for word in line.overrides)
     if slurm and shutil.which("sbatch") is None:
@@ -178,24 +227,34 @@ def _through_hydra_launcher(script: Script, line: CommandLine) -> int:
             "hydra/launcher=submitit_local, or with parallel=2 and no launcher"
         )
 
-    def task(tree: Any) -> None:
+    folders: list[Path] = []
+
+    def task(tree: Any) -> float | None:
         from hydra.core.hydra_config import HydraConfig
 
         overrides = list(HydraConfig.get().overrides.task)
-        code = script.run_jobs([(resolve(tree, script.command, overrides), overrides)])
+        jobs = [(resolve(tree, script.command, overrides), overrides)]
+        folders.append(Path(HydraConfig.get().sweep.dir))
+        code = script.run_jobs(jobs)
         if code != DONE:
             raise RuntimeError(
                 f"{script.name}.py {' '.join(overrides)} ended with exit code {code}"
             )
+        return None if script.measure is None else script.measure(jobs)
 
     from hydra.errors import HydraException
 
     try:
-        return _hydra_main(script, ["--multirun", *line.overrides], task)
+        code = _hydra_main(script, ["--multirun", *line.overrides], task)
     except ModuleNotFoundError as error:
-        raise UserError(f"{error}: pip install hydra-submitit-launcher") from error
+        raise UserError(f"{error}: pip install 'cfaug[slurm]' or 'cfaug[sweepers]'") from error
     except HydraException as error:
         raise UserError(reason_of(error)) from error
+    results = [folder / "optimization_results.yaml" for folder in folders[-1:]]
+    for file in results if code == DONE else ():
+        if file.is_file():  # a sweeper wrote it
+            say(f"{file}:\n{file.read_text(encoding='utf-8').rstrip()}", sys.stdout)
+    return code
 
 
 def version_lines() -> str:
@@ -207,7 +266,7 @@ def version_lines() -> str:
     return f"cfaug {__version__}\n{others}"
 
 
-def _hydra_main(script: Script, words: list[str], task: Callable[[Any], None]) -> int:
+def _hydra_main(script: Script, words: list[str], task: Callable[[Any], Any]) -> int:
     import hydra
 
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")

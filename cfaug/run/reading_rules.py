@@ -334,14 +334,14 @@ TRAIN = (
         _drawn_for_mixture,
     ),
     Rule(
-        ("trainer.val_every_steps", "trainer.early_stopping"),
+        ("trainer.val_every_steps", "trainer.early_stopping", "trainer.val_metrics"),
         "with validation (data.validation above 0)",
         lambda config: config["data"].get("validation", 1) != 0,
     ),
     Rule(
         ("optim", "tuning", "loss", "trainer.gradient_clip", "trainer.val_every_steps",
          "trainer.early_stopping", "trainer.ema_decay", "trainer.accumulate_grad_batches",
-         "trainer.micro_batch_size", "trainer.precision"),
+         "trainer.micro_batch_size", "trainer.precision", "trainer.val_metrics"),
         "in training steps (trainer.max_steps above 0)",
         lambda config: config["trainer"].get("max_steps") != 0,
     ),

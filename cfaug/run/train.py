@@ -37,7 +37,7 @@ from cfaug.core.validation import check_part
 from cfaug.planning.build import build
 from cfaug.planning.sources import say_sources
 from cfaug.planning.training import TrainSettings
-from cfaug.report.records import FAILED, INTERRUPTED
+from cfaug.report.records import FAILED, INTERRUPTED, read_run
 from cfaug.report.results import read_record
 from cfaug.run import run_folder
 from cfaug.run.arguments import flatten
@@ -367,7 +367,18 @@ def _fit(
     return fit(job.task, job.folder.path, attempt=len(attempts), started=started, kept=kept)
 
 
-SCRIPT = Script("train", TrainSettings, run_jobs, find_folder("conf"), __doc__ or "")
+def measure(jobs: Jobs) -> float | None:
+    """Return the ``optimized_metric`` of a job that is done; ``None`` if it names none."""
+    [(config, words)] = jobs
+    settings = TrainSettings(**config, overrides=words)
+    if settings.optimized_metric is None:
+        return None
+    return read_run(plan_run(settings).folder.path).metric(settings.optimized_metric)
+
+
+SCRIPT = Script(
+    "train", TrainSettings, run_jobs, find_folder("conf"), __doc__ or "", measure=measure
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

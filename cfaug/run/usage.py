@@ -236,14 +236,10 @@ def explain(
     error: Exception,
     compose: Compose,
     options: Options,
-    accepts: Callable[[Sequence[str]], bool],
 ) -> str:
     """Return the message for overrides that could not be composed.
 
     Each word is tried together with the chosen groups, as its setting may exist only in one.
-
-    Args:
-        accepts: a function that says whether overrides compose to settings that the command takes.
     """
     from hydra.errors import MissingConfigException
 
@@ -269,7 +265,7 @@ def explain(
     for word in (word for word in words if word not in groups):
         failure = _failure(compose, [*tried, word])
         if failure is not None:
-            return _explain_one(word, failure, tried, compose, options, accepts)
+            return _explain_one(word, failure, tried, compose, options)
         tried = [*tried, word]
     return reason_of(error)
 
@@ -288,7 +284,6 @@ def _explain_one(
     tried: Sequence[str],
     compose: Compose,
     options: Options,
-    accepts: Callable[[Sequence[str]], bool],
 ) -> str:
     """Explain the error of the one word that cannot be composed together with those before it."""
     key = key_of(word)
@@ -314,10 +309,8 @@ def _explain_one(
         take = f"{' and '.join(owners)} take{'s' * (len(owners) == 1)} it"
         return f"no setting is called {key!r}: {take}; --help lists them all"
     near = nearest(key, [*known, *sorted(nodes)])
-    hints = [f"did you mean {near}?"] if near else []
-    if word[:1] not in {"+", "~"} and accepts([*tried, f"+{word}"]):
-        hints.append(f"+{word} adds it")
-    return f"no setting is called {key!r}: {' '.join(hints) or '--help lists them all'}"
+    hint = f"did you mean {near}?" if near else "--help lists them all"
+    return f"no setting is called {key!r}: {hint}"
 
 
 def reason_of(error: Exception | None) -> str:

@@ -44,16 +44,6 @@ from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.report.items import Items
 from cfaug.social.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
 from cfaug.social.skew_items import ALPHA, SKEW_ITEMS, SKEW_RANKINGS, RankingTask, SkewItems
-from cfaug.social.skew_metrics import (
-    SKEW_ALPHA,
-    Zeros,
-    bias,
-    max_skew,
-    min_skew,
-    ndkl,
-    rank_images,
-    skew,
-)
 from cfaug.social.skew_tests import (
     DRAWS,
     PermutationTest,
@@ -67,6 +57,16 @@ from cfaug.social.skew_tests import (
 from cfaug.social.within_set_gap import chance_range, friedman, label_gaps, rank_within
 from cfaug.stats.ranking import Candidates, first_equal, unit
 from cfaug.stats.significance import holm
+from cfaug.stats.skew_metrics import (
+    SKEW_ALPHA,
+    Zeros,
+    bias,
+    max_skew,
+    min_skew,
+    ndkl,
+    rank_images,
+    skew,
+)
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import DualEncoder

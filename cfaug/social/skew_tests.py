@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.social.skew_metrics import count_top, discount, max_skew, relative_share
+from cfaug.stats.skew_metrics import count_top, discount, max_skew, relative_share
 
 # Sets are the sampled units: images of a counterfactual set share everything but the label, so a
 # set that suits the prompt brings all its labels to the top together, and one that does not, none.

@@ -29,7 +29,9 @@ from cfaug.data.sources.visogender import FEMININE, MASCULINE, TWO, VisoGenderPh
 from cfaug.evaluation.benchmark import fingerprint
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
-from cfaug.social.skew_metrics import (
+from cfaug.social.skew_tests import chance_ndkl, chance_skew
+from cfaug.stats.classification import hits_at
+from cfaug.stats.skew_metrics import (
     Zeros,
     bias,
     count_top,
@@ -39,8 +41,6 @@ from cfaug.social.skew_metrics import (
     rank_images,
     skew,
 )
-from cfaug.social.skew_tests import chance_ndkl, chance_skew
-from cfaug.stats.classification import hits_at
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark

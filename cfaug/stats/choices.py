@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Literal, get_args
 
@@ -47,7 +48,7 @@ def choice_hits(scores_NK: Any, truth_NK: Any, ties: Ties = "miss") -> np.ndarra
         ValueError: if a score is not finite, an item lacks a true or a false caption, or the rule
             is unknown.
     """
-    worst, best = _extremes(scores_NK, truth_NK)
+    worst, best = extremes(scores_NK, truth_NK)
     return _decide(worst, best, ties)
 
 
@@ -89,7 +90,7 @@ def brittle(scores_NK: Any, truth_NK: Any) -> np.ndarray:
     Raises:
         ValueError: if a score is not finite, or an item lacks a true or a false caption.
     """
-    worst, false = _extremes(scores_NK, truth_NK)
+    worst, false = extremes(scores_NK, truth_NK)
     best = np.where(np.asarray(truth_NK) == TRUE, as_array(scores_NK), -np.inf).max(axis=1)
     mask: np.ndarray = (worst < false) & (best > false)
     return mask
@@ -185,8 +186,16 @@ def group_means(
     return by_group
 
 
-def _extremes(scores_NK: Any, truth_NK: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of each item's worst true caption, and of its best false one."""
+def extremes(scores_NK: Any, truth_NK: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the score of each item's worst true caption, and of its best false one.
+
+    Args:
+        scores_NK: score of each caption, (items, captions); larger is better.
+        truth_NK: ``TRUE``, ``FALSE`` or ``ABSENT`` for each caption, (items, captions).
+
+    Raises:
+        ValueError: as ``choice_hits`` does, except for its rule.
+    """
     scores, truth = as_array(scores_NK), np.asarray(truth_NK)
     if scores.ndim != 2 or scores.shape != truth.shape or not len(scores):
         raise ValueError(f"scores and truth should be items x captions, not {scores.shape}")
@@ -403,3 +412,97 @@ def _plain(text: str) -> str:
     if len(words) > 1 and words[0] in ("a", "an", "the"):
         words = words[1:]
     return " ".join(str(NUMBERS.index(word)) if word in NUMBERS else word for word in words)
+
+
+# Right answers to basic and counterfactual questions about one image (CFMM, section 3.4).
+#
+# ``acc_b`` is over images, ``acc_c`` over counterfactual questions, ``acc_plus`` over pairs of the
+# basic and one counterfactual question that are both right: 4n pairs of n images, as every cell of
+# the paper's Table 2 shows. A total is the plain sum of the categories' percentages.
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Fractions of right answers, and their correlation ``phi``; NaN without questions.
+
+    Attributes:
+        acc_plus: fraction of pairs, the basic and one counterfactual question, with both answers
+            right; by chance 1/4.
+        strict: fraction of images with every question answered right.
+        consistency: accuracy on the counterfactual questions of images with a right basic answer:
+            acc_plus over acc_b, if all images have equally many questions.
+        drop: acc_b minus acc_c.
+        phi: correlation of right answers over the pairs, -1 to 1; NaN where all basic or all
+            counterfactual answers are alike.
+    """
+
+    images: int
+    acc_b: float
+    acc_c: float
+    acc_plus: float
+    strict: float
+    consistency: float
+    drop: float
+    phi: float
+
+
+def accuracies(basic_N: np.ndarray, counterfactual_NK: Sequence[np.ndarray]) -> Accuracies:
+    """Return the accuracies of one category, or of all images together (micro).
+
+    >>> import numpy as np
+    >>> found = accuracies(np.array([1, 0]), [np.array([1, 0]), np.array([1, 1])])
+    >>> found.acc_b, found.acc_c, found.acc_plus, found.strict
+    (0.5, 0.75, 0.25, 0.0)
+
+    Args:
+        basic_N: whether the basic question of each image was answered right, (images,).
+        counterfactual_NK: whether each counterfactual question was answered right, an array
+            (questions,) for each image; the number may vary.
+
+    Raises:
+        ValueError: if the numbers of images differ.
+    """
+    basic = np.asarray(basic_N, dtype=bool)
+    if len(basic) != len(counterfactual_NK):
+        raise ValueError(f"{len(basic)} images have {len(counterfactual_NK)} counterfactual parts")
+    own = [np.asarray(one, dtype=bool).reshape(-1) for one in counterfactual_NK]
+    counterfactual = np.concatenate([np.zeros(0, dtype=bool), *own])
+    repeated = np.repeat(basic, [len(one) for one in own])
+    acc_b, acc_c = mean_or_nan(basic), mean_or_nan(counterfactual)
+    acc_plus = mean_or_nan(repeated & counterfactual)
+    every = np.array([b and bool(one.all()) for b, one in zip(basic, own, strict=True)], dtype=bool)
+    return Accuracies(
+        images=len(basic),
+        acc_b=acc_b,
+        acc_c=acc_c,
+        acc_plus=acc_plus,
+        strict=mean_or_nan(every),
+        consistency=mean_or_nan(counterfactual[repeated]),
+        drop=acc_b - acc_c,
+        phi=phi_from_margins(mean_or_nan(repeated), acc_c, acc_plus),
+    )
+
+
+def phi_from_margins(p_basic: float, p_counterfactual: float, p_both: float) -> float:
+    """Return the correlation of two right-or-wrong answers from three fractions of the same pairs.
+
+    >>> round(phi_from_margins(0.8, 0.5, 0.35), 3)
+    -0.25
+
+    Args:
+        p_basic: fraction of pairs with the basic question answered right.
+        p_counterfactual: fraction of pairs with the counterfactual question answered right.
+        p_both: fraction of pairs with both questions answered right.
+
+    Returns:
+        -1 to 1; NaN where a fraction of one kind is 0 or 1.
+    """
+    spread = p_basic * (1 - p_basic) * p_counterfactual * (1 - p_counterfactual)
+    if not spread > 0:
+        return float("nan")
+    return float((p_both - p_basic * p_counterfactual) / np.sqrt(spread))
+
+
+def mean_or_nan(values: np.ndarray) -> float:
+    """Return the mean of all values; NaN without any."""
+    return float(values.mean()) if values.size else float("nan")

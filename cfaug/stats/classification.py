@@ -87,7 +87,7 @@ def hits_at(
     >>> hits_at([[0.9, 0.1], [0.8, 0.2]], [0, 1])["acc1"].tolist()
     [1.0, 0.0]
     """
-    ranks, _ = _standing(sim_NC, labels)
+    ranks, _ = class_standing(sim_NC, labels)
     n_classes = as_array(sim_NC).shape[1]
     return {f"acc{k}": ranks.hits(k, ties) for k in ks if k <= n_classes}
 
@@ -108,12 +108,29 @@ def mean_per_class_recall(sim_NC: Any, labels: Any, ties: Ties = "mean") -> floa
     >>> mean_per_class_recall([[0.9, 0.1], [0.8, 0.2], [0.9, 0.3]], [0, 0, 1])
     0.5
     """
-    ranks, classes = _standing(sim_NC, labels)
-    hits = ranks.hits(1, ties)
-    return float(np.mean([hits[classes == c].mean() for c in np.unique(classes)]))
+    ranks, classes = class_standing(sim_NC, labels)
+    return mean_over_classes(ranks.hits(1, ties), classes)
 
 
-def _standing(sim_NC: Any, labels: Any) -> tuple[QueryRanks, np.ndarray]:
+def mean_over_classes(hits_N: np.ndarray, classes_N: np.ndarray) -> float:
+    """Return the mean over classes of each class's mean.
+
+    >>> mean_over_classes(np.array([1.0, 0.0, 1.0]), np.array([5, 5, 3]))
+    0.75
+    """
+    return float(np.mean([hits_N[classes_N == c].mean() for c in np.unique(classes_N)]))
+
+
+def class_standing(sim_NC: Any, labels: Any) -> tuple[QueryRanks, np.ndarray]:
+    """Return the rank of each image's class among all classes, and the labels as an array.
+
+    Args:
+        sim_NC: similarity of each image and class, (images, classes); larger is more alike.
+        labels: index of each image's class, integers (images,).
+
+    Raises:
+        ValueError: if shapes disagree, a score is not finite, or a label is no class.
+    """
     sim, classes = as_array(sim_NC), as_array(labels)
     if sim.ndim != 2 or classes.shape != (len(sim),) or not len(sim):
         raise ValueError(f"scores {sim.shape} and labels {classes.shape} do not fit")

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import Dataset
+from torchmetrics import MeanMetric
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
@@ -92,6 +93,10 @@ class AnswerModule(TrainingModule):
         (every,) = gather_all([self._costs(batch)[:, None]], batch["global_size"])
         return every.mean()
 
+    def make_metric(self, name: str) -> MeanMetric:
+        """Return the share of questions whose right option costs least; a tie is a miss."""
+        return MeanMetric(sync_on_compute=False)
+
     def _costs(self, batch: Batch) -> Tensor:
         """Return the loss of each of this process's questions, (count,)."""
         scoring = self.tuned.scoring
@@ -107,6 +112,10 @@ class AnswerModule(TrainingModule):
             costs = costs + self.contrast * functional.cross_entropy(
                 -table, right, reduction="none"
             )
+        if self.observed:
+            hits = (table <= table.gather(1, right[:, None])).sum(1) == 1
+            hits = hits[: batch["count"], None].float()
+            self.metrics.update(*gather_all([hits], batch["global_size"]))
         # A process without a question has read another's, as DDP waits for every parameter.
         return costs[: batch["count"]]
 

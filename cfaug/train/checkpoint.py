@@ -359,7 +359,7 @@ class CheckpointCallback(pl.Callback):
             "seconds": time.monotonic() - self._started_at,
         }
         if val_loss is not None:
-            row["val/loss"] = val_loss
+            row |= {"val/loss": val_loss, **module.measured}
         for logger in trainer.loggers:
             logger.log_metrics(row, step)
 

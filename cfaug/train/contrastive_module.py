@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.order import rank_share
+from cfaug.metrics import Direction, ImageTextRecall
 from cfaug.models.encoder import Encoder
 from cfaug.models.losses import Negatives, log_negative_weights, log_owner_weights, set_invariance
 from cfaug.train.module import Batch, ChunkedFeatures, Steps, TrainingModule
@@ -83,6 +84,12 @@ class ContrastiveModule(TrainingModule):
         term = {"set_invariance": self._invariance.item()} if self._invariance_weight else {}
         return {"logit_scale": self.encoder.logit_scale().item(), **term}
 
+    def make_metric(self, name: str) -> ImageTextRecall:
+        """Return the recall among the pairs of the validation split."""
+        way, _, k = name.partition("recall@")
+        direction = cast("Direction", way.rstrip("_") or "both")
+        return ImageTextRecall(int(k), direction, sync_on_compute=False)
+
     @property
     def _invariance_weight(self) -> float:
         return 0.0 if self.weighting is None else self.weighting.set_invariance
@@ -95,6 +102,9 @@ class ContrastiveModule(TrainingModule):
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of the global batch; this process encodes its own share."""
         features = gather_all(self._features(batch["pixels"], batch["texts"]), batch["global_size"])
+        if self.observed:
+            images, texts = features[:2]
+            self.metrics.update(images, texts, batch["images"].to(images.device))
         loss = self.encoder.contrastive(features, self._log_weights(batch), self._negatives(batch))
         if not self._invariance_weight:
             return loss

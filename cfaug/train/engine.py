@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -26,6 +26,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from cfaug.core.errors import UserError
+from cfaug.core.files import write_file
 from cfaug.core.processes import StopRequest, check_accelerator, choose_device, keep_handlers
 from cfaug.core.progress import Progress
 from cfaug.train.card import connection, wandb_identity
@@ -99,6 +100,7 @@ def train(
     """
     # from_pretrained returns a model in evaluation mode, and Lightning keeps the mode.
     module.trained.train()
+    module.measure(settings.val_metrics)
     last = folder / "last.ckpt"
     start = _first_step(last, module, plan.total_steps) if last.exists() else 0
     with _quiet(), torch.random.fork_rng(devices=[]), stoppable() as stop:
@@ -114,7 +116,7 @@ def train(
         )
         trainer.callbacks.append(keeper)
         if trainer.is_global_zero:
-            trainer.loggers = make_loggers(logger, folder, attempt)
+            trainer.loggers = make_loggers(logger, folder, attempt, settings.val_metrics)
             if settings.progress:
                 trainer.callbacks.append(ProgressBar(plan.total_steps, start))
             if started is not None:
@@ -292,21 +294,30 @@ class AppendingCsvLogger(Logger):
 
     Lightning's CSVLogger deletes the file when a run resumes. This one keeps every row: a resumed
     run repeats the steps since its checkpoint under the next ``attempt``.
+
+    Args:
+        metrics: further columns, at the end; a file of an earlier attempt gets them as well.
     """
 
-    def __init__(self, file: Path, attempt: int) -> None:
+    def __init__(self, file: Path, attempt: int, metrics: Sequence[str] = ()) -> None:
         super().__init__()
         self.file = file
         self.attempt = attempt
+        self.columns: tuple[str, ...] = (*COLUMNS, *metrics)
         self._open()
 
     def _open(self) -> None:
         before = self.file.read_bytes() if self.file.exists() else b""
-        with self.file.open("ab") as handle:
-            if not before:
-                handle.write(_line(COLUMNS))
-            elif not before.endswith(b"\n"):
-                handle.write(b"\n")  # the process was killed in the middle of a row
+        if not before:
+            write_file(self.file, _line(self.columns))
+            return
+        header, _, rows = before.partition(b"\n")
+        there = tuple(header.decode().split(","))
+        self.columns = tuple(dict.fromkeys((*there, *self.columns)))
+        if not before.endswith(b"\n"):
+            rows += b"\n"  # the process was killed in the middle of a row
+        if self.columns != there or not before.endswith(b"\n"):
+            write_file(self.file, _line(self.columns) + rows)
 
     @property
     def name(self) -> str:
@@ -322,7 +333,7 @@ class AppendingCsvLogger(Logger):
         """Append one row; a metric that was not measured stays empty."""
         row = {"attempt": self.attempt, "step": step, **metrics}
         with self.file.open("ab") as handle:
-            handle.write(_line([row.get(column) for column in COLUMNS]))
+            handle.write(_line([row.get(column) for column in self.columns]))
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
         """Do nothing, since ``config.yaml`` has the settings."""
@@ -334,9 +345,12 @@ def _line(values: Any) -> bytes:
     return text.getvalue().encode()
 
 
-def make_loggers(settings: LoggerSettings, folder: Path, attempt: int) -> list[Logger]:
+def make_loggers(
+    settings: LoggerSettings, folder: Path, attempt: int, val_metrics: Sequence[str] = ()
+) -> list[Logger]:
     """Return the loggers of a run with the folder ``.../<arm>/seed=<seed>``."""
-    loggers: list[Logger] = [AppendingCsvLogger(folder / "metrics.csv", attempt)]
+    columns = [f"val/{name}" for name in val_metrics]
+    loggers: list[Logger] = [AppendingCsvLogger(folder / "metrics.csv", attempt, columns)]
     if settings.kind == "wandb":
         loggers.append(_wandb(settings, folder))
     if settings.kind == "tensorboard":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torchmetrics import MeanMetric
 
 from cfaug.models.fusion import FusionEntailer
 from cfaug.train.contrastive_module import gather_all
@@ -35,19 +36,27 @@ class EntailmentModule(TrainingModule):
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the mean cross-entropy over the whole batch."""
-        (costs,) = gather_all([self._costs(batch)[:, None]], batch["global_size"])
+        logits = self._logits(batch)
+        labels = batch["labels"].to(logits.device)
+        costs = functional.cross_entropy(logits, labels, reduction="none")
+        (costs,) = gather_all([costs[:, None]], batch["global_size"])
+        if self.observed:
+            right = (logits.argmax(-1) == labels).float()
+            self.metrics.update(*gather_all([right[:, None]], batch["global_size"]))
         return costs.mean()
 
-    def _costs(self, batch: Batch) -> Tensor:
+    def make_metric(self, name: str) -> MeanMetric:
+        """Return the share of right labels."""
+        return MeanMetric(sync_on_compute=False)
+
+    def _logits(self, batch: Batch) -> Tensor:
         if batch["texts"]:
-            logits = self.entailer.logits(batch["pixels"], batch["texts"])
-            labels = batch["labels"].to(logits.device)
-            return functional.cross_entropy(logits, labels, reduction="none")
+            return self.entailer.logits(batch["pixels"], batch["texts"])
         # The last batch can leave this process without an example, and DDP waits for every
         # parameter: read a blank and discard it.
         size = self.entailer.transform.size
         blank = torch.zeros((1, 3, size, size), dtype=torch.uint8, device=self.device)
-        return self.entailer.logits(blank, [""]).sum(-1)[:0]
+        return self.entailer.logits(blank, [""])[:0]
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
         """Return a batch's share of the step's loss by its examples, as if all were one batch."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class EntailmentTask(MixtureTask):
 
     Attributes: those of :class:`cfaug.train.mixture_task.MixtureTask`.
     """
+
+    measurable: ClassVar[Mapping[str, str]] = {"accuracy": "accuracy"}
 
     @property
     def classes(self) -> dict[str, dict[str, int]]:

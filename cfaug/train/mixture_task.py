@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cfaug.core.errors import say_once
 from cfaug.core.protocols import DualEncoder
@@ -229,6 +229,9 @@ class ContrastiveTask(MixtureTask):
     """
 
     loss: LossSettings | None = None
+    measurable: ClassVar[Mapping[str, str]] = {
+        r"((image_to_text|text_to_image)_)?recall@[1-9]\d*": "recall@1"
+    }
 
     def load(self) -> Encoder:
         """Return the dual encoder with its initial weights.

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
+from torchmetrics import Metric, MetricCollection
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
@@ -81,6 +82,8 @@ class TrainingModule(pl.LightningModule):
         self.steps = Steps() if steps is None else steps
         self.averages = self.steps.parts > 1
         self._part = 0
+        self.metrics: Any = None
+        self.measured: dict[str, float] = {}
 
     @property
     @abstractmethod
@@ -98,6 +101,25 @@ class TrainingModule(pl.LightningModule):
     def weight(self, batch: Batch) -> float:
         """Return the weight of a batch in the validation loss: its number of examples."""
         return float(batch["global_size"])
+
+    def measure(self, names: Sequence[str]) -> None:
+        """Compute metrics of each validation, ``trainer.val_metrics``, into ``measured``.
+
+        Every process keeps the rows of all, which the loss gathers anyway, so that the number does
+        not depend on how many there are.
+        """
+        if names:
+            made = {name: self.make_metric(name) for name in names}
+            self.metrics = MetricCollection(made, prefix="val/")
+
+    def make_metric(self, name: str) -> Metric:
+        """Return a metric that ``loss`` updates with the rows of all processes."""
+        raise NotImplementedError(name)
+
+    @property
+    def observed(self) -> bool:
+        """Whether ``loss`` is to update ``metrics`` now."""
+        return self.metrics is not None and not torch.is_grad_enabled()
 
     def curves(self) -> dict[str, float]:
         """Return further columns of ``metrics.csv`` after a step."""
@@ -219,6 +241,8 @@ class TrainingModule(pl.LightningModule):
     def validation_loss(self, batches: Iterable[Batch]) -> float:
         """Return the weighted mean loss over batches, without dropout."""
         self.trained.eval()
+        if self.metrics is not None:
+            self.metrics.reset()  # of a validation that was interrupted
         total, weight = 0.0, 0.0
         for batch in batches:
             with self.trainer.precision_plugin.forward_context():
@@ -231,6 +255,9 @@ class TrainingModule(pl.LightningModule):
                 f"step {self.global_step}: the validation loss is {mean}. Lower optim.lr (now "
                 f"{self.steps.optim.lr}) or raise optim.warmup_steps"
             )
+        if self.metrics is not None:
+            self.measured = {name: one.item() for name, one in self.metrics.compute().items()}
+            self.metrics.reset()
         return mean
 
     def configure_optimizers(self) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
@@ -41,6 +41,16 @@ class QuestionTask(MixtureTask):
 
     data: QuestionData
     loss: AnswerLoss
+    measurable: ClassVar[Mapping[str, str]] = {"accuracy": "accuracy"}
+
+    def check(self) -> None:
+        """Refuse what every task refuses, and an accuracy without the wrong options."""
+        super().check()
+        if self.trainer.val_metrics and not self.loss.contrast:
+            raise UserError(
+                "trainer.val_metrics=accuracy compares all options of a question, and this loss "
+                "reads the right one alone: add loss=answers with loss.contrast above 0"
+            )
 
     @property
     def questions(self) -> tuple[QuestionRows | None, ...]:

@@ -47,6 +47,9 @@ class TrainerSettings:
             its whole share of a batch. The loss stays that of the whole batch, and its gradient is
             exact up to rounding (GradCache); a second forward pass takes the place of memory.
             Dropout draws other masks than without it.
+        val_metrics: metrics of the validation split, logged beside ``val/loss``: ``recall@K`` of a
+            dual encoder (or ``image_to_text_recall@K``, ``text_to_image_recall@K``), ``accuracy``
+            of an entailer, or of a model that learns from all options of a question.
         early_stopping: the number of validations in a row without a lower validation loss after
             which the run stops; ``None`` trains to the end. The schedule still extends over the
             whole length.
@@ -80,6 +83,7 @@ class TrainerSettings:
     micro_batch_size: Positive | None = None
     gradient_clip: PositiveNumber | None = 1.0
     val_every_steps: Positive | None = None
+    val_metrics: tuple[str, ...] = ()
     early_stopping: Positive | None = None
     ema_decay: Annotated[float, Interval(gt=0, lt=1)] | None = None
     checkpoint: Literal["best", "last"] = "best"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from cfaug.core.errors import UserError
 from cfaug.core.processes import uncollected
@@ -64,6 +65,8 @@ class Task(ABC):
     seed: int
     data_seed: int
     tuning: Tuning | None = None
+    measurable: ClassVar[Mapping[str, str]] = {}
+    """{pattern of ``trainer.val_metrics``: an example}."""
 
     @property
     @abstractmethod
@@ -165,8 +168,14 @@ class Task(ABC):
         return epochs * min(rows, self.batches_per_epoch * size) + min(rows, rest * size)
 
     def check(self) -> None:
-        """Refuse to select weights or to stop by an empty validation split."""
+        """Refuse metrics of another task, and to select weights or stop by an empty split."""
         trainer = self.trainer
+        for name in trainer.val_metrics:
+            if not any(re.fullmatch(pattern, name) for pattern in self.measurable):
+                known = " or ".join(self.measurable.values()) or "none: leave it out"
+                raise UserError(
+                    f"trainer.val_metrics={name} is not of this task, which has {known}"
+                )
         if not self.steps or self.counts["validation"]:
             return
         if trainer.checkpoint == "best":
@@ -178,6 +187,11 @@ class Task(ABC):
             raise UserError(
                 f"trainer.early_stopping={trainer.early_stopping} needs a validation split to stop "
                 f"by, and it is empty: raise {self.lower_validation}"
+            )
+        if trainer.val_metrics:
+            raise UserError(
+                f"trainer.val_metrics={','.join(trainer.val_metrics)} are of the validation split, "
+                f"and it is empty: raise {self.lower_validation}"
             )
 
 

@@ -13,13 +13,12 @@ from scipy.stats import pearsonr
 from sklearn.metrics import matthews_corrcoef
 
 from cfaug.cfmm.question_checks import (
-    accuracies,
     group_accuracies,
-    phi_from_margins,
     phi_interval,
     total,
     whole_groups,
 )
+from cfaug.stats.choices import accuracies, phi_from_margins
 
 IMAGES = st.lists(
     st.tuples(st.booleans(), st.lists(st.booleans(), min_size=0, max_size=5)),

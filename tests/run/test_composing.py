@@ -124,7 +124,7 @@ def test_a_mistyped_key_or_choice_names_what_there_is(typed, said):
         ("benchmark.data=x", "evaluate.py takes it; --help lists them all"),
         ("weights=zoo:clip-0", "'weights': evaluate.py takes it"),
         ("xyzzy=4", "'xyzzy': --help lists them all"),
-        ("model.max_length=4", "+model.max_length=4 adds it"),
+        ("model.max_lenght=4", "'model.max_lenght'"),
         ("paths=5 paths.runs=x", "paths=5: paths has settings of its own"),
         ("model=tiny_clip model=nope", "model=nope: "),
         ("data=5", "data=5: choose from coco_all"),
@@ -144,6 +144,35 @@ def test_the_word_at_fault_is_named_beside_the_groups_that_were_chosen(typed, sa
     assert said in str(refused.value)
     assert "did you mean _" not in str(refused.value)
     assert "._" not in str(refused.value)
+
+
+FILTER = "recipe.editor.filters.sibling"
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "added"),
+    [
+        ("train", ["model.max_length=4", "optim.betas=[0.5,0.9]"], 2),
+        ("generate", ["recipe.editor.noun_runs=head", "recipe.editor.refill_to_k=true"], 2),
+        ("generate", [f"{FILTER}._target_=cfaug.editing.filters.NotASibling"], 1),
+        ("generate", ["recipe=social", "zoo=paper", "recipe_part@recipe=found_labels"], 1),
+        ("evaluate", ['comparison.labels={"cf_ratio=0": real only}'], 1),
+        ("evaluate", ["table=lance_3", "table.partial=true", "table.backends.Mine=shards/x"], 1),
+    ],
+)  # fmt: skip
+def test_a_setting_that_its_file_leaves_out_needs_no_plus(name, typed, added):
+    [(config, words)] = jobs_of(name, *typed)
+    assert sum(word.startswith("+") for word in words) == added
+    assert jobs_of(name, *words) == [(config, words)]  # typed with it: the same settings
+
+
+@pytest.mark.parametrize(
+    "typed", ["zoo.clop.weights=x", "zoo.clop=x", "recipe.editor.noun_run=head",
+              "recipe.editor.filters.agrement.threshold=0.5", "recipe_prt@recipe=found_labels"]
+)  # fmt: skip
+def test_a_mistyped_setting_is_not_added(typed):
+    with pytest.raises(UserError, match=f"no setting is called '{typed.partition('=')[0]}'"):
+        jobs_of("generate", typed)
 
 
 def test_null_leaves_a_group_as_it_is_where_nothing_is_chosen():

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from cfaug.social import skew_tests
-from cfaug.social.skew_metrics import count_top, max_skew, ndkl
 from cfaug.social.skew_tests import (
     RankedPool,
     bootstrap_max_skew,
@@ -20,6 +19,7 @@ from cfaug.social.skew_tests import (
     permute_within_sets,
     simulate_chance,
 )
+from cfaug.stats.skew_metrics import count_top, max_skew, ndkl
 
 
 def ranked_pool(sets, labels, effect=0.0, seed=0, bonus=0.0):

@@ -16,8 +16,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.protocols import Benchmark
 from cfaug.data.index import open_index
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.social.skew_metrics import ndkl
 from cfaug.social.visogender import VisoGender, measure_ranking
+from cfaug.stats.skew_metrics import ndkl
 from tests.evaluation.questions import rows
 from tests.properties import examples
 from tests.social.test_attribute_detector import Twin

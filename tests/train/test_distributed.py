@@ -66,7 +66,8 @@ def difference(first, second):
 
 def pair_aware(folder, weights, **settings):
     """As ``train_and_save``; which rows a pair's weight is of must not depend on the processes."""
-    train_and_save(folder, weights, loss=LossSettings("masked", 3.0), **settings)
+    measured = {"val_metrics": ("recall@1", "text_to_image_recall@3")}
+    train_and_save(folder, weights, loss=LossSettings("masked", 3.0), **measured, **settings)
 
 
 def negatives(folder, weights, **settings):
@@ -126,6 +127,8 @@ def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     # Two processes sum in another order; some processors let 12 steps differ by 7e-6 of a loss.
     assert losses[0] == pytest.approx(losses[1], rel=2e-5, abs=1e-5)
     assert len(losses[1]) == STEPS  # rank 0 alone writes
+    recalls = [[row.get("val/recall@1") for row in tiny_plan.rows(f)] for f in (one, two)]
+    assert recalls[0] == recalls[1]
 
     # A last.ckpt of two processes is gone on with by one.
     entry(two, weights, attempt=1)

@@ -25,7 +25,9 @@ from tests.train.tasks import run_task, saved
 from tests.train.test_fit import image
 from tests.train.tiny_plan import rows
 
-TRAINER = TrainerSettings(max_steps=6, progress=False, accelerator="cpu", val_every_steps=2)
+TRAINER = TrainerSettings(
+    max_steps=6, progress=False, accelerator="cpu", val_every_steps=2, val_metrics=("accuracy",)
+)
 DATA = EntailmentData("real", "edited", cf_ratio=0.5, seed=8, batch_size=8)
 
 
@@ -125,6 +127,8 @@ def test_a_run_keeps_the_best_weights_and_measures_them(folder, shelf, indexes):
     told = result.measured["evaluation"]
     assert told["confusion"] == matrix.tolist()
     assert told["accuracy"] == pytest.approx(right / len(one.mixture.validation), abs=1e-4)
+    shown = {row["step"]: row["val/accuracy"] for row in rows(folder)}
+    assert float(shown[str(result.best_step)]) == pytest.approx(told["accuracy"], abs=1e-4)
     assert cost / len(one.mixture.validation) == pytest.approx(result.best_val_loss, rel=1e-4)
     counts = one.classes
     assert sum(counts["train"].values()) == one.counts["train"]
@@ -199,5 +203,7 @@ def test_two_processes_train_what_one_trains(folder, shelf, indexes):
     alone, both = folder, folder.with_name("seed=8")
     train_in_ranks(alone, shelf, indexes, size)
     torchrun(train_in_ranks, both, shelf, indexes, size)
+    measured = [[row["val/accuracy"] for row in rows(place)] for place in (alone, both)]
+    assert measured[0] == measured[1]
     for (name, first), second in zip(saved(alone).items(), saved(both).values(), strict=True):
         torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-3, msg=name)

@@ -389,7 +389,12 @@ def test_settings_of_captions_are_refused(given):
 
 @SLOW
 def test_a_killed_run_ends_bit_identical(folder, shelf):
-    trainer = replace(TRAINER, max_steps=14, save_every_steps=3, accumulate_grad_batches=2)
+    trainer = replace(
+        TRAINER, max_steps=14, save_every_steps=3, accumulate_grad_batches=2,
+        val_metrics=("accuracy",),
+    )  # fmt: skip
+    with pytest.raises(UserError, match="reads the right one alone"):
+        task(shelf, trainer=trainer).check()
     whole = folder.with_name("seed=8")
     expected = run(whole, shelf, trainer=trainer, contrast=0.5)
     given = {"trainer": trainer, "contrast": 0.5}
@@ -397,6 +402,9 @@ def test_a_killed_run_ends_bit_identical(folder, shelf):
     resumed = run(folder, shelf, attempt=1, trainer=trainer, contrast=0.5)
     assert 0 < resumed.start_step < 14
     assert resumed.measured == expected.measured
+    last = {row["step"]: row["val/accuracy"] for row in rows(folder)}
+    told = expected.measured["evaluation"]["all"]["accuracy"]
+    assert float(last[str(expected.best_step)]) == pytest.approx(told, abs=1e-5)
     for file in (whole / "checkpoint").iterdir():
         assert file.read_bytes() == (folder / "checkpoint" / file.name).read_bytes(), file.name
 

@@ -72,6 +72,7 @@ def train(
     pause=0.0,
     spec=HFClip,
     wrong_images=False,
+    logger=None,
     **given,
 ):
     """Train in ``folder``; return the encoder, the first step and the best weights."""
@@ -100,7 +101,7 @@ def train(
         ),
         folder=folder,
         settings=trainer,
-        logger=LoggerSettings(),
+        logger=logger or LoggerSettings(),
         attempt=attempt,
     )
     return encoder, done.start, done.best

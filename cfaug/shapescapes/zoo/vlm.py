@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from cfaug.cfmm.question_checks import Accuracies, accuracies
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.questions import BASIC, Question
@@ -26,7 +25,7 @@ from cfaug.core.validation import OneOf, Positive, Seed, check_fields
 from cfaug.shapescapes.question_parts import CATEGORIES
 from cfaug.shapescapes.zoo.command import Rates, make_model
 from cfaug.shapescapes.zoo.vlm_model import build_model, build_tokenizer, load, save
-from cfaug.stats.choices import choose, reduce_scores
+from cfaug.stats.choices import Accuracies, accuracies, choose, reduce_scores
 
 if TYPE_CHECKING:
     from transformers import FastVlmForConditionalGeneration

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.rng import derive
-from cfaug.social.skew_metrics import (
+from cfaug.stats.skew_metrics import (
     bias,
     count_top,
     max_skew,
