@@ -80,7 +80,9 @@ class Encoder(Tunable, ABC):
         """Keep the learnt scale, and SigLIP's bias, at their values in training."""
         logits = (self.log_scale, getattr(self.model, "logit_bias", None))
         known = {id(parameter) for parameter in logits}
-        self.never_trained = frozenset(n for n, p in self.model.named_parameters() if id(p) in known)
+        self.never_trained = frozenset(
+            n for n, p in self.model.named_parameters() if id(p) in known
+        )
         for name in self.never_trained:
             self.model.get_parameter(name).requires_grad_(False)
 
@@ -175,12 +177,14 @@ class Tokenizer:
     A caption is tokenised once in a process; batches are padded from the cache.
     """
 
-    def __init__(self, tokenizer: Any, max_length: int) -> None:
+    def __init__(self, tokenizer: Any, max_length: int, *, padded: bool = False) -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self._checked = False
-        # If a tokenizer has no attention mask, its model was trained on texts of full length
-        # (SigLIP).
+        # If a tokenizer has no attention mask, its model was trained on texts of full length, as
+        # SigLIP was, for which transformers' Siglip2Tokenizer makes one all the same.
+        if padded:
+            self.tokenizer.model_input_names = ["input_ids"]
         masked = "attention_mask" in self.tokenizer.model_input_names
         self.padding: dict[str, Any] = (
             {"padding": "longest"}
@@ -379,9 +383,15 @@ def inputs(
     geometry: Geometry | None,
 ) -> tuple[ImageTransform, Tokenizer]:
     """Return the image transform and the tokenizer of a model that reads images and texts."""
+    kind = getattr(model.config, "model_type", "")
+    if kind == "siglip2":
+        raise UserError(
+            f"{folder} is a SigLIP 2 for images of any shape (NaFlex), which is not supported: "
+            "choose one of a fixed size, such as google/siglip2-base-patch16-224, or model=siglip2"
+        )
     transform = image_transform(processor.image_processor, folder, geometry)
     length = text_length(model, processor.tokenizer, max_length, folder)
-    return transform, Tokenizer(processor.tokenizer, length)
+    return transform, Tokenizer(processor.tokenizer, length, padded=kind == "siglip")
 
 
 def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:

@@ -140,6 +140,10 @@ def load(
                 "model.architecture=RN50"
             ) from error
         raise UserError(f"open_clip cannot load {architecture} ({pretrained}): {error}") from error
+    if not all(hasattr(model, part) for part in ("visual", "encode_text", "logit_scale")):
+        raise UserError(
+            f"{architecture} is a {type(model).__name__}, which compares no images and texts"
+        )
     preprocess = dict(model.visual.preprocess_cfg)
     config = {
         "model_cfg": told or open_clip.get_model_config(source),
@@ -161,7 +165,7 @@ def load(
 
 
 def _compare_activations(source: str, pretrained: str) -> None:
-    """Say if weights were trained with another activation than the architecture's, or if none tells.
+    """Say if weights were trained with another activation than the architecture's, or unknown.
 
     Weights of QuickGELU load into an architecture with GELU without an error, and are worse.
     """
@@ -174,9 +178,9 @@ def _compare_activations(source: str, pretrained: str) -> None:
     trained, teller = _activation_in_training(source, pretrained)
     if trained is None:
         say_once(
-            f"{pretrained} does not say with which activation its weights were trained: "
-            f"model.architecture={source} computes {computed}, {other} the other of GELU and "
-            "QuickGELU (OpenAI's, MetaCLIP's and most of DFN's weights)"
+            f"{pretrained} does not say whether its weights were trained with GELU or QuickGELU "
+            f"(as OpenAI's, MetaCLIP's and most of DFN's): model.architecture={source} computes "
+            f"{computed}, {other} the other"
         )
     elif trained != computed:
         say_once(
@@ -232,8 +236,8 @@ def _lengthen(model: Any, source: str, config: Mapping[str, Any], count: int) ->
     padding_is_read = text.get("no_causal_mask") or text.get("embed_cls")
     if text.get("hf_model_name") or padding_is_read or text.get("pool_type") in ("last", "first"):
         raise UserError(
-            f"model.max_tokens={count}: the text tower of {source} does not read from left to right "
-            "up to the end of a text, so that its positions cannot be stretched"
+            f"model.max_tokens={count}: the text tower of {source} does not read from left to "
+            "right up to the end of a text, so that its positions cannot be stretched"
         )
     state = model.state_dict()
     name = next(key for key in POSITIONS if key in state)

@@ -104,7 +104,7 @@ class Tuning:
         if self.lora is not None:
             _adapt(model, self.lora, seed)
             frozen = set(parameters)
-        kept = getattr(encoder, "never_trained", frozenset())
+        kept: frozenset[str] = getattr(encoder, "never_trained", frozenset())
         for name, parameter in parameters.items():
             parameter.requires_grad_(name not in kept and (name not in frozen or name in exempt))
         if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -160,14 +160,14 @@ def _adapt(model: nn.Module, lora: Lora, seed: int) -> None:
     _refuse_other_than_linear(targets - fused.keys(), modules)
     if lora.dropout and not targets.isdisjoint(fused):
         raise UserError(
-            f"tuning.lora.dropout={lora.dropout:g} cannot be applied to {min(targets & fused.keys())}, "
-            "a weight that no layer of its own reads: set it to 0"
+            f"tuning.lora.dropout={lora.dropout:g} is not possible with "
+            f"{min(targets & fused.keys())}, which no layer of its own reads: set it to 0"
         )
     inject(model, sorted(targets), int(lora.r), lora.alpha, lora.dropout, derive(seed, "lora"))
 
 
 FUSED = ".in_proj_weight"
-"""End of the name of a weight that holds queries, keys and values and belongs to no linear layer."""
+"""End of the name of a weight of queries, keys and values that belongs to no linear layer."""
 
 
 def _refuse_other_than_linear(targets: Iterable[str], modules: dict[str, Any]) -> None:
