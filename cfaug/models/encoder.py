@@ -359,7 +359,7 @@ def _lengthen(model: Any, tokenizer: Any, count: int, owner: object) -> None:
     if kind not in LENGTHENED:
         raise UserError(
             f"model.max_tokens={count}: {owner} is a model of the type {kind!r}; only positions of "
-            f"{' and '.join(LENGTHENED)} are stretched, whose texts end where they are read"
+            f"{' and '.join(LENGTHENED)} are stretched, which read a text at its end"
         )
     embeddings = model.text_model.embeddings
     known = embeddings.position_embedding.weight

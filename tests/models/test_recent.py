@@ -10,6 +10,7 @@ import re
 
 import pytest
 import torch
+import yaml
 
 from cfaug.core.errors import UserError
 from cfaug.models.open_clip import _compare_activations
@@ -18,6 +19,7 @@ from cfaug.train.settings import OptimSettings
 from tests.compositional.test_caption_choice import asked
 from tests.evaluation.caption_items import choices, open_sets, world_pairs
 from tests.models import tiny
+from tests.test_conf import CONF
 from tests.train import tiny_plan
 
 VIT = {"img_size": tiny.SIZE, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
@@ -274,6 +276,17 @@ def test_another_activation_than_that_of_the_weights_is_said(
         assert told == ""
     else:
         assert re.search(said, told), told
+
+
+@pytest.mark.parametrize("name", ["open_clip", "siglip2", "pe_core", "mobileclip2", "metaclip2"])
+def test_a_shipped_model_is_in_open_clips_list_with_its_own_activation(name, capsys):
+    import open_clip
+
+    node = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
+    tag = node["architecture"], node["pretrained"]
+    assert tag in open_clip.list_pretrained()
+    _compare_activations(*tag)
+    assert capsys.readouterr().err == ""
 
 
 # The names of parameters in open_clip's main branch, 4.2.0.dev0 of 2026-06-27 (commit

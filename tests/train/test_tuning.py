@@ -129,9 +129,16 @@ def test_an_adapter_of_a_fused_attention_learns_and_is_merged(folders, tmp_path)
     encoder = load(folders, "open_clip")
     plain = {k: v.clone() for k, v in encoder.model.state_dict().items()}
     Tuning(lora=Lora([r"\.in_proj_weight$"], r=2, alpha=8)).apply(encoder, seed=3)
-    initial = features(encoder)
-    step(encoder, lr=5)
-    step(encoder, lr=5)
+    initial, losses = features(encoder), []
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-2)
+    data = tiny_plan.batch(0, 8)
+    for _ in range(6):
+        loss = encoder.train().contrastive(encoder.features(data["pixels"], data["texts"]))
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < losses[0], losses
     drawn = {k: v.clone() for k, v in encoder.named_parameters() if "lora" in k}
     adapted = features(encoder)
     merge(encoder.model)
