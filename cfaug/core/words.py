@@ -286,7 +286,7 @@ def normalise_caption(text: str) -> str:
     return " ".join("".join(c if c.isalnum() else " " for c in folded).split())
 
 
-def same_words(one: str, other: str) -> bool:
+def same_words(text: str, other: str) -> bool:
     """Say whether two texts have the same words, apart from case and punctuation.
 
     >>> same_words("A cat, on the mat's edge", "the mat's edge on a cat")
@@ -294,6 +294,6 @@ def same_words(one: str, other: str) -> bool:
     >>> same_words("a cat on a mat", "a cat on the mat")
     False
     """
-    both = (re.findall(r"[\w']+", text.casefold().replace("’", "'")) for text in (one, other))
-    first, second = map(sorted, both)
-    return first == second
+    both = (re.findall(r"[\w']+", words.casefold().replace("’", "'")) for words in (text, other))
+    before, after = map(sorted, both)
+    return before == after

@@ -155,13 +155,13 @@ def _adapt(model: nn.Module, lora: Lora, seed: int) -> None:
     from cfaug.models.lora import inject
 
     modules = {name: module for name, module in model.named_modules() if name}
-    fused = {name: one for name, one in model.named_parameters() if name.endswith(FUSED)}
+    fused = {name for name, _ in model.named_parameters() if name.endswith(FUSED)}
     targets = matching("tuning.lora.targets", lora.targets, {*modules, *fused})
-    _refuse_other_than_linear(targets - fused.keys(), modules)
+    _refuse_other_than_linear(targets - fused, modules)
     if lora.dropout and not targets.isdisjoint(fused):
         raise UserError(
             f"tuning.lora.dropout={lora.dropout:g} is not possible with "
-            f"{min(targets & fused.keys())}, which no layer of its own reads: set it to 0"
+            f"{min(targets & fused)}, which no layer of its own reads: set it to 0"
         )
     inject(model, sorted(targets), int(lora.r), lora.alpha, lora.dropout, derive(seed, "lora"))
 
