@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from math import comb
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -32,6 +33,7 @@ from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Answerer, Matcher
 from cfaug.core.types import CLUSTER, ITEM, Better, ColumnValues, Evaluation, Outcome
 from cfaug.core.validation import Positive
+from cfaug.core.words import same_words
 from cfaug.data.index import Index
 from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_rows
 from cfaug.stats.choices import (
@@ -127,6 +129,12 @@ class CaptionChoice(ItemSource):
             ),
             ItemColumn("blind_language_mean", "the same per token"),
             ItemColumn("blind_model", "1 if the model itself does without the image"),
+            ItemColumn(
+                "word_order",
+                "whether a false caption has the words of a true one in another order: without "
+                "their order nothing tells the two apart",
+                "yes or no",
+            ),
             ItemColumn("group", "the groups of its category", "text"),
             ItemColumn("text <k>", "score of this caption; null without one"),
         ),
@@ -149,7 +157,7 @@ class CaptionChoice(ItemSource):
         self._index, self._asked = index, rows
         self._choices = read_choices(str(self.name), index, rows)
         self._tags = read_tags(str(self.name), index, self._choices.first, self.tags)
-        check_tags(self._tags, METRICS, "text ")
+        check_tags(self._tags, (*METRICS, "word_order"), "text ")
         nothing: list[tuple[str, ...]] = [()] * len(self._choices.first)
         self._categories = only(self._tags.get(CATEGORY, nothing))
         self._counted = categories_that_count(self._categories, self.at_least, self.drop)
@@ -196,7 +204,7 @@ class CaptionChoice(ItemSource):
                 tuple(group for group, members in self.groups.items() if name in members)
                 for name in self._categories
             ])  # fmt: skip
-        columns |= {**hits, "ties": ties}
+        columns |= {**hits, "ties": ties, "word_order": self._choices.word_order}
         columns |= {
             f"text {k}": np.asarray(scores[:, k], np.float64) for k in range(truth.shape[1])
         }
@@ -333,6 +341,17 @@ class Choices:
     texts: Sequence[tuple[str, ...]]
     truth: np.ndarray
 
+    @property
+    def word_order(self) -> np.ndarray:
+        """Whether a false caption has the words of a true one in another order, bool (items,)."""
+        return np.array([
+            any(same_words(*pair) for pair in product(*(
+                [text for text, label in zip(texts, truth, strict=False) if label == value]
+                for value in (TRUE, FALSE)
+            )))
+            for texts, truth in zip(self.texts, self.truth.tolist(), strict=True)
+        ])  # fmt: skip
+
 
 def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choices:
     """Return the items of a source: its sets, whose members are labelled "true" or "false".
@@ -445,6 +464,15 @@ def describe_choice(
     ]
     if told:
         lines.append("; ".join(told))
+    reordered = np.asarray(found.items["word_order"])
+    if reordered.any():
+        where = np.asarray(found.items.get(CATEGORY, [None] * len(reordered)))
+        shares = {name: float(reordered[where == name].mean()) for name in categories}
+        of = [f"{name} {share:.1%}" for name, share in shares.items() if share]
+        lines.append(
+            f"in {int(reordered.sum())} items only the order of the words tells a false caption "
+            f"from a true one{': ' * bool(of)}{', '.join(of)}"
+        )
     shown = [category for category in categories if ("accuracy", (CATEGORY, category)) in values]
     if shown:
         of = [f"{one} {values['accuracy', (CATEGORY, one)]}" for one in shown[:SHOWN]]

@@ -277,7 +277,7 @@ def hash_description(folder: Path) -> str:
     return sha256_text(json.dumps([names, sha256(files)]))
 
 
-ENCODER_SETTINGS = ("max_length", "geometry", "architecture")
+ENCODER_SETTINGS = ("max_length", "geometry", "architecture", "max_tokens")
 """Settings that change the answers of a dual encoder or matcher, as a run's record names them."""
 
 

@@ -284,3 +284,16 @@ def normalise_caption(text: str) -> str:
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join("".join(c if c.isalnum() else " " for c in folded).split())
+
+
+def same_words(text: str, other: str) -> bool:
+    """Say whether two texts have the same words, apart from case and punctuation.
+
+    >>> same_words("A cat, on the mat's edge", "the mat's edge on a cat")
+    True
+    >>> same_words("a cat on a mat", "a cat on the mat")
+    False
+    """
+    both = (re.findall(r"[\w']+", words.casefold().replace("’", "'")) for words in (text, other))
+    before, after = map(sorted, both)
+    return before == after

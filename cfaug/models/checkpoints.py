@@ -56,6 +56,16 @@ class Spec:
 
     provides: ClassVar[tuple[type, ...]]
 
+    def __repr__(self) -> str:
+        """Return the settings; those without ``repr`` came later, and only a changed one is shown.
+
+        Cards of generated shards hold this text.
+        """
+        known: Any = self  # a dataclass
+        shown = [f for f in fields(known) if f.repr or getattr(self, f.name) != f.default]
+        told = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in shown)
+        return f"{type(self).__qualname__}({told})"
+
     @property
     def owner(self) -> str:
         """The kind and place of the model, which errors name."""

@@ -26,6 +26,8 @@ class Tunable(nn.Module):
 
     model: Any  # any methods of its library
     held_in_evaluation: tuple[nn.Module, ...] = ()
+    never_trained: frozenset[str] = frozenset()
+    """Names of the model's parameters that its own settings keep, whatever is tuned."""
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of every module except those fixed in evaluation (frozen statistics)."""
@@ -73,6 +75,16 @@ class Encoder(Tunable, ABC):
         if lower is not None or upper is not None:
             with torch.no_grad():
                 self.log_scale.clamp_(lower, upper)
+
+    def fix_logit_scale(self) -> None:
+        """Keep the learnt scale, and SigLIP's bias, at their values in training."""
+        logits = (self.log_scale, getattr(self.model, "logit_bias", None))
+        known = {id(parameter) for parameter in logits}
+        self.never_trained = frozenset(
+            n for n, p in self.model.named_parameters() if id(p) in known
+        )
+        for name in self.never_trained:
+            self.model.get_parameter(name).requires_grad_(False)
 
     @abstractmethod
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
@@ -165,12 +177,14 @@ class Tokenizer:
     A caption is tokenised once in a process; batches are padded from the cache.
     """
 
-    def __init__(self, tokenizer: Any, max_length: int) -> None:
+    def __init__(self, tokenizer: Any, max_length: int, *, padded: bool = False) -> None:
         self.tokenizer = tokenizer
         self.max_length = max_length
         self._checked = False
-        # If a tokenizer has no attention mask, its model was trained on texts of full length
-        # (SigLIP).
+        # If a tokenizer has no attention mask, its model was trained on texts of full length, as
+        # SigLIP was, for which transformers' Siglip2Tokenizer makes one all the same.
+        if padded:
+            self.tokenizer.model_input_names = ["input_ids"]
         masked = "attention_mask" in self.tokenizer.model_input_names
         self.padding: dict[str, Any] = (
             {"padding": "longest"}
@@ -310,6 +324,57 @@ def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
     return processor
 
 
+FIRST_POSITIONS = 20
+"""Number of position embeddings that stretching keeps, as few captions were longer in training."""
+
+
+def stretch_positions(positions: Tensor, count: int, owner: object) -> Tensor:
+    """Return ``count`` position embeddings for captions beyond a model's longest.
+
+    The first 20 stay. The others are spread evenly over the rest and interpolated linearly; those
+    after the last are extrapolated from the last two. With 77 and 248 these are the embeddings from
+    which Long-CLIP trains (Zhang et al., 2024; ``load_from_clip`` in its authors' code).
+
+    Args:
+        positions: the embeddings (length, dim) of a tower that reads from left to right.
+        count: the number of positions, at least ``length``.
+    """
+    length = len(positions)
+    if count < length or length < FIRST_POSITIONS + 2:
+        raise UserError(
+            f"model.max_tokens={count}: {owner} has {length} positions, which can only be "
+            f"stretched to more, and from {FIRST_POSITIONS + 2} on"
+        )
+    more = torch.arange(count - FIRST_POSITIONS, dtype=torch.float64)
+    place = FIRST_POSITIONS + more * (length - FIRST_POSITIONS) / len(more)
+    before = place.floor().long().clamp(max=length - 2)
+    share = (place - before)[:, None].to(positions)
+    between = positions[before] * (1 - share) + positions[before + 1] * share
+    return torch.cat([positions[:FIRST_POSITIONS], between])
+
+
+def _lengthen(model: Any, tokenizer: Any, count: int, owner: object) -> None:
+    """Let a CLIP of transformers read captions of ``count`` tokens, also after it is saved."""
+    kind = model.config.model_type
+    if kind not in LENGTHENED:
+        raise UserError(
+            f"model.max_tokens={count}: {owner} is a model of the type {kind!r}; only positions of "
+            f"{' and '.join(LENGTHENED)} are stretched, which read a text at its end"
+        )
+    embeddings = model.text_model.embeddings
+    known = embeddings.position_embedding.weight
+    if count != len(known):
+        longer = stretch_positions(known.detach(), count, owner)
+        embeddings.position_embedding = nn.Embedding.from_pretrained(longer, freeze=False)
+        embeddings.position_ids = torch.arange(count)[None]
+        model.config.text_config.max_position_embeddings = count
+    tokenizer.model_max_length = count
+
+
+LENGTHENED = ("clip", "metaclip_2")
+"""Types of transformers' models whose text tower reads from left to right."""
+
+
 def inputs(
     model: nn.Module,
     processor: Any,
@@ -318,9 +383,15 @@ def inputs(
     geometry: Geometry | None,
 ) -> tuple[ImageTransform, Tokenizer]:
     """Return the image transform and the tokenizer of a model that reads images and texts."""
+    kind = getattr(model.config, "model_type", "")
+    if kind == "siglip2":
+        raise UserError(
+            f"{folder} is a SigLIP 2 for images of any shape (NaFlex), which is not supported: "
+            "choose one of a fixed size, such as google/siglip2-base-patch16-224, or model=siglip2"
+        )
     transform = image_transform(processor.image_processor, folder, geometry)
     length = text_length(model, processor.tokenizer, max_length, folder)
-    return transform, Tokenizer(processor.tokenizer, length)
+    return transform, Tokenizer(processor.tokenizer, length, padded=kind == "siglip")
 
 
 def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:
@@ -383,7 +454,10 @@ class HFEncoder(FromFolder, Encoder):
         max_length: int | None,
         log_scale_bounds: Bounds,
         geometry: Geometry | None = None,
+        max_tokens: int | None = None,
     ) -> None:
+        if max_tokens is not None:
+            _lengthen(model, processor.tokenizer, max_tokens, folder)
         transform, tokenizer = inputs(model, processor, folder, max_length, geometry)
         super().__init__(model, transform, log_scale_bounds)
         self.processor = processor

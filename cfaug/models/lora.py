@@ -63,7 +63,8 @@ def inject(
     A layer's weight W acts as W + (alpha / r) B A, with A (r, in) drawn and B (out, r) zero.
 
     Args:
-        targets: full names of linear layers, or of transformers' transposed ones (GPT-2's).
+        targets: full names of linear layers, or of transformers' transposed ones (GPT-2's), or of
+            weights that no linear layer holds.
     """
     import torch
     from peft import inject_adapter_in_model
@@ -72,7 +73,11 @@ def inject(
         # PEFT remarks that it sets it for a transposed layer.
         warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
         torch.manual_seed(seed)
-        inject_adapter_in_model(_config(targets, r, alpha, dropout), model, NAME)
+        config = _config(targets, r, alpha, dropout)
+        weights = {name for name, _ in model.named_parameters()}
+        config.target_parameters = sorted(weights.intersection(targets)) or None
+        config.target_modules = set(targets) - weights
+        inject_adapter_in_model(config, model, NAME)
     for name, parameter in model.named_parameters():
         if f".{NAME}." in name and parameter.dtype != torch.float32:
             parameter.data = parameter.data.float()  # for a base model in 16 bits, as in PEFT

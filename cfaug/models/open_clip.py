@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.pixels import Geometry, ImageTransform
 from cfaug.core.safety.safe_loading import (
     check_built,
@@ -22,7 +22,7 @@ from cfaug.core.safety.safe_loading import (
 )
 from cfaug.core.weights import open_clip_folder, open_clip_weights, refuse_pickles
 from cfaug.models.checkpoints import replace_checkpoint
-from cfaug.models.encoder import Bounds, Encoder, channels, square
+from cfaug.models.encoder import Bounds, Encoder, channels, square, stretch_positions
 
 
 class OpenClipEncoder(Encoder):
@@ -79,8 +79,19 @@ class OpenClipEncoder(Encoder):
                 (fresh / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds) -> OpenClipEncoder:
-    """Load an open_clip model in float32, evaluation mode."""
+def load(
+    architecture: str,
+    pretrained: str | None,
+    *,
+    log_scale_bounds: Bounds,
+    max_tokens: int | None = None,
+) -> OpenClipEncoder:
+    """Load an open_clip model in float32, evaluation mode.
+
+    Args:
+        max_tokens: the number of positions to which those of texts are stretched; ``None`` keeps
+            them.
+    """
     import open_clip
 
     file = open_clip_weights(architecture, pretrained)
@@ -101,6 +112,7 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
                 f"model.pretrained={pretrained} is neither a file nor a tag of {source}; "
                 f"its tags: {', '.join(tags) or '-'}"
             )
+        _compare_activations(source, str(pretrained))
     told = {} if folder is None else read_config(folder)
     if folder is not None and file is not None:
         weights = count_stored([file])
@@ -112,6 +124,10 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
     try:
         with no_questions():
             model = _build(source, told, pretrained=pretrained)
+            if max_tokens is not None:
+                told = told or open_clip.get_model_config(source)
+                model = _lengthen(model, source, told, max_tokens)
+                told = {**told, "text_cfg": {**told["text_cfg"], "context_length": max_tokens}}
             tokenizer = _tokenizer(source, folder, told)
     except UserError:
         raise
@@ -124,6 +140,10 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
                 "model.architecture=RN50"
             ) from error
         raise UserError(f"open_clip cannot load {architecture} ({pretrained}): {error}") from error
+    if not all(hasattr(model, part) for part in ("visual", "encode_text", "logit_scale")):
+        raise UserError(
+            f"{architecture} is a {type(model).__name__}, which compares no images and texts"
+        )
     preprocess = dict(model.visual.preprocess_cfg)
     config = {
         "model_cfg": told or open_clip.get_model_config(source),
@@ -144,6 +164,60 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
     return OpenClipEncoder(model, tokenizer, config, transform, log_scale_bounds).eval()
 
 
+def _compare_activations(source: str, pretrained: str) -> None:
+    """Say if weights were trained with another activation than the architecture's, or unknown.
+
+    Weights of QuickGELU load into an architecture with GELU without an error, and are worse.
+    """
+    import open_clip
+
+    other = source + QUICK if not source.endswith(QUICK) else source.removesuffix(QUICK)
+    if other not in open_clip.list_models():
+        return
+    computed = "QuickGELU" if open_clip.get_model_config(source).get("quick_gelu") else "GELU"
+    trained, teller = _activation_in_training(source, pretrained)
+    if trained is None:
+        say_once(
+            f"{pretrained} does not say whether its weights were trained with GELU or QuickGELU "
+            f"(as OpenAI's, MetaCLIP's and most of DFN's): model.architecture={source} computes "
+            f"{computed}, {other} the other"
+        )
+    elif trained != computed:
+        say_once(
+            f"warning: {pretrained} was trained with {trained}, as {teller} says, and "
+            f"model.architecture={source} computes {computed}, which changes every embedding: "
+            f"choose model.architecture={other}"
+        )
+
+
+QUICK = "-quickgelu"
+"""The end of open_clip's names of architectures that come with GELU as well."""
+
+
+def _activation_in_training(source: str, pretrained: str) -> tuple[str | None, str]:
+    """Return the activation that weights were trained with, if something tells, and what tells."""
+    import open_clip
+
+    told: Mapping[str, Any] | None = open_clip.get_pretrained_cfg(source, pretrained) or None
+    teller, file = f"the tag of {source}", Path(pretrained)
+    if told is None:
+        names = {
+            open_clip.get_pretrained_cfg(*tag).get("url", "").rpartition("/")[2]: tag
+            for tag in open_clip.list_pretrained()
+        }
+        beside = file.with_name(CONFIG)
+        if beside.is_file():
+            content = read_json(beside)
+            told = content.get("model_cfg") if isinstance(content, dict) else None
+            teller = f"{CONFIG} beside it"
+        elif file.name in names:
+            told = open_clip.get_pretrained_cfg(*names[file.name])
+            teller = f"open_clip's tag {names[file.name][1]} of this file name"
+    if not isinstance(told, Mapping):
+        return None, ""
+    return "QuickGELU" if told.get("quick_gelu") else "GELU", teller
+
+
 def _build(source: str, told: Mapping[str, Any], **options: Any) -> Any:
     """Build the open_clip model of a name, or of a folder with its text tower."""
     import open_clip
@@ -156,13 +230,36 @@ def _build(source: str, told: Mapping[str, Any], **options: Any) -> Any:
     )
 
 
+def _lengthen(model: Any, source: str, config: Mapping[str, Any], count: int) -> Any:
+    """Return the model with ``count`` positions of texts, built anew by its library."""
+    text = config["text_cfg"]
+    padding_is_read = text.get("no_causal_mask") or text.get("embed_cls")
+    if text.get("hf_model_name") or padding_is_read or text.get("pool_type") in ("last", "first"):
+        raise UserError(
+            f"model.max_tokens={count}: the text tower of {source} does not read from left to "
+            "right up to the end of a text, so that its positions cannot be stretched"
+        )
+    state = model.state_dict()
+    name = next(key for key in POSITIONS if key in state)
+    state[name] = stretch_positions(state[name], count, source)
+    longer = _build(source, config, load_weights=False, force_context_length=count)
+    longer.load_state_dict(state)
+    longer.visual.preprocess_cfg = model.visual.preprocess_cfg
+    return longer
+
+
+POSITIONS = ("positional_embedding", "text.positional_embedding")
+"""Names of the embeddings of a text's positions: of CLIP, and of models with a tower for texts."""
+
+
 def _tokenizer(source: str, folder: Path | None, told: Mapping[str, Any]) -> Any:
     """Return the tokenizer of a name, or of a folder, built only from files in that folder."""
     import open_clip
     from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 
     if folder is None:
-        return open_clip.get_tokenizer(source)
+        length = told["text_cfg"]["context_length"] if told else None
+        return open_clip.get_tokenizer(source, context_length=length)
     text = told["text_cfg"]
     options = dict(text.get("tokenizer_kwargs") or {})
     options["context_length"] = text.get("context_length", 77)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, Matcher, NoModel
+from cfaug.core.validation import Positive
 from cfaug.core.weights import sha256_text
 from cfaug.models import classifier_specs, task_specs
 from cfaug.models.checkpoints import Spec, choose_protocol
@@ -86,7 +87,7 @@ def _as_matcher(encoder: Any) -> Any:
     return DualMatcher(encoder)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HFClip(Folder):
     """Any transformers model with ``get_image_features``, ``get_text_features``, ``logit_scale``.
 
@@ -104,14 +105,21 @@ class HFClip(Folder):
         logit_scale_max: the upper bound of the learnt log scale; ``None`` for no bound.
             Transformers' ``run_clip.py``, with which the COCO-Counterfactuals paper trained, has
             no bounds; CLIP's authors clip at ln 100.
+        train_logit_scale: whether the learnt scale, and SigLIP's bias, are trained; ``False`` keeps
+            them whatever is tuned.
+        max_tokens: the number of tokens of the longest caption, to which CLIP's positions are
+            stretched (see ``cfaug.models.encoder.stretch_positions``); ``None`` keeps them.
     """
 
     logit_scale_min: float | None = None
     logit_scale_max: float | None = None
+    train_logit_scale: bool = field(default=True, repr=False)
+    max_tokens: Positive | None = field(default=None, repr=False)
 
     provides = (DualEncoder, Matcher)
     implementation = "cfaug.models.encoder.HFEncoder"
-    ineffective = frozenset({"logit_scale_min", "logit_scale_max"})
+    ineffective = frozenset({"logit_scale_min", "logit_scale_max", "train_logit_scale"})
+    __repr__ = Spec.__repr__
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,17 +127,19 @@ class HFClip(Folder):
 
     def adapt(self, model: Any, protocol: type) -> Any:
         """Return the dual encoder itself, or a matcher around it."""
+        if not self.train_logit_scale:
+            model.fix_logit_scale()
         return _as_matcher(model) if protocol is Matcher else model
 
     @property
     def settings(self) -> dict[str, Any]:
         """Arguments of the model other than its folder."""
         bounds = (self.logit_scale_min, self.logit_scale_max)
-        told = {"max_length": self.max_length, "geometry": self.geometry}
+        told = {name: getattr(self, name) for name in ("max_length", "geometry", "max_tokens")}
         return {**told, "log_scale_bounds": bounds}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BridgeTower(HFClip):
     """``BridgeTowerForContrastiveLearning``: trained with three losses; retrieval by two towers.
 
@@ -155,7 +165,7 @@ class ViltMatching(Folder):
     implementation = "cfaug.models.fusion.ViltMatcher"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OpenClip(Spec):
     """Any architecture of open_clip.
 
@@ -168,12 +178,16 @@ class OpenClip(Spec):
             for no bound.
         logit_scale_max: the upper bound of the learnt log scale; ``None`` for no bound. The
             defaults are those of open_clip's training loop.
+        train_logit_scale: see :class:`HFClip`.
+        max_tokens: see :class:`HFClip`.
     """
 
     architecture: str
     pretrained: str | None = None
     logit_scale_min: float | None = OPENAI_LOGIT_SCALE[0]
     logit_scale_max: float | None = OPENAI_LOGIT_SCALE[1]
+    train_logit_scale: bool = field(default=True, repr=False)
+    max_tokens: Positive | None = field(default=None, repr=False)
 
     provides: ClassVar[tuple[type, ...]] = (DualEncoder, Matcher)
 
@@ -197,7 +211,11 @@ class OpenClip(Spec):
 
         wanted = choose_protocol(self.provides, protocol, self.owner)
         bounds = (self.logit_scale_min, self.logit_scale_max)
-        encoder = load(self.architecture, self.pretrained, log_scale_bounds=bounds)
+        encoder = load(
+            self.architecture, self.pretrained, log_scale_bounds=bounds, max_tokens=self.max_tokens
+        )
+        if not self.train_logit_scale:
+            encoder.fix_logit_scale()
         return _as_matcher(encoder) if wanted is Matcher else encoder
 
     @property
@@ -206,8 +224,9 @@ class OpenClip(Spec):
         return f"OpenClip ({self.architecture})"
 
     def answering(self) -> dict[str, Any]:
-        """Return the architecture."""
-        return {"architecture": self.architecture}
+        """Return the architecture, and the number of tokens if it is given."""
+        more = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        return {"architecture": self.architecture, **more}
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file, or of the name of an open_clip tag."""
@@ -223,9 +242,9 @@ class OpenClip(Spec):
         from cfaug.core.weights import hash_description, open_clip_folder, sha256_text
 
         folder = open_clip_folder(self.architecture)
-        if folder is not None:
-            return sha256_text(f"{type(self).__qualname__} {hash_description(folder)}")
-        return sha256_text(f"{type(self).__qualname__} {self.architecture}")
+        described = self.architecture if folder is None else hash_description(folder)
+        more = "" if self.max_tokens is None else f" max_tokens={self.max_tokens}"
+        return sha256_text(f"{type(self).__qualname__} {described}{more}")
 
     def parameters(self) -> int | None:
         """Return the number of parameters in the weight file; ``None`` for a tag."""

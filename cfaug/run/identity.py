@@ -35,6 +35,8 @@ REPLACED_BY_CONTENT = (
     "data.edits", "data.prompts", "data.format", "model.name_or_path", "model.pretrained",
 )  # fmt: skip
 """Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
+LATER: Mapping[str, Any] = {"model.max_tokens": None, "model.train_logit_scale": True}
+"""Settings that earlier runs had not, with the value of those runs, which no identity holds."""
 LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
 """Settings in which a run may differ from its extension."""
 EXTENDED = "extended_from"
@@ -86,7 +88,7 @@ def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str,
     settings = {
         k: without_module(v) if k.rpartition(".")[2] == "_target_" else v
         for k, v in flatten(config).items()
-        if not _is_under(k, left_out)
+        if not (_is_under(k, left_out) or (k in LATER and v == LATER[k]))
     }
     return {**settings, **{f"content.{name}": value for name, value in content.items()}}
 

@@ -414,7 +414,8 @@ EVALUATED = (
         lambda config: config.get("baseline") is None,
     ),
     Rule(
-        ("model.logit_scale_min", "model.logit_scale_max"), "in training, by train.py",
+        ("model.logit_scale_min", "model.logit_scale_max", "model.train_logit_scale"),
+        "in training, by train.py",
         lambda _: False,
     ),
     Rule(

@@ -289,6 +289,7 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
             task.tuning,
             loss if isinstance(loss, LossSettings) else None,
             task.trainer.micro_batch_size,
+            getattr(task.model, "max_tokens", None),
             getattr(getattr(task, "data", None), "negatives", None),
         )
         if not job.folder.has_checkpoint and task.steps and any(asked):

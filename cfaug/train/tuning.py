@@ -33,11 +33,15 @@ NEAR = 5
 class Lora:
     """Low-rank adapters on linear layers (Hu et al., 2021, section 4.1), merged when saved.
 
+    Where queries, keys and values have one weight that no linear layer holds, as in open_clip, its
+    own name (``in_proj_weight``) is adapted; the three then share A.
+
     A layer's weight W acts as W + (alpha / r) B A, with A (r, in) drawn from the run's seed and B
     (out, r) zero at first; W itself is not trained.
 
     Args:
-        targets: the patterns of module names; all matches must be linear layers.
+        targets: the patterns of names of modules, which must all be linear layers, and of such
+            weights.
         r: the rank of the adapters.
         alpha: the numerator of the scaling factor alpha / r.
         dropout: the share of an adapter's inputs that is dropped in training.
@@ -67,13 +71,19 @@ class Tuning:
         train: the patterns of parameters that are trained although ``freeze`` or ``lora`` freezes
             them.
         lora: the adapters; everything else is then frozen, except the parameters of ``train``.
+        still: whether modules without a trained parameter stay in evaluation mode: no dropout and
+            no dropped layers or patches in a frozen tower.
     """
 
     freeze: Sequence[str] = ()
     train: Sequence[str] = ()
     lora: Lora | None = None
+    still: bool = False
 
-    read_with: ClassVar[ReadWith] = {"train": [{"freeze": GIVEN}, {"lora": GIVEN}]}
+    read_with: ClassVar[ReadWith] = {
+        "train": [{"freeze": GIVEN}, {"lora": GIVEN}],
+        "still": [{"freeze": GIVEN}, {"lora": GIVEN}],
+    }
 
     def __post_init__(self) -> None:
         for name in ("freeze", "train"):
@@ -94,13 +104,15 @@ class Tuning:
         if self.lora is not None:
             _adapt(model, self.lora, seed)
             frozen = set(parameters)
+        kept: frozenset[str] = getattr(encoder, "never_trained", frozenset())
         for name, parameter in parameters.items():
-            parameter.requires_grad_(name not in frozen or name in exempt)
+            parameter.requires_grad_(name not in kept and (name not in frozen or name in exempt))
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise UserError(
                 "tuning.freeze leaves nothing to train: name exceptions in tuning.train"
             )
-        encoder.held_in_evaluation = tuple(_frozen_statistics(model))
+        held = _frozen_modules if self.still else _frozen_statistics
+        encoder.held_in_evaluation = tuple(held(model))
 
 
 def _patterns(key: str, patterns: Sequence[str]) -> tuple[str, ...]:
@@ -143,9 +155,19 @@ def _adapt(model: nn.Module, lora: Lora, seed: int) -> None:
     from cfaug.models.lora import inject
 
     modules = {name: module for name, module in model.named_modules() if name}
-    targets = matching("tuning.lora.targets", lora.targets, modules)
-    _refuse_other_than_linear(targets, modules)
+    fused = {name for name, _ in model.named_parameters() if name.endswith(FUSED)}
+    targets = matching("tuning.lora.targets", lora.targets, {*modules, *fused})
+    _refuse_other_than_linear(targets - fused, modules)
+    if lora.dropout and not targets.isdisjoint(fused):
+        raise UserError(
+            f"tuning.lora.dropout={lora.dropout:g} is not possible with "
+            f"{min(targets & fused)}, which no layer of its own reads: set it to 0"
+        )
     inject(model, sorted(targets), int(lora.r), lora.alpha, lora.dropout, derive(seed, "lora"))
+
+
+FUSED = ".in_proj_weight"
+"""End of the name of a weight of queries, keys and values that belongs to no linear layer."""
 
 
 def _refuse_other_than_linear(targets: Iterable[str], modules: dict[str, Any]) -> None:
@@ -162,7 +184,7 @@ def _refuse_other_than_linear(targets: Iterable[str], modules: dict[str, Any]) -
         if isinstance(parent, nn.MultiheadAttention):
             raise UserError(
                 f"tuning.lora.targets matches {name}, whose weight torch's MultiheadAttention uses "
-                "without calling the layer: name layers of the MLP instead"
+                "without calling the layer: name in_proj_weight, or layers of the MLP, instead"
             )
 
 
@@ -172,6 +194,14 @@ def _frozen_statistics(model: nn.Module) -> Iterable[nn.Module]:
         own = list(module.parameters(recurse=False))
         frozen = not any(parameter.requires_grad for parameter in own)
         if own and frozen and hasattr(module, "track_running_stats"):
+            yield module
+
+
+def _frozen_modules(model: nn.Module) -> Iterable[nn.Module]:
+    """Yield modules all of whose parameters, of which there are some, are frozen."""
+    for module in model.modules():
+        every = [parameter.requires_grad for parameter in module.parameters()]
+        if every and not any(every):
             yield module
 
 

@@ -142,6 +142,29 @@ def test_ties_are_counted(encoder, tmp_path):
         assert numbers(found)["ties",] == 0.5
 
 
+def test_captions_that_only_the_order_of_words_tells_apart_are_counted(encoder, tmp_path):
+    (one,) = world_pairs(1)
+    true = "A cat sits on its legs, by the plant."
+    wrong = {
+        "order": ["a cat sits by the plant, on its legs"],
+        "words": ["a cat sits on a plant"],
+        "one-of-two": ["a cat sits on a plant", "the plant sits on its legs by A CAT"],
+    }
+    sets = [
+        choice(key, one.images["0"], [(true, "true"), *((text, "false") for text in texts)],
+               category="replace" if key == "words" else "swap")
+        for key, texts in wrong.items()
+    ]  # fmt: skip
+    benchmark = asked(open_sets(sets, tmp_path))
+    found = benchmark.run(encoder)
+    told = {key.removesuffix("_0"): item["word_order"] for key, item in rows(found).items()}
+    assert told == {"order": True, "words": False, "one-of-two": True}
+    assert benchmark.summarise(found)[1].startswith("mean over 2")
+    assert benchmark.summarise(found)[2] == (
+        "in 2 items only the order of the words tells a false caption from a true one: swap 100.0%"
+    )
+
+
 def test_blind_model_is_the_mean_over_the_other_photos(encoder, one_true):
     items = rows(asked(one_true).run(encoder))
     sets = by_item(one_true)

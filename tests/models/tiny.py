@@ -84,8 +84,11 @@ def save_clip(folder: Path, seed=0, words=WORDS, positions=24, scale=1) -> Path:
     return folder
 
 
-def save_siglip(folder: Path, seed=0) -> Path:
-    """A SiglipModel: another loss in its home, no attention mask, an image squashed to a square."""
+def save_siglip(folder: Path, seed=0, mask=False) -> Path:
+    """A SiglipModel: another loss in its home, an image squashed to a square, texts of full length.
+
+    Its tokenizer makes no attention mask, or one of which the model knows nothing.
+    """
     from transformers import SiglipConfig, SiglipImageProcessor, SiglipModel, SiglipProcessor
 
     text = {**TOWER, "vocab_size": 4 + len(WORDS), "max_position_embeddings": 12,
@@ -96,7 +99,8 @@ def save_siglip(folder: Path, seed=0) -> Path:
         model = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))
     model.save_pretrained(folder)
     images = SiglipImageProcessor(size={"height": SIZE, "width": SIZE})
-    words = tokenizer(inputs=("input_ids",), max_length=12)
+    inputs = ("input_ids", "attention_mask") if mask else ("input_ids",)
+    words = tokenizer(inputs, max_length=12)
     SiglipProcessor(images, words).save_pretrained(folder)
     return folder
 

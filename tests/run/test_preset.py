@@ -101,6 +101,7 @@ def test_evaluation_takes_the_model_without_the_preset():
     assert "preset" not in config
     assert config["model"] == {
         "_target_": "cfaug.models.specs.HFClip", "name_or_path": "openai/clip-vit-base-patch32",
+        "max_tokens": None, "train_logit_scale": True,
     }  # fmt: skip
 
 

@@ -205,6 +205,7 @@ CHANGES = {
     "trainer.accumulate_grad_batches": 2, "trainer.gradient_clip": 0.01,
     "trainer.ema_decay": 0.5, "trainer.max_epochs": 1, "model.name_or_path": "zoo:clip-1",
     "model.logit_scale_max": 2.0, "+model.revision": "abc", "+model.max_length": 4,
+    "model.max_tokens": 99, "model.train_logit_scale": False,
     "data.world.bias": 0.2, "data.world.style": "drawing", "data.world.seed": 6,
     "data.world.drop_colour": 0.9, "data.world.shortcut": "colour", "data.world.skew": 0.5,
     "data.world.vqa_pairs": 6, "data.world.ve_photos": 6, "data.world.compositional_pairs": 22,

@@ -123,6 +123,7 @@ SPEED_OR_TRAINING = {
     "tokens_at_once": "memory",
     "logit_scale_min": "training, refused by evaluate.py",
     "logit_scale_max": "training, refused by evaluate.py",
+    "train_logit_scale": "training, refused by evaluate.py",
 }
 
 OTHERS: dict[str, Any] = {
@@ -131,6 +132,7 @@ OTHERS: dict[str, Any] = {
     "prefix": "a", "num_beams": 2, "max_new_tokens": 2, "min_new_tokens": 2,
     "repetition_penalty": 2.0, "threshold": 0.9, "vocabulary": "names.txt", "template": "a {label}",
     "overlap": 0.9, "most": 2, "architecture": "other", "prepared_as": "DEFAULT",
+    "max_tokens": 248,
 }  # fmt: skip
 """Another value of every other setting of a model."""
 
@@ -143,8 +145,6 @@ NEEDED: dict[str, Callable[..., Any]] = {
 
 def answers_of(spec: Any) -> Any:
     """Return the settings by which a model's results are recognised."""
-    if isinstance(spec, specs.OpenClip):
-        return spec.architecture
     return spec.answering()
 
 

@@ -97,10 +97,15 @@ def bridgetower(folder, weights, **settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("entry", "save"), [(bridgetower, tiny.save_bridgetower), (train_and_save, tiny.save_flava)]
+    ("entry", "save"),
+    [
+        (bridgetower, tiny.save_bridgetower),
+        (train_and_save, tiny.save_flava),
+        (train_and_save, tiny.save_siglip),
+    ],
 )
 def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
-    """Three features a batch; and parameters that no gradient reaches."""
+    """Three features a batch; parameters that no gradient reaches; a bias of the logits."""
     weights = save(tmp_path / "weights")
     one, two = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
     entry(one, weights)

@@ -59,7 +59,7 @@ def features(encoder):
 
 
 @pytest.mark.parametrize("kind", ["clip", "dual", "open_clip", "bridgetower", "flava"])
-@pytest.mark.parametrize(("name", "still"), [("freeze_vision", 0), ("freeze_text", 1)])
+@pytest.mark.parametrize(("name", "still"), [("freeze_vision", 0), ("freeze_text", 1), ("lit", 0)])
 def test_a_frozen_tower_gives_the_features_it_gave(folders, kind, name, still):
     encoder = load(folders, kind)
     before = features(encoder)
@@ -93,6 +93,7 @@ def test_heads_only_trains_the_projections_and_the_scale(folders, kind, heads):
 
 @pytest.mark.parametrize("kind", ["clip", "dual", "open_clip", "bridgetower", "flava"])
 def test_an_adapter_is_its_formula_and_merging_changes_no_feature(folders, kind):
+    torch.manual_seed(0)  # of dropout
     encoder = load(folders, kind)
     plain = {k: v.clone() for k, v in encoder.model.state_dict().items()}
     initial = features(encoder)
@@ -119,6 +120,42 @@ def test_an_adapter_is_its_formula_and_merging_changes_no_feature(folders, kind)
     for there, here in zip(adapted, features(encoder), strict=True):
         torch.testing.assert_close(here, there, atol=1e-5, rtol=1e-5)
     assert any(not torch.allclose(a, b) for a, b in zip(initial, adapted, strict=True))
+
+
+def test_an_adapter_of_a_fused_attention_learns_and_is_merged(folders, tmp_path):
+    """open_clip's queries, keys and values are one weight, which no linear layer holds."""
+    import open_clip
+
+    encoder = load(folders, "open_clip")
+    plain = {k: v.clone() for k, v in encoder.model.state_dict().items()}
+    Tuning(lora=Lora([r"\.in_proj_weight$"], r=2, alpha=8)).apply(encoder, seed=3)
+    initial, losses = features(encoder), []
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-2)
+    data = tiny_plan.batch(0, 8)
+    for _ in range(6):
+        loss = encoder.train().contrastive(encoder.features(data["pixels"], data["texts"]))
+        losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < losses[0], losses
+    drawn = {k: v.clone() for k, v in encoder.named_parameters() if "lora" in k}
+    adapted = features(encoder)
+    merge(encoder.model)
+    for name, value in plain.items():
+        stem, _, last = f"model.{name}".rpartition(".")
+        if last == "in_proj_weight":
+            a, b = (drawn[f"{stem}.lora_{one}.default.weight"] for one in "AB")
+            value = value + 8 / 2 * b @ a
+        torch.testing.assert_close(encoder.model.state_dict()[name], value)
+    for there, here, before in zip(adapted, features(encoder), initial, strict=True):
+        torch.testing.assert_close(here, there, atol=1e-5, rtol=1e-5)
+        assert not torch.allclose(here, before)
+    encoder.save(tmp_path / "saved")
+    model, *_ = open_clip.create_model_and_transforms(f"local-dir:{tmp_path / 'saved'}")
+    data = tiny_plan.batch(5, 6)
+    tokens = encoder.tokenize(data["texts"])["input_ids"]
+    torch.testing.assert_close(model.eval().encode_text(tokens), features(encoder)[1])
 
 
 def test_adapters_are_drawn_from_the_seed_alone(folders):
@@ -152,6 +189,20 @@ def test_statistics_of_frozen_norms_stay(folders):
     assert norm.num_batches_tracked == 0
 
 
+def test_a_tower_of_lit_is_in_evaluation_mode(tmp_path):
+    """No dropout, no dropped patches: its features are those of evaluation."""
+    tower = {"image_size": tiny.SIZE, "layers": 1, "width": 16, "head_width": 8, "patch_size": 8}
+    tiny.save_open_clip(tmp_path, vision_cfg={**tower, "patch_dropout": 0.5})
+    shown = tiny_plan.batch(0, 8)["pixels"]
+    for name, alike in (("freeze_vision", False), ("lit", True)):
+        encoder = tiny.name_encoder({"open_clip": tmp_path}, "open_clip").load()
+        with torch.no_grad():
+            before = encoder.encode_image(shown)
+            preset(name).apply(encoder, seed=0)
+            assert torch.equal(encoder.train().encode_image(shown), before) == alike
+        assert encoder.model.transformer.training
+
+
 @pytest.mark.parametrize(
     ("tuning", "says"),
     [
@@ -168,8 +219,17 @@ def test_a_pattern_that_does_not_fit_is_refused(folders, tuning, says):
 
 
 def test_a_fused_attention_is_not_adapted_in_vain(folders):
-    with pytest.raises(UserError, match="MultiheadAttention"):
+    with pytest.raises(UserError, match=r"MultiheadAttention .* name in_proj_weight"):
         Tuning(lora=Lora([r"attn\.out_proj$"])).apply(load(folders, "open_clip"), seed=0)
+    with pytest.raises(UserError, match=r"dropout=0\.1 is not possible with .*in_proj_weight"):
+        Tuning(lora=Lora(["in_proj_weight"], dropout=0.1)).apply(load(folders, "open_clip"), seed=0)
+
+
+def test_a_scale_that_the_model_keeps_is_not_trained_by_any_tuning(folders):
+    encoder = tiny.name_encoder(folders, "clip", train_logit_scale=False).load()
+    preset("heads_only").apply(encoder, seed=0)
+    assert not encoder.model.logit_scale.requires_grad
+    assert encoder.model.text_projection.weight.requires_grad
 
 
 @pytest.mark.parametrize(
