@@ -150,6 +150,7 @@ class TrainingModule(pl.LightningModule):
         module: Self = task.make_module(task.load_tuned(), None, cls)
         # from_pretrained returns a model in evaluation mode, and Lightning keeps the mode.
         module.trained.train()
+        module.measure(task.trainer.val_metrics)
         return module
 
     def save(self, folder: str | Path) -> None:
@@ -213,6 +214,12 @@ class TrainingModule(pl.LightningModule):
         # Every process has the loss of the whole batch; Lightning asks for the reduction anyway.
         several = self.trainer.world_size > 1
         self.log("val/loss", loss, prog_bar=True, batch_size=weight, sync_dist=several)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the metrics of ``measure``."""
+        if self.metrics is not None:
+            self.log_dict(self.metrics.compute())
+            self.metrics.reset()
 
     def _finite(self, loss: Tensor) -> Tensor:
         if not torch.isfinite(loss):

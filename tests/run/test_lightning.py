@@ -76,6 +76,14 @@ def test_the_page_runs_and_its_example_is_short(here):
 
 
 @pytest.mark.slow
+def test_metrics_of_the_validation_split_are_those_of_the_command(here, dropping):
+    asked = {**MIXED, "model.name_or_path": dropping, "trainer.val_metrics": ["recall@1"]}
+    _, made = fit(asked, max_epochs=1)
+    run = cfaug.fine_tune({**asked, "trainer.max_epochs": 1, "trainer.max_steps": None})
+    assert made.callback_metrics["val/recall@1"].item() == run.metric("val/recall@1")
+
+
+@pytest.mark.slow
 def test_it_is_the_run_of_the_command(here, dropping):
     asked = {**MIXED, "model.name_or_path": dropping, "optim.lr": 3e-3}
     model, made = fit(asked)
