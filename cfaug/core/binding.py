@@ -77,7 +77,7 @@ def _bind_node(
         if required and name not in arguments:
             hint = ", ".join(options(path + name))
             raise UserError(f"{path}{name} is missing" + (f": choose from {hint}" if hint else ""))
-    if path and not _ours(target):  # the author of a foreign class may annotate it in any way
+    if path and not _has_usual_types(target):
         return dict(node)
     return {
         key: value
@@ -87,8 +87,10 @@ def _bind_node(
     }
 
 
-def _ours(target: Callable[..., Any]) -> bool:
-    return str(getattr(target, "__module__", "")).partition(".")[0] == "cfaug"
+def _has_usual_types(target: Callable[..., Any]) -> bool:
+    """Say whether types are checked; the author of a foreign class may annotate it in any way."""
+    package = str(getattr(target, "__module__", "")).partition(".")[0]
+    return package in {"cfaug", "lightning"}
 
 
 Config = dict[str, Any]

@@ -250,7 +250,8 @@ def describe(job: TrainJob) -> dict[str, Any]:
     """Return the description of a run from its data: the last line of ``dry_run=true``."""
     task = job.task
     seconds, basis = estimate_seconds(job)
-    batches, several = task.batches_per_epoch, task.trainer.accumulate_grad_batches
+    batches = task.trainer.limited(task.batches_per_epoch)
+    several = task.trainer.accumulate_grad_batches
     described = {
         "run": str(job.folder.path),
         "state": job.folder.state(),
@@ -276,7 +277,10 @@ def describe(job: TrainJob) -> dict[str, Any]:
 
 
 def rehearse(jobs: Sequence[TrainJob]) -> None:
-    """Load every model that a tuning or a loss may not fit, once, and adapt it as its runs will."""
+    """Load every model that a setting may not fit, once, and adapt it as its runs will.
+
+    Parts of Lightning's are made as well, and left.
+    """
     different: dict[str, TrainJob] = {}
     for job in jobs:
         task, loss = job.task, getattr(job.task, "loss", None)
@@ -284,6 +288,8 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
             task.tuning,
             loss if isinstance(loss, LossSettings) else None,
             task.trainer.micro_batch_size,
+            task.trainer.gradient_checkpointing,
+            task.trainer.passed_on,
             getattr(getattr(task, "data", None), "negatives", None),
         )
         if not job.folder.has_checkpoint and task.steps and any(asked):
@@ -308,6 +314,9 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
 
 def _try_all(tasks: Sequence[Task], writer: Connection) -> None:
     """Send why each model cannot be trained; ``None`` for one that can."""
+    from cfaug.train.engine import make_parts
+    from cfaug.train.tuning import recompute_activations
+
     use_threads(1)
     reasons: list[str | None] = []
     for task in tasks:
@@ -315,7 +324,11 @@ def _try_all(tasks: Sequence[Task], writer: Connection) -> None:
             trained = task.load()
             if task.tuning is not None:
                 task.tuning.apply(trained, task.seed)
+            if task.trainer.gradient_checkpointing:
+                recompute_activations(trained)
             task.make_module(trained, task.steps)
+            if task.trainer.passed_on:
+                make_parts(task.trainer)
             reasons.append(None)
         except UserError as error:
             reasons.append(str(error))
