@@ -459,6 +459,8 @@ def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
         key: the setting's dotted name.
     """
     choices = alternatives_of(annotation)
+    if isinstance(value, Mapping) and "_target_" not in value:  # rather a mapping than an object
+        choices = sorted(choices, key=lambda choice: _is_object(base_of(choice)))
     for choice in choices:
         if _is(value, choice):
             return _inside(value, choice, key, given)
@@ -586,7 +588,7 @@ OF_RESUMING = frozenset(
 """Names that other libraries have for the checkpoint with which a training goes on."""
 HOW_RUNS_RESUME = (
     "a run has a folder of its own and resumes by itself: the same command again goes on from "
-    "last.ckpt there, and extend=true with a larger trainer.max_steps trains a finished run longer; "
+    "last.ckpt there, extend=true with a larger trainer.max_steps trains a finished run longer, "
     "model.name_or_path=FOLDER starts from other weights, and evaluate.py takes weights=FOLDER"
 )
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
+from inspect import signature
 from itertools import count, cycle, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -39,10 +40,12 @@ from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch.nn.parallel import DistributedDataParallel
 
 from cfaug.core.errors import UserError
 from cfaug.core.processes import StopRequest, check_accelerator, choose_device, keep_handlers
 from cfaug.core.progress import Progress
+from cfaug.core.validation import refuse_unknown
 from cfaug.train.card import connection, wandb_identity
 from cfaug.train.checkpoint import (
     WAY_OUT,
@@ -283,6 +286,12 @@ def make_parts(
         if key not in others:
             callbacks.append(made[key])
     strategy = made.get("trainer.strategy")
+    if isinstance(strategy, DDPStrategy):  # it hands on what it does not know
+        known = {
+            **signature(DDPStrategy).parameters,
+            **signature(DistributedDataParallel).parameters,
+        }
+        refuse_unknown(getattr(settings.strategy, "keywords", {}), list(known), "trainer.strategy.")
     if strategy is not None and type(strategy).save_checkpoint is not Strategy.save_checkpoint:
         raise UserError(f"trainer.strategy is a {type(strategy).__name__}. {SHARDED}")
     for callback in callbacks:
@@ -561,7 +570,7 @@ class LossFalls(pl.Callback):
         """Compare them."""
         if not self.last < self.first:
             raise UserError(
-                f"the loss did not fall on the same few batches: {self.first:.4g} at the first step, "
+                f"the loss did not fall on the same few batches: {self.first:.4g} at first, "
                 f"{self.last:.4g} at step {trainer.global_step}; look at optim.lr, tuning and loss"
             )
 
