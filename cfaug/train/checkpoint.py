@@ -352,6 +352,9 @@ class CheckpointCallback(pl.Callback):
     @contextmanager
     def _as_validation(self, trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]:
         """Call the user's callbacks as Lightning's loop of validation does."""
+        if self.called:  # progress bars read the number of batches from the loop that never runs
+            total = len(self.validation) if isinstance(self.validation, Sized) else math.inf
+            trainer.fit_loop.epoch_loop.val_loop._max_batches = [total]
         for hook in ("on_validation_start", "on_validation_epoch_start"):
             self._call(hook, trainer, module)
         yield
