@@ -98,7 +98,7 @@ def averaged(folder, weights, **settings):
     watching = {
         "stop": partial(EarlyStopping, "val/loss", patience=99),
         "rates": LearningRateMonitor,
-        "saves": partial(ModelCheckpoint, monitor="val/loss"),
+        "saves": partial(ModelCheckpoint, monitor="val/loss", enable_version_counter=False),
     }
     if "WORLD_SIZE" in os.environ:
         settings["strategy"] = partial(DDPStrategy, gradient_as_bucket_view=True, static_graph=True)

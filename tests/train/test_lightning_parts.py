@@ -221,7 +221,8 @@ def test_recomputed_activations_give_the_same_weights(tmp_path, save, spec):
         layers = [
             layer
             for name, layer in encoder.model.named_modules()
-            if re.search(r"(layers?|resblocks)\.0\.", name) and isinstance(layer, torch.nn.LayerNorm)
+            if re.search(r"(layers?|resblocks)\.0\.", name)
+            and isinstance(layer, torch.nn.LayerNorm)
         ]
         layers[0].register_forward_pre_hook(lambda *_: calls.append(recompute))
         if recompute:
@@ -241,7 +242,9 @@ def test_recomputed_activations_give_the_same_weights(tmp_path, save, spec):
 
 
 def test_a_model_that_cannot_recompute_is_named(weights):
-    with pytest.raises(UserError, match="VisionTextDualEncoderModel cannot compute its activations"):
+    with pytest.raises(
+        UserError, match="VisionTextDualEncoderModel cannot compute its activations"
+    ):
         recompute_activations(HFClip(str(weights)).load())
 
 
