@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from inspect import signature
-from itertools import count, cycle, islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -33,6 +33,7 @@ from lightning.pytorch.callbacks import (
     LearningRateFinder,
     ProgressBar,
     StochasticWeightAveraging,
+    WeightAveraging,
 )
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.loggers.logger import DummyLogger
@@ -185,7 +186,7 @@ def limited(make_plan: Callable[[int], Plan], total_steps: int, settings: Traine
         if settings.overfit_batches is not None:
             few = list(islice(longer(0, rank, world), limit))
             yield from islice(cycle(few), done, None)
-        for number in count(epoch):
+        for number in range(epoch, epochs):
             yield from islice(longer(number * whole + done, rank, world), limit - done)
             done = 0
 
@@ -324,6 +325,11 @@ def _check_callback(callback: pl.Callback) -> None:
                 f"the callback {name} goes by Lightning's epochs or loops, and to Lightning a run "
                 f"is one endless epoch: use {instead}"
             )
+    if isinstance(callback, WeightAveraging) and getattr(callback, "_use_buffers", False):
+        raise UserError(
+            f"the callback {name} would average whole numbers too, such as transformers' "
+            "position_ids, and round them down: give use_buffers: false, or use trainer.ema_decay"
+        )
     content = io.BytesIO()
     try:
         torch.save(callback.state_dict(), content)

@@ -183,7 +183,9 @@ def recompute_activations(encoder: Trainable) -> None:
     """
     model = encoder.model
     if getattr(model, "supports_gradient_checkpointing", False):  # transformers
-        model.gradient_checkpointing_enable({"use_reentrant": False})  # frozen layers, DDP
+        usual = model.gradient_checkpointing_enable  # its name before version 6
+        enable = getattr(model, "activation_checkpointing_enable", usual)
+        enable({"use_reentrant": False})  # for frozen layers and DDP
     elif hasattr(model, "set_grad_checkpointing"):  # open_clip
         model.set_grad_checkpointing()
     else:

@@ -114,7 +114,7 @@ def test_a_run_has_callbacks_a_profiler_and_a_logger_of_lightnings(place, tmp_pa
         "trainer.limit_train_batches=2", "trainer.gradient_checkpointing=true", "model=tiny_flava",
     ]  # fmt: skip
     assert place.train(*words) == 0
-    folder = place.folder()
+    folder = place.folder(seed=0)
     assert len(list((folder / "checkpoints").iterdir())) == 1
     assert (folder / "fit-profile.txt").exists()
     assert "train/loss" in (tmp_path / "theirs/lightning_logs/version_0/metrics.csv").read_text()
