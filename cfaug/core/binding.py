@@ -71,7 +71,7 @@ def _bind_node(
     given: Given,
     options: Callable[[str], Sequence[str]] = lambda group: (),
 ) -> dict[str, Any]:
-    taken = inspect.signature(target).parameters
+    taken: Mapping[str, inspect.Parameter] = inspect.signature(target).parameters
     package = str(getattr(target, "__module__", "")).partition(".")[0]
     arguments = {key: value for key, value in node.items() if key not in HYDRAS_OWN}
     if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
