@@ -183,8 +183,9 @@ class TrainerSettings:
 
 SHARDED = (
     "Strategies that shard the model (FSDP, FSDP2, DeepSpeed) write checkpoints by themselves: "
-    "last.ckpt would not be one file that is replaced whole, and a killed run could not resume to "
-    "the same bytes. trainer.gradient_checkpointing=true and trainer.micro_batch_size save memory"
+    "last.ckpt would not be one file that is replaced whole, from which a killed run resumes with "
+    "byte-identical results. trainer.gradient_checkpointing=true and trainer.micro_batch_size save "
+    "memory"
 )
 """Why such a strategy is refused."""
 
