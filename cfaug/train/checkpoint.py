@@ -216,13 +216,14 @@ class CheckpointCallback(pl.Callback):
         if self.average is not None:
             state[AVERAGE] = self.average.state()
         if self.called:
-            state[STOPPED] = self._stopped
+            state[STOPPED] = self.total_steps if self._stopped else None
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the result of ``state_dict``.
 
-        An extended run restarts the count of early stopping.
+        An extended run restarts the count of early stopping, and is not stopped by a callback that
+        stopped the shorter one.
         """
         best = state_dict["best"]
         self.best = Best(**best) if best else None
@@ -235,7 +236,7 @@ class CheckpointCallback(pl.Callback):
             if AVERAGE not in state_dict:
                 raise UserError(f"{self.file} has no averaged weights: {WAY_OUT}")
             self.average.load(state_dict[AVERAGE])
-        self._stopped = state_dict.get(STOPPED, False)
+        self._stopped = state_dict.get(STOPPED) == self.total_steps
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clocks, listen for SIGTERM, and finish a validation that was interrupted."""

@@ -113,6 +113,13 @@ def test_a_killed_run_with_callbacks_ends_as_one_that_was_not(tmp_path, weights,
         assert f"'calls': {calls}" in state[0]
 
 
+def test_an_extended_run_is_not_stopped_by_what_stopped_the_shorter_one(tmp_path, weights):
+    folder = folder_of(tmp_path)
+    train(folder, weights, callbacks={"one": ENDS})
+    train(folder, weights, callbacks={"one": ENDS}, steps=2 * STEPS, attempt=1)
+    assert [row["step"] for row in rows(folder)] == [str(step + 1) for step in range(10)]
+
+
 def test_lightnings_average_is_ours(tmp_path, weights):
     _, _, ours = train(folder_of(tmp_path, "ours"), weights, ema_decay=0.9)
     _, _, theirs = train(folder_of(tmp_path, "theirs"), weights, callbacks={"a": AVERAGES})
