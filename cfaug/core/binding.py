@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +15,7 @@ from cfaug.core.weights import is_questions, is_world
 
 HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
 """Keys of a node that are not arguments of its target."""
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 NOT_TYPED = ("overrides",)
 """Arguments of a command that are not settings."""
 
@@ -27,6 +29,9 @@ def locate(dotted: str) -> Any:
         why = explain_missing(error) or str(error)
         if isinstance(error, ModuleNotFoundError) and not module.startswith("cfaug."):
             why += " (your own modules are imported from the folder of --config-dir and PYTHONPATH)"
+        elif isinstance(error, AttributeError):
+            near = get_close_matches(name, vars(import_module(module)), 1)
+            why += "".join(f"; did you mean {module}.{meant}?" for meant in near)
         raise UserError(f"_target_ {dotted!r} cannot be imported: {why}") from error
 
 
@@ -66,18 +71,24 @@ def _bind_node(
     given: Given,
     options: Callable[[str], Sequence[str]] = lambda group: (),
 ) -> dict[str, Any]:
-    taken = inspect.signature(target).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
-        return dict(node)
-    names = [name for name in taken if path or name not in NOT_TYPED]
+    taken: Mapping[str, inspect.Parameter] = inspect.signature(target).parameters
+    package = str(getattr(target, "__module__", "")).partition(".")[0]
     arguments = {key: value for key, value in node.items() if key not in HYDRAS_OWN}
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        if package != "lightning":
+            return dict(node)
+        # What it hands on, to a class unknown here, is not checked: slips of its own names are.
+        taken = {key: value for key, value in taken.items() if value.kind not in VARIADIC}
+        passed = [key for key in arguments if not get_close_matches(key, taken, 1, 0.8)]
+        arguments = {key: value for key, value in arguments.items() if key not in passed}
+    names = [name for name in taken if path or name not in NOT_TYPED]
     refuse_unknown(arguments, names, path)
     for name in names:
         required = taken[name].default is inspect.Parameter.empty and not node.get("_partial_")
         if required and name not in arguments:
             hint = ", ".join(options(path + name))
             raise UserError(f"{path}{name} is missing" + (f": choose from {hint}" if hint else ""))
-    if path and not _ours(target):  # the author of a foreign class may annotate it in any way
+    if path and package not in {"cfaug", "lightning"}:  # others may annotate a class in any way
         return dict(node)
     return {
         key: value
@@ -85,10 +96,6 @@ def _bind_node(
         else fit_value(value, annotation_of(target, key), path + key, given)
         for key, value in node.items()
     }
-
-
-def _ours(target: Callable[..., Any]) -> bool:
-    return str(getattr(target, "__module__", "")).partition(".")[0] == "cfaug"
 
 
 Config = dict[str, Any]

@@ -353,12 +353,17 @@ EXTRAS = {
     "wandb": "loggers",
     "tensorboard": "loggers",
     "tensorboardX": "loggers",
+    "trackio": "trackio",
     "torch_fidelity": "fid",
     "pandas": "notebook",
     "hydra_plugins": "slurm",
 }
 """The extra that has each module, as ``pyproject.toml`` lists them."""
-LOGGERS = {"wandb": ("wandb",), "tensorboard": ("tensorboard", "tensorboardX")}
+LOGGERS = {
+    "wandb": ("wandb",),
+    "tensorboard": ("tensorboard", "tensorboardX"),
+    "trackio": ("trackio",),
+}
 """{logger: its modules, any of which suffices}."""
 
 

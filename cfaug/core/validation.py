@@ -461,6 +461,8 @@ def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
         key: the setting's dotted name.
     """
     choices = alternatives_of(annotation)
+    if isinstance(value, Mapping) and "_target_" not in value:  # rather a mapping than an object
+        choices = sorted(choices, key=lambda choice: _is_object(base_of(choice)))
     for choice in choices:
         if _is(value, choice):
             return _inside(value, choice, key, given)
@@ -571,6 +573,8 @@ def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> 
             continue
         near = nearest(str(key), taken)
         hint = f"did you mean {path}{near}? " if near else ""
+        if str(key) in OF_RESUMING:
+            hint = f"{HOW_RUNS_RESUME}. "
         if not (path or near) and isinstance(node[key], Mapping):
             hint = f"a file of {key}/ with settings of every group begins with "
             hint += "`# @package _global_`. "
@@ -579,6 +583,16 @@ def refuse_unknown(node: Mapping[str, Any], taken: Sequence[str], path: str) -> 
             + ", ".join(path + name for name in taken)
         )
 
+
+OF_RESUMING = frozenset(
+    {"auto_resume", "ckpt_path", "resume", "resume_from", "resume_from_checkpoint", "resume_path"}
+)
+"""Names that other libraries have for the checkpoint with which a training goes on."""
+HOW_RUNS_RESUME = (
+    "a run has a folder of its own and resumes by itself: the same command again goes on from "
+    "last.ckpt there, extend=true with a larger trainer.max_steps trains a finished run longer, "
+    "model.name_or_path=FOLDER starts from other weights, and evaluate.py takes weights=FOLDER"
+)
 
 USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
     {

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
     from cfaug.train.settings import (
         AnswerLoss,
+        Factory,
         LoggerSettings,
         LossSettings,
         OptimSettings,
@@ -45,7 +46,8 @@ class TrainRequest:
 
     Attributes:
         trainer: length, device, precision and saving of the training.
-        logger: the destination of the curves besides ``metrics.csv``.
+        logger: the destination of the curves besides ``metrics.csv``; a function that makes it, if
+            it is a logger of Lightning's.
         tuning: the parameters to train; ``None`` trains all.
         loss: the loss over images and captions, or over a question's options; ``None`` is the loss
             of the model's authors.
@@ -54,7 +56,7 @@ class TrainRequest:
     model: ModelSpec
     optim: OptimSettings
     trainer: TrainerSettings
-    logger: LoggerSettings
+    logger: LoggerSettings | Factory
     tuning: Tuning | None
     loss: LossSettings | AnswerLoss | None
     seed: int
@@ -64,8 +66,8 @@ class TrainRequest:
     def of(cls, settings: TrainSettings) -> TrainRequest:
         """Make the objects of a run's settings."""
         return cls(
-            model=build(settings.model), trainer=build(settings.trainer),
-            optim=build(settings.optim), logger=build(settings.logger),
+            model=build(settings.model), trainer=_build_trainer(settings.trainer),
+            optim=build(settings.optim), logger=_build_logger(settings.logger),
             tuning=_build_optional(settings.tuning), loss=_build_optional(settings.loss),
             seed=settings.seed, paths=settings.paths,
         )  # fmt: skip
@@ -127,6 +129,26 @@ class TrainPlan:
 
 def _build_optional(node: Mapping[str, Any] | None) -> Any:
     return None if node is None else build(node)
+
+
+# Lightning's parts are made by the process of the run, as a part may open files and connections,
+# and keeps the state of one training: with ``_partial_`` the planner gets a function that makes it.
+
+
+def _build_trainer(node: Node) -> TrainerSettings:
+    callbacks = node.get("callbacks") or {}
+    parts: dict[str, Any] = {name: node.get(name) for name in ("strategy", "profiler")}
+    parts = {k: {**one, "_partial_": True} for k, one in parts.items() if isinstance(one, Mapping)}
+    if callbacks:
+        parts["callbacks"] = {k: {**one, "_partial_": True} for k, one in callbacks.items()}
+    settings: TrainerSettings = build({**node, **parts})
+    return settings
+
+
+def _build_logger(node: Node) -> LoggerSettings | Factory:
+    ours = str(node["_target_"]).startswith("cfaug.train.")
+    made: LoggerSettings | Factory = build(node if ours else {**node, "_partial_": True})
+    return made
 
 
 NOT_OF_A_RUN = ("preset", "by_seed", "overrides")

@@ -27,16 +27,31 @@ NOT_A_RESULT = (
     "optimized_metric",
     "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.device",
     "trainer.save_every_steps", "trainer.save_every_minutes", "trainer.keep_last",
-    "trainer.log_every_steps", "trainer.progress", "trainer.val_metrics",
+    "trainer.log_every_steps", "trainer.progress", "trainer.val_metrics", "trainer.profiler",
 )  # fmt: skip
 """Settings of place, speed or frequency, which never change the result."""
+WATCHING = frozenset(
+    f"lightning.pytorch.callbacks.{name}"
+    for name in (
+        "DeviceStatsMonitor", "LearningRateMonitor", "ModelCheckpoint", "ModelSummary",
+        "OnExceptionCheckpoint", "RichModelSummary", "RichProgressBar", "ThroughputMonitor",
+        "TQDMProgressBar",
+    )
+)  # fmt: skip
+"""Callbacks of Lightning that never change weights or stop a run; all others may."""
+LEFT_OUT = {
+    "trainer.limit_train_batches": None,
+    "trainer.overfit_batches": None,
+    "trainer.gradient_checkpointing": False,
+    "model.max_tokens": None,
+    "model.train_logit_scale": True,
+}
+"""{setting: the value with which an identity lacks it}, as in runs from before there was such."""
 REPLACED_BY_CONTENT = (
     "data.real", "data.counterfactual", "data.human_labels", "data.control_source",
     "data.edits", "data.prompts", "data.format", "model.name_or_path", "model.pretrained",
 )  # fmt: skip
 """Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
-LATER: Mapping[str, Any] = {"model.max_tokens": None, "model.train_logit_scale": True}
-"""Settings that earlier runs had not, with the value of those runs, which no identity holds."""
 LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
 """Settings in which a run may differ from its extension."""
 EXTENDED = "extended_from"
@@ -49,6 +64,19 @@ SHORT = {"data", "trainer", "optim"}
 
 def _is_under(key: str, names: Sequence[str]) -> bool:
     return any(key == name or key.startswith(name + ".") for name in names)
+
+
+def _without_effect(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the settings for parts of Lightning's that cannot change the result here."""
+    trainer = config.get("trainer") or {}
+    callbacks = trainer.get("callbacks") or {}
+    watching = [name for name, node in callbacks.items() if node.get("_target_") in WATCHING]
+    names = [f"trainer.callbacks.{name}" for name in watching]
+    if len(names) == len(callbacks):
+        names = ["trainer.callbacks", "callbacks"]
+    if trainer.get("strategy") in (None, "auto", "ddp"):  # as trainer.devices
+        names.append("trainer.strategy")
+    return tuple(names)
 
 
 def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
@@ -65,9 +93,10 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
         if "arm" in keys:
             return clean_name(config["arm"])
     flat = flatten(config)
+    unnamed = (*UNNAMED, *_without_effect(config))
     pieces = {}
     for key, override in zip(keys, overrides, strict=True):
-        if key in {"seed", "experiment", "scale", "task"} or _is_under(key, UNNAMED):
+        if key in {"seed", "experiment", "scale", "task"} or _is_under(key, unnamed):
             continue
         head, _, tail = key.partition(".")
         name = tail if head in SHORT and tail not in {"", "seed"} else key
@@ -84,11 +113,11 @@ def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str,
     Args:
         content: {name: hash} of each index and of the initial weights.
     """
-    left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT)
+    left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT, *_without_effect(config))
     settings = {
         k: without_module(v) if k.rpartition(".")[2] == "_target_" else v
         for k, v in flatten(config).items()
-        if not (_is_under(k, left_out) or (k in LATER and v == LATER[k]))
+        if not _is_under(k, left_out) and not (k in LEFT_OUT and v == LEFT_OUT[k])
     }
     return {**settings, **{f"content.{name}": value for name, value in content.items()}}
 

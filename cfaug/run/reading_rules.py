@@ -341,7 +341,10 @@ TRAIN = (
     Rule(
         ("optim", "tuning", "loss", "trainer.gradient_clip", "trainer.val_every_steps",
          "trainer.early_stopping", "trainer.ema_decay", "trainer.accumulate_grad_batches",
-         "trainer.micro_batch_size", "trainer.precision", "trainer.val_metrics"),
+         "trainer.micro_batch_size", "trainer.precision", "trainer.val_metrics",
+          "trainer.callbacks", "trainer.strategy", "trainer.profiler",
+          "trainer.limit_train_batches", "trainer.overfit_batches",
+          "trainer.gradient_checkpointing"),
         "in training steps (trainer.max_steps above 0)",
         lambda config: config["trainer"].get("max_steps") != 0,
     ),

@@ -371,7 +371,8 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
             continue  # its damaged results were reported when it was evaluated
         edited.append(write_card(folder, run_deltas, threshold))
         logger = setting_node(read_config(folder), "logger", folder)
-        log_results(build(logger, trusted=False), folder)
+        if logger.get("kind") == "wandb":  # the other loggers get only curves
+            log_results(build(logger, trusted=False), folder)
         if folder in kept:
             deltas += run_deltas
     cards = [card for card in edited if card is not None]

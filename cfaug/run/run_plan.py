@@ -255,7 +255,8 @@ def describe(job: TrainJob) -> dict[str, Any]:
     """Return the description of a run from its data: the last line of ``dry_run=true``."""
     task = job.task
     seconds, basis = estimate_seconds(job)
-    batches, several = task.batches_per_epoch, task.trainer.accumulate_grad_batches
+    batches = task.trainer.limited(task.batches_per_epoch)
+    several = task.trainer.accumulate_grad_batches
     described = {
         "run": str(job.folder.path),
         "state": job.folder.state(),
@@ -281,7 +282,10 @@ def describe(job: TrainJob) -> dict[str, Any]:
 
 
 def rehearse(jobs: Sequence[TrainJob]) -> None:
-    """Load every model that a tuning or a loss may not fit, once, and adapt it as its runs will."""
+    """Load every model that a setting may not fit, once, and adapt it as its runs will.
+
+    Parts of Lightning's are made as well, and left.
+    """
     different: dict[str, TrainJob] = {}
     for job in jobs:
         task, loss = job.task, getattr(job.task, "loss", None)
@@ -290,6 +294,8 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
             loss if isinstance(loss, LossSettings) else None,
             task.trainer.micro_batch_size,
             getattr(task.model, "max_tokens", None),
+            task.trainer.gradient_checkpointing,
+            task.trainer.passed_on,
             getattr(getattr(task, "data", None), "negatives", None),
         )
         if not job.folder.has_checkpoint and task.steps and any(asked):
@@ -314,6 +320,9 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
 
 def _try_all(tasks: Sequence[Task], writer: Connection) -> None:
     """Send why each model cannot be trained; ``None`` for one that can."""
+    from cfaug.train.engine import make_parts
+    from cfaug.train.tuning import recompute_activations
+
     use_threads(1)
     reasons: list[str | None] = []
     for task in tasks:
@@ -321,7 +330,11 @@ def _try_all(tasks: Sequence[Task], writer: Connection) -> None:
             trained = task.load()
             if task.tuning is not None:
                 task.tuning.apply(trained, task.seed)
+            if task.trainer.gradient_checkpointing:
+                recompute_activations(trained)
             task.make_module(trained, task.steps)
+            if task.trainer.passed_on:
+                make_parts(task.trainer)
             reasons.append(None)
         except UserError as error:
             reasons.append(str(error))

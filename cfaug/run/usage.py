@@ -11,7 +11,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError
 from cfaug.core.processes import find_folder
-from cfaug.core.validation import nearest
+from cfaug.core.validation import HOW_RUNS_RESUME, OF_RESUMING, nearest
 from cfaug.run.arguments import flatten, key_of
 from cfaug.run.arms import EXPERIMENT, names_itself, read_arms
 from cfaug.run.unread import describe_readers
@@ -308,6 +308,8 @@ def _explain_one(
     if owners:
         take = f"{' and '.join(owners)} take{'s' * (len(owners) == 1)} it"
         return f"no setting is called {key!r}: {take}; --help lists them all"
+    if key.rpartition(".")[2] in OF_RESUMING:
+        return f"no setting is called {key!r}: {HOW_RUNS_RESUME}"
     near = nearest(key, [*known, *sorted(nodes)])
     hint = f"did you mean {near}?" if near else "--help lists them all"
     return f"no setting is called {key!r}: {hint}"

@@ -44,7 +44,7 @@ HOW = (
     "optim.layer_decay", "data.batch_size", "trainer.accumulate_grad_batches",
     "trainer.micro_batch_size", "data.pairs_in_batch", "data.negatives", "data.plan", "data.split",
     "trainer.precision", "trainer.gradient_clip", "trainer.early_stopping", "trainer.ema_decay",
-    "trainer.checkpoint",
+    "trainer.checkpoint", "trainer.limit_train_batches", "trainer.gradient_checkpointing",
 )  # fmt: skip
 """The settings that readers look for; the run's config.yaml has all."""
 KINDS: dict[str, tuple[str, str | None]] = {
@@ -214,9 +214,10 @@ def _settings(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[
     if best is not None:
         yield "weights of step", f"{code(best)}, the lowest validation loss"
     yield from ((name, code(identity[name])) for name in HOW if identity.get(name) is not None)
-    for group in ("tuning", "loss"):
-        if config.get(group):
-            yield group, code(json.dumps(config[group], sort_keys=True))
+    groups = {**config, "callbacks": (config.get("trainer") or {}).get("callbacks")}
+    for group in ("tuning", "loss", "callbacks"):
+        if groups.get(group):
+            yield group, code(json.dumps(groups[group], sort_keys=True))
     if record.get("parameters"):
         trained, total = (number(record["parameters"][name]) for name in ("trained", "total"))
         yield "trained parameters", f"{trained} of {total}"

@@ -6,8 +6,8 @@ import math
 import pickle
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -117,6 +117,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             OSError: naming ``path``, if the disk is full; the old file is kept.
         """
         target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(target, target.with_name(f".{target.name}.new")) as handle:
             file = _File(handle)
             try:
@@ -140,6 +141,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 STOPPING = "early_stopping"
 AVERAGE = "average"
+STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,8 @@ class CheckpointCallback(pl.Callback):
             default.
         total_steps: the number of optimizer steps of the run; the last is always validated.
         file: the path of ``last.ckpt``.
+        called: the user's callbacks, whose hooks of a validation and of an epoch this one calls, as
+            Lightning's Trainer runs neither.
     """
 
     state_key = "Keeper"  # its name in all existing last.ckpt files
@@ -179,6 +183,7 @@ class CheckpointCallback(pl.Callback):
         total_steps: int,
         file: Path,
         stop: StopRequest,
+        called: Sequence[pl.Callback] = (),
     ) -> None:
         self.settings = settings
         self.validation = validation
@@ -186,6 +191,8 @@ class CheckpointCallback(pl.Callback):
         self.total_steps = total_steps
         self.file = file
         self.stop = stop
+        self.called = called
+        self._stopped = False  # by one of them
         decay = settings.ema_decay
         self.average = None if decay is None else AveragedWeights(decay)
         self.best: Best | None = None
@@ -208,12 +215,15 @@ class CheckpointCallback(pl.Callback):
             state[STOPPING] = counted
         if self.average is not None:
             state[AVERAGE] = self.average.state()
+        if self.called:
+            state[STOPPED] = self.total_steps if self._stopped else None
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the result of ``state_dict``.
 
-        An extended run restarts the count of early stopping.
+        An extended run restarts the count of early stopping, and is not stopped by a callback that
+        stopped the shorter one.
         """
         best = state_dict["best"]
         self.best = Best(**best) if best else None
@@ -226,6 +236,7 @@ class CheckpointCallback(pl.Callback):
             if AVERAGE not in state_dict:
                 raise UserError(f"{self.file} has no averaged weights: {WAY_OUT}")
             self.average.load(state_dict[AVERAGE])
+        self._stopped = state_dict.get(STOPPED) == self.total_steps
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clocks, listen for SIGTERM, and finish a validation that was interrupted."""
@@ -233,6 +244,7 @@ class CheckpointCallback(pl.Callback):
         self._started_at = self._saved_at = time.monotonic()
         self._finish_last_step(trainer, pl_module)
         self._stop_early(trainer)  # as before, if it was interrupted after this decision
+        trainer.should_stop = trainer.should_stop or self._stopped
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Finish the last step's validation if it was interrupted; no training follows."""
@@ -256,6 +268,8 @@ class CheckpointCallback(pl.Callback):
         self, trainer: pl.Trainer, module: TrainingModule, loss: Tensor | float
     ) -> None:
         step = trainer.global_step
+        if self.called:
+            trainer.callback_metrics["train/loss"] = torch.as_tensor(loss)
         val_loss = self._validate(trainer, module, step, loss)
         if val_loss is not None or step % self.settings.log_every_steps == 0:
             self._log(trainer, module, step, loss, val_loss)
@@ -263,9 +277,17 @@ class CheckpointCallback(pl.Callback):
             self.waited = 0 if val_loss < self.lowest else self.waited + 1
             self.lowest = min(self.lowest, val_loss)
             self._stop_early(trainer)
+        if self._ends_epoch(step) and step < self.total_steps:  # Lightning ends the last
+            self._call("on_train_epoch_end", trainer, module)
+            self._call("on_train_epoch_start", trainer, module)
+        self._stopped = bool(self.called) and trainer.should_stop
         self.stop_if_asked(trainer)
         if self._save_is_due(trainer, step):
             self._save(trainer)
+
+    def _call(self, hook: str, trainer: pl.Trainer, module: pl.LightningModule, *of: Any) -> None:
+        for callback in self.called:
+            getattr(callback, hook)(trainer, module, *of)
 
     def _save(self, trainer: pl.Trainer) -> None:
         trainer.save_checkpoint(self.file)
@@ -299,6 +321,9 @@ class CheckpointCallback(pl.Callback):
         every = self.settings.val_every_steps
         if every is not None:
             return step % every == 0
+        return self._ends_epoch(step)
+
+    def _ends_epoch(self, step: int) -> bool:
         several = self.settings.accumulate_grad_batches
         return step * several // self.steps_per_epoch > (step - 1) * several // self.steps_per_epoch
 
@@ -311,13 +336,31 @@ class CheckpointCallback(pl.Callback):
         self._unvalidated = float(loss)
         average = self.average
         try:
-            with nullcontext() if average is None else average.applied(module.trained):
-                found = module.validation_loss(self._interruptible(trainer, self.validation))
+            with (
+                self._as_validation(trainer, module),
+                nullcontext() if average is None else average.applied(module.trained),
+            ):
+                batches = self._interruptible(trainer, module, self.validation)
+                found = module.validation_loss(batches)
                 self._remember(trainer, module, step, found)
+                if self.called:
+                    trainer.callback_metrics["val/loss"] = torch.tensor(found, dtype=torch.float64)
         except SIGTERMException:  # saved after the model got its own weights back
             self._save(trainer)
             raise
         return found
+
+    @contextmanager
+    def _as_validation(self, trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]:
+        """Call the user's callbacks as Lightning's loop of validation does."""
+        if self.called:  # progress bars read the number of batches from the loop that never runs
+            total = len(self.validation) if isinstance(self.validation, Sized) else math.inf
+            trainer.fit_loop.epoch_loop.val_loop._max_batches = [total]
+        for hook in ("on_validation_start", "on_validation_epoch_start"):
+            self._call(hook, trainer, module)
+        yield
+        for hook in ("on_validation_epoch_end", "on_validation_end"):
+            self._call(hook, trainer, module)
 
     def _remember(
         self, trainer: pl.Trainer, module: TrainingModule, step: int, found: float
@@ -329,15 +372,22 @@ class CheckpointCallback(pl.Callback):
             weights = module.trained.state_dict()
             self.best = Best(step, found, {k: v.detach().cpu().clone() for k, v in weights.items()})
 
-    def _interruptible(self, trainer: pl.Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """Yield the batches; stop between two of them if the run was asked to stop."""
+    def _interruptible(
+        self, trainer: pl.Trainer, module: pl.LightningModule, batches: Iterable[Batch]
+    ) -> Iterator[Batch]:
+        """Yield the batches; stop between two of them if the run was asked to stop.
+
+        With callbacks a validation is finished first: half of it may be in their state.
+        """
         total = len(batches) if isinstance(batches, Sized) else None
         shown = self.settings.progress and trainer.is_global_zero
         with Progress("validating", total, "batches", shown=shown) as progress:
-            for batch in batches:
-                if self._is_asked_to_stop(trainer):
+            for number, batch in enumerate(batches):
+                if not self.called and self._is_asked_to_stop(trainer):
                     raise SIGTERMException
+                self._call("on_validation_batch_start", trainer, module, batch, number)
                 yield batch
+                self._call("on_validation_batch_end", trainer, module, None, batch, number)
                 progress.advance()
 
     def _log(

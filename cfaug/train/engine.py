@@ -8,27 +8,46 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import math
 import os
+import pickle
+import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from inspect import signature
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import (
+    BaseFinetuning,
+    BatchSizeFinder,
+    Checkpoint,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ProgressBar,
+    StochasticWeightAveraging,
+    WeightAveraging,
+)
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.plugins.precision import MixedPrecision, Precision
-from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.profilers import AdvancedProfiler, Profiler, PyTorchProfiler, SimpleProfiler
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch.nn.parallel import DistributedDataParallel
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
 from cfaug.core.processes import StopRequest, check_accelerator, choose_device, keep_handlers
 from cfaug.core.progress import Progress
+from cfaug.core.validation import refuse_unknown
 from cfaug.train.card import connection, wandb_identity
 from cfaug.train.checkpoint import (
     WAY_OUT,
@@ -39,7 +58,13 @@ from cfaug.train.checkpoint import (
     read_checkpoint,
 )
 from cfaug.train.module import Batch, TrainingModule
-from cfaug.train.settings import LoggerSettings, TrainerSettings, refuse_unstarted
+from cfaug.train.settings import (
+    SHARDED,
+    Factory,
+    LoggerSettings,
+    TrainerSettings,
+    refuse_unstarted,
+)
 
 
 @dataclass(frozen=True)
@@ -75,7 +100,7 @@ def train(
     *,
     folder: Path,
     settings: TrainerSettings,
-    logger: LoggerSettings,
+    logger: LoggerSettings | Factory,
     attempt: int,
     started: Callable[[int], None] | None = None,
 ) -> Trained:
@@ -90,7 +115,8 @@ def train(
         folder: the folder of the run, where ``last.ckpt``, ``metrics.csv`` and other logs are
             written.
         settings: the device, and the intervals of validating, logging and saving.
-        logger: the loggers of the curves besides ``metrics.csv``.
+        logger: the loggers of the curves besides ``metrics.csv``, or a function that makes a logger
+            of Lightning's.
         attempt: the number of the attempt, a column of ``metrics.csv``.
         started: a function that is called on rank 0 with the first step, before training.
 
@@ -104,7 +130,8 @@ def train(
     last = folder / "last.ckpt"
     start = _first_step(last, module, plan.total_steps) if last.exists() else 0
     with _quiet(), torch.random.fork_rng(devices=[]), stoppable() as stop:
-        trainer = _make_trainer(settings, plan.total_steps)
+        trainer = _make_trainer(settings, plan.total_steps, folder)
+        called = tuple(trainer.callbacks)
         rank, world = trainer.global_rank, trainer.world_size
         keeper = CheckpointCallback(
             settings,
@@ -113,14 +140,17 @@ def train(
             total_steps=plan.total_steps,
             file=last,
             stop=stop,
+            called=called,
         )
-        trainer.callbacks.append(keeper)
+        trainer.callbacks.append(keeper)  # last, so that it saves the state of those that it calls
         if trainer.is_global_zero:
             trainer.loggers = make_loggers(logger, folder, attempt, settings.val_metrics)
-            if settings.progress:
-                trainer.callbacks.append(ProgressBar(plan.total_steps, start))
+            if settings.progress and trainer.progress_bar_callback is None:
+                trainer.callbacks.append(StepProgress(plan.total_steps, start))
             if started is not None:
                 started(start)
+        elif called:
+            trainer.loggers = [DummyLogger()]  # callbacks such as LearningRateMonitor require one
         several = settings.accumulate_grad_batches
         batches: Iterable[Any] = plan.training(start * several, rank, world)
         if several > 1:
@@ -135,6 +165,34 @@ def train(
         finally:
             close_loggers(trainer.loggers)
     return Trained(start, trainer.global_step, keeper.best)
+
+
+def limited(make_plan: Callable[[int], Plan], total_steps: int, settings: TrainerSettings) -> Plan:
+    """Return a plan whose epochs have only the batches that ``settings`` allow.
+
+    Args:
+        make_plan: a function that maps the number of optimizer steps of a run to its whole plan.
+        total_steps: the number of optimizer steps of the run.
+    """
+    plan = make_plan(total_steps)
+    whole = plan.steps_per_epoch
+    limit = settings.limited(whole)
+    if limit == whole and settings.overfit_batches is None:
+        return plan
+    # The limited run stops within a longer one, of as many whole epochs.
+    epochs = -(-total_steps * settings.accumulate_grad_batches // limit)
+    longer = make_plan(max(total_steps, epochs * whole)).training
+
+    def training(start: int, rank: int, world: int) -> Iterator[Batch]:
+        epoch, done = divmod(start, limit)
+        if settings.overfit_batches is not None:
+            few = list(islice(longer(0, rank, world), limit))
+            yield from islice(cycle(few), done, None)
+        for number in range(epoch, epochs):
+            yield from islice(longer(number * whole + done, rank, world), limit - done)
+            done = 0
+
+    return replace(plan, training=training, steps_per_epoch=limit)
 
 
 class BatchGroups:
@@ -162,33 +220,129 @@ def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
     return step
 
 
-def _make_trainer(settings: TrainerSettings, total_steps: int) -> pl.Trainer:
+def _make_trainer(settings: TrainerSettings, total_steps: int, folder: Path) -> pl.Trainer:
     """Return a Trainer that sees one endless epoch; only the plan knows about epochs.
 
     Its own bookkeeping of restarts within an epoch or a validation is therefore never used.
     """
+    callbacks, strategy, profiler = make_parts(settings)
+    if isinstance(settings.profiler, str):
+        profiler = PROFILERS[settings.profiler](dirpath=folder, filename="profile")
     accelerator, devices, nodes = placement(settings)
     count = len(devices) if isinstance(devices, list) else devices
     # With a static graph DDP accepts parameters without a gradient, such as SigLIP's bias. With
     # several backward passes a step, gradients are averaged after the last one, without DDP.
     once = settings.accumulate_grad_batches == 1 and settings.micro_batch_size is None
+    if strategy is None and (count * nodes > 1 or settings.strategy == "ddp"):
+        strategy = DDPStrategy(static_graph=once)
     return pl.Trainer(
         accelerator=accelerator,
         devices=devices,
         num_nodes=nodes,
-        strategy=DDPStrategy(static_graph=once) if count * nodes > 1 else "auto",
+        strategy=strategy or "auto",
+        callbacks=callbacks,
+        profiler=profiler,
+        default_root_dir=folder,
+        log_every_n_steps=settings.log_every_steps,
         max_steps=total_steps,
         max_epochs=-1,
         plugins=[AtomicCheckpointIO(), _precision(settings, accelerator)],
         logger=False,
         limit_val_batches=0,
         num_sanity_val_steps=0,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
+        # As with a validation within an epoch: EarlyStopping and ModelCheckpoint act at its end.
+        val_check_interval=NEVER if callbacks else None,
+        check_val_every_n_epoch=None if callbacks else 1,
+        enable_checkpointing=any(isinstance(one, Checkpoint) for one in callbacks),
+        enable_progress_bar=any(isinstance(one, ProgressBar) for one in callbacks),
         enable_model_summary=False,
         use_distributed_sampler=False,
         inference_mode=False,
     )
+
+
+COUNTING_EPOCHS = {
+    StochasticWeightAveraging: "trainer.ema_decay, or wise_ft",
+    GradientAccumulationScheduler: "trainer.accumulate_grad_batches",
+    BaseFinetuning: "tuning=...",
+    BatchSizeFinder: "data.batch_size",
+    LearningRateFinder: "optim.lr",
+}
+"""{callback of Lightning that cannot work here: what takes its place}."""
+NEVER = 2**62
+"""A number of batches that no run has."""
+PROFILERS = {"simple": SimpleProfiler, "advanced": AdvancedProfiler, "pytorch": PyTorchProfiler}
+
+
+def make_parts(
+    settings: TrainerSettings,
+) -> tuple[list[pl.Callback], Strategy | None, Profiler | None]:
+    """Make the parts of Lightning's that settings ask for: callbacks, a strategy and a profiler.
+
+    Raises:
+        UserError: if a part cannot be made, is not of its kind, or would break an exact resume.
+    """
+    callbacks, others = [], {"trainer.strategy": Strategy, "trainer.profiler": Profiler}
+    made: dict[str, Any] = {}
+    for key, make in settings.passed_on.items():
+        made[key] = make_part(key, make, others.get(key, pl.Callback))
+        if key not in others:
+            callbacks.append(made[key])
+    strategy = made.get("trainer.strategy")
+    if isinstance(strategy, DDPStrategy):  # it hands on what it does not know
+        known = {
+            **signature(DDPStrategy).parameters,
+            **signature(DistributedDataParallel).parameters,
+        }
+        refuse_unknown(getattr(settings.strategy, "keywords", {}), list(known), "trainer.strategy.")
+    if strategy is not None and type(strategy).save_checkpoint is not Strategy.save_checkpoint:
+        raise UserError(f"trainer.strategy is a {type(strategy).__name__}. {SHARDED}")
+    for callback in callbacks:
+        _check_callback(callback)
+    keys = Counter(callback.state_key for callback in callbacks if callback.state_dict())
+    for key in (key for key, number in keys.items() if number > 1):
+        raise UserError(
+            f"trainer.callbacks holds {key} twice, whose states could not be told apart"
+        )
+    return callbacks, strategy, made.get("trainer.profiler")
+
+
+def make_part(key: str, make: Factory, kind: type) -> Any:
+    """Make one part of Lightning's; ``key`` is the setting that an error names."""
+    try:
+        made = make()
+    except Exception as error:
+        raise UserError(f"{key}: {error}") from error
+    if not isinstance(made, kind):
+        raise UserError(f"{key} makes a {type(made).__name__}, not a {kind.__name__} of Lightning")
+    return made
+
+
+def _check_callback(callback: pl.Callback) -> None:
+    """Refuse a callback that cannot work here, or whose saved state could not be read again."""
+    name = type(callback).__name__
+    for kind, instead in COUNTING_EPOCHS.items():
+        if isinstance(callback, kind):
+            raise UserError(
+                f"the callback {name} goes by Lightning's epochs or loops, and to Lightning a run "
+                f"is one endless epoch: use {instead}"
+            )
+    if isinstance(callback, WeightAveraging) and getattr(callback, "_use_buffers", False):
+        raise UserError(
+            f"the callback {name} would average whole numbers too, such as transformers' "
+            "position_ids, and round them down: give use_buffers: false, or use trainer.ema_decay"
+        )
+    content = io.BytesIO()
+    try:
+        torch.save(callback.state_dict(), content)
+        content.seek(0)
+        torch.load(content, weights_only=True)
+    except (pickle.PickleError, AttributeError, TypeError) as error:
+        raise UserError(
+            f"the state_dict of the callback {name} holds more than tensors, "
+            "numbers, texts, lists and dictionaries: a killed run could not resume, as last.ckpt "
+            "is read without executing anything in it"
+        ) from error
 
 
 def _precision(settings: TrainerSettings, accelerator: str) -> Precision:
@@ -321,16 +475,18 @@ class AppendingCsvLogger(Logger):
 
     @property
     def name(self) -> str:
-        """The file's name."""
-        return self.file.name
+        """Nothing: Lightning's ModelCheckpoint writes to ``checkpoints/`` in the run's folder."""
+        return ""
 
     @property
-    def version(self) -> int:
-        """The number of the attempt."""
-        return self.attempt
+    def version(self) -> str:
+        """Nothing, as the name: a resumed run finds its checkpoints in the same folder."""
+        return ""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Append one row; a metric that was not measured stays empty."""
+        if not any(column in metrics for column in self.columns):
+            return  # of a callback, for the other loggers
         row = {"attempt": self.attempt, "step": step, **metrics}
         with self.file.open("ab") as handle:
             handle.write(_line([row.get(column) for column in self.columns]))
@@ -346,13 +502,20 @@ def _line(values: Any) -> bytes:
 
 
 def make_loggers(
-    settings: LoggerSettings, folder: Path, attempt: int, val_metrics: Sequence[str] = ()
+    settings: LoggerSettings | Factory,
+    folder: Path,
+    attempt: int,
+    val_metrics: Sequence[str] = (),
 ) -> list[Logger]:
     """Return the loggers of a run with the folder ``.../<arm>/seed=<seed>``."""
     columns = [f"val/{name}" for name in val_metrics]
     loggers: list[Logger] = [AppendingCsvLogger(folder / "metrics.csv", attempt, columns)]
+    if not isinstance(settings, LoggerSettings):
+        return [*loggers, make_part("logger", settings, Logger)]
     if settings.kind == "wandb":
         loggers.append(_wandb(settings, folder))
+    if settings.kind == "trackio":
+        loggers.append(_trackio(settings, folder))
     if settings.kind == "tensorboard":
         from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -376,6 +539,20 @@ def _wandb(settings: LoggerSettings, folder: Path) -> Logger:
     return logger
 
 
+def _trackio(settings: LoggerSettings, folder: Path) -> Logger:
+    """Return Lightning's logger for Weights & Biases around a run of trackio, which is alike."""
+    import trackio
+    from lightning.pytorch.loggers import WandbLogger
+
+    identity = wandb_identity(settings, folder)
+    with redirect_stdout(sys.stderr):  # trackio greets
+        run = trackio.init(
+            project=identity["project"], group=identity["group"], resume="allow",
+            name=f"{identity['job_type']} {identity['name']}",
+        )  # fmt: skip
+    return WandbLogger(experiment=run, save_dir=folder)
+
+
 def close_loggers(loggers: list[Logger]) -> None:
     """Close loggers that would also log the next run of this process (wandb's is global)."""
     for logger in loggers:
@@ -387,7 +564,41 @@ def close_loggers(loggers: list[Logger]) -> None:
 # Progress of a run with its loss and rate, on stderr; Lightning's own bar goes to stdout.
 
 
-class ProgressBar(pl.Callback):
+class LossFalls(pl.Callback):
+    """A check for ``debug=overfit``: after the last step the loss is below that of the first.
+
+    Raises:
+        UserError: at the end of the training, if it is not.
+    """
+
+    first = last = math.nan
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        """Keep the first and the last loss."""
+        self.last = outputs["loss"].item()
+        if trainer.global_step == 1:
+            self.first = self.last
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the first loss."""
+        return {"first": self.first}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the first loss."""
+        self.first = state_dict["first"]
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Compare them."""
+        if not self.last < self.first:
+            raise UserError(
+                f"the loss did not fall on the same few batches: {self.first:.4g} at first, "
+                f"{self.last:.4g} at step {trainer.global_step}; look at optim.lr, tuning and loss"
+            )
+
+
+class StepProgress(pl.Callback):
     """A progress bar of a run's steps, on rank 0."""
 
     def __init__(self, total_steps: int, start_step: int) -> None:

@@ -19,6 +19,7 @@ from cfaug.models.indistinct import (
     count_indistinct,
 )
 from cfaug.models.task_specs import Folder
+from cfaug.train.settings import LoggerSettings
 from cfaug.train.task import Task
 
 if TYPE_CHECKING:
@@ -331,4 +332,5 @@ class ContrastiveTask(MixtureTask):
         """Write a table of counterfactual pairs to Weights & Biases, if that is the logger."""
         from cfaug.train.card import log_pairs
 
-        log_pairs(self.logger, folder, self.mixture, self.captions)
+        if isinstance(self.logger, LoggerSettings):
+            log_pairs(self.logger, folder, self.mixture, self.captions)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Interval
 
@@ -21,6 +22,10 @@ from cfaug.core.validation import (
     Weight,
     check_fields,
 )
+
+Factory = Callable[..., Any]
+"""A function without arguments that makes a new object, as a run's process needs one of its own."""
+BatchShare = Annotated[float, Interval(gt=0, le=1)]
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,17 @@ class TrainerSettings:
             weights and the average, if any.
         log_every_steps: the number of steps between rows of ``metrics.csv``.
         progress: whether a progress bar is shown on stderr.
+        callbacks: {name: a function that makes a Lightning callback}; on the command line a node
+            with ``_target_``. They are called as Lightning calls them, before this program's own.
+        strategy: ``auto`` (DDP for several processes), ``ddp``, or a function that makes one of
+            Lightning's strategies; a node on the command line.
+        profiler: ``simple``, ``advanced`` or ``pytorch``, whose report goes to the run's folder, or
+            a function that makes one of Lightning's profilers.
+        limit_train_batches: the number of batches in an epoch, or their share in (0, 1] if it is
+            written with a point; ``None`` for all. Each epoch draws others.
+        overfit_batches: the number of batches that are repeated for ever; ``None`` for none.
+        gradient_checkpointing: whether activations are computed again in the backward pass, which
+            takes time in place of memory; the weights are the same up to rounding.
     """
 
     max_steps: Count | None = None
@@ -92,10 +108,26 @@ class TrainerSettings:
     keep_last: bool = False
     log_every_steps: Positive = 1
     progress: bool = True
+    callbacks: Mapping[str, Factory] | None = None
+    strategy: str | Factory = "auto"
+    profiler: Literal["simple", "advanced", "pytorch"] | Factory | None = None
+    limit_train_batches: Positive | BatchShare | None = None
+    overfit_batches: Positive | None = None
+    gradient_checkpointing: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", str(self.precision))
         check_fields(self, "trainer")
+        if isinstance(self.strategy, str) and self.strategy not in ("auto", "ddp"):
+            raise UserError(
+                f"trainer.strategy={self.strategy}: choose auto or ddp, or give a node with "
+                f"_target_. {SHARDED}"
+            )
+        if self.limit_train_batches is not None and self.overfit_batches is not None:
+            raise UserError(
+                f"trainer.limit_train_batches={self.limit_train_batches} beside "
+                f"trainer.overfit_batches={self.overfit_batches}: give one of them"
+            )
         if self.max_steps is None and self.max_epochs is None:
             raise UserError("one of trainer.max_steps and trainer.max_epochs must be given")
         self._check_device()
@@ -125,7 +157,41 @@ class TrainerSettings:
         if self.max_steps is not None:
             return self.max_steps
         assert self.max_epochs is not None
-        return math.ceil(self.max_epochs * batches_per_epoch / self.accumulate_grad_batches)
+        batches = self.max_epochs * self.limited(batches_per_epoch)
+        return math.ceil(batches / self.accumulate_grad_batches)
+
+    @property
+    def passed_on(self) -> dict[str, Factory]:
+        """The functions that make parts of Lightning's, by the setting that names each."""
+        parts: dict[str, Any] = {
+            f"callbacks.{k}": make for k, make in (self.callbacks or {}).items()
+        }
+        parts |= {"strategy": self.strategy, "profiler": self.profiler}
+        return {f"trainer.{name}": make for name, make in parts.items() if callable(make)}
+
+    def limited(self, batches_per_epoch: int) -> int:
+        """Return the batches of an epoch that are used.
+
+        >>> TrainerSettings(limit_train_batches=0.1).limited(109)
+        10
+        >>> TrainerSettings(limit_train_batches=200).limited(109)
+        109
+        """
+        limit = self.limit_train_batches or self.overfit_batches
+        if limit is None:
+            return batches_per_epoch
+        if isinstance(limit, float):
+            limit = max(1, int(batches_per_epoch * limit))
+        return min(batches_per_epoch, limit)
+
+
+SHARDED = (
+    "Strategies that shard the model (FSDP, FSDP2, DeepSpeed) write checkpoints by themselves: "
+    "last.ckpt would not be one file that is replaced whole, from which a killed run resumes with "
+    "byte-identical results. trainer.gradient_checkpointing=true and trainer.micro_batch_size save "
+    "memory"
+)
+"""Why such a strategy is refused."""
 
 
 def refuse_unstarted(settings: TrainerSettings) -> None:
@@ -274,20 +340,23 @@ class LoggerSettings:
     """The loggers of the curves; ``metrics.csv`` is always written.
 
     Args:
-        kind: ``csv`` alone, ``wandb`` or ``tensorboard`` (``pip install 'cfaug[loggers]'``).
-        project: the project of Weights & Biases.
-        group: the group of Weights & Biases; ``None`` is the arm.
+        kind: ``csv`` alone, ``wandb`` or ``tensorboard`` (``pip install 'cfaug[loggers]'``), or
+            ``trackio`` (``pip install 'cfaug[trackio]'``).
+        project: the project of Weights & Biases, or of trackio.
+        group: the group of Weights & Biases, or of trackio; ``None`` is the arm.
         mode: the mode of Weights & Biases; ``offline`` needs no network, and ``wandb sync`` uploads
             later.
     """
 
-    kind: Literal["csv", "wandb", "tensorboard"] = "csv"
+    kind: Literal["csv", "wandb", "tensorboard", "trackio"] = "csv"
     project: str = "cfaug"
     group: str | None = None
     mode: Literal["online", "offline"] = "online"
 
     read_with: ClassVar[ReadWith] = {
-        name: {"kind": ("wandb",)} for name in ("project", "group", "mode")
+        "project": {"kind": ("wandb", "trackio")},
+        "group": {"kind": ("wandb", "trackio")},
+        "mode": {"kind": ("wandb",)},
     }
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
     from cfaug.train.engine import Plan
     from cfaug.train.module import Steps, TrainingModule
-    from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+    from cfaug.train.settings import Factory, LoggerSettings, OptimSettings, TrainerSettings
     from cfaug.train.tuning import Tuning
 
 
@@ -52,7 +52,8 @@ class Task(ABC):
         model: the specification of the initial model.
         optim: the settings of the optimizer and its schedule.
         trainer: the length of the run, its device, and the checkpoints that it keeps.
-        logger: the loggers of the curves besides ``metrics.csv``.
+        logger: the loggers of the curves besides ``metrics.csv``, or a function that makes a logger
+            of Lightning's.
         data_seed: the seed that draws the data; the papers pair it with the run's seed (108 with
             107). Both determine the order of examples.
         tuning: the choice of trained parameters; ``None`` trains all.
@@ -61,7 +62,7 @@ class Task(ABC):
     model: ModelSpec
     optim: OptimSettings
     trainer: TrainerSettings
-    logger: LoggerSettings
+    logger: LoggerSettings | Factory
     seed: int
     data_seed: int
     tuning: Tuning | None = None
@@ -164,8 +165,9 @@ class Task(ABC):
     def count_seen(self, batches: int) -> int:
         """Return the number of training examples in ``batches`` batches, with repetitions."""
         rows, size = self.counts["train"], self.batch_size
-        epochs, rest = divmod(batches, self.batches_per_epoch)
-        return epochs * min(rows, self.batches_per_epoch * size) + min(rows, rest * size)
+        per_epoch = self.trainer.limited(self.batches_per_epoch)
+        epochs, rest = divmod(batches, per_epoch)
+        return epochs * min(rows, per_epoch * size) + min(rows, rest * size)
 
     def check(self) -> None:
         """Refuse metrics of another task, and to select weights or stop by an empty split."""
@@ -255,12 +257,14 @@ def fit(
     trained = task.load_tuned()
 
     with uncollected():
-        from cfaug.train.engine import train
-        from cfaug.train.tuning import trainable
+        from cfaug.train.engine import limited, train
+        from cfaug.train.tuning import recompute_activations, trainable
 
+    if task.trainer.gradient_checkpointing:
+        recompute_activations(trained)
     start_step, end_step, best = train(
         task.make_module(trained, total_steps),
-        task.make_plan(trained, total_steps, kept),
+        limited(lambda steps: task.make_plan(trained, steps, kept), total_steps, task.trainer),
         folder=folder,
         settings=task.trainer,
         logger=task.logger,

@@ -205,6 +205,27 @@ def _frozen_modules(model: nn.Module) -> Iterable[nn.Module]:
             yield module
 
 
+def recompute_activations(encoder: Trainable) -> None:
+    """Let the model compute its activations again in the backward pass, by its library's switch.
+
+    Raises:
+        UserError: if the model's class has no such switch.
+    """
+    model = encoder.model
+    if getattr(model, "supports_gradient_checkpointing", False):  # transformers
+        usual = model.gradient_checkpointing_enable  # its name before version 6
+        enable = getattr(model, "activation_checkpointing_enable", usual)
+        enable({"use_reentrant": False})  # for frozen layers and DDP
+    elif hasattr(model, "set_grad_checkpointing"):  # open_clip
+        model.set_grad_checkpointing()
+    else:
+        raise UserError(
+            f"trainer.gradient_checkpointing=true: {type(model).__name__} cannot compute its "
+            "activations again; trainer.micro_batch_size and trainer.accumulate_grad_batches save "
+            "memory with every model"
+        )
+
+
 def trainable(encoder: Trainable) -> tuple[int, int]:
     """Return the number of trained parameters and of all parameters, including adapters."""
     sizes = [(p.numel(), p.requires_grad) for p in encoder.model.parameters()]

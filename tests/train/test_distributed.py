@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import signal
+from functools import partial
 
 import pytest
 import torch
@@ -87,8 +89,22 @@ def invariant(folder, weights, **settings):
 
 
 def averaged(folder, weights, **settings):
-    """As ``train_and_save``; every process averages for itself."""
-    train_and_save(folder, weights, ema_decay=0.8, **settings)
+    """As ``train_and_save``; every process averages for itself, and Lightning's callbacks watch.
+
+    The two processes have a strategy of Lightning's own, with an argument of it.
+    """
+    from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
+    from lightning.pytorch.strategies import DDPStrategy
+
+    watching = {
+        "stop": partial(EarlyStopping, "val/loss", patience=99),
+        "rates": LearningRateMonitor,
+        "saves": partial(ModelCheckpoint, monitor="val/loss", enable_version_counter=False),
+    }
+    if "WORLD_SIZE" in os.environ:
+        settings["strategy"] = partial(DDPStrategy, gradient_as_bucket_view=True, static_graph=True)
+    train_and_save(folder, weights, ema_decay=0.8, callbacks=watching, **settings)
+    assert len(list((folder / "checkpoints").iterdir())) == 1
 
 
 def bridgetower(folder, weights, **settings):
