@@ -376,6 +376,7 @@ def _evaluate(
 READ_FOR_TRAINER = (
     "task", "data", "model", "optim", "tuning", "loss", "seed", "paths", "threads",
     "trainer.micro_batch_size", "trainer.val_metrics",
+    "trainer.gradient_checkpointing",
 )  # fmt: skip
 """The settings that ``cfaug.CounterfactualDataModule`` reads; the Trainer decides the others."""
 

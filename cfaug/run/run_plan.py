@@ -321,18 +321,12 @@ def rehearse(jobs: Sequence[TrainJob]) -> None:
 def _try_all(tasks: Sequence[Task], writer: Connection) -> None:
     """Send why each model cannot be trained; ``None`` for one that can."""
     from cfaug.train.engine import make_parts
-    from cfaug.train.tuning import recompute_activations
 
     use_threads(1)
     reasons: list[str | None] = []
     for task in tasks:
         try:
-            trained = task.load()
-            if task.tuning is not None:
-                task.tuning.apply(trained, task.seed)
-            if task.trainer.gradient_checkpointing:
-                recompute_activations(trained)
-            task.make_module(trained, task.steps)
+            task.make_module(task.load_tuned(), task.steps)
             if task.trainer.passed_on:
                 make_parts(task.trainer)
             reasons.append(None)

@@ -344,7 +344,9 @@ class CheckpointCallback(pl.Callback):
                 found = module.validation_loss(batches)
                 self._remember(trainer, module, step, found)
                 if self.called:
-                    trainer.callback_metrics["val/loss"] = torch.tensor(found, dtype=torch.float64)
+                    measured = {"val/loss": found, **module.measured}
+                    for name, value in measured.items():
+                        trainer.callback_metrics[name] = torch.tensor(value, dtype=torch.float64)
         except SIGTERMException:  # saved after the model got its own weights back
             self._save(trainer)
             raise

@@ -103,6 +103,10 @@ class Task(ABC):
         trained = self.load()
         if self.tuning is not None:
             self.tuning.apply(trained, self.seed)
+        if self.trainer.gradient_checkpointing:
+            from cfaug.train.tuning import recompute_activations
+
+            recompute_activations(trained)
         return trained
 
     @abstractmethod
@@ -258,10 +262,8 @@ def fit(
 
     with uncollected():
         from cfaug.train.engine import limited, train
-        from cfaug.train.tuning import recompute_activations, trainable
+        from cfaug.train.tuning import trainable
 
-    if task.trainer.gradient_checkpointing:
-        recompute_activations(trained)
     start_step, end_step, best = train(
         task.make_module(trained, total_steps),
         limited(lambda steps: task.make_plan(trained, steps, kept), total_steps, task.trainer),
