@@ -173,7 +173,7 @@ def test_a_missing_extra_is_named(here, monkeypatch):
     def lack(*_, **__):
         raise ModuleNotFoundError("No module named 'diffusers'", name="diffusers")
 
-    monkeypatch.setattr("cfaug.run.generate.make", lack)
+    monkeypatch.setattr("cfaug.run.generate.make_part", lack)
     with pytest.raises(cfaug.UserError, match=r"pip install 'cfaug\[generate\]'"):
         cfaug.generate_sets(limit=1)
 
