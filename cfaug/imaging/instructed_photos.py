@@ -344,10 +344,13 @@ class PipelineFolder:
             given[name] = self._part(name, value, dtype) if isinstance(value, list) else value
         if "add_watermarker" in taken:  # otherwise what is installed would decide
             given["add_watermarker"] = False
+        optional = getattr(self.kind, "_optional_components", ())
         missing = [
             name
             for name, parameter in taken.items()
-            if parameter.default is parameter.empty and name not in given
+            if parameter.default is parameter.empty
+            and given.setdefault(name) is None
+            and name not in optional
         ]
         if missing:
             raise UserError(

@@ -97,16 +97,16 @@ def sd3():
     first, second = tiny.tokenizer(), tiny.tokenizer()
     text, words = _t5()
     transformer = SD3Transformer2DModel(
-        sample_size=16, patch_size=2, in_channels=4, out_channels=4, num_layers=2, attention_head_dim=8,
-        num_attention_heads=4, joint_attention_dim=32, caption_projection_dim=32,
-        pooled_projection_dim=32, pos_embed_max_size=32, dual_attention_layers=(0,),
-        qk_norm="rms_norm",
+        sample_size=16, patch_size=2, in_channels=4, out_channels=4, num_layers=2,
+        attention_head_dim=8, num_attention_heads=4, joint_attention_dim=32,
+        caption_projection_dim=32, pooled_projection_dim=32, pos_embed_max_size=32,
+        dual_attention_layers=(0,), qk_norm="rms_norm",
     )  # fmt: skip
     return StableDiffusion3Pipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(**FLOW), vae=_vae(shift_factor=0.1),
-        text_encoder=_clip_text(first, "CLIPTextModelWithProjection"), tokenizer=first,
-        text_encoder_2=_clip_text(second, "CLIPTextModelWithProjection"), tokenizer_2=second,
-        text_encoder_3=text, tokenizer_3=words,
+        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(**FLOW),
+        vae=_vae(shift_factor=0.1), text_encoder=_clip_text(first, "CLIPTextModelWithProjection"),
+        text_encoder_2=_clip_text(second, "CLIPTextModelWithProjection"), tokenizer=first,
+        tokenizer_2=second, text_encoder_3=text, tokenizer_3=words,
     )  # fmt: skip
 
 
@@ -125,8 +125,9 @@ def kontext():
         axes_dims_rope=(4, 4, 8), guidance_embeds=True,
     )  # fmt: skip
     return FluxKontextPipeline(
-        transformer=transformer, vae=_vae(shift_factor=0.1), scheduler=FlowMatchEulerDiscreteScheduler(**FLOW),
-        text_encoder=_clip_text(tokens), tokenizer=tokens, text_encoder_2=text, tokenizer_2=words,
+        transformer=transformer, vae=_vae(shift_factor=0.1),
+        scheduler=FlowMatchEulerDiscreteScheduler(**FLOW), text_encoder=_clip_text(tokens),
+        tokenizer=tokens, text_encoder_2=text, tokenizer_2=words,
     )  # fmt: skip
 
 
@@ -193,8 +194,8 @@ def qwen_image_edit():
     )  # fmt: skip
     sides = {"min_pixels": 32 * 32, "max_pixels": 64 * 64, "patch_size": 8, "merge_size": 2}
     vae = AutoencoderKLQwenImage(
-        base_dim=8, z_dim=4, dim_mult=[1, 2, 2], num_res_blocks=1, temperal_downsample=[False, True],
-        latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
+        base_dim=8, z_dim=4, dim_mult=[1, 2, 2], num_res_blocks=1,
+        temperal_downsample=[False, True], latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
     )  # fmt: skip
     transformer = QwenImageTransformer2DModel(
         patch_size=2, in_channels=16, out_channels=4, num_layers=1, attention_head_dim=16,
