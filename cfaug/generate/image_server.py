@@ -66,7 +66,8 @@ class ImageServer(InstructedEditor):
         base_url: the server's address with the version of its API: ``http://localhost:8000/v1``.
         cache: the folder in which answers are kept, such as ``paths.cache``; ``None`` keeps none.
         fields: further fields of every request, such as ``num_inference_steps``, and
-            ``response_format: b64_json``, which some services require and others refuse.
+            ``response_format: b64_json``, which some services require and others refuse; ``None``
+            for no further ones.
         guidance: the name of the field that is ``Draw.cfg``, ``guidance_scale`` or
             ``true_cfg_scale``; ``None`` sends none.
         seed: whether a seed is sent; some hosted services take none.
@@ -78,7 +79,9 @@ class ImageServer(InstructedEditor):
     base_url: str
     model: str
     cache: str | None = None
-    fields: Mapping[str, Any] = field(default_factory=lambda: {"response_format": "b64_json"})
+    fields: Mapping[str, Any] | None = field(
+        default_factory=lambda: {"response_format": "b64_json"}
+    )
     guidance: str | None = None
     seed: bool = True
     instructions: str = "instructions"
@@ -95,7 +98,7 @@ class ImageServer(InstructedEditor):
         self.settings.check_url(self.base_url)
         self._check_side()
         _ = self._instructions
-        for name in (*self.fields, *([] if self.guidance is None else [self.guidance])):
+        for name in (*(self.fields or ()), *([] if self.guidance is None else [self.guidance])):
             if name in GIVEN_HERE:
                 raise UserError(
                     f"recipe.image_editor.fields.{name}: every request has its own {name}"
@@ -143,7 +146,7 @@ class ImageServer(InstructedEditor):
         """Return the model and the settings, without the server's address and key."""
         return {
             "image": f"image server {self.model}",
-            "fields": json.dumps(dict(self.fields), sort_keys=True),
+            "fields": json.dumps(dict(self.fields or {}), sort_keys=True),
             "guidance": str(self.guidance),
             "seed": "sent" if self.seed else "not sent",
             "instructions": self._describe_instructions(),
@@ -230,7 +233,7 @@ class _Question:
         draw = request.draw
         self._photo = request.photo
         self._fields: dict[str, Any] = {
-            **server.fields,
+            **(server.fields or {}),
             "model": server.model,
             "prompt": request.prompt,
             "n": 1,

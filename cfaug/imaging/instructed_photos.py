@@ -437,7 +437,8 @@ class InstructedPhotos(InstructedEditor):
     ``Draw.p`` has to be 0, because no attention is shared.
 
     Args:
-        settings: arguments of the pipeline's call by name, such as ``num_inference_steps``.
+        settings: arguments of the pipeline's call by name, such as ``num_inference_steps``;
+            ``None`` for the pipeline's defaults.
         guidance: the name of the argument that is ``Draw.cfg``: ``guidance_scale``, or
             ``true_cfg_scale`` of Qwen-Image, which needs ``settings.negative_prompt`` as well;
             ``null`` for a distilled model, which reads none.
@@ -449,7 +450,7 @@ class InstructedPhotos(InstructedEditor):
     """
 
     model: PipelineFolder
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] | None = None
     guidance: str | None = "guidance_scale"
     instructions: str = "instructions"
     side: Positive = 1024
@@ -466,7 +467,7 @@ class InstructedPhotos(InstructedEditor):
 
     @cached_property
     def _taken(self) -> Mapping[str, inspect.Parameter]:
-        """The arguments of the pipeline's call; the settings are held against them."""
+        """The arguments of the pipeline's call; the settings are checked against them."""
         kind = self.model.kind
         taken = dict(inspect.signature(kind.__call__).parameters)
         del taken["self"]
@@ -479,11 +480,12 @@ class InstructedPhotos(InstructedEditor):
                 " recipe.image_editor.model.pipeline from the classes that are built from the same "
                 f"parts: {', '.join(others) or 'there is none'}"
             )
-        for name, value in self.settings.items():
+        settings = self.settings or {}
+        for name, value in settings.items():
             self._check_argument(taken, name, f"settings.{name}", value)
         if self.guidance is not None:
             self._check_argument(taken, self.guidance, "guidance")
-        if self.guidance in self.settings:
+        if self.guidance in settings:
             raise UserError(
                 f"recipe.image_editor.settings.{self.guidance}: recipe.draws.guidance_scale gives "
                 f"it already (recipe.image_editor.guidance={self.guidance})"
@@ -494,7 +496,7 @@ class InstructedPhotos(InstructedEditor):
                 "recipe.image_editor.guidance=null and recipe.draws.guidance_scale=1 ([1,1] as "
                 "bounds)"
             )
-        if self.guidance == "true_cfg_scale" and not self.settings.get("negative_prompt"):
+        if self.guidance == "true_cfg_scale" and not settings.get("negative_prompt"):
             raise UserError(
                 "recipe.image_editor.guidance=true_cfg_scale guides only with "
                 "recipe.image_editor.settings.negative_prompt, such as ' '"
@@ -527,7 +529,7 @@ class InstructedPhotos(InstructedEditor):
 
     def describe(self) -> dict[str, str]:
         """Return names, revision, licence and class of the weights, and the settings."""
-        settings = json.dumps(dict(self.settings), sort_keys=True)
+        settings = json.dumps(dict(self.settings or {}), sort_keys=True)
         return {
             **self.model.describe(),
             "settings": settings,
@@ -544,7 +546,7 @@ class InstructedPhotos(InstructedEditor):
         sizes = {"height": height, "width": width, "max_area": height * width}
         arguments: dict[str, Any] = {**sizes, "_auto_resize": False}
         arguments = {name: value for name, value in arguments.items() if name in taken}
-        arguments |= self.settings
+        arguments |= self.settings or {}
         if self.guidance is not None:
             arguments[self.guidance] = draw.cfg
         for name, value in draw.parameters.items():

@@ -21,7 +21,7 @@ photo_editor:
     _target_: cfaug.imaging.instructed_photos.PipelineFolder
     weights: {folder}
     device: cpu
-  settings: {{num_inference_steps: 2, guidance_scale: 1.0, text_encoder_out_layers: [0, 1]}}
+  settings: {{num_inference_steps: 2, text_encoder_out_layers: [0, 1]}}
   guidance: null
   side: 64
 """

@@ -34,7 +34,7 @@ FAMILIES = {
     "kontext": {},
     "klein": {
         "guidance": None, "side": 64,
-        "settings": {**TWO, "text_encoder_out_layers": [0, 1], "guidance_scale": 1.0},
+        "settings": {**TWO, "text_encoder_out_layers": [0, 1]},
     },
     "qwen_image_edit": {
         "guidance": "true_cfg_scale", "settings": {**TWO, "negative_prompt": " "},
