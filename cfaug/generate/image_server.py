@@ -36,7 +36,7 @@ from cfaug.generate.chat_asking import (
     ServerSettings,
     ask_at_once,
 )
-from cfaug.imaging.instructed_photos import InstructedEditor, PhotoRequest
+from cfaug.imaging.instructed_photos import Arguments, InstructedEditor, PhotoRequest
 from cfaug.imaging.photo_editing import PhotoPreparation
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ class ImageServer(InstructedEditor):
     base_url: str
     model: str
     cache: str | None = None
-    fields: Mapping[str, Any] | None = field(
-        default_factory=lambda: {"response_format": "b64_json"}
-    )
+    fields: Arguments | None = field(default_factory=lambda: {"response_format": "b64_json"})
     guidance: str | None = None
     seed: bool = True
     instructions: str = "instructions"

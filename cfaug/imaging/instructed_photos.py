@@ -49,6 +49,9 @@ GIVEN_HERE = (
     "latents", "prompt_embeds", "negative_prompt_embeds", "callback_on_step_end",
 )  # fmt: skip
 """Arguments of pipelines that no setting may give."""
+Plain = bool | int | float | str
+Arguments = Mapping[str, Plain | Sequence[Plain] | None]
+"""Arguments of a pipeline or fields of a request by name, as YAML has them."""
 MODEL_INDEX = "model_index.json"
 WANTED = (
     MODEL_INDEX, "README.md", "*/*.json", "*/*.txt", "*/*.model", "*/*.jinja",
@@ -450,7 +453,7 @@ class InstructedPhotos(InstructedEditor):
     """
 
     model: PipelineFolder
-    settings: Mapping[str, Any] | None = None
+    settings: Arguments | None = None
     guidance: str | None = "guidance_scale"
     instructions: str = "instructions"
     side: Positive = 1024

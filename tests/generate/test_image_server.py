@@ -65,7 +65,7 @@ def test_an_edit_is_a_form_and_a_first_image_is_json(monkeypatch):
     with serving(paint) as server:
         asked = editor(
             server, settings=replace(QUICK, key_variable="OWN_KEY"), guidance="guidance_scale",
-            fields={"response_format": "b64_json", "num_inference_steps": 4, "nested": {"a": [1]}},
+            fields={"response_format": "b64_json", "num_inference_steps": 4, "sigmas": [1, 0.5]},
         )  # fmt: skip
         assert isinstance(asked, ImageEditor)
         draw = Draw(2**40 + 7, 0.0, 2.5, {"strength": 0.5})
@@ -79,7 +79,7 @@ def test_an_edit_is_a_form_and_a_first_image_is_json(monkeypatch):
     assert body == {
         "model": "tiny", "prompt": "a red ball", "n": 1, "size": "32x32", "seed": 7,
         "guidance_scale": 2.5, "strength": 0.5, "response_format": "b64_json",
-        "num_inference_steps": 4, "nested": {"a": [1]},
+        "num_inference_steps": 4, "sigmas": [1, 0.5],
     }  # fmt: skip
     assert len(forms) == 2
     shown = {tuple(np.asarray(Image.open(io.BytesIO(f["image"])))[0, 0]) for _, _, f in forms}
@@ -89,7 +89,7 @@ def test_an_edit_is_a_form_and_a_first_image_is_json(monkeypatch):
         assert headers["Authorization"] == "Bearer secret"
         assert fields["prompt"].startswith('Change "red" to "blue".')
         assert (fields["seed"], fields["guidance_scale"], fields["n"]) == ("7", "2.5", "1")
-        assert json.loads(fields["nested"]) == {"a": [1]}
+        assert json.loads(fields["sigmas"]) == [1, 0.5]
     said = json.dumps(asked.describe())
     assert "another server, version or machine may answer differently" in said
     assert "secret" not in said
