@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -476,7 +476,7 @@ class InstructedPhotos(InstructedEditor):
         del taken["self"]
         lacking = [name for name in ("image", "prompt", "generator") if name not in taken]
         if lacking:
-            others = _editing_pipelines(kind.__name__)
+            others = _editing_pipelines(kind.__name__, self.model.index)
             raise UserError(
                 f"{self.model.weights}: {kind.__name__} is not an editing pipeline, as it takes no "
                 f"{' and no '.join(lacking)}; it takes {', '.join(taken)}. Choose other weights, or"
@@ -610,15 +610,14 @@ def _is_plain(annotation: Any) -> bool:
     return all(kind in (int, float, str, bool, NoneType) for kind in kinds)
 
 
-def _editing_pipelines(name: str) -> list[str]:
-    """Return the pipelines of a family that take an image and a prompt."""
+def _editing_pipelines(name: str, parts: Collection[str]) -> list[str]:
+    """Return the image-to-image pipelines of a family that are built from some parts."""
     import diffusers
 
-    family = name.removesuffix("Pipeline")
     others = []
     for other in dir(diffusers):
-        if other.startswith(family) and other.endswith("Img2ImgPipeline"):
-            taken = inspect.signature(getattr(diffusers, other).__call__).parameters
-            if {"image", "prompt", "generator"} <= set(taken):
+        if other.startswith(name.removesuffix("Pipeline")) and other.endswith("Img2ImgPipeline"):
+            needed = inspect.signature(getattr(diffusers, other)).parameters.values()
+            if all(one.name in parts or one.default is not one.empty for one in needed):
                 others.append(other)
     return others

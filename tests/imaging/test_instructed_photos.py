@@ -257,6 +257,11 @@ def test_a_restricted_licence_is_named(shelf, tmp_path, capsys):
         assert editor(folder).describe()["licence"] == "unknown"
 
 
+def test_what_the_pipeline_s_own_checker_flags_is_rejected(shelf):
+    [found] = editor(shelf("flagging")).edit([job(photo())])
+    assert (found.images, found.rejected) == ((), "unsafe")
+
+
 def test_an_image_that_is_not_finite_is_an_error(shelf, monkeypatch):
     one = editor(shelf("instruct_pix2pix"))
     vae = one._pipeline.vae

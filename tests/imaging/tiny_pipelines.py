@@ -70,6 +70,24 @@ def instruct_pix2pix():
     )  # fmt: skip
 
 
+def flagging():
+    """InstructPix2Pix with a safety checker that flags every image."""
+    import transformers as hf
+    from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
+
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+              "num_attention_heads": 2, "image_size": 32, "patch_size": 8}  # fmt: skip
+    checker = StableDiffusionSafetyChecker(hf.CLIPConfig(vision_config=vision, projection_dim=8))
+    checker.concept_embeds_weights.data.fill_(-2.0)  # below every cosine
+    checker.special_care_embeds_weights.data.fill_(2.0)
+    pipeline = instruct_pix2pix()
+    sides = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    pipeline.register_modules(
+        safety_checker=checker, feature_extractor=hf.CLIPImageProcessor(**sides)
+    )
+    return pipeline
+
+
 def sdxl():
     """Text to image, as the weights are published: img2img is another class of the same parts."""
     from diffusers import EulerDiscreteScheduler, StableDiffusionXLPipeline
