@@ -18,7 +18,7 @@ name: tiny_klein
 photo_editor:
   _target_: cfaug.imaging.instructed_photos.InstructedPhotos
   model:
-    _target_: cfaug.imaging.instructed_photos.PipelineFolder
+    _target_: cfaug.imaging.model.PipelineFolder
     weights: {folder}
     device: cpu
   settings: {{num_inference_steps: 2, text_encoder_out_layers: [0, 1]}}

@@ -16,9 +16,9 @@ from cfaug.imaging.instructed_photos import (
     OTHER_SHAPE,
     InstructedPhotos,
     Instructions,
-    PipelineFolder,
     fit,
 )
+from cfaug.imaging.model import PipelineFolder
 from cfaug.imaging.photo_editing import BROKEN, TINY, PhotoPreparation
 from tests.imaging import tiny_pipelines
 from tests.imaging.test_photo_editing import encoded
