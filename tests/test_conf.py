@@ -248,6 +248,13 @@ def test_a_zoo_lacks_a_part_only_where_it_says_so():
     for name, zoo in (*photos, ("lance_oracle", "shapescapes")):
         [(config, _)] = _compose("generate", f"recipe={name}", f"zoo={zoo}")
         assert build_recipe(GenerateSettings(**config)).set_per == "example"
+    for recipe in ("lance", "social", "coco_cf"):
+        for role in ("photo_editor", "image_server"):
+            editor = f"recipe.image_editor='${{zoo.{role}}}'"
+            [(config, _)] = _compose("generate", f"recipe={recipe}", "zoo=flux2_klein", editor)
+            built = build_recipe(GenerateSettings(**config))
+            kind = {"photo_editor": "InstructedPhotos", "image_server": "ImageServer"}[role]
+            assert type(built.image_editor).__name__ == kind
 
 
 @pytest.mark.parametrize("zoo", ZOOS)
@@ -256,6 +263,7 @@ def test_a_zoo_names_models_only(zoo):
     text = (CONF / "zoo" / f"{zoo}.yaml").read_text()
     assert "@package" not in text
     roles = yaml.safe_load(text)
+    assert roles.pop("defaults", ["paper", "_self_"]) == ["paper", "_self_"]
     assert roles.pop("name") == zoo
     assert roles.pop("knows", None) == {"shapescapes": "drawn scenes"}.get(zoo)
     assert all(node is None or "_target_" in node for node in roles.values())

@@ -15,19 +15,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from cfaug.core.errors import UnavailableError, UserError, say
-from cfaug.core.safety.addresses import without_secrets
+from cfaug.core.safety.addresses import HIDDEN, without_secrets
 from cfaug.core.validation import Count, Positive, PositiveNumber, Processes, Weight, check_fields
 from cfaug.core.weights import sha256_text
 from cfaug.editing.edit_prompts import unique
@@ -36,6 +36,7 @@ from cfaug.generate.annotators import AnnotationCache
 
 MOST_BYTES = 4 * 2**20
 """Largest size of an answer in bytes; a longer one is an error."""
+BEARER = "Bearer "
 LONGEST_WAIT = 60.0
 """Longest time between two attempts, in seconds."""
 PASSING = frozenset([408, 409, 425, 429, 500, 502, 503, 504])
@@ -53,23 +54,17 @@ class QuestionRefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class ChatSettings:
-    """The settings of requests to a server.
+class ServerSettings:
+    """The settings of requests to a server of any kind.
 
     Args:
         key_variable: the name of the environment variable with the key; ``None`` sends no key.
-        structured: the way to request the form of the answer: ``json_schema``, which vLLM, SGLang,
-            llama.cpp, Ollama and OpenAI support, ``json_object`` for older servers, or ``none``,
-            only in words. The answer is checked in any case.
         timeout: the time limit for an answer, in seconds.
         backoff: the time before the first retry, in seconds; every further retry waits twice as
             long, or as long as the server says.
     """
 
     key_variable: str | None = None
-    structured: Literal["json_schema", "json_object", "none"] = "json_schema"
-    temperature: float = 0.7
-    max_tokens: Positive = 1024
     timeout: PositiveNumber = 120.0
     retries: Count = 5
     backoff: Weight = 1.0
@@ -90,13 +85,9 @@ class ChatSettings:
                 "variable, and name that in settings.key_variable"
             )
 
-    def answering(self) -> str:
-        """Return the settings that change an answer."""
-        return f"{self.structured} temperature {self.temperature} max_tokens {self.max_tokens}"
-
-    def headers(self) -> dict[str, str]:
-        """Return the headers of a question."""
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    def headers(self, content_type: str = "application/json") -> dict[str, str]:
+        """Return the headers of a question whose content has the given type."""
+        headers = {"Content-Type": content_type, "Accept": "application/json"}
         if self.key_variable is not None:
             key = os.environ.get(self.key_variable, "").strip()
             if not key:
@@ -109,42 +100,76 @@ class ChatSettings:
                     f"the environment variable {self.key_variable} holds an invalid key: letters, "
                     "digits and signs of ASCII in one line"
                 )
-            headers["Authorization"] = f"Bearer {key}"
+            headers["Authorization"] = f"{BEARER}{key}"
         return headers
 
 
-class ChatClient:
+@dataclass(frozen=True)
+class ChatSettings(ServerSettings):
+    """The settings of requests to a chat server; the others are those of ``ServerSettings``.
+
+    Args:
+        structured: the way to request the form of the answer: ``json_schema``, which vLLM, SGLang,
+            llama.cpp, Ollama and OpenAI support, ``json_object`` for older servers, or ``none``,
+            only in words. The answer is checked in any case.
+    """
+
+    structured: Literal["json_schema", "json_object", "none"] = "json_schema"
+    temperature: float = 0.7
+    max_tokens: Positive = 1024
+
+    def answering(self) -> str:
+        """Return the settings that change an answer."""
+        return f"{self.structured} temperature {self.temperature} max_tokens {self.max_tokens}"
+
+
+class ServerClient:
     """Sends questions to one server, from several threads at once.
 
     After the server could not be reached, each further question is sent only once, without retries,
     until one is answered.
+
+    Args:
+        base_url: the server's address with the version of its API.
+        most_bytes: the largest size of an answer; a longer one is an error.
     """
 
-    def __init__(self, base_url: str, settings: ChatSettings) -> None:
-        self._url = f"{base_url.rstrip('/')}/chat/completions"
+    def __init__(
+        self, base_url: str, settings: ServerSettings, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._base, self._most = base_url.rstrip("/"), most_bytes
         self._settings = settings
         self._gone, self._told = threading.Event(), threading.Event()
 
-    def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def post(self, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a question as JSON; see ``send``."""
+        return self.send(path, json.dumps(body).encode())
+
+    def send(
+        self, path: str, content: bytes, content_type: str = "application/json"
+    ) -> Mapping[str, Any]:
         """Send a question; return the answer, or ``{"error": ...}`` if it is not a JSON object.
+
+        Args:
+            path: the path below the server's address, such as ``chat/completions``.
 
         Raises:
             ServerError: if the server cannot be reached, or fails at every retry.
             QuestionRefusedError: if the server refuses this question.
         """
-        content = json.dumps(body).encode()
-        request = Request(self._url, content, self._settings.headers(), method="POST")
+        url = f"{self._base}/{path}"
+        request = Request(url, content, self._settings.headers(content_type), method="POST")
         wait = self._settings.backoff
         for left in range(0 if self._gone.is_set() else self._settings.retries, -1, -1):
             try:
-                answer = _send(request, self._settings.timeout)
+                answer = _send(request, self._settings.timeout, self._most)
             except _TryAgainError as error:
                 if not left:
                     self._gone.set()
-                    raise ServerError(f"the server at {self._url} fails: {error}") from error
+                    raise ServerError(f"the server at {url} fails: {error}") from error
                 if not self._told.is_set():
                     self._told.set()
-                    say(f"the server at {self._url} does not answer now ({error}): trying again")
+                    say(f"the server at {url} does not answer now ({error}): trying again")
                 time.sleep(min(max(wait, error.wait), LONGEST_WAIT))
                 wait *= 2
             else:
@@ -169,20 +194,24 @@ class _NoRedirection(HTTPRedirectHandler):
         )
 
 
-def _send(request: Request, timeout: float) -> Mapping[str, Any]:
+def _send(request: Request, timeout: float, most_bytes: int) -> Mapping[str, Any]:
     until = time.monotonic() + timeout
     content = b""
     try:
         with build_opener(_NoRedirection()).open(request, timeout=timeout) as reply:
             # Within limits of size and time: a socket's own timeout is per packet.
-            while len(content) <= MOST_BYTES and (part := reply.read1(2**16)):
+            while len(content) <= most_bytes and (part := reply.read1(2**16)):
                 content += part
                 if time.monotonic() > until:
                     raise TimeoutError("the answer takes too long")
     except HTTPError as error:
         explanation = ""
         with suppress(HTTPException, OSError):
-            explanation = error.read(500).decode(errors="replace").strip()
+            explanation = error.read(5000).decode(errors="replace").strip()
+        key = str(request.headers.get("Authorization", "")).removeprefix(BEARER)
+        if key:  # some servers repeat it
+            explanation = explanation.replace(key, HIDDEN)
+        explanation = explanation[:500]
         problem = f"HTTP {error.code} {explanation}".strip()
         if error.code in PASSING:
             wait = 0.0
@@ -195,13 +224,55 @@ def _send(request: Request, timeout: float) -> Mapping[str, Any]:
     except (URLError, HTTPException, OSError) as error:  # a timeout is an OSError
         reason = str(getattr(error, "reason", "") or error) or type(error).__name__
         raise _TryAgainError(reason) from error
-    if len(content) > MOST_BYTES:
-        return {"error": f"more than {MOST_BYTES} bytes"}
+    if len(content) > most_bytes:
+        return {"error": f"more than {most_bytes} bytes"}
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):
         return {"error": content[:200].decode(errors="replace")}
     return answer if isinstance(answer, dict) else {"error": str(answer)[:200]}
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def ask_at_once(
+    questions: Sequence[T], ask: Callable[[T], R], pool: Executor
+) -> tuple[list[R | None], Exception | None]:
+    """Ask several questions at once; after the server's first failure, no further one is sent.
+
+    Args:
+        ask: a function that asks one question; a ``ServerError`` or ``UserError`` of it is a
+            failure of the server.
+
+    Returns:
+        The answers in order, ``None`` where there is none, and the first failure.
+    """
+    failed = threading.Event()
+
+    def ask_one(question: T) -> R:
+        if failed.is_set():  # this request would fail as well
+            raise CancelledError
+        try:
+            return ask(question)
+        except (ServerError, UserError):
+            failed.set()
+            raise
+
+    waiting = [pool.submit(ask_one, question) for question in questions]
+    answers: list[R | None] = []
+    gone: Exception | None = None
+    for future in waiting:
+        answer = None
+        try:
+            answer = future.result()
+        except CancelledError:
+            pass
+        except (ServerError, UserError) as error:
+            gone = gone or error
+        answers.append(answer)
+    return answers, gone
 
 
 NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
@@ -305,34 +376,13 @@ class ChatAsker:
         self, asked: Sequence[tuple[str, ChatTask]], pool: ThreadPoolExecutor
     ) -> dict[str, ChatAnswer]:
         """Send several tasks, keep the valid answers, and return the invalid ones."""
-        failed = threading.Event()
-
-        def ask(task: ChatTask) -> ChatAnswer:
-            if failed.is_set():  # this request would fail as well
-                raise CancelledError
-            try:
-                return self._ask(task)
-            except (ServerError, UserError):
-                failed.set()
-                raise
-
-        waiting = [(key, pool.submit(ask, task)) for key, task in asked]
+        answers, gone = ask_at_once([task for _, task in asked], self._ask_or_refuse, pool)
         valid: dict[str, Mapping[str, Any]] = {}
         invalid: dict[str, ChatAnswer] = {}
-        gone: Exception | None = None
-        for key, future in waiting:
-            try:
-                answer = future.result()
-            except CancelledError:
-                continue
-            except QuestionRefusedError as error:
-                answer = _problem(REFUSED, str(error))
-            except (ServerError, UserError) as error:
-                gone = gone or error
-                continue
-            if answer.found is not None:
+        for (key, _), answer in zip(asked, answers, strict=True):
+            if answer is not None and answer.found is not None:
                 valid[key] = answer.found
-            else:
+            elif answer is not None:
                 invalid[key] = answer
         self._kept.add(valid)
         if isinstance(gone, ServerError):
@@ -359,6 +409,12 @@ class ChatAsker:
                 )
         return invalid
 
+    def _ask_or_refuse(self, task: ChatTask) -> ChatAnswer:
+        try:
+            return self._ask(task)
+        except QuestionRefusedError as error:
+            return _problem(REFUSED, str(error))
+
     def _ask(self, task: ChatTask) -> ChatAnswer:
         """Send one task until its answer is valid, or its attempts are used up."""
         content: Any = f"{task.text}\n\n{task.form}"
@@ -380,7 +436,7 @@ class ChatAsker:
                 "seed": (task.seed + attempt) % 2**31,
                 **({} if settings.structured == "none" else {"response_format": form}),
             }
-            answer = _read(self._client.post(body), task)
+            answer = _read(self._client.post("chat/completions", body), task)
             if answer.found is not None:
                 break
             messages = [
@@ -391,8 +447,8 @@ class ChatAsker:
         return answer
 
     @cached_property
-    def _client(self) -> ChatClient:
-        return ChatClient(self.base_url, self.settings)
+    def _client(self) -> ServerClient:
+        return ServerClient(self.base_url, self.settings)
 
     @cached_property
     def _kept(self) -> AnnotationCache:

@@ -1,17 +1,22 @@
-"""The configuration node of the diffusion model; no torch and no diffusers at import."""
+"""The configuration nodes of diffusion models; no torch and no diffusers at import."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import yaml
+
 from cfaug.core import weights
 from cfaug.core.binding import GIVEN, ReadWith
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, say_once
 from cfaug.core.processes import check_device, choose_device, uncollected
 from cfaug.core.safety.safe_loading import (
     check_finite,
@@ -33,6 +38,12 @@ if TYPE_CHECKING:
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 SAFE_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 PARTS = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
+MODEL_INDEX = "model_index.json"
+WANTED = (
+    MODEL_INDEX, "README.md", "*/*.json", "*/*.txt", "*/*.model", "*/*.jinja",
+    "*/diffusion_pytorch_model*.safetensors", "*/model*.safetensors",
+)  # fmt: skip
+"""Patterns of the files of a pipeline: what its model_index.json names, and its model card."""
 
 
 @dataclass(frozen=True)
@@ -247,3 +258,170 @@ def identity(prefix: str, folder: Path, parts: tuple[str, ...]) -> dict[str, str
             with path.open("rb") as handle:
                 digest.update(hashlib.file_digest(handle, "sha256").digest())
     return {f"{prefix}_sha256": digest.hexdigest()}
+
+
+@dataclass(frozen=True)
+class PipelineFolder:
+    """A pipeline of diffusers with all its parts, as ``save_pretrained`` writes it.
+
+    The pipeline's class is the one that ``model_index.json`` names. Every part is loaded from
+    safetensors by the class that is named there, which has to be one of diffusers or transformers:
+    a folder's own code is never run.
+
+    Args:
+        weights: a folder, or a Hub id.
+        revision: the commit of a Hub id; ``None`` for the newest.
+        pipeline: another class of diffusers that is built from the same parts, such as
+            ``StableDiffusion3Img2ImgPipeline`` from the weights of a text-to-image pipeline.
+        dtype: ``fp32``, ``bf16`` or ``fp16``; ``fp64`` is for comparing with a reference.
+        device: ``auto`` (CUDA where there is one), or another name that
+            ``cfaug.core.processes.choose_device`` knows.
+    """
+
+    weights: str
+    revision: str | None = None
+    pipeline: str | None = None
+    dtype: Annotated[str, OneOf(DTYPES)] = "fp32"
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.image_editor.model")
+        check_device(self.device, "recipe.image_editor.model.device")
+
+    def is_here(self) -> bool:
+        """Say whether the folder is on this machine, without downloading anything."""
+        try:
+            weights.resolve(self.weights, self.revision, [MODEL_INDEX], fetch=False)
+        except UserError:
+            return False
+        return True
+
+    @cached_property
+    def index(self) -> Mapping[str, Any]:
+        """The content of ``model_index.json``, the first file that is downloaded."""
+        folder = weights.resolve(self.weights, self.revision, [MODEL_INDEX])
+        file = folder / MODEL_INDEX
+        content = read_json(file) if file.is_file() else None
+        if not isinstance(content, dict) or not isinstance(content.get("_class_name"), str):
+            raise UserError(
+                f"recipe.image_editor.model: {folder} is not a pipeline of diffusers: it has no "
+                f"{MODEL_INDEX} that names a class. Single files of weights are converted by "
+                "from_single_file and save_pretrained"
+            )
+        return content
+
+    @cached_property
+    def kind(self) -> type:
+        """The pipeline's class."""
+        with uncollected():
+            import diffusers
+
+        name = self.pipeline or str(self.index["_class_name"])
+        kind = getattr(diffusers, name, None)
+        if not isinstance(kind, type) or not issubclass(kind, diffusers.DiffusionPipeline):
+            where = MODEL_INDEX if self.pipeline is None else "recipe.image_editor.model.pipeline"
+            raise UserError(
+                f"{where} of {self.weights} names {name}, which diffusers {diffusers.__version__} "
+                "does not have as a pipeline: a newer diffusers may have it"
+            )
+        return kind
+
+    @cached_property
+    def _folder(self) -> Path:
+        return weights.resolve(self.weights, self.revision, WANTED)
+
+    def load(self) -> Any:
+        """Build the pipeline on its device."""
+        import torch
+
+        check_folder(self._folder)
+        taken = inspect.signature(self.kind).parameters
+        dtype = getattr(torch, DTYPES[self.dtype])
+        given: dict[str, Any] = {}
+        for name, value in self.index.items():
+            if name.startswith("_") or name not in taken:
+                continue
+            given[name] = self._part(name, value, dtype) if isinstance(value, list) else value
+        if "add_watermarker" in taken:  # otherwise what is installed would decide
+            given["add_watermarker"] = False
+        optional = getattr(self.kind, "_optional_components", ())
+        missing = [
+            name
+            for name, parameter in taken.items()
+            if parameter.default is parameter.empty
+            and given.setdefault(name) is None
+            and name not in optional
+        ]
+        if missing:
+            raise UserError(
+                f"{self._folder} lacks {', '.join(missing)}, which a {self.kind.__name__} needs"
+            )
+        pipeline = self.kind(**given).to(choose_device(self.device, "image.model.device"))
+        pipeline.set_progress_bar_config(disable=True)
+        return pipeline
+
+    def _part(self, name: str, value: Sequence[Any], dtype: torch.dtype) -> Any:
+        """Load one part by the class that ``model_index.json`` names."""
+        import diffusers
+        import transformers
+
+        library, kind_name = map(str, value) if len(value) == 2 else ("", "")
+        if kind_name in ("None", ""):
+            return None
+        known: dict[str, Any] = {"diffusers": diffusers, "transformers": transformers}
+        if kind_name == "StableDiffusionSafetyChecker":
+            from diffusers.pipelines.stable_diffusion import safety_checker
+
+            known["stable_diffusion"] = safety_checker
+        kind = getattr(known.get(library), kind_name, None)
+        folder = self._folder / name
+        if isinstance(kind, type):
+            if issubclass(kind, diffusers.ModelMixin | transformers.PreTrainedModel):
+                return load_part(kind, folder, dtype).requires_grad_(False).eval()
+            if issubclass(
+                kind,
+                diffusers.SchedulerMixin
+                | transformers.PreTrainedTokenizerBase
+                | transformers.ProcessorMixin
+                | transformers.FeatureExtractionMixin
+                | transformers.image_processing_utils.BaseImageProcessor,
+            ):
+                return load_tools(kind, folder)
+        raise UserError(
+            f"{self._folder / MODEL_INDEX}: {name} is {library}.{kind_name}, which is not a model, "
+            "tokenizer, processor or scheduler of diffusers or transformers: code of others is "
+            "never run"
+        )
+
+    def describe(self) -> dict[str, str]:
+        """Return the name, revision or hash, licence and class of the weights."""
+        return dict(self._described)
+
+    @cached_property
+    def _described(self) -> dict[str, str]:
+        licence = read_licence(self._folder / "README.md")
+        if re.search(r"non-?commercial|research", licence, re.IGNORECASE):
+            say_once(f"{self.weights}: its licence, {licence}, restricts the use of its images")
+        return {
+            "diffusion": self.weights,
+            **identity("diffusion", self._folder, ()),
+            "licence": licence,
+            "pipeline": self.kind.__name__,
+            "dtype": self.dtype,
+        }
+
+
+def read_licence(card: Path) -> str:
+    """Return the licence that a model card names; ``unknown`` without a card."""
+    if not card.is_file():
+        return "unknown"
+    text = card.read_text(encoding="utf-8", errors="replace")[:100_000]
+    match = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+    try:
+        said = yaml.safe_load(match[1]) if match else None
+    except (yaml.YAMLError, RecursionError):
+        said = None
+    if not isinstance(said, Mapping):
+        return "unknown"
+    names = [str(said[key]) for key in ("license", "license_name") if said.get(key)]
+    return " ".join(names)[:200] or "unknown"

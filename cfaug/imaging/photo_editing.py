@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
-from PIL import Image
+from PIL import Image, ImageOps
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import MAX_PIXELS, decode_image, open_image, round_pixels, to_rgb
@@ -71,6 +71,36 @@ class PhotoPreparation:
         Raises:
             UnfitPhotoError: if the photo is broken, too large, too small, or of a rejected kind.
         """
+        image = self._decode(data, side, name)
+        short = min(image.size)
+        left, top = (image.width - short) // 2, (image.height - short) // 2
+        square = image.crop((left, top, left + short, top + short))
+        if short != side:
+            square = square.resize((side, side), Image.Resampling.BICUBIC)
+        return np.asarray(square)
+
+    def prepare_whole(self, data: bytes, side: int, multiple: int, name: str) -> NDArray[np.uint8]:
+        """Return the photo in its own proportions, with about as many pixels as a square has.
+
+        Args:
+            side: the side of that square.
+            multiple: the number of pixels whose multiples height and width are; what is left over
+                is cropped.
+
+        Returns:
+            uint8 (height, width, 3).
+
+        Raises:
+            UnfitPhotoError: if the photo is broken, too large, too small, or of a rejected kind.
+        """
+        image = self._decode(data, side, name)
+        scale = side / (image.width * image.height) ** 0.5
+        width, height = (
+            max(1, round(length * scale / multiple)) * multiple for length in image.size
+        )
+        return np.asarray(ImageOps.fit(image, (width, height), Image.Resampling.BICUBIC))
+
+    def _decode(self, data: bytes, side: int, name: str) -> Image.Image:
         try:
             header = open_image(data, name, self.max_pixels)
             width, height = header.size
@@ -84,15 +114,9 @@ class PhotoPreparation:
                 raise UnfitPhotoError(GREY, f"{name} is grey (mode {header.mode})")
             if self.animated == "reject" and getattr(header, "n_frames", 1) > 1:
                 raise UnfitPhotoError(ANIMATED, f"{name} is animated")
-            image = decode_image(data, name, self.max_pixels)
+            return decode_image(data, name, self.max_pixels)
         except UserError as error:
             raise UnfitPhotoError(BROKEN, str(error)) from error
-        short = min(image.size)
-        left, top = (image.width - short) // 2, (image.height - short) // 2
-        square = image.crop((left, top, left + short, top + short))
-        if short != side:
-            square = square.resize((side, side), Image.Resampling.BICUBIC)
-        return np.asarray(square)
 
 
 def _direct() -> Inverter:

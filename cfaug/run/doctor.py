@@ -22,7 +22,11 @@ from cfaug.core.processes import find_folder, is_checkout
 
 DATA = re.compile(r"\$\{paths\.data\}/([\w.-]+)")
 """The name of a folder of data in the settings."""
-WEIGHTS = {"model": "model=...", "zoo/paper.yaml": "zoo=paper"}
+WEIGHTS = {
+    "model": "model=...",
+    "zoo/paper.yaml": "zoo=paper",
+    "zoo/flux2_klein.yaml": "zoo=flux2_klein",
+}
 """{place in the settings that names models of the Hub: the choice that uses them}."""
 HUB_ID = re.compile(r"(?:name_or_path|weights): *([A-Za-z0-9][\w.-]*/[\w.-]+)")
 WIDEST = 120

@@ -22,7 +22,7 @@ from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.processes import Threads, find_folder, use_threads
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Keys, Means, Node, Positive, Processes, check
-from cfaug.core.weights import QUESTIONS_PREFIX, is_world
+from cfaug.core.weights import HUB_ID, QUESTIONS_PREFIX, is_world
 from cfaug.generate.failures import Failure, ProgressReporter
 from cfaug.generate.images import yield_lines
 from cfaug.generate.job import Job, JobIdentity, ShardStage, Unpublished, make_shards
@@ -60,6 +60,8 @@ WHERE_IT_RUNS = {
 }
 """Last parts of keys that set places or portions and never change the result, with what they are
 about instead."""
+NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
+"""Keys of parts that name models."""
 GenerationPaths = Annotated[
     Mapping[str, str], Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),))
 ]
@@ -119,7 +121,7 @@ def generate(settings: GenerateSettings) -> int:
     use_threads(settings.threads)
     job = _job(settings)
     if settings.dry_run:
-        say_record(_plan(job), as_json=settings.dry_run == "json")
+        say_record(_plan(job) | _find_downloads(settings), as_json=settings.dry_run == "json")
         return DONE
     make = make_shards
     if settings.engine is not None:
@@ -340,6 +342,20 @@ def _plan(job: Job) -> dict[str, Any]:
         "candidates_at_most": examples * count_candidates(job.recipe.draws),
         "folder": str(job.folder),
     }
+
+
+def _find_downloads(settings: GenerateSettings) -> dict[str, list[str]]:
+    """Return the models of the Hub that the used parts name and that are not on this machine."""
+    from cfaug.run.doctor import find_trouble
+
+    nodes = _nodes({part: settings.recipe.get(part) for part in parts_of(settings.stage)})
+    named = [str(node[key]) for node in nodes for key in NAMES_OF_WEIGHTS if node.get(key)]
+    missing = [
+        name
+        for name in dict.fromkeys(named)
+        if HUB_ID.fullmatch(name) and find_trouble(name) is not None
+    ]
+    return {"to_download": missing} if missing else {}
 
 
 def _write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email
+import email.policy
 import json
 import threading
 from contextlib import contextmanager
@@ -17,9 +19,22 @@ def variations(*texts):
     return says(json.dumps({"variations": list(texts)}))
 
 
+def read_form(content_type, raw):
+    """Return the fields of a form: texts, and the bytes of files."""
+    head = f"Content-Type: {content_type}\r\n\r\n".encode()
+    fields = {}
+    for part in email.message_from_bytes(head + raw, policy=email.policy.HTTP).iter_parts():
+        name = part.get_param("name", header="Content-Disposition")
+        content = part.get_payload(decode=True)
+        fields[name] = content if part.get_filename() else content.decode()
+    return fields
+
+
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        raw = self.rfile.read(int(self.headers["Content-Length"]))
+        form = self.headers["Content-Type"].startswith("multipart/form-data")
+        body = read_form(self.headers["Content-Type"], raw) if form else json.loads(raw)
         with self.server.lock:
             self.server.asked.append((self.path, dict(self.headers), body))
             number = len(self.server.asked) - 1
