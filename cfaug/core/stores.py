@@ -29,7 +29,7 @@ Answer = TypeVar("Answer")
 
 STORES = ("s3", "gs", "az", "hf", "memory")
 """Schemes of object stores; fsspec names the package that opens one."""
-EXTRAS = {"s3": "'cfaug[s3]'", "gs": "gcsfs", "az": "adlfs"}
+PACKAGES = {"s3": "'cfaug[s3]'", "gs": "gcsfs", "az": "adlfs"}
 """What pip installs for a store."""
 
 LIMIT = "CFAUG_REMOTE_GIB"
@@ -355,7 +355,7 @@ def open_client(address: str) -> tuple[Any, str]:
         client, root = fsspec.url_to_fs(reveal(address), use_listings_cache=False)
     except ImportError as error:
         scheme = address.partition(":")[0]
-        package = EXTRAS.get(scheme)
+        package = PACKAGES.get(scheme)
         remedy = f"pip install {package}" if package else "install it"
         raise UserError(f"{address}: {str(error).rstrip('.')}: {remedy}") from error
     return client, root.rstrip("/")

@@ -76,8 +76,8 @@ def name_settings(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-# Shards in an object store are made in its mirror, by the code that makes them anywhere. One process
-# owns the list of objects; each shard is uploaded when it is committed, its commit last.
+# Shards in an object store are made in its mirror, by the code that makes them anywhere. One
+# process owns the list of objects; each shard is uploaded when it is committed, its commit last.
 
 GALLERY, CANDIDATES = "gallery.html", "candidates.svg"
 """The pages of a folder of shards."""
@@ -114,7 +114,7 @@ def work_folder(shards: str, cache: Path) -> Iterator[Path]:
 
 
 def refresh(folder: Path) -> None:
-    """Make a mirror what the store is; a folder that is no mirror stays as it is.
+    """Bring a mirror up to date with its store; any other folder stays as it is.
 
     Journals of unfinished shards are removed if the store has other settings now.
     """

@@ -386,13 +386,14 @@ def _write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
         meanings: dict[str, str] = {}
         for scorer in pipeline.scorers.values():
             meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
-        say(f"wrote {write_candidates(folder, meanings, pipeline.select.minimum)}")
+        write_candidates(folder, meanings, pipeline.select.minimum)
+        say(f"wrote {shown(folder)}/{CANDIDATES}")
         publish_files(folder, [CANDIDATES])
     if card["sets"] and not _is_newer(page, *commits):
         # Of a store the first tars alone are read again, not all of them for a sample.
         most = None if mirror_of(folder) is None else MOST_SHOWN
-        sets = islice(read_sets(folder), most)
-        say(f"wrote {write_gallery(sets, page, title=title)}")
+        write_gallery(islice(read_sets(folder), most), page, title=title)
+        say(f"wrote {shown(folder)}/{GALLERY}")
         publish_files(folder, [GALLERY])
 
 
