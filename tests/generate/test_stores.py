@@ -88,6 +88,7 @@ def check_commits() -> None:
         assert json.loads(file.getvalue())["sha256"] == hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machines", [1, 99])
 def test_a_kill_between_any_two_uploads_changes_nothing(store, whole, tmp_path, machines):
     for attempt in count(1):
