@@ -17,6 +17,7 @@ NEEDS = {
     "root": "root, who may mount a small disk",
     "minilm": "the extra minilm",
     "fid": "the extra fid",
+    "ray": "the extra ray",
     "s3": "the extra s3, and a registry of packages for its server",
 }
 

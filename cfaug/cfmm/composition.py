@@ -67,25 +67,28 @@ class CompositionFigure(PaperTable):
         roots = [Path(root) for root in self.image_roots]
         sets = {name: read_questions(file, roots) for name, file in (self.questions or {}).items()}
         # The number of images by printed category, of the paper's set first.
-        printed = {name: one for one, name in self.categories.items()}
+        printed = {name: category for category, name in self.categories.items()}
         counts = {self.paper: Counter(published(self.name)["categories"])}
         for name, images in sets.items():
             counts[name] = Counter(
                 printed.get(image.category, image.category or ALL) for image in images
             )
-        names = dict.fromkeys(name for own in counts.values() for name in own)
+        names = dict.fromkeys(name for counter in counts.values() for name in counter)
         categories = make_part(
             "Images by category",
             ("Set",),
             [Column(name, partial(_count, name)) for name in names],
-            [((name,), own) for name, own in counts.items()],
+            [((name,), counter) for name, counter in counts.items()],
             ours=bool(sets),
         )
         if not sets:
             return self.document(theirs, categories)
         groups = {
-            one: [(name, own[one] / own.total(), None, None) for name, own in counts.items()]
-            for one in names
+            category: [
+                (name, counter[category] / counter.total(), None, None)
+                for name, counter in counts.items()
+            ]
+            for category in names
         }
         sizes = [Column(name, size) for name, size in zip(theirs.columns, SIZES, strict=True)]
         rows = [((name,), images) for name, images in sets.items()]
@@ -95,7 +98,7 @@ class CompositionFigure(PaperTable):
             bars=[
                 BarPlot("Images by category", "share of the images (%)", groups, tuple(counts))
             ],
-            curves=[_lengths(name, own) for name, own in sets.items()],
+            curves=[_lengths(name, images) for name, images in sets.items()],
         )  # fmt: skip
 
     def _answers_part(self, sets: Mapping[str, Sequence[AskedImage]]) -> Part:
@@ -107,7 +110,7 @@ class CompositionFigure(PaperTable):
                 for question in image.questions
                 if question.right is not None
             )
-            frequent = sorted(answers.items(), key=lambda one: (-one[1], one[0]))[: self.shown]
+            frequent = sorted(answers.items(), key=lambda item: (-item[1], item[0]))[: self.shown]
             rows += [((name, answer), (answer, answers)) for answer, _ in frequent]
         columns: list[Column[tuple[str, Counter[str]]]] = [
             Column("questions", lambda row: _count(*row))
@@ -137,12 +140,16 @@ def _words(texts: Sequence[str]) -> Entry:
     """Return the mean number of words with its spread over texts; a dash without texts."""
     if not texts:
         return Entry(DASH)
-    found = summarise([len(text.split()) for text in texts])
+    summary = summarise([len(text.split()) for text in texts])
     known = len(texts) > 1
     return Entry(
-        f"{found.mean:.2f}",
-        f"{found.sd:.2f}" if known else "",
-        numbers={"value": found.mean, "n": float(found.n), **({"sd": found.sd} if known else {})},
+        f"{summary.mean:.2f}",
+        f"{summary.sd:.2f}" if known else "",
+        numbers={
+            "value": summary.mean,
+            "n": float(summary.n),
+            **({"sd": summary.sd} if known else {}),
+        },
     )
 
 
@@ -166,9 +173,9 @@ def _options(questions: Sequence[AskedQuestion]) -> Entry:
     return Entry(f"{options:.3g}", numbers={"value": options})
 
 
-def _right(place: int, questions: Sequence[AskedQuestion]) -> Entry:
+def _right(position: int, questions: Sequence[AskedQuestion]) -> Entry:
     return _share(
-        [question.answer == place for question in questions if question.right is not None]
+        [question.answer == position for question in questions if question.right is not None]
     )
 
 
@@ -178,18 +185,18 @@ def _marked(name: str, value: Any, questions: Sequence[AskedQuestion]) -> Entry:
     )
 
 
-def _share(found: Sequence[bool]) -> Entry:
-    if not found:
+def _share(flags: Sequence[bool]) -> Entry:
+    if not flags:
         return Entry(DASH)
-    share = sum(found) / len(found)
-    return Entry(percent(share, 1), numbers={"value": share, "n": float(len(found))})
+    share = sum(flags) / len(flags)
+    return Entry(percent(share, 1), numbers={"value": share, "n": float(len(flags))})
 
 
 KIND_COLUMNS: tuple[Column[Sequence[AskedQuestion]], ...] = (
     Column("questions", lambda questions: _number(len(questions))),
     Column("words", lambda questions: _words([question.text for question in questions])),
     Column("options", _options),
-    *(Column(f"right: {place + 1}.", partial(_right, place)) for place in range(2)),
+    *(Column(f"right: {position + 1}.", partial(_right, position)) for position in range(2)),
     Column("by a person", partial(_marked, SOURCE, "human")),
     Column("verified", partial(_marked, VERIFIED, True)),
 )
@@ -198,13 +205,14 @@ KIND_COLUMNS: tuple[Column[Sequence[AskedQuestion]], ...] = (
 def _lengths(name: str, images: Sequence[AskedImage]) -> Curve:
     """Return the shares of questions with each number of words, by kind."""
     counts: dict[str, Counter[int]] = {}
-    for one in (question for image in images for question in image.questions):
-        counts.setdefault(one.kind, Counter())[len(one.text.split())] += 1
+    for asked in (question for image in images for question in image.questions):
+        counts.setdefault(asked.kind, Counter())[len(asked.text.split())] += 1
     series = {
         kind: {
-            float(words): {0: own[words] / own.total()} for words in range(min(own), max(own) + 1)
+            float(words): {0: lengths[words] / lengths.total()}
+            for words in range(min(lengths), max(lengths) + 1)
         }
-        for kind, own in counts.items()
+        for kind, lengths in counts.items()
     }
     return Curve(f"{name}: words of a question", "words", "share of the kind (%)", series)
 
@@ -229,13 +237,13 @@ TEXT_NOTE = (
 
 def cells() -> dict[Setting, dict[str, tuple[float, float, float]]]:
     """Return Table 2: acc_b, acc_c and acc+ of each category by model and prompt, per cent."""
-    found = published("cfmm_2")
+    paper = published("cfmm_2")
     return {
         (row["model"], row["prompt"]): {
-            name: _three(row["values"][3 * place : 3 * place + 3])
-            for place, name in enumerate(found["categories"])
+            name: _three(row["values"][3 * index : 3 * index + 3])
+            for index, name in enumerate(paper["categories"])
         }
-        for row in found["rows"]
+        for row in paper["rows"]
     }
 
 
@@ -260,7 +268,7 @@ def drop(setting: Setting) -> float:
 def mean_phi(setting: Setting) -> float:
     """Return the correlation of right answers by the margins, averaged over categories."""
     return fmean(
-        phi_from_margins(*(value / 100 for value in own)) for own in cells()[setting].values()
+        phi_from_margins(*(value / 100 for value in triple)) for triple in cells()[setting].values()
     )
 
 
@@ -294,7 +302,7 @@ def _consistency(setting: Setting) -> Entry:
 
 def text_part() -> Part:
     """Return the claims of the paper's text beside the values from its tables."""
-    found = published("cfmm_text")
+    paper = published("cfmm_text")
     columns: tuple[Column[Mapping[str, Any]], ...] = (
         text_column("text", lambda row: f"{row['values'][0]:g}"),
         text_column("tables", lambda row: SAID[row["key"]]()),
@@ -303,22 +311,22 @@ def text_part() -> Part:
         "The paper's text against its tables",
         ("Of", "Section"),
         columns,
-        [((row["what"], row["section"]), row) for row in found["rows"]],
-        (found["note"], TEXT_NOTE),
+        [((row["what"], row["section"]), row) for row in paper["rows"]],
+        (paper["note"], TEXT_NOTE),
         ours=False,
     )
 
 
-def _cell(model: str, category: str, place: int) -> str:
-    return f"{cells()[model, ZERO_SHOT][category][place]:.2f}"
+def _cell(model: str, category: str, index: int) -> str:
+    return f"{cells()[model, ZERO_SHOT][category][index]:.2f}"
 
 
-def _mean_and_range(place: int, prompts: tuple[str, ...]) -> str:
+def _mean_and_range(index: int, prompts: tuple[str, ...]) -> str:
     values = [
-        one[place]
-        for (_, prompt), own in cells().items()
+        triple[index]
+        for (_, prompt), by_category in cells().items()
         if not prompts or prompt in prompts
-        for one in own.values()
+        for triple in by_category.values()
     ]
     return f"{fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 

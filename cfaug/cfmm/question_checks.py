@@ -88,23 +88,23 @@ def validate(images: Sequence[AskedImage]) -> list[QuestionProblem]:
     Args:
         images: the images of a set with their questions; they are not decoded.
     """
-    found: dict[str, list[str]] = {}
+    by_problem: dict[str, list[str]] = {}
     total = 0
     seen: dict[Hashable, str] = {}
     for image in images:
         for question in image.questions:
             total += 1
-            place = f"{image.key}/{question.id}"
-            for what, why in check_question(question):
-                found.setdefault(what, []).append(f"{place}: {why}")
+            name = f"{image.key}/{question.id}"
+            for problem, why in check_question(question):
+                by_problem.setdefault(problem, []).append(f"{name}: {why}")
             same = (_identity(image), normalise(question.text).casefold())
-            if (first := seen.setdefault(same, place)) != place:
-                found.setdefault(DUPLICATED, []).append(f"{place}: as {first}")
+            if (first := seen.setdefault(same, name)) != name:
+                by_problem.setdefault(DUPLICATED, []).append(f"{name}: as {first}")
     problems = [
-        QuestionProblem(what, len(some), total, tuple(some[:EXAMPLES]), what in FATAL)
-        for what, some in found.items()
+        QuestionProblem(problem, len(some), total, tuple(some[:EXAMPLES]), problem in FATAL)
+        for problem, some in by_problem.items()
     ]
-    problems.sort(key=lambda one: (not one.fatal, one.what))
+    problems.sort(key=lambda problem: (not problem.fatal, problem.what))
     return problems + list(_unbalanced(images))
 
 
@@ -125,11 +125,11 @@ def check_question(question: AskedQuestion) -> Iterator[tuple[str, str]]:
         yield DISPUTED_ANSWER, str(question.extra[DISPUTED])
     if question.kind != COUNTERFACTUAL:
         return
-    said = condition(question)
-    if not said:
+    clause = condition(question)
+    if not clause:
         yield NO_CONDITION, repr(question.text)
-    elif question.right is not None and leaks(question.right, said):
-        yield LEAK, f"{question.right!r} stands in {said!r}"
+    elif question.right is not None and leaks(question.right, clause):
+        yield LEAK, f"{question.right!r} stands in {clause!r}"
 
 
 def _check_options(question: AskedQuestion) -> Iterator[tuple[str, str]]:
@@ -139,9 +139,9 @@ def _check_options(question: AskedQuestion) -> Iterator[tuple[str, str]]:
     if question.answer is None:
         yield NO_ANSWER, repr(question.text)
     elif question.right is None:
-        said = question.extra.get("answer", question.answer)
-        yield NOT_AN_OPTION, f"{said!r} of {len(options)} options"
-    twice = [one for one, count in Counter(options).items() if count > 1]
+        given = question.extra.get("answer", question.answer)
+        yield NOT_AN_OPTION, f"{given!r} of {len(options)} options"
+    twice = [option for option, count in Counter(options).items() if count > 1]
     if twice:
         yield EQUAL_OPTIONS, repr(twice[0])
     elif len({"".join(option.split()).casefold() for option in options}) < len(options):
@@ -158,11 +158,11 @@ def condition(question: AskedQuestion) -> str:
     Returns:
         The condition, with its marker if it is part of the text; empty if there is none.
     """
-    found = find_condition(question.text)
-    if not found:
+    part = find_condition(question.text)
+    if not part:
         return ""
     stated = question.extra.get(PRESUPPOSITION)
-    return stated.strip() if isinstance(stated, str) and stated.strip() else found
+    return stated.strip() if isinstance(stated, str) and stated.strip() else part
 
 
 def find_condition(text: str) -> str:
@@ -171,15 +171,15 @@ def find_condition(text: str) -> str:
     >>> find_condition("How many would there be if two left? Count.")
     'if two left'
     """
-    found = MARKER.search(text)
-    if found is None:
+    match = MARKER.search(text)
+    if match is None:
         return ""
-    rest = text[found.start() :]
+    rest = text[match.start() :]
     end = CONDITION_ENDS.search(rest)
     return rest[: None if end is None else end.start()].strip()
 
 
-def leaks(answer: str, said: str) -> bool:
+def leaks(answer: str, clause: str) -> bool:
     """Return whether a condition contains an answer as whole words; numbers as words or digits.
 
     >>> leaks("blue", "If I painted this bus blue"), leaks("3", "if three dogs came")
@@ -187,7 +187,7 @@ def leaks(answer: str, said: str) -> bool:
     >>> leaks("red", "if it were covered"), leaks("no", "if there were no dogs")
     (False, False)
     """
-    wanted, words = plain(answer).split(), plain(said).split()
+    wanted, words = plain(answer).split(), plain(clause).split()
     if not wanted or " ".join(wanted) in YES_OR_NO:
         return False
     return any(words[at : at + len(wanted)] == wanted for at in range(len(words)))
@@ -212,25 +212,27 @@ def _unbalanced(images: Sequence[AskedImage]) -> Iterator[QuestionProblem]:
     from scipy.stats import binomtest, chisquare
 
     counts: dict[tuple[str, int], np.ndarray] = {}
-    for question in (one for image in images for one in image.questions):
+    for question in (asked for image in images for asked in image.questions):
         n = len(question.options)
         if question.right is not None and n > 1 and not _is_fixed(question):
             counts.setdefault((question.kind, n), np.zeros(n, int))[question.answer] += 1
     tested = sorted(counts.items())
-    found = [
-        binomtest(int(one[0]), int(one.sum())).pvalue if len(one) == 2 else chisquare(one).pvalue
-        for _, one in tested
+    p_values = [
+        binomtest(int(tally[0]), int(tally.sum())).pvalue
+        if len(tally) == 2
+        else chisquare(tally).pvalue
+        for _, tally in tested
     ]
-    for ((kind, n), one), p in zip(tested, holm(found) if found else (), strict=True):
+    for ((kind, n), tally), p in zip(tested, holm(p_values) if p_values else (), strict=True):
         if p < SIGNIFICANT:
-            at = int(one.argmax())
+            at = int(tally.argmax())
             example = f"{kind}, {n} options: the right answer is number {at} (p = {p:.2g})"
-            yield QuestionProblem(UNBALANCED, int(one[at]), int(one.sum()), (example,))
+            yield QuestionProblem(UNBALANCED, int(tally[at]), int(tally.sum()), (example,))
 
 
 def _is_fixed(question: AskedQuestion) -> bool:
-    said = {plain(option) for option in question.options}
-    return bool(question.extra.get(CLOSED)) or said <= YES_OR_NO
+    options = {plain(option) for option in question.options}
+    return bool(question.extra.get(CLOSED)) or options <= YES_OR_NO
 
 
 # Right answers to basic and counterfactual questions about one image (CFMM, section 3.4).
@@ -292,12 +294,14 @@ def accuracies(basic_N: np.ndarray, counterfactual_NK: Sequence[np.ndarray]) -> 
     basic = np.asarray(basic_N, dtype=bool)
     if len(basic) != len(counterfactual_NK):
         raise ValueError(f"{len(basic)} images have {len(counterfactual_NK)} counterfactual parts")
-    own = [np.asarray(one, dtype=bool).reshape(-1) for one in counterfactual_NK]
-    counterfactual = np.concatenate([np.zeros(0, dtype=bool), *own])
-    repeated = np.repeat(basic, [len(one) for one in own])
+    parts = [np.asarray(part, dtype=bool).reshape(-1) for part in counterfactual_NK]
+    counterfactual = np.concatenate([np.zeros(0, dtype=bool), *parts])
+    repeated = np.repeat(basic, [len(part) for part in parts])
     acc_b, acc_c = _mean(basic), _mean(counterfactual)
     acc_plus = _mean(repeated & counterfactual)
-    every = np.array([b and bool(one.all()) for b, one in zip(basic, own, strict=True)], dtype=bool)
+    every = np.array(
+        [b and bool(part.all()) for b, part in zip(basic, parts, strict=True)], dtype=bool
+    )
     return Accuracies(
         images=len(basic),
         acc_b=acc_b,
@@ -355,15 +359,15 @@ def phi_interval(
     """
     basic = np.asarray(basic_N, dtype=np.int64)
     pairs, right = (
-        np.array([count(one) for one in counterfactual_NK], dtype=np.int64)
+        np.array([count(part) for part in counterfactual_NK], dtype=np.int64)
         for count in (np.size, np.count_nonzero)
     )
-    names, place = np.unique(np.asarray(clusters_N), return_inverse=True)
+    names, inverse = np.unique(np.asarray(clusters_N), return_inverse=True)
     if len(names) < 2:
         return float("nan"), float("nan")
     sums_G4 = np.zeros((len(names), 4), dtype=np.int64)
     np.add.at(
-        sums_G4, place.reshape(-1), np.stack([pairs, basic * pairs, right, basic * right], axis=1)
+        sums_G4, inverse.reshape(-1), np.stack([pairs, basic * pairs, right, basic * right], axis=1)
     )
     # Clusters with equal sums cannot be told apart: the number drawn of each kind is enough.
     kinds, counts = np.unique(sums_G4, axis=0, return_counts=True)
@@ -413,16 +417,16 @@ def whole_groups(right_N: np.ndarray, groups_N: Sequence[Any]) -> np.ndarray:
     Returns:
         float64 (answers,): 1 or 0 at the first answer of a group that counts, else NaN.
     """
-    found = np.full(len(right_N), np.nan)
+    whole = np.full(len(right_N), np.nan)
     places: dict[Any, list[int]] = {}
-    for place, group in enumerate(groups_N):
+    for position, group in enumerate(groups_N):
         if group is not None:
-            places.setdefault(group, []).append(place)
-    for own in places.values():
-        values = right_N[own]
+            places.setdefault(group, []).append(position)
+    for members in places.values():
+        values = right_N[members]
         if not np.isnan(values).any():
-            found[own[0]] = float(values.all())
-    return found
+            whole[members[0]] = float(values.all())
+    return whole
 
 
 def group_accuracies(right_G22: np.ndarray) -> dict[str, float]:

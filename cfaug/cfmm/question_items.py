@@ -71,9 +71,9 @@ ANSWER_ITEMS = ItemSchema(
         ItemColumn("unparsed", "1 if no option was understood in it, which counts as wrong"),
         ItemColumn("rationale", "the model's chain of thought", "text"),
         *(
-            replace(one, name=f"{way}{one.name}", meaning=f"{one.meaning}; {how}")
+            replace(column, name=f"{way}{column.name}", meaning=f"{column.meaning}; {how}")
             for way, how in ((BLIND, "asked without the image"), (PRIOR, "the options alone"))
-            for one in (
+            for column in (
                 ItemColumn("chosen", "the model's option", "text"),
                 ItemColumn("right", "1 if that is the answer, else 0"),
                 ItemColumn("nll", "negative log-likelihood of each option", "JSON"),
@@ -139,13 +139,13 @@ class QuestionAnswers(ModelItems):
     def by_category(self, metric: str) -> dict[str, np.ndarray]:
         """Return the existing values of a metric in each category that has any."""
         values, names = self.items.metric(metric), np.array(self.category_of)
-        found = {name: values[names == name] for name in self.categories}
-        known = {name: own[~np.isnan(own)] for name, own in found.items()}
-        return {name: own for name, own in known.items() if len(own)}
+        by_name = {name: values[names == name] for name in self.categories}
+        known = {name: scores[~np.isnan(scores)] for name, scores in by_name.items()}
+        return {name: scores for name, scores in known.items() if len(scores)}
 
     def means(self, metric: str) -> dict[str, float]:
         """Return the mean of a metric in each category that has values."""
-        return {name: float(own.mean()) for name, own in self.by_category(metric).items()}
+        return {name: float(scores.mean()) for name, scores in self.by_category(metric).items()}
 
     def total(self, metric: str) -> float:
         """Return the sum over categories of the metric's percentages."""
@@ -153,7 +153,7 @@ class QuestionAnswers(ModelItems):
 
     def take(self, rows: np.ndarray) -> Self:
         """Return the answers to some of the questions."""
-        columns = {name: np.asarray(own)[rows] for name, own in self.items.columns.items()}
+        columns = {name: np.asarray(values)[rows] for name, values in self.items.columns.items()}
         return replace(self, items=replace(self.items, columns=columns))
 
     def count_left_out(self) -> Mapping[str, int]:
@@ -166,7 +166,7 @@ class QuestionItems(QuestionAnswers):
     """Answers to basic and counterfactual questions about each image."""
 
     schema: ClassVar[ItemSchema] = ANSWER_ITEMS.extend(
-        ANSWER_ITEMS.row, *(replace(one, always=True) for one in ACCURACY_COLUMNS)
+        ANSWER_ITEMS.row, *(replace(column, always=True) for column in ACCURACY_COLUMNS)
     )
 
     def __post_init__(self) -> None:
@@ -189,11 +189,11 @@ class QuestionItems(QuestionAnswers):
         kinds, answers = self.texts("kind"), self.texts("answer")
         rows = list(zip(self.keys, kinds, answers, strict=True))
         basic = {key: answer for key, kind, answer in rows if kind == BASIC}
-        found = np.full(len(self), np.nan)
+        changed = np.full(len(self), np.nan)
         for row, (key, kind, answer) in enumerate(rows):
             if kind == COUNTERFACTUAL and answer and basic.get(key):
-                found[row] = float(answer != basic[key])
-        return found
+                changed[row] = float(answer != basic[key])
+        return changed
 
     @cached_property
     def images(self) -> ImageAnswers:
@@ -276,7 +276,7 @@ def question_columns(rows: Sequence[QuestionRow]) -> dict[str, Any]:
     return {
         ITEM: [row.name for row in rows],
         CLUSTER: [row.image.group for row in rows],
-        "image": [None if one.image.image is None else one.image.image.digest for one in rows],
+        "image": [None if row.image.image is None else row.image.image.digest for row in rows],
         "category": [row.image.category for row in rows],
         "kind": [row.question.kind for row in rows],
         "question": [row.question.text for row in rows],
@@ -295,22 +295,22 @@ def reply_columns(
         for row, reply in every
     ])  # fmt: skip
     chosen = [None if r.chosen is None else row.question.options[r.chosen] for row, r in every]
-    found: dict[str, Any] = {f"{prefix}chosen": chosen, f"{prefix}right": right}
+    columns: dict[str, Any] = {f"{prefix}chosen": chosen, f"{prefix}right": right}
     if any(reply.answered is not None for reply in replies):
         scores = [None if reply.answered is None else _scores(reply.answered) for reply in replies]
-        found[f"{prefix}nll"] = [None if score is None else to_json(score[0]) for score in scores]
+        columns[f"{prefix}nll"] = [None if score is None else to_json(score[0]) for score in scores]
         if not prefix:
-            found["tokens"] = [None if score is None else to_json(score[1]) for score in scores]
+            columns["tokens"] = [None if score is None else to_json(score[1]) for score in scores]
     if holds_pairs(rows):
         names = ACCURACIES if prefix else (*ACCURACIES, "strict")
         paired = {name: np.full(len(rows), np.nan) for name in (*ACCURACIES, "strict")}
-        for place, others in _by_image(rows, right):
-            paired["acc_b"][place] = right[place]
+        for basic, others in _by_image(rows, right):
+            paired["acc_b"][basic] = right[basic]
             paired["acc_c"][others] = right[others]
-            paired["acc_plus"][others] = right[place] * right[others]
-            paired["strict"][place] = float(right[[place, *others]].all())
-        found |= {f"{prefix}{name}": paired[name] for name in names}
-    return found | group_columns(rows, right, prefix)
+            paired["acc_plus"][others] = right[basic] * right[others]
+            paired["strict"][basic] = float(right[[basic, *others]].all())
+        columns |= {f"{prefix}{name}": paired[name] for name in names}
+    return columns | group_columns(rows, right, prefix)
 
 
 def choice_columns(rows: Sequence[QuestionRow], replies: Sequence[Reply]) -> dict[str, Any]:
@@ -318,17 +318,19 @@ def choice_columns(rows: Sequence[QuestionRow], replies: Sequence[Reply]) -> dic
 
     A flip is 1 if the reductions choose different options, else 0; NaN without scores.
     """
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for reduction in dict.fromkeys(name for reply in replies for name in reply.choices or {}):
         places = [(reply.choices or {}).get(reduction) for reply in replies]
-        found[f"chosen_{reduction}"] = [
-            None if place is None else row.question.options[place]
-            for row, place in zip(rows, places, strict=True)
+        columns[f"chosen_{reduction}"] = [
+            None if index is None else row.question.options[index]
+            for row, index in zip(rows, places, strict=True)
         ]
     every = [reply.choices for reply in replies]
     nan = float("nan")
-    return found | {
-        "flips": np.array([float(len({*own.values()}) > 1) if own else nan for own in every]),
+    return columns | {
+        "flips": np.array([
+            float(len({*choices.values()}) > 1) if choices else nan for choices in every
+        ]),
         "ties": np.array([
             nan if reply.answered is None else float(reply.chosen is None) for reply in replies
         ]),
@@ -347,15 +349,15 @@ def _by_image(rows: Sequence[QuestionRow], right: np.ndarray) -> Iterator[tuple[
     """
     basic: dict[str, int] = {}
     others: dict[str, list[int]] = {}
-    for place, row in enumerate(rows):
-        if np.isnan(right[place]):
+    for position, row in enumerate(rows):
+        if np.isnan(right[position]):
             continue
         if row.question.kind == BASIC:
-            basic[row.image.key] = place
+            basic[row.image.key] = position
         elif row.question.kind == COUNTERFACTUAL:
-            others.setdefault(row.image.key, []).append(place)
-    for key, place in basic.items():
-        yield place, others.get(key, [])
+            others.setdefault(row.image.key, []).append(position)
+    for key, position in basic.items():
+        yield position, others.get(key, [])
 
 
 def question_outcomes(
@@ -384,19 +386,19 @@ def _accuracies(
 ) -> list[Outcome]:
     categories = sorted({row.image.category for row in rows} - {""})
     parts: list[tuple[dict[str, str], np.ndarray]] = [({}, np.ones(len(rows), bool))]
-    own = np.array([row.image.category for row in rows], object)
-    parts += [({"category": category}, own == category) for category in categories]
+    row_categories = np.array([row.image.category for row in rows], object)
+    parts += [({"category": category}, row_categories == category) for category in categories]
     if holds_pairs(rows):
         return _pair_accuracies(name, rows, right, prefix, parts)
     kinds = np.array([row.question.kind for row in rows], object)
     if len(every := sorted(set(kinds.tolist()))) > 1:
-        parts += [({"kind": one}, kinds == one) for one in every]
-    found = []
+        parts += [({"kind": kind}, kinds == kind) for kind in every]
+    outcomes = []
     for by, chosen in parts:
         if (counted := _counted(right[chosen])).size:
             mean = float(counted.mean())
-            found.append(Outcome(name, f"{prefix}right", mean, counted.size, by=by))
-    return [*found, *group_outcomes(name, rows, right, prefix)]
+            outcomes.append(Outcome(name, f"{prefix}right", mean, counted.size, by=by))
+    return [*outcomes, *group_outcomes(name, rows, right, prefix)]
 
 
 def _pair_accuracies(
@@ -409,14 +411,14 @@ def _pair_accuracies(
     if (counted := _counted(right)).size:
         outcomes.append(Outcome(name, f"{prefix}right", float(counted.mean()), counted.size))
     for by, chosen in parts:
-        own = [(place, others) for place, others in images if chosen[place]]
-        if not own:
+        selected = [(position, others) for position, others in images if chosen[position]]
+        if not selected:
             continue
-        basic = np.array([right[place] for place, _ in own])
-        counterfactual = [right[others] for _, others in own]
+        basic = np.array([right[position] for position, _ in selected])
+        counterfactual = [right[others] for _, others in selected]
         values = asdict(accuracies(basic, counterfactual))
         pairs = sum(map(len, counterfactual))
-        n = {"acc_b": len(own), "strict": len(own)}
+        n = {"acc_b": len(selected), "strict": len(selected)}
         named = ACCURACIES if prefix else (*ACCURACIES, "strict", "consistency", "drop", "phi")
         for metric in named:
             if metric in UNDEFINED and np.isnan(values[metric]) and pairs:
@@ -432,9 +434,11 @@ def _pair_accuracies(
             if metric in cells and by:
                 cells[metric][by["category"]] = values[metric]
     return outcomes + [
-        Outcome(name, f"{prefix}total_{metric}", total(own), len(own), unit="points")
-        for metric, own in cells.items()
-        if own
+        Outcome(
+            name, f"{prefix}total_{metric}", total(by_category), len(by_category), unit="points"
+        )
+        for metric, by_category in cells.items()
+        if by_category
     ]
 
 
@@ -477,7 +481,7 @@ def group_columns(
     Args:
         right: 1 if a question is answered correctly, else 0; NaN if it was left out, (questions,).
     """
-    found = {}
+    columns = {}
     for metric in ("q_acc", "f_acc"):  # the names that ``extra[GROUPS]`` may have
         names: list[str | None] = []
         for row in rows:
@@ -485,8 +489,8 @@ def group_columns(
             group = groups.get(metric) if isinstance(groups, Mapping) else None
             names.append(None if group is None else str(group))
         if any(name is not None for name in names):
-            found[f"{prefix}{metric}"] = whole_groups(right, names)
-    return found
+            columns[f"{prefix}{metric}"] = whole_groups(right, names)
+    return columns
 
 
 def group_outcomes(
@@ -502,12 +506,12 @@ def group_outcomes(
     groups: dict[str, list[tuple[tuple[object, ...], float]]] = {}
     for row, value in zip(rows, right.tolist(), strict=True):
         if (group := row.question.extra.get(GROUP)) is not None:
-            places = tuple(row.question.extra.get(one) for one in GROUP_PLACES)
+            places = tuple(row.question.extra.get(key) for key in GROUP_PLACES)
             groups.setdefault(str(group), []).append((places, value))
     whole = [
-        own
-        for own in groups.values()
-        if len(own) > 1 and not np.isnan([value for _, value in own]).any()
+        members
+        for members in groups.values()
+        if len(members) > 1 and not np.isnan([value for _, value in members]).any()
     ]
     named = [
         Outcome(name, column, float(counted.mean()), counted.size)
@@ -516,12 +520,14 @@ def group_outcomes(
     ]
     if not whole:
         return named
-    if all(Counter(places for places, _ in own) == SQUARE for own in whole):
-        cells = [[dict(own)[place] for place in SQUARE] for own in whole]
-        found = group_accuracies(np.array(cells).reshape(-1, 2, 2).astype(bool))
-        del found["acc"]
+    if all(Counter(places for places, _ in members) == SQUARE for members in whole):
+        cells = [[dict(members)[position] for position in SQUARE] for members in whole]
+        scores = group_accuracies(np.array(cells).reshape(-1, 2, 2).astype(bool))
+        del scores["acc"]
     else:
-        found = {"g_acc": float(np.mean([all(value for _, value in own) for own in whole]))}
+        scores = {
+            "g_acc": float(np.mean([all(value for _, value in members) for members in whole]))
+        }
     return named + [
-        Outcome(name, f"{prefix}{metric}", value, len(whole)) for metric, value in found.items()
+        Outcome(name, f"{prefix}{metric}", value, len(whole)) for metric, value in scores.items()
     ]

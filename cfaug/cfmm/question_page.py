@@ -72,23 +72,25 @@ class ShownAnswers(QuestionAnswers):
     @cached_property
     def options(self) -> list[list[str]]:
         """The options of each question."""
-        found = []
+        parsed = []
         for row, name in enumerate(self.texts(ITEM)):
             listed = self.parse("options", row)
-            if not isinstance(listed, list) or not all(isinstance(one, str) for one in listed):
+            if not isinstance(listed, list) or not all(
+                isinstance(option, str) for option in listed
+            ):
                 raise UserError(
                     f"the items of {self.items.benchmark}: the options of {name} should be a list "
                     f"of texts; {self.renew}"
                 )
-            found.append(listed)
-        return found
+            parsed.append(listed)
+        return parsed
 
     def number(self, row: int, column: str) -> int | None:
         """Return the index of the option that a column names; ``None`` without one."""
         if column not in self.items.columns:
             return None
-        said, options = self.texts(column)[row], self.options[row]
-        return options.index(said) if said in options else None
+        text, options = self.texts(column)[row], self.options[row]
+        return options.index(text) if text in options else None
 
 
 def question_page(limit: int | None = 200) -> ModelPage[ShownAnswers]:
@@ -102,33 +104,33 @@ def question_page(limit: int | None = 200) -> ModelPage[ShownAnswers]:
     )
 
 
-def verdict(one: ShownAnswers) -> str:
+def verdict(answers: ShownAnswers) -> str:
     """Say in a sentence what share a model answers right, and the fall with a condition."""
     blind = ""
-    if one.has(f"{BLIND}right"):
-        own = float(np.nanmean(one.items.metric(f"{BLIND}right")))
-        blind = f"; {percent(own, 1)} % of all without the image"
-    right = one.items.metric("right")
-    pairs = one.pairs
+    if answers.has(f"{BLIND}right"):
+        blind_mean = float(np.nanmean(answers.items.metric(f"{BLIND}right")))
+        blind = f"; {percent(blind_mean, 1)} % of all without the image"
+    right = answers.items.metric("right")
+    pairs = answers.pairs
     (drop,) = compare_kinds([[pairs]]) if pairs is not None else (None,)
     if pairs is None or drop is None:
         mean = float(np.nanmean(right))
         return (
-            f"{one.model} answers {percent(mean, 1)} % of {np.isfinite(right).sum():,} questions "
-            f"right{blind}."
+            f"{answers.model} answers {percent(mean, 1)} % of {np.isfinite(right).sum():,} "
+            f"questions right{blind}."
         )
     test = drop.test
-    found = pairs.images.measure()
-    said = (
-        f"{one.model} answers {percent(found.acc_b, 1)} % of {drop.images:,} basic and "
-        f"{percent(found.acc_c, 1)} % of their counterfactual questions right: "
+    measured = pairs.images.measure()
+    sentence = (
+        f"{answers.model} answers {percent(measured.acc_b, 1)} % of {drop.images:,} basic and "
+        f"{percent(measured.acc_c, 1)} % of their counterfactual questions right: "
         f"{points(-test.mean.mean)} points (p = {p_text(drop.p)}, whole images exchanged)"
     )
     if drop.phi is not None:
-        said += f"; phi {_signed(drop.phi.mean)}"
+        sentence += f"; phi {_signed(drop.phi.mean)}"
         if not math.isnan(drop.phi_low):
-            said += f" [{_signed(drop.phi_low)}, {_signed(drop.phi_high)}]"
-    return f"{said}{blind}."
+            sentence += f" [{_signed(drop.phi_low)}, {_signed(drop.phi_high)}]"
+    return f"{sentence}{blind}."
 
 
 class _QuestionPageData:
@@ -196,10 +198,10 @@ class _QuestionPageData:
             heads = ["category", "questions", *(HEADS[name] for name in metrics)]
             pairs = answers.pairs if way == SEEN else None
             rows = []
-            for name, own in parts:
-                counted = np.isfinite(answers.items.metric(f"{way}right")[own]).sum()
-                cells = [_cell(answers, f"{way}{metric}", name, own) for metric in metrics]
-                phi = [] if pairs is None else [_phi(pairs.take(own).images, name)]
+            for name, chosen in parts:
+                counted = np.isfinite(answers.items.metric(f"{way}right")[chosen]).sum()
+                cells = [_cell(answers, f"{way}{metric}", name, chosen) for metric in metrics]
+                phi = [] if pairs is None else [_phi(pairs.take(chosen).images, name)]
                 rows.append([name, f"{counted:,}", *cells, *phi])
             yield {"t": title, "h": [*heads, *([] if pairs is None else ["phi"])], "r": rows}
 
@@ -224,18 +226,18 @@ class _QuestionPageData:
                 answers.items.metric(f"{way}right")[row] if f"{way}right" in columns else math.nan
                 for way in self._ways
             ]
-            found: dict[str, Any] = {
+            entry: dict[str, Any] = {
                 "c": [answers.number(row, f"{way}chosen") for way in self._ways],
                 "r": [None if math.isnan(value) else int(value) for value in right],
             }
             if reason := answers.texts("left_out")[row]:
-                found["l"] = reason
+                entry["l"] = reason
             for name in ("written", "rationale"):
                 if name in columns and (written := answers.texts(name)[row]):
-                    found["w"] = written if len(written) <= 600 else f"{written[:600]} …"
+                    entry["w"] = written if len(written) <= 600 else f"{written[:600]} …"
             if "flips" in columns and answers.items.metric("flips")[row] > 0:
-                found["f"] = 1
-            models.append(found)
+                entry["f"] = 1
+            models.append(entry)
         return {
             "i": first.texts(ITEM)[row],
             "k": kind,
@@ -254,9 +256,9 @@ def _cell(answers: ShownAnswers, metric: str, part: str, rows: np.ndarray) -> st
         return DASH
     clusters = np.array(answers.texts(CLUSTER), object)[rows][known]
     rng = generator(0, "question_page", metric, part)
-    found = cluster_bootstrap(values[known], clusters.astype(str), rng)
-    mean, low, high = (percent(value, 1) for value in (found.mean, found.low, found.high))
-    return mean if math.isnan(found.low) else f"{mean} [{low}, {high}]"
+    estimate = cluster_bootstrap(values[known], clusters.astype(str), rng)
+    mean, low, high = (percent(value, 1) for value in (estimate.mean, estimate.low, estimate.high))
+    return mean if math.isnan(estimate.low) else f"{mean} [{low}, {high}]"
 
 
 def _phi(images: ImageAnswers, part: str) -> str:
@@ -313,24 +315,26 @@ def compare_kinds(asked: Sequence[Checkpoints]) -> list[CounterfactualDrop | Non
         One drop for each model; ``None`` if no image has answers to both kinds of questions, or
         checkpoints answered different images.
     """
-    found: list[CounterfactualDrop | None] = []
+    drops: list[CounterfactualDrop | None] = []
     for checkpoints in asked:
         every = [checkpoint.images for checkpoint in checkpoints]
         first, benchmark = every[0], checkpoints[0].items.benchmark
-        same = all(np.array_equal(one.clusters, first.clusters) for one in every)
+        same = all(np.array_equal(images.clusters, first.clusters) for images in every)
         if not (len(first) and same):
-            found.append(None)
+            drops.append(None)
             continue
-        before = np.mean([one.basic for one in every], axis=0)
-        after = np.mean([[part.mean() for part in one.counterfactual] for one in every], axis=0)
+        before = np.mean([images.basic for images in every], axis=0)
+        after = np.mean(
+            [[part.mean() for part in images.counterfactual] for images in every], axis=0
+        )
         rng = generator(0, "question_drops", benchmark)
         ends = np.array([
-            phi_interval(one.basic, one.counterfactual, one.clusters,
+            phi_interval(images.basic, images.counterfactual, images.clusters,
                          generator(0, "phi", benchmark))
-            for one in every
+            for images in every
         ])  # fmt: skip
-        phi = [one.measure().phi for one in every]
-        found.append(
+        phi = [images.measure().phi for images in every]
+        drops.append(
             CounterfactualDrop(
                 test=paired_drop(before, after, first.clusters, rng),
                 images=len(first),
@@ -339,9 +343,9 @@ def compare_kinds(asked: Sequence[Checkpoints]) -> list[CounterfactualDrop | Non
                 phi_high=float(ends[:, 1].mean()),
             )
         )
-    known = [drop for drop in found if drop is not None]
+    known = [drop for drop in drops if drop is not None]
     corrected = iter(holm([drop.p for drop in known]).tolist() if known else [])
-    return [None if drop is None else replace(drop, p_holm=next(corrected)) for drop in found]
+    return [None if drop is None else replace(drop, p_holm=next(corrected)) for drop in drops]
 
 
 @dataclass(frozen=True)
@@ -378,23 +382,25 @@ def compare_models(
             refused.append(f"{first} against {other}: {error}.")
         else:
             comparisons.append(ModelComparison(first, other, tests, {}, left_out))
-    every = [(place, name) for place, one in enumerate(comparisons) for name in one.tests]
-    p = [comparisons[place].tests[name].p_two_sided for place, name in every]
+    every = [
+        (index, name) for index, comparison in enumerate(comparisons) for name in comparison.tests
+    ]
+    p = [comparisons[index].tests[name].p_two_sided for index, name in every]
     corrected = dict(zip(every, holm(p).tolist() if p else [], strict=True))
     return [
-        replace(one, p_holm={name: corrected[place, name] for name in one.tests})
-        for place, one in enumerate(comparisons)
+        replace(comparison, p_holm={name: corrected[index, name] for name in comparison.tests})
+        for index, comparison in enumerate(comparisons)
     ], refused
 
 
 def _compare(ours: Checkpoints, theirs: Checkpoints) -> tuple[dict[str, ItemTest], int]:
     every = [*ours, *theirs]
-    answered = [_answered(one) for one in every]
+    answered = [_answered(checkpoint) for checkpoint in every]
     common = reduce(set.intersection, map(set, answered))
     if not common:
         raise UserError("no question was answered by both")
     for name in common:
-        if len({own[name] for own in answered}) > 1:
+        if len({questions[name] for questions in answered}) > 1:
             raise UserError(f"the question {name} differs; evaluate both on the same data")
 
     def restrict(checkpoint: QuestionItems) -> Items:
@@ -404,21 +410,21 @@ def _compare(ours: Checkpoints, theirs: Checkpoints) -> tuple[dict[str, ItemTest
 
     tests = {}
     for metric in ACCURACIES:
-        if all(one.has(metric) for one in every):
+        if all(checkpoint.has(metric) for checkpoint in every):
             tests[metric] = compare_items([*map(restrict, ours)], [*map(restrict, theirs)], metric)
     return tests, len(reduce(set.union, map(set, answered))) - len(common)
 
 
 def _answered(items: QuestionItems) -> dict[str, tuple[str, ...]]:
     """Return the questions of fully answered images, and their identifying columns."""
-    said = [items.texts(name) for name in ("image", "question", "answer", "category", "kind")
-            if name in items.items.columns]  # fmt: skip
+    columns = [items.texts(name) for name in ("image", "question", "answer", "category", "kind")
+               if name in items.items.columns]  # fmt: skip
     right = items.items.metric("right")
     whole: dict[str, bool] = {}
     for key, value in zip(items.keys, right, strict=True):
         whole[key] = whole.get(key, True) and not math.isnan(value)
     return {
-        name: tuple(column[row] for column in said)
+        name: tuple(column[row] for column in columns)
         for row, (name, key) in enumerate(zip(items.texts(ITEM), items.keys, strict=True))
         if whole[key]
     }

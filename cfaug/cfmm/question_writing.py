@@ -180,17 +180,17 @@ class QuestionExpansion:
         given = [questions_of(example) for example in examples]
         requests = [
             QuestionRequest(
-                self._fill(str(one.extra.get(CATEGORY, "")), questions),
-                one.image,
+                self._fill(str(example.extra.get(CATEGORY, "")), questions),
+                example.image,
                 self.ask_for,
-                derive(self.seed, "questions", one.key),
+                derive(self.seed, "questions", example.key),
             )
-            for one, questions in zip(examples, given, strict=True)
+            for example, questions in zip(examples, given, strict=True)
         ]
         answers = self.writer.write(requests)
         return [
-            self._judge(one, questions, answer)
-            for one, questions, answer in zip(examples, given, answers, strict=True)
+            self._judge(example, questions, answer)
+            for example, questions, answer in zip(examples, given, answers, strict=True)
         ]
 
     def describe(self) -> dict[str, str]:
@@ -200,7 +200,7 @@ class QuestionExpansion:
         return {**self.writer.describe(), **judged, "prompts": f"{self.prompt} sha256:{words}"}
 
     def _fill(self, category: str, questions: Sequence[AskedQuestion]) -> str:
-        said = {
+        values = {
             "<category>": category or "any",
             "<basic>": _said(questions[0]),
             "<given>": "\n".join(map(_said, questions[1:])),
@@ -208,7 +208,7 @@ class QuestionExpansion:
         }
         prompt = self._prompts.get(category.lower(), self._prompts[ANY])
         # One pass: a question may contain text that looks like another placeholder.
-        return PLACE.sub(lambda found: said[found.group()], prompt)
+        return PLACE.sub(lambda match: values[match.group()], prompt)
 
     def _judge(
         self, example: Example, given: Sequence[AskedQuestion], answer: WrittenQuestions
@@ -219,8 +219,8 @@ class QuestionExpansion:
             reason = answer.problem or NO_QUESTIONS
             rejected.append(Rejected("", Edit(COUNTERFACTUAL, "", ""), reason, answer.extra))
         valid: list[AskedQuestion] = []
-        for one in answer.questions:
-            question = self._question(example, one)
+        for written in answer.questions:
+            question = self._question(example, written)
             if reason := _wrong(question, [*given, *valid], self.max_words):
                 rejected.append(_reject(question, reason))
             else:
@@ -240,7 +240,7 @@ class QuestionExpansion:
         survivors["enough"] = int(enough)
         if not enough:
             return Edited((), survivors, tuple(rejected))
-        new = [replace(one, id=f"c{len(given) + i}") for i, one in enumerate(chosen)]
+        new = [replace(question, id=f"c{len(given) + i}") for i, question in enumerate(chosen)]
         return Edited((_propose(example, (*given, *new)),), survivors, tuple(rejected))
 
     def _question(self, example: Example, question: WrittenQuestion) -> AskedQuestion:
@@ -258,9 +258,9 @@ def _wrong(question: AskedQuestion, others: Sequence[AskedQuestion], max_words: 
     if len(question.text.split()) > max_words:
         return "too long"
     # Neither the condition that the writer states nor the one in the text may contain the answer.
-    for one in (question, replace(question, extra={})):
-        for what, _ in check_question(one):
-            return what
+    for variant in (question, replace(question, extra={})):
+        for problem, _ in check_question(variant):
+            return problem
     same = {other.text.casefold() for other in others}
     return DUPLICATED if question.text.casefold() in same else ""
 
@@ -295,10 +295,10 @@ def _read_prompts(where: str) -> dict[str, str]:
         home = Path(str(files("cfaug"))) / "editing" / "prompt_files" / SHIPPED[where]
     if not home.is_dir():
         return {ANY: _read_prompt(home, where)}
-    found = {file.stem: _read_prompt(file, where) for file in sorted(home.glob("*.txt"))}
-    if ANY not in found:
+    prompts = {file.stem: _read_prompt(file, where) for file in sorted(home.glob("*.txt"))}
+    if ANY not in prompts:
         raise UserError(f"prompt={where} lacks {ANY}.txt, for categories without their own prompt")
-    return found
+    return prompts
 
 
 def _read_prompt(file: Path, where: str) -> str:
@@ -309,9 +309,9 @@ def _read_prompt(file: Path, where: str) -> str:
             f"prompt={where} cannot be read ({error}): give {' or '.join(SHIPPED)}, a file or a "
             "folder"
         ) from error
-    for place in PLACES:
-        if text.count(place) != 1:
-            raise UserError(f"{file}: the prompt should have {place} once")
+    for placeholder in PLACES:
+        if text.count(placeholder) != 1:
+            raise UserError(f"{file}: the prompt should have {placeholder} once")
     return text
 
 
@@ -361,8 +361,10 @@ class QuestionServer(ChatAsker):
         """
         written = []
         for answer in self.ask([self._task(request) for request in requests]):
-            found = [] if answer.found is None else answer.found["questions"]
-            questions = tuple(WrittenQuestion(*(one[name] for name in FIELDS)) for one in found)
+            listed = [] if answer.found is None else answer.found["questions"]
+            questions = tuple(
+                WrittenQuestion(*(entry[name] for name in FIELDS)) for entry in listed
+            )
             written.append(
                 WrittenQuestions(questions)
                 if answer.found is not None
@@ -405,11 +407,11 @@ def _address(image: SourceImage) -> str:
     return f"data:{mime};base64,{base64.b64encode(data).decode()}"
 
 
-def _read(count: int, found: Any) -> dict[str, Any]:
-    questions = found.get("questions") if isinstance(found, dict) else None
+def _read(count: int, reply: Any) -> dict[str, Any]:
+    questions = reply.get("questions") if isinstance(reply, dict) else None
     if not isinstance(questions, list) or not all(
-        isinstance(one, dict) and all(is_text(one.get(name)) for name in FIELDS)
-        for one in questions
+        isinstance(question, dict) and all(is_text(question.get(name)) for name in FIELDS)
+        for question in questions
     ):
         raise UnusableError(WRONG_FORM)
     lines = [{name: " ".join(question[name].split()) for name in FIELDS} for question in questions]
@@ -467,12 +469,12 @@ class AnswererJudge:
             raise RejectedError(BROKEN_PHOTO, str(error)) from error
         asked = [Question(question.text, question.options) for question in questions]
         (answers,) = self._answerer.answer([shown], [asked])
-        found = []
-        for one, answer in zip(questions, answers, strict=True):
+        reasons = []
+        for question, answer in zip(questions, answers, strict=True):
             means = [score.mean_nll for score in answer.scores]
             chosen = means.index(min(means)) if means else None
-            found.append(NO_ANSWER if chosen is None else OTHERWISE * (chosen != one.answer))
-        return found
+            reasons.append(NO_ANSWER if chosen is None else OTHERWISE * (chosen != question.answer))
+        return reasons
 
     def describe(self) -> dict[str, str]:
         """Return the model with its settings, and the hash of its weights, for the card."""

@@ -61,8 +61,8 @@ class PromptAnswers:
     @property
     def labels(self) -> tuple[str, str]:
         """The model and the prompt, as labels of a table's row."""
-        said = WAYS[self.way]
-        return self.model, f"{self.prompt}, {said}" if said else self.prompt
+        way = WAYS[self.way]
+        return self.model, f"{self.prompt}, {way}" if way else self.prompt
 
     @property
     def name(self) -> str:
@@ -104,19 +104,22 @@ class QuestionTable(PaperTable):
             )
             for prompt, ending in self.benchmarks.items()
         }
-        there = {name for own in by_prompt.values() for name in own}
+        there = {name for by_model in by_prompt.values() for name in by_model}
         order = [name for name in self.models if name in there] if self.models else sorted(there)
         return [
-            PromptAnswers(model, prompt, [one for _, one in own[model]])
+            PromptAnswers(model, prompt, [checkpoint for _, checkpoint in by_model[model]])
             for model in order
-            for prompt, own in by_prompt.items()
-            if model in own
+            for prompt, by_model in by_prompt.items()
+            if model in by_model
         ]
 
     def named_categories(self, asked: Sequence[PromptAnswers]) -> dict[str, str]:
         """Return {printed name: category} of the questions with answers."""
         there = dict.fromkeys(
-            name for answers in asked for own in answers.checkpoints for name in own.categories
+            name
+            for answers in asked
+            for checkpoint in answers.checkpoints
+            for name in checkpoint.categories
         )
         known = {printed: name for printed, name in self.categories.items() if name in there}
         return known | {name: name for name in there if name not in known.values()}
@@ -129,7 +132,11 @@ def in_every_way(asked: Sequence[PromptAnswers]) -> list[PromptAnswers]:
         for answers in asked
         for way in WAYS
         if way == SEEN
-        or all(own.has(f"{way}{name}") for own in answers.checkpoints for name in ACCURACIES)
+        or all(
+            checkpoint.has(f"{way}{name}")
+            for checkpoint in answers.checkpoints
+            for name in ACCURACIES
+        )
     ]
 
 
@@ -142,12 +149,12 @@ def percent_entry(values: Sequence[float], n: int, factor: float = 100.0) -> Ent
     """
     if not values or any(map(math.isnan, values)):
         return Entry(DASH)
-    found = summarise(values)
-    known = not math.isnan(found.sd)
+    summary = summarise(values)
+    known = not math.isnan(summary.sd)
     return Entry(
-        f"{factor * found.mean:.{DIGITS}f}",
-        f"{factor * found.sd:.{DIGITS}f}" if known else "",
-        numbers={"value": found.mean, "n": float(n), **({"sd": found.sd} if known else {})},
+        f"{factor * summary.mean:.{DIGITS}f}",
+        f"{factor * summary.sd:.{DIGITS}f}" if known else "",
+        numbers={"value": summary.mean, "n": float(n), **({"sd": summary.sd} if known else {})},
     )
 
 
@@ -203,17 +210,23 @@ class TotalTable(QuestionTable):
         def total(metric: str, answers: PromptAnswers) -> Entry:
             column = answers.metric(metric)
             n = sum(map(len, answers.checkpoints[0].by_category(column).values()))
-            return percent_entry([own.total(column) for own in answers.checkpoints], n, factor=1.0)
+            return percent_entry(
+                [checkpoint.total(column) for checkpoint in answers.checkpoints], n, factor=1.0
+            )
 
         columns = [Column(name, partial(total, metric), TOTAL) for metric, name in HEADERS.items()]
         # Models with the same prompt, and a model's prompts with 0-shot.
         pairs = [
-            (two, one) if one.model == two.model else (one, two)
-            for one, two in combinations(asked, 2)
-            if one.prompt == two.prompt or (one.model == two.model and one.prompt == self.zero_shot)
+            (second, first) if first.model == second.model else (first, second)
+            for first, second in combinations(asked, 2)
+            if first.prompt == second.prompt
+            or (first.model == second.model and first.prompt == self.zero_shot)
         ]
         compared, refused = compare_models(
-            [((one.name, one.checkpoints), (two.name, two.checkpoints)) for one, two in pairs]
+            [
+                ((first.name, first.checkpoints), (second.name, second.checkpoints))
+                for first, second in pairs
+            ]
         )
         parts = [
             *(theirs, derived_part(), text_part(), _lay_out_ours(columns, asked, TOTALS_NOTE)),
@@ -241,7 +254,7 @@ def _lay_out_ours(
 ) -> Part:
     """Return our part of a table; answers without the image are not ranked."""
     every = in_every_way(asked)
-    beside = [place for place, answers in enumerate(every) if answers.way != SEEN]
+    beside = [position for position, answers in enumerate(every) if answers.way != SEEN]
     rows = [(answers.labels, answers) for answers in every]
     return _lay_out("Ours", columns, rows, beside, (note,))
 
@@ -261,10 +274,10 @@ def _lay_out(
 
 
 def _drop_parts(asked: Sequence[PromptAnswers]) -> list[Part]:
-    found = compare_kinds([answers.checkpoints for answers in asked])
+    drops = compare_kinds([answers.checkpoints for answers in asked])
     rows = [
         (answers.labels, (answers, drop))
-        for answers, drop in zip(asked, found, strict=True)
+        for answers, drop in zip(asked, drops, strict=True)
         if drop is not None
     ]
     title, labels = "Ours: basic against counterfactual questions", ("Model", "Prompt")
@@ -276,8 +289,8 @@ AnsweredDrop = tuple[PromptAnswers, CounterfactualDrop]
 
 
 def _measured(name: str, row: AnsweredDrop) -> Entry:
-    measured = [own.images.measure() for own in row[0].checkpoints]
-    return percent_entry([getattr(own, name) for own in measured], row[1].images)
+    measured = [checkpoint.images.measure() for checkpoint in row[0].checkpoints]
+    return percent_entry([getattr(values, name) for values in measured], row[1].images)
 
 
 def _difference(mean: float, low: float, high: float, n: int) -> Entry:
@@ -357,7 +370,7 @@ class CategoryTable(QuestionTable):
         asked = self.read(runs)
         self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
         printed = published(self.name)
-        off_grid = {(one["model"], one["prompt"], one["column"]) for one in printed["off_grid"]}
+        off_grid = {(cell["model"], cell["prompt"], cell["column"]) for cell in printed["off_grid"]}
 
         def theirs(at: int, row: Mapping[str, Any]) -> Entry:
             marked = (row["model"], row["prompt"], printed["columns"][at]) in off_grid
@@ -369,9 +382,13 @@ class CategoryTable(QuestionTable):
         parts = [_lay_out(self.paper, columns, rows, notes=(printed["note"],), ours=False)]
 
         def ours(category: str, metric: str, answers: PromptAnswers) -> Entry:
-            found = [own.by_category(answers.metric(metric)) for own in answers.checkpoints]
-            shares = [float(own[category].mean()) for own in found if category in own]
-            return percent_entry(shares, len(found[0].get(category, ())))
+            by_checkpoint = [
+                checkpoint.by_category(answers.metric(metric)) for checkpoint in answers.checkpoints
+            ]
+            shares = [
+                float(scores[category].mean()) for scores in by_checkpoint if category in scores
+            ]
+            return percent_entry(shares, len(by_checkpoint[0].get(category, ())))
 
         if asked:
             measured = [

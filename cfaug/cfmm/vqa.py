@@ -159,7 +159,7 @@ class VisualQuestions(WritesModelPage):
             shown = [words.written]
         elif self.chain_of_thought == "two_stage":
             shown = [words.rationale, *shown[1:]]
-        if self.option_order == "shuffled" and not any(OPTIONS in one for one in shown):
+        if self.option_order == "shuffled" and not any(OPTIONS in prompt for prompt in shown):
             raise UserError(
                 "benchmark.option_order=shuffled would have no effect: no prompt of "
                 f"benchmark.wording={self.wording} shows the options; choose wording=listed, or "
@@ -204,9 +204,9 @@ class VisualQuestions(WritesModelPage):
         images = self.read(context)
         kinds = Counter(question.kind for image in images for question in image.questions)
         categories = Counter(image.category for image in images if image.category)
-        said = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
         return [
-            f"{self.data}: {len(images):,} images, {kinds.total():,} questions ({said})",
+            f"{self.data}: {len(images):,} images, {kinds.total():,} questions ({listed})",
             *(f"  {category}: {count:,} images" for category, count in sorted(categories.items())),
         ]
 
@@ -225,7 +225,9 @@ class VisualQuestions(WritesModelPage):
         columns = question_columns(self._rows)
         numbers = [str(row.question.answer) for row in self._rows]
         categories = sorted({row.image.category for row in self._rows if not row.left_out})
-        examples = [[one.content for one in self._asked_as.shown(name)] for name in categories]
+        examples = [
+            [example.content for example in self._asked_as.shown(name)] for name in categories
+        ]
         settings = [
             self.protocol, self.reduction, repr(self._asked_as.wording), self.option_order,
             self.order_seed if self.option_order == "shuffled" else 0, self.shots,
@@ -269,9 +271,9 @@ class VisualQuestions(WritesModelPage):
             raise UserError(f"{self.name}: every question was left out ({', '.join(reasons)})")
         return Evaluation(question_outcomes(str(self.name), self._rows, items), items)
 
-    def summarise(self, found: Evaluation) -> list[str]:
+    def summarise(self, evaluation: Evaluation) -> list[str]:
         """Report the accuracies of all questions, with and without images, and those left out."""
-        whole = {outcome.metric: outcome for outcome in found.outcomes if not outcome.by}
+        whole = {outcome.metric: outcome for outcome in evaluation.outcomes if not outcome.by}
         lines = [
             "  ".join(f"{n} {whole[n].value:.3f}" for n in SAID if n in whole),
             *(
@@ -287,9 +289,9 @@ class VisualQuestions(WritesModelPage):
         if disputed := [str(row.question.extra[DISPUTED]) for row in self._rows
                         if DISPUTED in row.question.extra]:  # fmt: skip
             lines.append(f"disputed answers, counted as the set has them: {'; '.join(disputed)}")
-        reasons = Counter(item for item in found.items["left_out"] if item)
+        reasons = Counter(item for item in evaluation.items["left_out"] if item)
         return lines + [
-            f"left out: {count:,} of {len(found.items['left_out']):,} questions ({reason})"
+            f"left out: {count:,} of {len(evaluation.items['left_out']):,} questions ({reason})"
             for reason, count in sorted(reasons.items())
         ]
 

@@ -77,7 +77,7 @@ class QuestionProtocol:
         if self.option_order == "given":
             return list(options)
         order = generator(self.order_seed, "option order", row.name).permutation(len(options))
-        return [options[place] for place in order]
+        return [options[index] for index in order]
 
     def put(self, row: QuestionRow, blind: bool, opening: str = "") -> Ask:
         """Return a question in the form that the model receives.
@@ -88,10 +88,10 @@ class QuestionProtocol:
         examples = []
         for example in self.shown(row.image.category):
             asked = fill(self._template, example.question, example.options)
-            said = example.answer
+            answer = example.answer
             if self.chain_of_thought:
-                said = f"{example.rationale} {self.wording.marker} {example.answer}"
-            examples.append(Demonstration(asked, said, None if blind else example.pixels))
+                answer = f"{example.rationale} {self.wording.marker} {example.answer}"
+            examples.append(Demonstration(asked, answer, None if blind else example.pixels))
         text = fill(self._template, row.question.text, self._order(row))
         question = Question(text, row.question.options, tuple(examples), opening)
         return Ask(row.image.key, None if blind else row.image.image, question)
@@ -141,19 +141,19 @@ class QuestionProtocol:
     ) -> list[Reply]:
         """Rank the options of every question after the rationale that the model wrote for it."""
         left, asks = list[QuestionRow](), list[Ask | None]()
-        for row, one in zip(rows, written, strict=True):
-            text = "" if one is None else one.text or ""
+        for row, answered in zip(rows, written, strict=True):
+            text = "" if answered is None else answered.text or ""
             # Without the answer that the model may have written after it.
             thought = text.partition(self.wording.marker)[0].strip()
-            problem = "" if one is None else one.left_out
+            problem = "" if answered is None else answered.left_out
             reason = row.left_out or problem or ("" if thought else "rationale")
             left.append(replace(row, left_out=reason))
             opening = f"{thought} {self.wording.marker}"
             asks.append(None if reason else self.put(row, blind, opening))
         replies = self._rank_all(asker, left, asks, blind, beside)
         return [
-            replace(reply, text=None if one is None else one.text)
-            for reply, one in zip(replies, written, strict=True)
+            replace(reply, text=None if answered is None else answered.text)
+            for reply, answered in zip(replies, written, strict=True)
         ]
 
     def _rank_all(
@@ -164,23 +164,23 @@ class QuestionProtocol:
         blind: bool,
         beside: Sequence[Reply] | None,
     ) -> list[Reply]:
-        found = iter(asker.rank([ask for ask in asks if ask is not None]))
+        ranked = iter(asker.rank([ask for ask in asks if ask is not None]))
         reduction: Reduction = "token_mean" if blind and self.reduction == "pmi" else self.reduction
         without = [None] * len(rows) if beside is None else [reply.answered for reply in beside]
         return [
             Reply(None, row.left_out)
             if row.left_out
-            else rank_reply(next(found), row.question.options, reduction, other)
+            else rank_reply(next(ranked), row.question.options, reduction, other)
             for row, other in zip(rows, without, strict=True)
         ]
 
     def _read(self, row: QuestionRow, answered: Answered) -> Reply:
         if answered.text is None:
             return Reply(None, answered.left_out)
-        said = text = answered.text
+        answer = text = answered.text
         if self.chain_of_thought:  # rationale and answer, separated by a marker
-            said = text.rpartition(self.wording.marker)[2] if self.wording.marker in text else ""
-        return Reply(parse_answer(said, row.question.options), "", None, text)
+            answer = text.rpartition(self.wording.marker)[2] if self.wording.marker in text else ""
+        return Reply(parse_answer(answer, row.question.options), "", None, text)
 
 
 def leave_out_too(replies: Sequence[Reply], seen: Sequence[Reply]) -> list[Reply]:
@@ -191,10 +191,10 @@ def leave_out_too(replies: Sequence[Reply], seen: Sequence[Reply]) -> list[Reply
         seen: replies with the image, to the same questions.
     """
     return [
-        replace(one, chosen=None, left_out=one.left_out or other.left_out)
+        replace(reply, chosen=None, left_out=reply.left_out or other.left_out)
         if other.left_out
-        else one
-        for one, other in zip(replies, seen, strict=True)
+        else reply
+        for reply, other in zip(replies, seen, strict=True)
     ]
 
 
@@ -258,24 +258,24 @@ class Demonstrations:
     """
 
     def __init__(self, by_category: Mapping[str, Sequence[SolvedExample]], source: str) -> None:
-        self.by_category = {name: tuple(own) for name, own in by_category.items()}
+        self.by_category = {name: tuple(examples) for name, examples in by_category.items()}
         self.source = source
 
     @cached_property
     def digests(self) -> set[str]:
         """Digests of all images that are shown; no question is asked about these."""
-        every = [one.digest for own in self.by_category.values() for one in own]
+        every = [example.digest for examples in self.by_category.values() for example in examples]
         return {digest for digest in every if digest}
 
     def before(self, category: str, shots: int) -> tuple[SolvedExample, ...]:
         """Return the first examples of a category."""
-        own = self.by_category.get(category, self.by_category.get(ANY, ()))
-        if len(own) < shots:
+        examples = self.by_category.get(category, self.by_category.get(ANY, ()))
+        if len(examples) < shots:
             raise UserError(
-                f"{self.source}: the category {category!r} has {len(own)} examples, and "
+                f"{self.source}: the category {category!r} has {len(examples)} examples, and "
                 f"benchmark.shots={shots} are asked for; add some, or under {ANY!r}"
             )
-        return own[:shots]
+        return examples[:shots]
 
 
 def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstrations:
@@ -287,17 +287,19 @@ def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstratio
     file = file.expanduser()
     if not file.is_file():
         raise UserError(f"benchmark.demonstrations={file}: there is no such file")
-    found = read_yaml(file)
-    if not isinstance(found, dict) or not all(isinstance(own, list) for own in found.values()):
+    content = read_yaml(file)
+    if not isinstance(content, dict) or not all(
+        isinstance(examples, list) for examples in content.values()
+    ):
         raise UserError(f"{file} should map each category to a list of examples")
     images = {image.key: image for image in asked}
     return Demonstrations(
         {
             str(category): [
                 _read(example, f"{file}: {category}, example {number}", file.parent, images)
-                for number, example in enumerate(own)
+                for number, example in enumerate(examples)
             ]
-            for category, own in found.items()
+            for category, examples in content.items()
         },
         str(file),
     )

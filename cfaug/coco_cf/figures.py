@@ -69,11 +69,11 @@ class GapFigure:
         parts, plots, missing = [], [], []
         for place in PLACES:
             benchmark = self.benchmarks[place]
-            found = {
+            by_model = {
                 model: self._gaps(runs, arms[place], benchmark)
                 for model, arms in self.models.items()
             }
-            asked = {model: one for model, one in found.items() if one[1]}
+            asked = {model: scores for model, scores in by_model.items() if scores[1]}
             if not asked:
                 continue
             missing += [
@@ -95,13 +95,15 @@ class GapFigure:
 
     def _gaps(self, runs: Runs, arm: str, benchmark: str) -> tuple[str, dict[str, np.ndarray]]:
         """Return the unit of the scores and the gaps of all seeds together."""
-        found = [read_gaps(folder).get(benchmark) for folder in runs.folders(arm)]
-        known = [one for one in found if one is not None]
+        per_run = [read_gaps(folder).get(benchmark) for folder in runs.folders(arm)]
+        known = [scores for scores in per_run if scores is not None]
         if not known:
             return "", {}
-        names = [name for name in ORDER if any(name in one.gaps for one in known)]
+        names = [name for name in ORDER if any(name in scores.gaps for scores in known)]
         return known[0].kind, {
-            name: np.concatenate([one.gaps.get(name, np.full(len(one), np.nan)) for one in known])
+            name: np.concatenate(
+                [scores.gaps.get(name, np.full(len(scores), np.nan)) for scores in known]
+            )
             for name in names
         }
 
@@ -132,27 +134,27 @@ def _summary(name: str, gaps: Gaps) -> GapSummary | None:
 
 
 def _mean_gap(name: str, gaps: Gaps) -> Entry:
-    one = _summary(name, gaps)
-    if one is None:
+    stats = _summary(name, gaps)
+    if stats is None:
         return Entry(DASH)
-    spread = {} if math.isnan(one.sd) else {"sd": one.sd}
-    numbers = {"value": one.mean, "n": float(one.n), **spread}
-    return Entry(f"{one.mean:.3g}", f"{one.sd:.2g}" if spread else "", numbers=numbers)
+    spread = {} if math.isnan(stats.sd) else {"sd": stats.sd}
+    numbers = {"value": stats.mean, "n": float(stats.n), **spread}
+    return Entry(f"{stats.mean:.3g}", f"{stats.sd:.2g}" if spread else "", numbers=numbers)
 
 
 def _below_zero(name: str, gaps: Gaps) -> Entry:
-    one = _summary(name, gaps)
-    if one is None:
+    stats = _summary(name, gaps)
+    if stats is None:
         return Entry(DASH)
-    numbers = {"value": one.below_zero, "n": float(one.n)}
-    return Entry(f"{percent(one.below_zero, 1)}%", numbers=numbers)
+    numbers = {"value": stats.below_zero, "n": float(stats.n)}
+    return Entry(f"{percent(stats.below_zero, 1)}%", numbers=numbers)
 
 
 def _shift(way: str, gaps: Gaps) -> Entry:
-    found = shifts(gaps).get(way)
-    if found is None:
+    shift = shifts(gaps).get(way)
+    if shift is None:
         return Entry(DASH)
-    return Entry(p_text(found.p), numbers={"value": found.p, "n": float(found.n)})
+    return Entry(p_text(shift.p), numbers={"value": shift.p, "n": float(shift.n)})
 
 
 @dataclass(frozen=True)
@@ -203,19 +205,19 @@ def _sharing_part(file: Path) -> Part:
         "direction": "CLIP direction", "outside": "difference outside (0-255)",
     }  # fmt: skip
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
         rows = [
             ((str(row["name"]),), {key: float(row[key]) for key in headers})
-            for row in found["arms"]
+            for row in content["arms"]
         ]
-        pairs = int(found["pairs"])
+        pairs = int(content["pairs"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is not what benchmarks/sharing.py writes: {error}") from error
 
     def cell(key: str, row: Mapping[str, float]) -> Entry:
         return Entry(f"{row[key]:.3f}", numbers={"value": row[key]})
 
-    title = f"Ours: {pairs} pairs of the embedded world ShapeScapes, drawn by {found['model']}"
+    title = f"Ours: {pairs} pairs of the embedded world ShapeScapes, drawn by {content['model']}"
     return make_part(
         title, ("",), [Column(n, partial(cell, key)) for key, n in headers.items()], rows
     )
@@ -272,8 +274,8 @@ class AnnotationTable(PaperTable):
         missing = "no answers were read" if record is None else self._lacks(record)
         self.require(not missing, f"{file}: {missing}")
         if record is None or missing:
-            found = self.document(*theirs(self))
-            return replace(found, notes=(*found.notes, f"Ours: {DASH}. {file}: {missing}"))
+            document = self.document(*theirs(self))
+            return replace(document, notes=(*document.notes, f"Ours: {DASH}. {file}: {missing}"))
         examples = _shown(record, self) if self.shows == "examples" else ()
         notes = []
         if self.shows == "examples" and not examples:
@@ -289,8 +291,8 @@ class AnnotationTable(PaperTable):
                 f"({example.key}; the {about} image was labelled: {example.said})"
             )
             pictures.append(DocumentImage(caption, example.png))
-        found = self.document(*theirs(self), *ours(record, self), pictures=pictures)
-        return replace(found, notes=(*found.notes, *notes))
+        document = self.document(*theirs(self), *ours(record, self), pictures=pictures)
+        return replace(document, notes=(*document.notes, *notes))
 
     def _lacks(self, record: AnnotationRecord) -> str:
         """Say what this table lacks in a record of answers; "" if it lacks nothing."""
@@ -387,7 +389,7 @@ def _our_categories(record: AnnotationRecord, table: AnnotationTable) -> tuple[P
         Column("% of sampled errors", lambda count: _percent(count / sampled, 0, sampled)),
         text_column("95 % (Wilson)", interval),
     )
-    ordered = sorted(record.categories.items(), key=lambda found: -found[1])
+    ordered = sorted(record.categories.items(), key=lambda item: -item[1])
     rows = [((CATEGORIES[name],), count) for name, count in ordered]
     # COCO-CFs, A.3.1.
     known = sum(record.categories[name] for name in DIFFUSION) / sampled
@@ -402,12 +404,12 @@ EXAMPLES = ("", "Original", "Counterfactual")
 
 
 def _paper_examples(table: AnnotationTable) -> tuple[Part, ...]:
-    found = published(table.name)
+    paper = published(table.name)
     rows = [
-        ((row["category"], row["original"], row["counterfactual"]), row) for row in found["rows"]
+        ((row["category"], row["original"], row["counterfactual"]), row) for row in paper["rows"]
     ]
     columns: tuple[Column[Any], ...] = ()
-    return (make_part(table.paper, EXAMPLES, columns, rows, [found["note"]], ours=False),)
+    return (make_part(table.paper, EXAMPLES, columns, rows, [paper["note"]], ours=False),)
 
 
 def _our_examples(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
@@ -427,11 +429,11 @@ def _count(count: int) -> Entry:
 
 
 def _our_subjects(record: AnnotationRecord, table: AnnotationTable) -> tuple[Part, ...]:
-    found = Subjects.read(record.extra)
-    rows = [((f"{before} → {after}",), count) for before, after, count in found.altered]
-    notes = found.notes()
-    if found.hyponymy is not None:
-        notes += (describe_hyponymy(*found.hyponymy),)
+    subjects = Subjects.read(record.extra)
+    rows = [((f"{before} → {after}",), count) for before, after, count in subjects.altered]
+    notes = subjects.notes()
+    if subjects.hyponymy is not None:
+        notes += (describe_hyponymy(*subjects.hyponymy),)
     columns = [Column("Count", _count)]
     return (make_part(record.title, ("Altered subjects",), columns, rows, notes),)
 

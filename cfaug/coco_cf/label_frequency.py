@@ -71,14 +71,14 @@ def write_label_frequencies(
         compare: the comparison with class names, ``words`` or ``lemmas``.
     """
     check(compare, Compare | None, "label_frequency")
-    found = label_frequencies(pairs, benchmarks, "lemmas" if compare == "lemmas" else "words")
-    if not found or not altered_subjects(pairs):
+    frequencies = label_frequencies(pairs, benchmarks, "lemmas" if compare == "lemmas" else "words")
+    if not frequencies or not altered_subjects(pairs):
         return
     file = folder / FILE
     about = {"source": pairs.hash, "compare": compare, "pairs": len(altered_subjects(pairs))}
     known = read_record(file) if file.exists() else {}
     same = all(known.get(name) == value for name, value in about.items())
-    content = {**about, "frequency": {**(known["frequency"] if same else {}), **found}}
+    content = {**about, "frequency": {**(known["frequency"] if same else {}), **frequencies}}
     if content != known:
         write_json(file, content)
 
@@ -218,8 +218,8 @@ def _pearson(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         return nan, nan
     from scipy.stats import pearsonr
 
-    found = pearsonr(x, y)
-    return float(found.statistic), float(found.pvalue)
+    correlation = pearsonr(x, y)
+    return float(correlation.statistic), float(correlation.pvalue)
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
@@ -246,9 +246,9 @@ def _permuted(x_D: np.ndarray, gain_DM: np.ndarray, seed: int) -> float:
         # Equal products that differ in the last bit must count as equal.
         return np.abs(exchanged @ y / scale).round(12)
 
-    found = permutation_test(
+    test = permutation_test(
         (x,), product, permutation_type="pairings", vectorized=True, alternative="greater",
         n_resamples=np.inf if len(x) <= EXACT_UP_TO else DRAWS,
         rng=generator(seed, "dataset-permutation", len(x)),
     )  # fmt: skip
-    return float(found.pvalue)
+    return float(test.pvalue)

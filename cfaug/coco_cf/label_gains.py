@@ -56,9 +56,9 @@ class GainTable:
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours for every place where they were measured."""
         columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
-        found = published(self.name)
-        theirs = np.array([row["values"] for row in found["rows"]], np.float64)
-        names = [row["dataset"] for row in found["rows"]]
+        paper = published(self.name)
+        theirs = np.array([row["values"] for row in paper["rows"]], np.float64)
+        names = [row["dataset"] for row in paper["rows"]]
         parts = self._parts(self.paper, names, theirs[:, 0], theirs[:, 1:], ours=False)
         missing: list[str] = []
         for place in PLACES:
@@ -71,7 +71,7 @@ class GainTable:
         if (missing or len(parts) == 2) and not self.partial:
             none = [f"classification results of {arm}" for arm in self._arms]
             raise MissingError(self.name, missing or none, self.commands)
-        return Document(self.name, self.title, tuple(parts), (found["note"], *self.notes))
+        return Document(self.name, self.title, tuple(parts), (paper["note"], *self.notes))
 
     @property
     def _arms(self) -> list[str]:
@@ -106,17 +106,17 @@ class GainTable:
 
     def _counts(self, runs: Runs) -> dict[str, int]:
         """Return the label frequencies in the counterfactual source that the mixtures share."""
-        found: dict[str, int] = {}
+        known: dict[str, int] = {}
         for name in self.mixtures.values():
             for folder in runs.folders(name):
                 file = folder / FILE
                 counted = read_record(file).get("frequency", {}) if file.exists() else {}
                 for benchmark, count in counted.items():
-                    if found.setdefault(benchmark, count) != count:
+                    if known.setdefault(benchmark, count) != count:
                         raise UserError(
-                            f"{file}: {benchmark} has {count} pairs, another run {found[benchmark]}"
+                            f"{file}: {benchmark} has {count} pairs, another run {known[benchmark]}"
                         )
-        return found
+        return known
 
     def _parts(
         self,
@@ -152,16 +152,16 @@ class GainTable:
 def _describe(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
     """Return notes on the data of the correlation, or the reason why there is none."""
     count = len(frequency)
-    found = [f"Frequency and gains of {count} data set{'s' * (count > 1)}; two-sided p."]
+    notes = [f"Frequency and gains of {count} data set{'s' * (count > 1)}; two-sided p."]
     if count < 3:
-        found.append("There is no correlation of fewer than 3 data sets.")
+        notes.append("There is no correlation of fewer than 3 data sets.")
     elif np.ptp(frequency) == 0:
-        found.append("There is no correlation: every data set has the same label frequency.")
+        notes.append("There is no correlation: every data set has the same label frequency.")
     elif np.ptp(gains) == 0:
-        found.append("There is no correlation: every gain is the same.")
+        notes.append("There is no correlation: every gain is the same.")
     elif (frequency == 0).any():
-        found.append("A label frequency is 0: log10 is of frequency + 1.")
-    return tuple(found)
+        notes.append("A label frequency is 0: log10 is of frequency + 1.")
+    return tuple(notes)
 
 
 def _count(frequency: np.ndarray, at: int) -> Entry:
@@ -185,12 +185,14 @@ def _p(value: float) -> Entry:
 
 
 CORRELATION: tuple[Column[Association], ...] = (
-    Column("Pearson r", lambda found: _correlation(found.r)),
-    Column("p, every gain counted as independent", lambda found: _p(found.naive_p)),
-    Column("p, whole data sets exchanged", lambda found: _p(found.permutation_p)),
-    Column("Spearman r", lambda found: _correlation(found.spearman)),
-    Column("Pearson r with log10 frequency", lambda found: _correlation(found.log_r)),
-    Column("p of it, whole data sets exchanged", lambda found: _p(found.log_permutation_p)),
+    Column("Pearson r", lambda association: _correlation(association.r)),
+    Column("p, every gain counted as independent", lambda association: _p(association.naive_p)),
+    Column("p, whole data sets exchanged", lambda association: _p(association.permutation_p)),
+    Column("Spearman r", lambda association: _correlation(association.spearman)),
+    Column("Pearson r with log10 frequency", lambda association: _correlation(association.log_r)),
+    Column(
+        "p of it, whole data sets exchanged", lambda association: _p(association.log_permutation_p)
+    ),
 )
 
 
@@ -238,15 +240,15 @@ class Subjects:
     hyponymy: tuple[ErrorRate, ErrorRate] | None
 
     @classmethod
-    def read(cls, found: Mapping[str, Any]) -> Subjects:
+    def read(cls, record: Mapping[str, Any]) -> Subjects:
         """Read the output of ``asdict``; raises ``KeyError`` or ``TypeError`` for anything else."""
-        kinds = found["hyponymy"]
+        kinds = record["hyponymy"]
         return cls(
-            at_least=int(found["at_least"]),
-            kinds=int(found["kinds"]),
-            most=int(found["most"]),
-            altered=tuple((str(a), str(b), int(n)) for a, b, n in found["altered"]),
-            human=_rate(found["human"]),
+            at_least=int(record["at_least"]),
+            kinds=int(record["kinds"]),
+            most=int(record["most"]),
+            altered=tuple((str(a), str(b), int(n)) for a, b, n in record["altered"]),
+            human=_rate(record["human"]),
             hyponymy=None if kinds is None else (_rate(kinds[0]), _rate(kinds[1])),
         )
 
@@ -265,8 +267,8 @@ class Subjects:
         )
 
 
-def _rate(found: Mapping[str, Any]) -> ErrorRate:
-    return ErrorRate(int(found["images"]), int(found["errors"]))
+def _rate(counts: Mapping[str, Any]) -> ErrorRate:
+    return ErrorRate(int(counts["images"]), int(counts["errors"]))
 
 
 @dataclass(frozen=True)
@@ -336,7 +338,7 @@ def count_subjects(
         )
     subjects = {i: altered_subjects(*findings.items[i].texts) for i in findings.by_item}
     counts = Counter(subjects[i] for i in findings.rejected)
-    ordered = sorted(counts.items(), key=lambda found: (-found[1], found[0]))
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     wrong = set(findings.rejected)
 
     def rate(images: list[int]) -> ErrorRate:

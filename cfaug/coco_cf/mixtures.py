@@ -106,12 +106,14 @@ class PaperMixture:
         if pool.split == "group":
             return divide(pool, wanted)
         chosen = self._chosen(pool)
-        rows = np.concatenate([pair_rows(one, chosen[one]) for one in (REAL, COUNTERFACTUAL)])
+        rows = np.concatenate(
+            [pair_rows(source, chosen[source]) for source in (REAL, COUNTERFACTUAL)]
+        )
         # The split has other keys than the draw: otherwise rows drawn first would always be for
         # training.
         keys = [
-            random_keys(chosen[one].astype(np.uint64), pool.seed, "mixture", "split", one)
-            for one in (REAL, COUNTERFACTUAL)
+            random_keys(chosen[source].astype(np.uint64), pool.seed, "mixture", "split", source)
+            for source in (REAL, COUNTERFACTUAL)
         ]
         order = np.argsort(np.concatenate(keys), kind="stable")
         train, held = np.split(rows[order], [sum(wanted.train)])

@@ -84,13 +84,13 @@ class ArmsTable:
                 beside.append(self._part(columns, place, controls, title))
         if not ours:
             raise MissingError(self.name, [row.run for row in listed], self.commands)
-        for one in (*ours, *beside):
-            one.require_all()
-            one.require_one_test()
+        for part in (*ours, *beside):
+            part.require_all()
+            part.require_one_test()
         return Document(
             name=self.name,
             title=self.title,
-            parts=(theirs, *(one.part() for one in (*ours, *beside))),
+            parts=(theirs, *(part.part() for part in (*ours, *beside))),
             notes=tuple(self.notes),
             curves=tuple(our.curve() for our in ours) if self.curve else (),
             answer=describe_equal_size(ours[0].part()),
@@ -181,7 +181,7 @@ class DropTable:
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours for every place where they were measured."""
         columns = tuple(c for c in columns_of(self.columns, None, None) if c.metric)
-        found = {
+        by_place = {
             place: {
                 model: runs.arm(arms[place])
                 for model, arms in self.models.items()
@@ -191,29 +191,29 @@ class DropTable:
         }
         ours = [
             self._part(arms, columns, place)
-            for place, arms in found.items()
+            for place, arms in by_place.items()
             if any(arm.rows for arm in arms.values())
         ]
         if not ours and not self.partial:
-            names = [f"results of {arm.name}" for arm in found[PLACES[0]].values()]
+            names = [f"results of {arm.name}" for arm in by_place[PLACES[0]].values()]
             raise MissingError(self.name, names, self.commands)
         parts = (self._theirs(columns), *ours)
         return Document(self.name, self.title, parts, tuple(self.notes))
 
     def _theirs(self, columns: tuple[ValueColumn, ...]) -> Part:
-        found = published(self.name)
-        place = {key: i for i, key in enumerate(found["columns"])}
+        paper = published(self.name)
+        position = {key: i for i, key in enumerate(paper["columns"])}
 
         def cell(column: ValueColumn, row: Mapping[str, Any]) -> Entry:
-            at = place[column.key]
-            same = [other for other in found["rows"] if other["model"] == row["model"]]
+            at = position[column.key]
+            same = [other for other in paper["rows"] if other["model"] == row["model"]]
             value, change = row["values"][at], row["change"][at]
             bold = change == min(other["change"][at] for other in same) and change < 0
             return Entry(f"{value:.2f} ({change:+d}%)", bold=bold, numbers={"value": value / 100})
 
         cells = [Column(column.name, partial(cell, column), column.group) for column in columns]
-        rows = [((row["model"], row["dataset"]), row) for row in found["rows"]]
-        return _lay_out(self.paper, cells, rows, [found["note"]], ours=False)
+        rows = [((row["model"], row["dataset"]), row) for row in paper["rows"]]
+        return _lay_out(self.paper, cells, rows, [paper["note"]], ours=False)
 
     def _part(
         self, arms: Mapping[str, ArmResults], columns: tuple[ValueColumn, ...], place: Place
@@ -225,7 +225,9 @@ class DropTable:
         for model, arm in arms.items():
             for dataset, benchmark in benchmarks.items():
                 measured = [set(arm.values((benchmark, str(c.metric)))) for c in columns]
-                lacks = next((set(seeds) - own for own in measured if set(seeds) - own), set())
+                lacks = next(
+                    (set(seeds) - covered for covered in measured if set(seeds) - covered), set()
+                )
                 if lacks:
                     missing.append(f"{benchmark} of {arm.name}, seed {join_seeds(lacks)}")
                 name = dataset if benchmark != baseline else f"{dataset} (baseline)"
@@ -247,19 +249,19 @@ class DropTable:
             }
             if benchmark not in means:
                 return Entry(DASH)
-            own = means[benchmark]
-            numbers = {"value": own.mean, "n": float(own.n)}
-            numbers |= {"sd": own.sd} if own.n > 1 else {}
+            summary = means[benchmark]
+            numbers = {"value": summary.mean, "n": float(summary.n)}
+            numbers |= {"sd": summary.sd} if summary.n > 1 else {}
             if benchmark == baseline or baseline not in means or not means[baseline].mean:
-                return Entry(percent(own.mean), numbers=numbers)
+                return Entry(percent(summary.mean), numbers=numbers)
             change = {
-                name: round(100 * (one.mean / means[baseline].mean - 1))
-                for name, one in means.items()
+                name: round(100 * (other.mean / means[baseline].mean - 1))
+                for name, other in means.items()
             }
             # Compared as printed, so that two drops that read the same are both bold.
             bold = change[benchmark] == min(change.values()) < 0
             printed = f"{change[benchmark]:+d}%" if change[benchmark] else "0%"
-            return Entry(f"{percent(own.mean)} ({printed})", bold=bold, numbers=numbers)
+            return Entry(f"{percent(summary.mean)} ({printed})", bold=bold, numbers=numbers)
 
         cells = [Column(column.name, partial(cell, column), column.group) for column in columns]
         return _lay_out(f"Ours: {where}", cells, rows, notes)
@@ -314,7 +316,7 @@ class ValueColumn:
 
 
 def columns_of(
-    found: Mapping[str, Mapping[str, Any]], world: str | None, folders: str | None
+    columns: Mapping[str, Mapping[str, Any]], world: str | None, folders: str | None
 ) -> tuple[ValueColumn, ...]:
     """Return the columns in a table's configuration, ``{key: {name: ..., ...}}``.
 
@@ -325,7 +327,7 @@ def columns_of(
     try:
         return tuple(
             ValueColumn(**{"key": key, "world": world, "folders": folders, **column})
-            for key, column in found.items()
+            for key, column in columns.items()
         )
     except TypeError as error:
         raise UserError(f"table.columns: {error}") from error
@@ -364,25 +366,25 @@ def published_part(
         labels: {key of a row: header}, for the columns that name a row.
         baseline: the ``model`` of the row that the others are tested against; ``None`` for no test.
     """
-    found = published(name)
-    place = {key: i for i, key in enumerate(found["columns"])}
-    base = next((row for row in found["rows"] if row.get("model") == baseline), None)
+    paper = published(name)
+    position = {key: i for i, key in enumerate(paper["columns"])}
+    base = next((row for row in paper["rows"] if row.get("model") == baseline), None)
 
     def cell(column: ValueColumn, row: Mapping[str, Any]) -> Entry:
-        at = place[column.key]
-        rivals = [r for r in found["rows"] if r.get("pretrained") == row.get("pretrained")]
+        at = position[column.key]
+        rivals = [r for r in paper["rows"] if r.get("pretrained") == row.get("pretrained")]
         best = max(mean_sd(other["values"][at])[0] for other in rivals)
         rival = base["values"][at] if base is not None and row.get("cf_percent") else None
-        one = _entry(row["values"][at], rival, found.get("n", 0), best)
-        return one if len(rivals) > 1 else replace(one, bold=False)
+        entry = _entry(row["values"][at], rival, paper.get("n", 0), best)
+        return entry if len(rivals) > 1 else replace(entry, bold=False)
 
-    rows = [(tuple(label_text(key, row.get(key)) for key in labels), row) for row in found["rows"]]
+    rows = [(tuple(label_text(key, row.get(key)) for key in labels), row) for row in paper["rows"]]
     return make_part(
         title,
         [*labels.values()],
         [Column(column.name, partial(cell, column), column.group) for column in columns],
         rows,
-        (found["note"], *((TESTED,) if base is not None else ())),
+        (paper["note"], *((TESTED,) if base is not None else ())),
         rules=rules_of([names[0] for names, _ in rows]) if "pretrained" in labels else (),
         ours=False,
     )

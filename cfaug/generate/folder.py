@@ -178,12 +178,12 @@ def publish_shard(folder: Path, number: int, subfolder: str = "") -> None:
     mirror = mirror_of(folder)
     if mirror is None:
         return
-    stem = folder / subfolder / f"{number:05d}"
-    files = sorted(file for file in stem.parent.glob(f"{stem.name}.*") if file.suffix != ".json")
-    commit, *data = (file.relative_to(folder).as_posix() for file in (Path(f"{stem}.json"), *files))
-    mirror.remove([commit])  # a new tar never has an old commit
-    mirror.push([*data, commit])
-    Path(f"{stem}.tar").unlink(missing_ok=True)
+    stem = f"{subfolder}/{number:05d}" if subfolder else f"{number:05d}"
+    beside = json.loads((folder / f"{stem}.json").read_bytes()).get("beside", ())
+    data = [".jsonl"] if subfolder else [".tar", *beside]
+    mirror.remove([f"{stem}.json"])  # a new tar never has an old commit
+    mirror.push([stem + suffix for suffix in (*data, ".json")])
+    (folder / f"{stem}.tar").unlink(missing_ok=True)
 
 
 def publish_files(folder: Path, names: Sequence[str]) -> None:
@@ -223,10 +223,13 @@ def claim(folder: Path, wanted: FolderRecord, run: RunSettings) -> Iterator[Fold
 def hold_shard(folder: Path, number: int) -> Iterator[None]:
     """Lock one shard: with another division into parts, another process may have it as well."""
     busy = _busy(f"shard {number:05d} of {folder}")
-    (folder / WORK).mkdir(exist_ok=True)
-    with hold_lock(folder / WORK / f"{number:05d}.lock", refusal=busy):
-        _sweep(folder, f"{number:05d}.")
-        _sweep(folder / edits.FOLDER, f"{number:05d}.")
+    (folder / WORK).mkdir(exist_ok=True)  # a worker's mirror was not claimed here
+    lock = folder / WORK / f"{number:05d}.lock"
+    begun = lock.exists()
+    with hold_lock(lock, refusal=busy):
+        if begun:  # the folder is listed only then: with many shards that takes long
+            _sweep(folder, f"{number:05d}.")
+            _sweep(folder / edits.FOLDER, f"{number:05d}.")
         yield
 
 

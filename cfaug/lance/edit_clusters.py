@@ -97,9 +97,9 @@ class EditClusters:
             return {GROUP: groups, CENTRE: centres}
         before, after = (np.asarray(items[name], object)[edits] for name in TEXTS[self.unit])
         texts = sorted({*before.tolist(), *after.tolist()})
-        place = {text: i for i, text in enumerate(texts)}
+        position = {text: i for i, text in enumerate(texts)}
         embedded = self._embed(texts)
-        first, second = (embedded[[place[text] for text in side]] for side in (before, after))
+        first, second = (embedded[[position[text] for text in side]] for side in (before, after))
         try:
             features = difference_features(first, second, self.feature)
         except ValueError as error:
@@ -111,11 +111,13 @@ class EditClusters:
         return {GROUP: groups, CENTRE: centres}
 
     def _cluster(self, features: np.ndarray, labels: Sequence[tuple[str, str]]) -> Grouping:
-        own: dict[tuple[str, str], list[int]] = {}
+        by_label: dict[tuple[str, str], list[int]] = {}
         for row, label in enumerate(labels):
-            own.setdefault(label, []).append(row)
-        found = [cluster_edits(features[rows], self.clusters, self.seed) for rows in own.values()]
-        return group_within(labels, found)
+            by_label.setdefault(label, []).append(row)
+        groupings = [
+            cluster_edits(features[rows], self.clusters, self.seed) for rows in by_label.values()
+        ]
+        return group_within(labels, groupings)
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         if isinstance(self.encoder, SentenceEmbedder):
@@ -168,13 +170,13 @@ def write_insights(
     Args:
         read_image: function that returns the image of an item by its name.
     """
-    strongest = sorted(insights, key=lambda one: -one.effect.mean)[:SHOWN]
-    kept = [_shown(answers, one, read_image) for one in strongest]
+    strongest = sorted(insights, key=lambda insight: -insight.effect.mean)[:SHOWN]
+    kept = [_shown(answers, insight, read_image) for insight in strongest]
     content = {
         "benchmark": answers.items.benchmark,
         "weights": answers.items.weights,
         "data": answers.items.data,
-        "insights": [asdict(one) for one in kept],
+        "insights": [asdict(insight) for insight in kept],
     }
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     return write_page(folder / FILE, text)
@@ -209,10 +211,10 @@ def _known(value: float) -> float | None:
 
 def _sheet(pairs: Sequence[Sequence[Image.Image]]) -> str:
     """Return pairs of pictures as one PNG in base64: a column per pair, separated by white."""
-    for picture in (one for pair in pairs for one in pair):
+    for picture in (image for pair in pairs for image in pair):
         picture.thumbnail((SIDE, SIDE))
-    width = max(one.width for pair in pairs for one in pair)
-    height = max(one.height for pair in pairs for one in pair)
+    width = max(image.width for pair in pairs for image in pair)
+    height = max(image.height for pair in pairs for image in pair)
     gap = max(1, width // 16)
     sheet = Image.new("RGB", ((width + gap) * len(pairs) - gap, 2 * height + gap), "white")
     for column, pair in enumerate(pairs):
@@ -229,12 +231,12 @@ def read_insights(folder: Path, answers: StressItems) -> list[ShownInsight]:
     if not file.exists():
         return []
     try:
-        found = json.loads(require_regular(file).read_text(encoding="utf-8"))
-        about = [found[name] for name in ("benchmark", "weights", "data")]
+        content = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        about = [content[name] for name in ("benchmark", "weights", "data")]
         items = answers.items
         if about != [items.benchmark, items.weights, items.data]:
             return []
-        return from_json(list[ShownInsight], found["insights"])
+        return from_json(list[ShownInsight], content["insights"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{file} is not what evaluate.py benchmark=stress writes ({error}): remove it, and "

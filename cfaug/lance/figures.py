@@ -43,17 +43,17 @@ class SensitivityFigure(StressTable):
 
     def build(self, runs: Runs) -> Document:
         """Return a table and bars: a row per kind, a column per model."""
-        found: dict[str, dict[str, list[GroupEffect]]] = {}
+        by_model: dict[str, dict[str, list[GroupEffect]]] = {}
         means: dict[str, list[float]] = {}
-        for name, own in self.read(runs).items():
-            for _, answers in own:
+        for name, checkpoints in self.read(runs).items():
+            for _, answers in checkpoints:
                 if self.part in answers.sets:
-                    by_kind = found.setdefault(name, {})
+                    by_kind = by_model.setdefault(name, {})
                     for effect in answers.effects_by("kind", self.part):
                         by_kind.setdefault(str(effect.group), []).append(effect)
                         means.setdefault(str(effect.group), []).append(effect.mean)
-        self.require(found, f"answers to the edits of {self.part}")
-        if not found:
+        self.require(by_model, f"answers to the edits of {self.part}")
+        if not by_model:
             return self.document()
         # The kind that moves the models farthest comes first.
         kinds = sorted(means, key=lambda kind: -sum(means[kind]) / len(means[kind]))
@@ -61,8 +61,8 @@ class SensitivityFigure(StressTable):
             "Ours: mean Δp of the true class, by kind of edit",
             ("Kind",),
             [
-                Column(name, partial(lambda own, kind: _cell(own.get(kind, ())), own))
-                for name, own in found.items()
+                Column(name, partial(lambda effects, kind: _cell(effects.get(kind, ())), effects))
+                for name, effects in by_model.items()
             ],
             [((kind,), kind) for kind in kinds],
             (
@@ -73,10 +73,10 @@ class SensitivityFigure(StressTable):
             ),
         )
         bars = {
-            kind: [(name, *_bar(own.get(kind, ()))) for name, own in found.items()]
+            kind: [(name, *_bar(effects.get(kind, ()))) for name, effects in by_model.items()]
             for kind in kinds
         }
-        plot = BarPlot("", "mean Δp of the true class", bars, tuple(found), unit="probability")
+        plot = BarPlot("", "mean Δp of the true class", bars, tuple(by_model), unit="probability")
         return self.document(part, bars=[plot])
 
 
@@ -125,18 +125,18 @@ class QualityFigure(PaperTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours for every model that measured them."""
-        found: dict[str, list[Result]] = {}
+        results: dict[str, list[Result]] = {}
         for folder in sorted(runs.root.glob(EVERYTHING)):
             file = folder / RESULTS
             for row in read_results(file) if file.is_file() else []:
                 if row.benchmark.endswith(tuple(self.benchmarks)):
-                    found.setdefault(f"{folder.parent.name}, {row.benchmark}", []).append(row)
-        self.require(found, *(f"results of {name}" for name in self.benchmarks))
+                    results.setdefault(f"{folder.parent.name}, {row.benchmark}", []).append(row)
+        self.require(results, *(f"results of {name}" for name in self.benchmarks))
         theirs = self.printed(
             "Method", "method", lambda _, v: Entry(f"{v:g}", numbers={"value": v}),
             column=lambda name: f"{name} (lower is better)",
         )  # fmt: skip
-        return self.document(theirs, *(self._ours(name, rows) for name, rows in found.items()))
+        return self.document(theirs, *(self._ours(name, rows) for name, rows in results.items()))
 
     def _ours(self, name: str, results: Sequence[Result]) -> Part:
         known = {(row.by["set"], row.metric): row for row in results if [*row.by] == ["set"]}
@@ -176,9 +176,9 @@ class InsightsFigure(StressTable):
     def build(self, runs: Runs) -> Document:
         """Return a table of the insights and their pictures."""
         rows = []
-        for name, own in self.read(runs).items():
-            for folder, answers in own:
-                printed = name if len(own) == 1 else f"{name}, {folder.parent.name}"
+        for name, checkpoints in self.read(runs).items():
+            for folder, answers in checkpoints:
+                printed = name if len(checkpoints) == 1 else f"{name}, {folder.parent.name}"
                 rows += [
                     ((printed, insight.label, insight.kind, insight.words), insight)
                     for insight in read_insights(folder, answers)[: self.shown]
@@ -186,10 +186,11 @@ class InsightsFigure(StressTable):
         self.require(rows, "insights into classes")
         pictures = [
             DocumentImage(
-                f"{labels[0]}, {one.label}: {one.words} (Δp {one.mean:.2f}, {one.photos:,} photos)",
-                one.png,
+                f"{labels[0]}, {insight.label}: {insight.words} "
+                f"(Δp {insight.mean:.2f}, {insight.photos:,} photos)",
+                insight.png,
             )
-            for labels, one in rows
+            for labels, insight in rows
         ]
         part = make_part(
             "Ours: interventions on a class, those that move the model farthest first",

@@ -69,16 +69,16 @@ class ImageQuality(JoinedBenchmark):
         """
         items = self._items()
         features = np.concatenate(
-            [_extract(model, one, shown, self.batch_size) for one, shown in self._shown()]
+            [_extract(model, joined, shown, self.batch_size) for joined, shown in self._shown()]
         )
         sets, photos = np.asarray(items["set"]), np.asarray(items["photos"])
-        own = {
+        by_set = {
             str(name): features[(sets == name) & (photos == "edited")]
             for name in dict.fromkeys(sets.tolist())
         }
-        original = own.pop(ORIGINAL)
+        original = by_set.pop(ORIGINAL)
         dim = features.shape[1]
-        small = [f"{n} ({len(some)})" for n, some in {**own, ORIGINAL: original}.items()
+        small = [f"{n} ({len(some)})" for n, some in {**by_set, ORIGINAL: original}.items()
                  if len(some) <= dim]  # fmt: skip
         if small:
             say(
@@ -88,24 +88,24 @@ class ImageQuality(JoinedBenchmark):
             )
         order = generator(self.seed, "halves").permutation(len(original))
         asked = [("fid_halves", ORIGINAL, original[order[::2]], original[order[1::2]])]
-        for name, values in own.items():
+        for name, values in by_set.items():
             asked += [(metric, name, values, original) for metric in ("fid", "kid")]
-        found = []
+        outcomes = []
         for metric, name, first, second in asked:
             if min(len(first), len(second)) < 2:
                 say(f"{self.name}: {metric} of {name} is left out: there are {len(first)} images")
                 continue
             measure = kernel_distance if metric == "kid" else frechet_distance
             value, by = measure(first, second), {"set": name}
-            found.append(
+            outcomes.append(
                 Outcome(str(self.name), metric, value, len(first), "lower", "distance", by)
             )
-        if not found:
+        if not outcomes:
             raise UserError(
                 f"{self.data}: FID and KID compare sets of two or more images, and there is "
                 f"{len(original)} photo with an edit: name shards of more photos"
             )
-        return Evaluation(found, items)
+        return Evaluation(outcomes, items)
 
 
 def _extract(model: FeatureExtractor, sets: JoinedSets, shown: np.ndarray, size: int) -> np.ndarray:
@@ -119,9 +119,9 @@ def _extract(model: FeatureExtractor, sets: JoinedSets, shown: np.ndarray, size:
         batches = pixels.batches(model.transform, size)
         for batch in watch(batches, "extracting features", len(places), "images", len):
             with torch.inference_mode():
-                found = model.extract(torch.from_numpy(batch)).float().cpu().numpy()
-            check_outputs(model, found)
-            yield found
+                features = model.extract(torch.from_numpy(batch)).float().cpu().numpy()
+            check_outputs(model, features)
+            yield features
 
     return compute_distinct(image_keys(sets.index, rows), compute)
 
@@ -162,7 +162,7 @@ class CaptionPerplexity(JoinedBenchmark):
         texts = list(dict.fromkeys(items["text"]))
         known = dict(zip(texts, model.perplexity(texts).tolist(), strict=True))
         values = np.array([known[text] for text in items["text"]])
-        found = []
+        outcomes = []
         sets, kinds = np.asarray(items["set"]), np.asarray(items["kind"])
         for name in dict.fromkeys(sets.tolist()):
             parts: list[dict[str, str]] = [{"set": name}]
@@ -174,7 +174,7 @@ class CaptionPerplexity(JoinedBenchmark):
                 chosen = np.all([np.asarray(items[k]) == v for k, v in by.items()], axis=0)
                 if chosen.any():
                     mean, n = float(values[chosen].mean()), int(chosen.sum())
-                    found.append(
+                    outcomes.append(
                         Outcome(str(self.name), "perplexity", mean, n, "lower", "per token", by)
                     )
-        return Evaluation(found, {**items, "perplexity": values})
+        return Evaluation(outcomes, {**items, "perplexity": values})

@@ -84,19 +84,23 @@ class JoinedBenchmark(SourceBenchmark):
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Store the data that ``run`` evaluates."""
         others: dict[str, str] = {} if self.random is None else {RANDOM: self.random}
-        found = [(EDITED, index, rows)]
+        opened = [(EDITED, index, rows)]
         for name, source in {**others, **self.more}.items():
             chosen = None
             if self.without_leaks:
                 chosen, _ = context.without_leaks(source, None, whole_sets=True)
-            found.append((name, context.open(source), chosen))
-        sets = [read_joined(*one, self.control) for one in found]
+            opened.append((name, context.open(source), chosen))
+        sets = [read_joined(*entry, self.control) for entry in opened]
         for other in sets[1:]:
             check_same_photos(sets[0], other)
-        if self.control != RECONSTRUCTION and not any((one.controls >= 0).any() for one in sets):
+        if self.control != RECONSTRUCTION and not any(
+            (joined.controls >= 0).any() for joined in sets
+        ):
             raise UserError(
                 f"benchmark.control={self.control}: no edit is of that kind; there are "
-                + ", ".join(sorted({str(kind) for one in sets for kind in one.kinds} - {ORIGINAL}))
+                + ", ".join(
+                    sorted({str(kind) for joined in sets for kind in joined.kinds} - {ORIGINAL})
+                )
             )
         self.ask(*sets)
 
@@ -115,11 +119,11 @@ class JoinedBenchmark(SourceBenchmark):
     @property
     def data_hash(self) -> str:
         """A hash of the data and settings, so that a result is not taken for another test's."""
-        told: list[Any] = [self.control, *self.settings_asked()]
+        identity: list[Any] = [self.control, *self.settings_asked()]
         for sets in self._sets:
             columns = [name for name in IDENTIFYING if name in sets.index.extra_names]
-            told += [sets.name, sets.index.hash_with(columns), sets.rows]
-        return fingerprint(*told)
+            identity += [sets.name, sets.index.hash_with(columns), sets.rows]
+        return fingerprint(*identity)
 
     def _shown(self) -> list[tuple[JoinedSets, np.ndarray]]:
         """Return each folder with a mask of the rows that are items.
@@ -129,27 +133,31 @@ class JoinedBenchmark(SourceBenchmark):
         """
         main, *others = self._sets
         known = {key for key, is_photo in zip(main.keys, main.is_photo, strict=True) if is_photo}
-        found = [(main, np.ones(len(main.rows), bool))]
-        for one in others:
-            new = one.is_photo & one.has_edit & np.array([key not in known for key in one.keys])
-            known.update(key for key, is_new in zip(one.keys, new, strict=True) if is_new)
-            found.append((one, one.is_edit | new))
-        return found
+        shown = [(main, np.ones(len(main.rows), bool))]
+        for joined in others:
+            new = (
+                joined.is_photo
+                & joined.has_edit
+                & np.array([key not in known for key in joined.keys])
+            )
+            known.update(key for key, is_new in zip(joined.keys, new, strict=True) if is_new)
+            shown.append((joined, joined.is_edit | new))
+        return shown
 
     def _items(self) -> dict[str, Any]:
         """Return the columns that name the items and their parts."""
         columns = []
-        for one, shown in self._shown():
-            found: dict[str, Any] = {
-                ITEM: item_names(one),
-                CLUSTER: cluster_rows(one.index, one.rows),
-                "set": one.parts,
-                "photos": one.counted,
-                "kind": one.kinds,
-                "class": one.labels,
-                "text": [one.index.text(int(row)) for row in one.rows],
+        for joined, shown in self._shown():
+            all_columns: dict[str, Any] = {
+                ITEM: item_names(joined),
+                CLUSTER: cluster_rows(joined.index, joined.rows),
+                "set": joined.parts,
+                "photos": joined.counted,
+                "kind": joined.kinds,
+                "class": joined.labels,
+                "text": [joined.index.text(int(row)) for row in joined.rows],
             }
-            columns.append({name: choose(values, shown) for name, values in found.items()})
+            columns.append({name: choose(values, shown) for name, values in all_columns.items()})
         return concatenate_columns(columns)
 
 
@@ -212,7 +220,7 @@ class Stress(JoinedBenchmark):
             sets: photos with their edits, one for each folder, the main folder first.
         """
         self._sets = sets
-        self._labels = sorted({label for one in sets for label in one.labels})
+        self._labels = sorted({label for joined in sets for label in joined.labels})
         self.prompted = self._prompted()
         return self
 
@@ -228,11 +236,11 @@ class Stress(JoinedBenchmark):
 
     def settings_asked(self) -> list[Any]:
         """Return the settings that change the test, for ``data_hash``."""
-        told: list[Any] = [*self.parts, str(self.restrict)]
+        identity: list[Any] = [*self.parts, str(self.restrict)]
         if self.clusters is not None:
-            told += self.clusters.identity()
+            identity += self.clusters.identity()
         asked = self.prompted
-        return [*told, list(asked.labels), list(asked.names), list(asked.templates)]
+        return [*identity, list(asked.labels), list(asked.names), list(asked.templates)]
 
     def run(self, model: Classifier | CachedClassifier | ZeroShotClassifier) -> Evaluation:
         """Return the accuracies and drops of every set, and how the images were classified."""
@@ -245,10 +253,10 @@ class Stress(JoinedBenchmark):
         named = make_distinct([class_words(name) for name in classes])  # not WordNet ids
         number = dict(zip(self._labels, numbers.tolist(), strict=True))
         columns = []
-        for (one, shown), at in zip(self._shown(), places, strict=True):
-            truth = np.array([number[label] for label in one.labels])
+        for (joined, shown), at in zip(self._shown(), places, strict=True):
+            truth = np.array([number[label] for label in joined.labels])
             answers: Answers = judge(logits, at, truth, named)
-            columns.append(item_columns(one, answers, shown))
+            columns.append(item_columns(joined, answers, shown))
         items = concatenate_columns(columns)
         if self.clusters is not None:
             items |= self.clusters.columns(items)
@@ -324,20 +332,20 @@ def outcomes(benchmark: str, items: Mapping[str, Any], parts: Sequence[Part]) ->
     sets = list(dict.fromkeys(columns["set"].tolist()))
     edits = [name for name in sets if name not in (ORIGINAL, RECONSTRUCTION)]
     reference = {"set": ORIGINAL, "photos": "edited"}
-    found: list[Outcome] = []
-    for name in (one for one in (ORIGINAL, RECONSTRUCTION) if one in sets):
-        found += _means(benchmark, columns, {"set": name})
-        found += _means(benchmark, columns, {"set": name, "photos": "edited"})
+    results: list[Outcome] = []
+    for name in (kind for kind in (ORIGINAL, RECONSTRUCTION) if kind in sets):
+        results += _means(benchmark, columns, {"set": name})
+        results += _means(benchmark, columns, {"set": name, "photos": "edited"})
         if name == RECONSTRUCTION:
-            found += _drops(benchmark, columns, reference, {**reference, "set": name})
+            results += _drops(benchmark, columns, reference, {**reference, "set": name})
     for name in edits:
-        found += _means(benchmark, columns, {"set": name})
-        found += _drops(benchmark, columns, reference, {"set": name})
+        results += _means(benchmark, columns, {"set": name})
+        results += _drops(benchmark, columns, reference, {"set": name})
         for part in parts:
             chosen = columns["set"] == name
             for value in sorted(set(columns[part][chosen].tolist())):
-                found += _means(benchmark, columns, {"set": name, part: value})
-    return sorted(found, key=lambda one: (len(one.by) > 1, one.metric not in FIRST))
+                results += _means(benchmark, columns, {"set": name, part: value})
+    return sorted(results, key=lambda outcome: (len(outcome.by) > 1, outcome.metric not in FIRST))
 
 
 def _mask(columns: Mapping[str, np.ndarray], by: Mapping[str, str]) -> np.ndarray:

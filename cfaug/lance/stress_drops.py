@@ -78,7 +78,7 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
         )
     columns = {name: np.asarray(items.columns[name]) for name in ("set", "photos", by or "set")}
     reference = (columns["set"] == ORIGINAL) & (columns["photos"] == EDITED_PHOTOS)
-    found = []
+    drops = []
     for name in dict.fromkeys(columns["set"].tolist()):
         if name == ORIGINAL or (by and name == RECONSTRUCTION):
             continue
@@ -89,10 +89,10 @@ def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> 
         for part in parts:
             rows = chosen & (columns[by] == part) if by else chosen
             if rows.any():
-                own = reference & (columns[by] == part) if by == "class" else reference
-                found.append(_drop(items, metric, (name, part), rows, own))
-    corrected = holm([one.p for one in found]).tolist()
-    return [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
+                baseline = reference & (columns[by] == part) if by == "class" else reference
+                drops.append(_drop(items, metric, (name, part), rows, baseline))
+    corrected = holm([drop.p for drop in drops]).tolist()
+    return [replace(drop, p_holm=p) for drop, p in zip(drops, corrected, strict=True)]
 
 
 def _drop(
@@ -100,19 +100,21 @@ def _drop(
 ) -> Drop:
     hits, photo = items.metric(metric), items.metric(f"photo_{metric}")
     net = items.metric(f"net_drop{metric.removeprefix('acc')}")[rows]
-    own, before = hits[rows], hits[reference]
+    after, before = hits[rows], hits[reference]
     rng = generator(0, "stress_drops", items.benchmark, metric, *about)
     clusters = np.asarray(items.columns[CLUSTER]).astype(str)[rows]
-    right, right_before = (int(np.floor(one).sum()) for one in (own, before))  # a tie is not a hit
+    right, right_before = (
+        int(np.floor(side).sum()) for side in (after, before)
+    )  # a tie is not a hit
     return Drop(
         name=about[0],
         part=about[1],
         images=int(rows.sum()),
-        paired=paired_drop(photo[rows], own, clusters, rng),
+        paired=paired_drop(photo[rows], after, clusters, rng),
         net=float(np.nanmean(net)) if (~np.isnan(net)).any() else math.nan,
         accuracy_of_photos=float(before.mean()) if len(before) else math.nan,
-        unpaired=float(before.mean() - own.mean()) if len(before) else math.nan,
-        p_fisher=fisher(right_before, len(before), right, len(own)),
+        unpaired=float(before.mean() - after.mean()) if len(before) else math.nan,
+        p_fisher=fisher(right_before, len(before), right, len(after)),
     )
 
 
@@ -196,8 +198,8 @@ def discover_factors(
             practical use.
         alpha: largest corrected p that counts as significant.
     """
-    found = [effect for effect in effects if effect.p_holm <= alpha and effect.excess >= minimum]
-    return [one.group for one in sorted(found, key=lambda one: -one.excess)]
+    selected = [effect for effect in effects if effect.p_holm <= alpha and effect.excess >= minimum]
+    return [effect.group for effect in sorted(selected, key=lambda effect: -effect.excess)]
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ class SliceRetrieval:
 
 
 def compare_factors(
-    found: Sequence[Collection[Hashable]], planted: Sequence[Collection[Hashable]]
+    discovered: Sequence[Collection[Hashable]], planted: Sequence[Collection[Hashable]]
 ) -> SliceRetrieval:
     """Count found and planted factors over classifiers.
 
@@ -228,7 +230,7 @@ def compare_factors(
     alarms cost precision.
 
     Args:
-        found: the factors found for each classifier, for example only the first of
+        discovered: the factors found for each classifier, for example only the first of
             ``discover_factors``.
 
     Raises:
@@ -239,10 +241,10 @@ def compare_factors(
     >>> got.right, got.found, got.planted, round(got.precision, 3), round(got.recall, 3)
     (1, 3, 3, 0.333, 0.333)
     """
-    pairs = [(set(own), set(true)) for own, true in zip(found, planted, strict=True)]
+    pairs = [(set(factors), set(true)) for factors, true in zip(discovered, planted, strict=True)]
     return SliceRetrieval(
-        right=sum(len(own & true) for own, true in pairs),
-        found=sum(len(own) for own, _ in pairs),
+        right=sum(len(factors & true) for factors, true in pairs),
+        found=sum(len(factors) for factors, _ in pairs),
         planted=sum(len(true) for _, true in pairs),
     )
 

@@ -158,9 +158,9 @@ class StressItems(ModelItems):
             if nameless:
                 raise self._damaged(f"no edit names the cluster {nameless[0]} ({CENTRE})")
 
-    def _damaged(self, what: str) -> UserError:
+    def _damaged(self, fault: str) -> UserError:
         return UserError(
-            f"the items of {self.items.benchmark} ({self.model}) are damaged: {what}; {self.renew}"
+            f"the items of {self.items.benchmark} ({self.model}) are damaged: {fault}; {self.renew}"
         )
 
     @cached_property
@@ -231,8 +231,8 @@ class StressItems(ModelItems):
     ) -> list[GroupEffect]:
         photos = [self.texts("photo")[row] for row in rows]
         values, control = self.deltas(rows, delta)
-        found = group_effects(values, control, photos, groups)
-        return [replace(one, rows=rows[one.rows]) for one in found]
+        effects = group_effects(values, control, photos, groups)
+        return [replace(effect, rows=rows[effect.rows]) for effect in effects]
 
     @property
     def is_clustered(self) -> bool:
@@ -261,10 +261,10 @@ class StressItems(ModelItems):
         effects = self._measure(rows[large], grouping.groups[large].tolist(), delta)
         labels = self.texts("class")
         order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
-        found = [
+        insights = [
             self._insight(effect, int(rows[grouping.names[effect.group]])) for effect in effects
         ]
-        return sorted(found, key=lambda one: order[one.label])
+        return sorted(insights, key=lambda insight: order[insight.label])
 
     def _grouping(self, rows: np.ndarray) -> Grouping:
         if self.is_clustered:
@@ -272,8 +272,8 @@ class StressItems(ModelItems):
             centres = np.asarray(self.items.columns[CENTRE])[rows].astype(bool)
             kept = sorted(set(groups[groups >= 0].tolist()))
             names = [int(np.flatnonzero(centres & (groups == group))[0]) for group in kept]
-            place = {group: i for i, group in enumerate(kept)}
-            numbers = [place.get(group, -1) for group in groups.tolist()]
+            position = {group: i for i, group in enumerate(kept)}
+            numbers = [position.get(group, -1) for group in groups.tolist()]
             return Grouping(np.array(numbers, np.int64), np.array(names, np.int64))
         columns = [self.texts(name) for name in ("class", "kind", "after")]
         words = [tuple(column[row].lower() for column in columns) for row in rows]
@@ -335,11 +335,11 @@ def difference_features(before_ND: Any, after_ND: Any, feature: Feature = "abs_d
     """
     if feature not in get_args(Feature):
         raise ValueError(f"feature={feature!r}: choose from {', '.join(get_args(Feature))}")
-    before, after = (as_array(one).astype(np.float64) for one in (before_ND, after_ND))
+    before, after = (as_array(features).astype(np.float64) for features in (before_ND, after_ND))
     if before.ndim != 2 or before.shape != after.shape:
         raise ValueError(f"embeddings {before.shape} and {after.shape} should be edits x dim")
-    found: np.ndarray = unit(after, "embeddings") - unit(before, "embeddings")
-    return np.abs(found) if feature == "abs_diff" else found
+    difference: np.ndarray = unit(after, "embeddings") - unit(before, "embeddings")
+    return np.abs(difference) if feature == "abs_diff" else difference
 
 
 def cluster_edits(feature_ND: Any, clusters: int = CLUSTERS, seed: int = 0) -> Grouping:
@@ -409,12 +409,12 @@ def group_within(classes: Sequence[Hashable], groupings: Sequence[Grouping]) -> 
     numbers = _renumber(classes)
     groups = np.full(len(numbers), -1, np.int64)
     names: list[int] = []
-    for number, own in enumerate(groupings):
+    for number, grouping in enumerate(groupings):
         rows = np.flatnonzero(numbers == number)
-        if len(rows) != len(own.groups):
-            raise ValueError(f"class {number} has {len(rows)} edits, not {len(own.groups)}")
-        groups[rows] = own.groups + len(names)
-        names += rows[own.names].tolist()
+        if len(rows) != len(grouping.groups):
+            raise ValueError(f"class {number} has {len(rows)} edits, not {len(grouping.groups)}")
+        groups[rows] = grouping.groups + len(names)
+        names += rows[grouping.names].tolist()
     if (groups < 0).any():
         raise ValueError(f"{len(groupings)} groupings are fewer than the classes")
     return Grouping(groups, np.array(names, np.int64))
@@ -509,16 +509,16 @@ def group_effects(
         )
     if np.isinf(usual).any():
         raise ValueError("a control is infinite")
-    own: dict[Hashable, list[int]] = {}
+    rows_of: dict[Hashable, list[int]] = {}
     for row, group in enumerate(groups.tolist() if isinstance(groups, np.ndarray) else groups):
-        own.setdefault(group, []).append(row)
-    found = [
+        rows_of.setdefault(group, []).append(row)
+    effects = [
         _effect(group, np.array(rows, np.int64), values, usual, names, (seed, number, resamples))
-        for number, (group, rows) in enumerate(own.items())
+        for number, (group, rows) in enumerate(rows_of.items())
     ]
-    corrected = holm([one.p for one in found]).tolist()
-    found = [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
-    return sorted(found, key=lambda one: -one.mean)
+    corrected = holm([effect.p for effect in effects]).tolist()
+    effects = [replace(effect, p_holm=p) for effect, p in zip(effects, corrected, strict=True)]
+    return sorted(effects, key=lambda effect: -effect.mean)
 
 
 def _effect(
@@ -530,15 +530,15 @@ def _effect(
     drawing: tuple[int, Name, int],
 ) -> GroupEffect:
     seed, number, resamples = drawing
-    own, names = delta[rows], photos[rows]
+    values, names = delta[rows], photos[rows]
     rng = generator(seed, "edit_effects", number)
-    boot = cluster_bootstrap(own, names, rng, resamples=resamples)
-    excess = own - control[rows]
+    boot = cluster_bootstrap(values, names, rng, resamples=resamples)
+    excess = values - control[rows]
     there = ~np.isnan(excess)
     p = _p_of_excess(excess[there], names[there], seed) if there.any() else math.nan
     return GroupEffect(
         group=group,
-        rows=rows[np.argsort(-own, kind="stable")],
+        rows=rows[np.argsort(-values, kind="stable")],
         photos=boot.clusters,
         mean=boot.mean,
         low=boot.low,
@@ -549,6 +549,6 @@ def _effect(
 
 
 def _p_of_excess(excess: np.ndarray, photos: np.ndarray, seed: int) -> float:
-    _, place, counts = np.unique(photos, return_inverse=True, return_counts=True)
-    means = np.bincount(place.reshape(-1), excess) / counts
+    _, inverse, counts = np.unique(photos, return_inverse=True, return_counts=True)
+    means = np.bincount(inverse.reshape(-1), excess) / counts
     return sign_flip(means, "greater", seed=seed)

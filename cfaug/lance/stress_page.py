@@ -76,34 +76,34 @@ def write_stress_pages(
     """
     images = ImageSource(read_image).once()
     page = stress_page(settings).write_for_run(folder, model, benchmark, images, "stress.html")
-    own = read_own(folder, model, benchmark, StressItems)
-    write_insights(own, own.insights(own.edit_sets[0]), images.read, folder)
+    answers = read_own(folder, model, benchmark, StressItems)
+    write_insights(answers, answers.insights(answers.edit_sets[0]), images.read, folder)
     return page
 
 
-def verdict(one: StressItems) -> str:
+def verdict(answers: StressItems) -> str:
     """Say in a sentence what the edits do to a model's accuracy, each compared with its photo."""
 
     def cost(drop: float) -> str:
         return f"{round(100 * drop, 1) + 0.0:.1f}"  # never -0.0
 
-    photos = one.rows(ORIGINAL)
-    right = percent(float(one.items.metric("acc1")[photos].mean()), 1)
-    said = [f"{one.model} answers {right} % of {len(photos):,} photos right"]
-    for part in one.edit_sets:
-        rows = one.rows(part)
-        drops = one.items.metric("paired_drop1")[rows]
-        names = [one.texts("photo")[row] for row in rows]
-        found = cluster_bootstrap(drops, names, generator(0, "stress", part))
-        main = part == one.edit_sets[0]
-        what = f"edits of {found.clusters:,} photos" if main else f"edits of the set {part}"
-        said.append(f"{len(rows):,} {what} cost {cost(found.mean)} points")
-        if not math.isnan(found.low):
-            said[-1] += f" (95 % interval {cost(found.low)} to {cost(found.high)})"
-    if RECONSTRUCTION in one.sets:
-        drops = one.items.metric("paired_drop1")[one.rows(RECONSTRUCTION)]
-        said.append(f"drawing photos again without an edit costs {cost(float(drops.mean()))}")
-    return "; ".join(said) + "."
+    photos = answers.rows(ORIGINAL)
+    right = percent(float(answers.items.metric("acc1")[photos].mean()), 1)
+    clauses = [f"{answers.model} answers {right} % of {len(photos):,} photos right"]
+    for part in answers.edit_sets:
+        rows = answers.rows(part)
+        drops = answers.items.metric("paired_drop1")[rows]
+        names = [answers.texts("photo")[row] for row in rows]
+        estimate = cluster_bootstrap(drops, names, generator(0, "stress", part))
+        main = part == answers.edit_sets[0]
+        subject = f"edits of {estimate.clusters:,} photos" if main else f"edits of the set {part}"
+        clauses.append(f"{len(rows):,} {subject} cost {cost(estimate.mean)} points")
+        if not math.isnan(estimate.low):
+            clauses[-1] += f" (95 % interval {cost(estimate.low)} to {cost(estimate.high)})"
+    if RECONSTRUCTION in answers.sets:
+        drops = answers.items.metric("paired_drop1")[answers.rows(RECONSTRUCTION)]
+        clauses.append(f"drawing photos again without an edit costs {cost(float(drops.mean()))}")
+    return "; ".join(clauses) + "."
 
 
 class _StressPageData:
@@ -120,7 +120,9 @@ class _StressPageData:
                 by_class: dict[str, list[Insight]] = {}
                 for insight in answer.insights(part):
                     by_class.setdefault(insight.label, []).append(insight)
-                strongest[part] = [one for own in by_class.values() for one in own[:6]]
+                strongest[part] = [
+                    insight for insights in by_class.values() for insight in insights[:6]
+                ]
             self._insights.append(strongest)
         # The edits with the smallest hashes, in order, and those of insights.
         parts = [self.first.rows(part) for part in self.first.edit_sets]
@@ -146,7 +148,7 @@ class _StressPageData:
 
     def content(self) -> dict[str, Any]:
         """Return everything but the pictures: the script explains its letters."""
-        place = {row: i for i, row in enumerate(self._edits)}
+        position = {row: i for i, row in enumerate(self._edits)}
         pairs = [self._pair(row) for row in self._edits]
         edit_sets = self.first.edit_sets
         kinds = zip(self.first.texts("kind"), self.first.texts("set"), strict=True)
@@ -158,8 +160,11 @@ class _StressPageData:
             "pairs": pairs,
             "effects": [self._effects(answer) for answer in self.answers],
             "insights": [
-                {part: [self._insight(one, place) for one in found] for part, found in own.items()}
-                for own in self._insights
+                {
+                    part: [self._insight(insight, position) for insight in insights]
+                    for part, insights in by_part.items()
+                }
+                for by_part in self._insights
             ],
             "names": list(self._names),
         }
@@ -220,16 +225,16 @@ class _StressPageData:
 
     def _effects(self, model: StressItems) -> dict[str, dict[str, list[list[Any]]]]:
         """Return {set: {class, "" for all: [kind, edits, photos, mean, low, high, excess, p]}}."""
-        found: dict[str, dict[str, list[list[Any]]]] = {}
+        effects: dict[str, dict[str, list[list[Any]]]] = {}
         for part in model.edit_sets:
             overall = model.effects_by("kind", part)
-            found[part] = {"": [_effect(one, str(one.group)) for one in overall]}
-            for one in model.effects_within_classes(part):
-                label, kind = one.group
-                found[part].setdefault(label, []).append(_effect(one, kind))
-        return found
+            effects[part] = {"": [_effect(effect, str(effect.group)) for effect in overall]}
+            for effect in model.effects_within_classes(part):
+                label, kind = effect.group
+                effects[part].setdefault(label, []).append(_effect(effect, kind))
+        return effects
 
-    def _insight(self, insight: Insight, place: Mapping[int, int]) -> dict[str, Any]:
+    def _insight(self, insight: Insight, position: Mapping[int, int]) -> dict[str, Any]:
         return {
             "c": insight.label,
             "k": insight.kind,
@@ -237,23 +242,28 @@ class _StressPageData:
             "v": _effect(insight.effect, insight.kind)[1:],
             "q": p_text(insight.effect.p_holm),
             "x": fill_command(self.settings.command, insight),
-            "p": [place[int(row)] for row in insight.effect.rows[:EXAMPLES]],
+            "p": [position[int(row)] for row in insight.effect.rows[:EXAMPLES]],
         }
 
 
-def fill_command(words: Sequence[str], one: Insight) -> str:
+def fill_command(words: Sequence[str], insight: Insight) -> str:
     """Return a command that applies an insight's intervention to its class, for a shell.
 
     Quotes in its words are escaped as Hydra reads them within double quotes: backslashes need it
     only before a quote or at the end.
     """
 
-    def escape(found: re.Match[str]) -> str:
-        slashes, quote = found.groups()
+    def escape(match: re.Match[str]) -> str:
+        slashes, quote = match.groups()
         return slashes * 2 + ("\\" + quote if quote else "")
 
-    found = {"kind": one.kind, "before": one.before, "after": one.after, "label": one.label}
-    places = {name: re.sub(r"(\\*)(\"|$)", escape, text) for name, text in found.items()}
+    fields = {
+        "kind": insight.kind,
+        "before": insight.before,
+        "after": insight.after,
+        "label": insight.label,
+    }
+    places = {name: re.sub(r"(\\*)(\"|$)", escape, text) for name, text in fields.items()}
     return " ".join(shlex.quote(word.format(**places)) for word in words)
 
 

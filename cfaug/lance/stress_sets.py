@@ -83,15 +83,15 @@ class JoinedSets:
     def parts(self) -> list[str]:
         """The part of the test that each row belongs to."""
         names = np.where(self.is_photo, ORIGINAL, np.where(self.is_edit, self.name, RECONSTRUCTION))
-        found: list[str] = names.tolist()
-        return found
+        parts: list[str] = names.tolist()
+        return parts
 
     def column(self, name: str) -> list[Any]:
         """Return an extra column of the source at ``rows``; all ``None`` where it has none."""
         if name not in self.index.extra_names:
             return [None] * len(self.rows)
-        found: list[Any] = self.index.extra(name).take(self.rows).to_pylist()
-        return found
+        values: list[Any] = self.index.extra(name).take(self.rows).to_pylist()
+        return values
 
 
 def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) -> JoinedSets:
@@ -108,22 +108,24 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
         listed = index.extra("edit_kind").take(rows).to_pylist()
         kinds[:] = [ORIGINAL if kind is None else str(kind) for kind in listed]
     is_photo = kinds == ORIGINAL
-    sets, place = np.unique(np.asarray(index.sets)[rows], return_inverse=True)
-    several = np.bincount(place, is_photo, len(sets)) != 1
+    sets, set_numbers = np.unique(np.asarray(index.sets)[rows], return_inverse=True)
+    several = np.bincount(set_numbers, is_photo, len(sets)) != 1
     if several.any():
-        first = int(np.flatnonzero(np.isin(place, np.flatnonzero(several)))[0])
+        first = int(np.flatnonzero(np.isin(set_numbers, np.flatnonzero(several)))[0])
         raise UserError(
             f"{index.source}: {int(several.sum())} of {len(sets)} sets do not have exactly one "
             f"photo, such as that of {index.key(int(rows[first]))}: a set should hold a photo and "
             "its edits, as `python generate.py recipe=lance` makes them"
         )
     of_set = np.full(len(sets), -1)
-    of_set[place[is_photo]] = rows[is_photo]
+    of_set[set_numbers[is_photo]] = rows[is_photo]
     control_of_set = np.full(len(sets), -1)
     is_control = kinds == control
-    control_of_set[place[is_control][::-1]] = rows[is_control][::-1]  # the first of several
-    found = JoinedSets(name, index, rows, of_set[place], control_of_set[place], kinds, control)
-    if not found.is_edit.any():
+    control_of_set[set_numbers[is_control][::-1]] = rows[is_control][::-1]  # the first of several
+    joined = JoinedSets(
+        name, index, rows, of_set[set_numbers], control_of_set[set_numbers], kinds, control
+    )
+    if not joined.is_edit.any():
         raise UserError(
             f"{index.source}: none of its {len(rows)} images is edited, so there is nothing to "
             "compare: name shards in which edits were accepted"
@@ -134,7 +136,7 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
             f"{index.source}: {len(bare)} photos have no class, such as {index.key(bare[0])}; a "
             "classifier is tested on labelled photos"
         )
-    return found
+    return joined
 
 
 def check_same_photos(first: JoinedSets, other: JoinedSets) -> None:
@@ -207,9 +209,9 @@ def item_columns(sets: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[
     return {name: choose(values, shown) for name, values in columns.items()}
 
 
-def item_names(one: JoinedSets) -> list[str]:
+def item_names(sets: JoinedSets) -> list[str]:
     """Return the name of each row's item."""
-    return [f"{part}/{key}" for part, key in zip(one.parts, one.keys, strict=True)]
+    return [f"{part}/{key}" for part, key in zip(sets.parts, sets.keys, strict=True)]
 
 
 def _differences(
@@ -227,18 +229,18 @@ def _differences(
     def of_control(values: np.ndarray) -> np.ndarray:
         return np.where(sets.is_edit & (control >= 0), values[control], np.nan)
 
-    found = {
+    columns = {
         "p_photo": of_photo(answers.p),
         "p_reconstruction": np.where(sets.is_photo | (control < 0), np.nan, answers.p[control]),
     }
-    found["p_drop"] = found["p_photo"] - answers.p
-    found["delta_p"] = np.abs(found["p_drop"])
+    columns["p_drop"] = columns["p_photo"] - answers.p
+    columns["delta_p"] = np.abs(columns["p_drop"])
     for name, hits in answers.hits.items():
         k = name.removeprefix("acc")
-        found[f"photo_{name}"] = of_photo(hits)
-        found[f"paired_drop{k}"] = of_photo(hits) - hits
-        found[f"net_drop{k}"] = of_control(hits) - hits
-    return found
+        columns[f"photo_{name}"] = of_photo(hits)
+        columns[f"paired_drop{k}"] = of_photo(hits) - hits
+        columns[f"net_drop{k}"] = of_control(hits) - hits
+    return columns
 
 
 def choose(values: Any, shown: np.ndarray) -> Any:
@@ -251,11 +253,11 @@ def choose(values: Any, shown: np.ndarray) -> Any:
 def concatenate_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Concatenate the columns of items; ``None`` where a piece lacks a column."""
     names = dict.fromkeys(name for piece in pieces for name in piece)
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name in names:
         values = [piece.get(name, [None] * len(piece[ITEM])) for piece in pieces]
-        if all(isinstance(one, np.ndarray) for one in values):
-            found[name] = np.concatenate(values)
+        if all(isinstance(column, np.ndarray) for column in values):
+            columns[name] = np.concatenate(values)
         else:
-            found[name] = [value for one in values for value in one]
-    return found
+            columns[name] = [value for column in values for value in column]
+    return columns

@@ -77,33 +77,37 @@ class AccuracyTable(StressTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours in the paper's layout and paired."""
-        found = self.read(runs)
-        self.require(found, "answers to a stress test")
-        answers = {name: [one for _, one in own] for name, own in found.items()}
+        by_model = self.read(runs)
+        self.require(by_model, "answers to a stress test")
+        answers = {
+            name: [items for _, items in checkpoints] for name, checkpoints in by_model.items()
+        }
         ours = (self._unpaired(answers), self._paired(answers)) if answers else ()
         return self.document(self._theirs(), *ours)
 
     def _theirs(self) -> Part:
-        found = published(self.name)
+        paper = published(self.name)
 
         def cell(at: int, row: Mapping[str, Any]) -> Entry:
             value, change = row["values"][at], row["change"][at]
             small = "" if change is None else f"{change:+.1f}"
-            numbers = {"value": value / 100, "n": found["sizes"][row["set"]]}
+            numbers = {"value": value / 100, "n": paper["sizes"][row["set"]]}
             return Entry(f"{value:.2f}", small=small, numbers=numbers)
 
-        headers = [(model, name) for model in found["models"] for name in HITS.values()]
+        headers = [(model, name) for model in paper["models"] for name in HITS.values()]
         return make_part(
             self.paper,
             ("Test Set", "Type"),
             [Column(name, partial(cell, at), group) for at, (group, name) in enumerate(headers)],
-            [((row["set"], row["type"]), row) for row in found["rows"]],
-            [found["note"]],
+            [((row["set"], row["type"]), row) for row in paper["rows"]],
+            [paper["note"]],
             ours=False,
         )
 
     def _unpaired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
-        asked = {part for own in answers.values() for one in own for part in one.sets}
+        asked = {
+            part for checkpoints in answers.values() for items in checkpoints for part in items.sets
+        }
         shown = [
             (printed, part)
             for printed, part in self.sets.items()
@@ -113,8 +117,8 @@ class AccuracyTable(StressTable):
             "Ours",
             ("Test Set", "Type"),
             [
-                Column(name, partial(_accuracy, own, hit), model)
-                for model, own in answers.items()
+                Column(name, partial(_accuracy, checkpoints, hit), model)
+                for model, checkpoints in answers.items()
                 for hit, name in HITS.items()
             ],
             [((printed, self.types.get(printed, "")), part) for printed, part in shown],
@@ -124,12 +128,12 @@ class AccuracyTable(StressTable):
     def _paired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
         printed = {part: name for name, part in self.sets.items()}
         rows = []
-        for model, own in answers.items():
-            for number, one in enumerate(own, 1):
-                name = model if len(own) == 1 else f"{model}, {number}"
+        for model, checkpoints in answers.items():
+            for number, items in enumerate(checkpoints, 1):
+                name = model if len(checkpoints) == 1 else f"{model}, {number}"
                 rows += [
                     ((name, printed.get(drop.name, drop.name)), drop)
-                    for drop in compare_drops(one.items)
+                    for drop in compare_drops(items.items)
                 ]
         title = "Ours, each image with its own photo"
         return make_part(title, ("Model", "Test Set"), DROP_COLUMNS, rows, [PAIRED])
@@ -143,10 +147,10 @@ def _rows(items: StressItems, part: str) -> np.ndarray:
     return np.asarray(rows[np.array(items.texts("photos"))[rows] == EDITED_PHOTOS])
 
 
-def _accuracy(own: Sequence[StressItems], hit: str, part: str) -> Entry:
+def _accuracy(checkpoints: Sequence[StressItems], hit: str, part: str) -> Entry:
     """Return the mean over checkpoints, and its change against the photos."""
     means, changes, images = [], [], 0
-    for items in own:
+    for items in checkpoints:
         rows = _rows(items, part)
         if hit not in items.items.columns or not len(rows):
             continue
@@ -156,12 +160,12 @@ def _accuracy(own: Sequence[StressItems], hit: str, part: str) -> Entry:
         images = len(rows)
     if not means:
         return Entry(DASH)
-    found = summarise(means)
-    numbers = {"value": found.mean, "n": float(images)}
-    numbers |= {} if math.isnan(found.sd) else {"sd": found.sd}
+    summary = summarise(means)
+    numbers = {"value": summary.mean, "n": float(images)}
+    numbers |= {} if math.isnan(summary.sd) else {"sd": summary.sd}
     return Entry(
-        percent(found.mean),
-        sub="" if math.isnan(found.sd) else percent(found.sd, 1),
+        percent(summary.mean),
+        sub="" if math.isnan(summary.sd) else percent(summary.sd, 1),
         small="" if part == ORIGINAL else points(sum(changes) / len(changes)),
         numbers=numbers,
     )
@@ -224,30 +228,38 @@ class ClassFigure(StressTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the table and its bars."""
-        found: dict[str, list[dict[str, _Measured]]] = {}
+        by_model: dict[str, list[dict[str, _Measured]]] = {}
         for name, answers in self.read(runs).items():
             for _, items in answers:
                 if values := self._by_class(items):
-                    found.setdefault(name, []).append(values)
+                    by_model.setdefault(name, []).append(values)
         kind = f" of kind {self.kind}" if self.kind else ""
-        what = f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
-        self.require(found, f"answers to {what}")
-        if not found:
+        subject = f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
+        self.require(by_model, f"answers to {subject}")
+        if not by_model:
             return self.document()
         bars: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
         cells: dict[tuple[str, str], Entry] = {}
-        labels = [label for own in found.values() for by_class in own for label in by_class]
+        labels = [
+            label
+            for checkpoints in by_model.values()
+            for by_class in checkpoints
+            for label in by_class
+        ]
         for label in dict.fromkeys(labels):
-            for name, own in found.items():
-                measured = [by_class[label] for by_class in own if label in by_class]
+            for name, checkpoints in by_model.items():
+                measured = [by_class[label] for by_class in checkpoints if label in by_class]
                 ends = _join(measured)
                 mean, low, high = (None if math.isnan(end) else end for end in ends)
                 bars.setdefault(label, []).append((name, mean, low, high))
                 cells[name, label] = self._cell(measured, *ends)
         part = make_part(
-            f"Ours: {what}, {AXES[self.shows]}",
+            f"Ours: {subject}, {AXES[self.shows]}",
             ("Class",),
-            [Column(name, partial(lambda name, label: cells[name, label], name)) for name in found],
+            [
+                Column(name, partial(lambda name, label: cells[name, label], name))
+                for name in by_model
+            ],
             [((label,), label) for label in bars],
             (
                 "Brackets: 95 % interval of a bootstrap over photos, uncorrected. With several "
@@ -255,7 +267,7 @@ class ClassFigure(StressTable):
             ),
         )
         unit = "edits" if self.shows == "edits" else "fraction"
-        plot = BarPlot("", AXES[self.shows], bars, tuple(found), unit=unit)
+        plot = BarPlot("", AXES[self.shows], bars, tuple(by_model), unit=unit)
         return self.document(part, bars=[plot])
 
     def _by_class(self, items: StressItems) -> dict[str, _Measured]:
@@ -276,8 +288,8 @@ class ClassFigure(StressTable):
             hits, photo = items.items.metric("acc1")[rows], items.items.metric("photo_acc1")[rows]
             values = hits if self.shows == "accuracy" else hits - photo
             photos = [items.texts("photo")[row] for row in rows]
-            found = cluster_bootstrap(values, photos, generator(0, "classes", label))
-            measured[label] = _Measured(found.mean, found.low, found.high, n)
+            estimate = cluster_bootstrap(values, photos, generator(0, "classes", label))
+            measured[label] = _Measured(estimate.mean, estimate.low, estimate.high, n)
         return measured
 
     def _cell(self, measured: Sequence[_Measured], mean: float, low: float, high: float) -> Entry:
@@ -288,7 +300,7 @@ class ClassFigure(StressTable):
         text = percent if self.shows == "accuracy" else points
         alone = len(measured) == 1
         between = f"[{text(low, 1)}, {text(high, 1)}]" if alone and not math.isnan(low) else ""
-        numbers = {"value": mean, "n": float(sum(one.edits for one in measured))}
+        numbers = {"value": mean, "n": float(sum(result.edits for result in measured))}
         sub = "" if alone else percent((high - low) / 2, 1)
         return Entry(text(mean, 1), sub=sub, small=between, numbers=numbers)
 
@@ -306,8 +318,10 @@ class _Measured:
 def _join(measured: Sequence[_Measured]) -> tuple[float, float, float]:
     """Return the mean with its interval, or for several checkpoints mean and spread."""
     if len(measured) < 2:
-        return next(((one.value, one.low, one.high) for one in measured), (math.nan,) * 3)
-    values = [one.value for one in measured]
+        return next(
+            ((result.value, result.low, result.high) for result in measured), (math.nan,) * 3
+        )
+    values = [result.value for result in measured]
     mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
     return mean, mean - sd, mean + sd
 
@@ -339,9 +353,9 @@ class HumanStudyTable(PaperTable):
         self.require(file.exists(), f"{file}: nobody was asked")
         if file.exists():
             return self.document(theirs, ratings_part(read_summary(file)))
-        said = f"Ours: {DASH}. Nobody was asked; the page is made with {self.commands[0]}"
+        note = f"Ours: {DASH}. Nobody was asked; the page is made with {self.commands[0]}"
         alone = self.document(theirs)
-        return replace(alone, notes=(*alone.notes, said))
+        return replace(alone, notes=(*alone.notes, note))
 
 
 # Table 3 of LANCE: do caption edits succeed, and does the label filter work?
@@ -369,14 +383,14 @@ class PerturberTable(PaperTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and those of every folder."""
-        found = {name: _measure(Path(folder)) for name, folder in self.backends.items()}
-        lacking = [f"checked edits in {self.backends[name]}" for name, own in found.items()
-                   if not own]  # fmt: skip
-        self.require(found and not lacking, *(lacking or ["table.backends={NAME: SHARDS}"]))
+        by_backend = {name: _measure(Path(folder)) for name, folder in self.backends.items()}
+        lacking = [f"checked edits in {self.backends[name]}" for name, values in by_backend.items()
+                   if not values]  # fmt: skip
+        self.require(by_backend and not lacking, *(lacking or ["table.backends={NAME: SHARDS}"]))
         theirs = self.printed(
             "Metric", "metric", lambda _, v: Entry(f"{v:g}", numbers={"value": v / 100})
         )
-        ours = [self._ours(name, own) for name, own in found.items() if own]
+        ours = [self._ours(name, values) for name, values in by_backend.items() if values]
         return self.document(theirs, *ours)
 
     def _ours(self, name: str, measures: Sequence[EditMeasures]) -> Part:

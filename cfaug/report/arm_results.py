@@ -51,10 +51,10 @@ class ArmResults:
 
     @cached_property
     def _rows(self) -> dict[Cell, list[Result]]:
-        found: dict[Cell, list[Result]] = {}
+        by_cell: dict[Cell, list[Result]] = {}
         for row in self.rows:
-            found.setdefault(row.cell, []).append(row)
-        return found
+            by_cell.setdefault(row.cell, []).append(row)
+        return by_cell
 
     @property
     def seeds(self) -> set[int]:
@@ -73,8 +73,8 @@ class ArmResults:
         """
         if not self.trained:
             return 0, 0
-        found = [int(record["counts"][name]) for record in self.records.values()]
-        return min(found), max(found)
+        numbers = [int(record["counts"][name]) for record in self.records.values()]
+        return min(numbers), max(numbers)
 
     def share(self) -> float:
         """Return the share of training examples that are counterfactual, over all runs."""
@@ -111,8 +111,8 @@ class Runs:
 
     def folders(self, name: str) -> list[Path]:
         """Return the folders of an arm's seeds; other folders do not count."""
-        found = (self.root / name).glob("seed=*")
-        return sorted(folder for folder in found if re.fullmatch(r"seed=-?\d+", folder.name))
+        folders = (self.root / name).glob("seed=*")
+        return sorted(folder for folder in folders if re.fullmatch(r"seed=-?\d+", folder.name))
 
     def _read(self, name: str) -> ArmResults:
         rows: list[Result] = []
@@ -183,12 +183,12 @@ class MissingError(UserError):
     """
 
     def __init__(
-        self, table: str, what: Iterable[str], commands: Sequence[str], *, partial: bool = False
+        self, table: str, lacking: Iterable[str], commands: Sequence[str], *, partial: bool = False
     ) -> None:
-        found = list(dict.fromkeys(what))
-        more = f"\n  and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        distinct = list(dict.fromkeys(lacking))
+        more = f"\n  and {len(distinct) - NAMED} more" if len(distinct) > NAMED else ""
         super().__init__(
-            f"table={table} lacks:\n  " + "\n  ".join(found[:NAMED]) + more
+            f"table={table} lacks:\n  " + "\n  ".join(distinct[:NAMED]) + more
             + "\nmake them with\n  " + "\n  ".join(commands)
             + "\nor print dashes for them with table.partial=true" * (not partial)
         )  # fmt: skip
@@ -222,7 +222,7 @@ def collect(folders: Iterable[Path]) -> Collected:
     Runs that are not finished, cannot be read, or differ from the other runs of their arm are left
     out. Runs without results are skipped.
     """
-    found: list[tuple[Run, list[Result]]] = []
+    finished: list[tuple[Run, list[Result]]] = []
     left_out: list[str] = []
     claimed: dict[tuple[str, int], Path] = {}
     for folder in folders:
@@ -241,8 +241,8 @@ def collect(folders: Iterable[Path]) -> Collected:
                     f"{other} and {folder} both hold arm {run.arm!r}, seed {run.seed}: compare "
                     "one experiment at a time"
                 )
-            found.append((run, rows))
-    kept, others = same_identity([run for run, _ in found])
+            finished.append((run, rows))
+    kept, others = same_identity([run for run, _ in finished])
     chosen = {run.folder for run in kept}
-    rows = [row for run, some in found if run.folder in chosen for row in some]
+    rows = [row for run, some in finished if run.folder in chosen for row in some]
     return Collected(kept, rows, [*left_out, *others])

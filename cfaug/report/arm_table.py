@@ -106,11 +106,11 @@ class ArmTablePart:
             base = None if self._same_weights(row)[1] else row.baseline
             untested = by_chance[row.run] & by_chance.get(base or "", set())
             theirs = [
-                {} if i in untested else found
-                for i, found in enumerate(values.get(base or "", [{}] * len(self.columns)))
+                {} if i in untested else by_seed
+                for i, by_seed in enumerate(values.get(base or "", [{}] * len(self.columns)))
             ]
             each = zip(values[row.run], theirs, self.measures, strict=True)
-            tested.append([_compare_with_baseline(*one) for one in each])
+            tested.append([_compare_with_baseline(*arguments) for arguments in each])
         corrected = iter(holm([cell.p_paired for row in tested for cell in row]).tolist())
         self.cells = [[replace(cell, p_holm=next(corrected)) for cell in row] for row in tested]
 
@@ -121,12 +121,12 @@ class ArmTablePart:
 
     def _at_chance(self, arm: ArmResults) -> set[int]:
         """Return the columns in which an arm is not shown to be better than chance."""
-        own = answers(replace(row, arm="") for row in arm.rows)
-        return {i for i, column in self._measured if at_chance(own.get(("", column.cell), {}))}
+        known = answers(replace(row, arm="") for row in arm.rows)
+        return {i for i, column in self._measured if at_chance(known.get(("", column.cell), {}))}
 
     def _same_weights(self, row: ArmRow) -> tuple[set[int], bool]:
         """Return the seeds at which a row and its baseline have equal weights, and if all do."""
-        weights = {one.run: arm.weights for one, arm in self.rows}
+        weights = {other.run: arm.weights for other, arm in self.rows}
         ours, theirs = weights[row.run], weights.get(row.baseline or "", {})
         shared = ours.keys() & theirs.keys() if row.run != row.baseline else set()
         same = {seed for seed in shared if ours[seed] and ours[seed] == theirs[seed]}
@@ -136,20 +136,22 @@ class ArmTablePart:
         if column.metric is not None:
             return arm.values(column.cell)
         others = [arm.values(other.cell) for _, other in self._measured]
-        seeds = set.intersection(*(set(one) for one in others)) if others else set()
-        return {seed: sum(one[seed] for one in others) / len(others) for seed in sorted(seeds)}
+        seeds = set.intersection(*(set(values) for values in others)) if others else set()
+        return {
+            seed: sum(values[seed] for values in others) / len(others) for seed in sorted(seeds)
+        }
 
     def _measure(self, column: MeasuredColumn) -> Measure:
         """Return a column's unit and direction; for a mean, those of all other columns."""
         cells = {column.cell} if column.metric else {other.cell for _, other in self._measured}
         known = measures(row for _, arm in self.rows for row in arm.rows if row.cell in cells)
-        found = set(known.values())
-        if len(found) > 1:
+        distinct = set(known.values())
+        if len(distinct) > 1:
             raise UserError(
                 f"table={self.table.name}: the mean is over metrics of several units or "
                 f"directions ({', '.join(name for _, name in known)}): leave its column out"
             )
-        return found.pop() if found else PERCENT
+        return distinct.pop() if distinct else PERCENT
 
     def require_all(self) -> None:
         """Refuse a part with gaps.
@@ -268,18 +270,18 @@ class ArmTablePart:
     def _chance(self) -> Iterator[str]:
         """Say what chance is, and which rows are not shown to be better."""
         known = chances(row for _, arm in self.rows for row in arm.rows)
-        told = [
+        levels = [
             f"{column.full_name} {self.measures[i].text(known[column.cell])}"
             for i, column in self._measured
             if column.cell in known
         ]
-        if not told:
+        if not levels:
             return
-        yield f"Chance: {', '.join(told)}."
+        yield f"Chance: {', '.join(levels)}."
         low = [
-            f"{row.run} ({', '.join(self.columns[i].full_name for i in sorted(own))})"
+            f"{row.run} ({', '.join(self.columns[i].full_name for i in sorted(columns))})"
             for row, arm in self.rows
-            if (own := self._at_chance(arm))
+            if (columns := self._at_chance(arm))
         ]
         if low:
             yield (
@@ -321,19 +323,21 @@ class MeasuredCell:
     p_holm: float = math.nan
 
 
-def _compare_with_baseline(own: Values, base: Values, measure: Measure) -> MeasuredCell:
+def _compare_with_baseline(ours: Values, base: Values, measure: Measure) -> MeasuredCell:
     """Test values against the baseline's in the direction of their metric, if both have any.
 
     The paired test needs equal seeds.
     """
-    if not own or not base:
-        return MeasuredCell(own)
+    if not ours or not base:
+        return MeasuredCell(ours)
     improves: Alternative = "greater" if measure.better == "higher" else "less"
-    same = own.keys() == base.keys()
+    same = ours.keys() == base.keys()
     return MeasuredCell(
-        own,
-        welch(summarise(list(own.values())), summarise(list(base.values())), improves),
-        paired_t([own[seed] - base[seed] for seed in sorted(own)], improves) if same else math.nan,
+        ours,
+        welch(summarise(list(ours.values())), summarise(list(base.values())), improves),
+        paired_t([ours[seed] - base[seed] for seed in sorted(ours)], improves)
+        if same
+        else math.nan,
     )
 
 
@@ -341,15 +345,15 @@ def print_cell(cell: MeasuredCell, best: str, measure: Measure) -> Entry:
     """Return the printed form of a cell: the mean, its spread and the marks of the tests."""
     if not cell.values:
         return Entry(DASH)
-    found = summarise(list(cell.values.values()))
+    summary = summarise(list(cell.values.values()))
     numbers = {
-        "value": found.mean, "sd": found.sd, "n": found.n, "p_independent": cell.p_independent,
-        "p_paired": cell.p_paired, "p_holm": cell.p_holm,
+        "value": summary.mean, "sd": summary.sd, "n": summary.n,
+        "p_independent": cell.p_independent, "p_paired": cell.p_paired, "p_holm": cell.p_holm,
     }  # fmt: skip
     return Entry(
-        text=measure.text(found.mean),
-        sub=measure.spread(found.sd) if found.has_spread else "",
-        bold=measure.text(found.mean) == best,
+        text=measure.text(summary.mean),
+        sub=measure.spread(summary.sd) if summary.has_spread else "",
+        bold=measure.text(summary.mean) == best,
         underlined=cell.p_independent <= ALPHA,
         above=DAGGER if cell.p_holm <= ALPHA else (),
         numbers={name: value for name, value in numbers.items() if not math.isnan(value)},

@@ -80,7 +80,9 @@ def read_arms(runs: Iterable[Run]) -> dict[str, Arm]:
     arms: dict[str, list[Run]] = {}
     for run in runs:
         arms.setdefault(run.arm, []).append(run)
-    return {name: _read_arm(name, [run.record for run in own]) for name, own in arms.items()}
+    return {
+        name: _read_arm(name, [run.record for run in arm_runs]) for name, arm_runs in arms.items()
+    }
 
 
 def _read_arm(name: str, records: Sequence[Mapping[str, Any]]) -> Arm:
@@ -139,15 +141,17 @@ def same_identity(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         text = str(value)
         return text if len(text) <= 24 else f"{text[:12]}..."
 
-    for arm, own in arms.items():
-        what = {run.folder: arm_identity(run.record) for run in own}
+    for arm, arm_runs in arms.items():
+        identities = {run.folder: arm_identity(run.record) for run in arm_runs}
         alike = {
-            run.folder: sum(not differences(other, what[run.folder]) for other in what.values())
-            for run in own
+            run.folder: sum(
+                not differences(other, identities[run.folder]) for other in identities.values()
+            )
+            for run in arm_runs
         }
-        usual = what[min(own, key=lambda run: (-alike[run.folder], run.seed)).folder]
-        for run in own:
-            identity = what[run.folder]
+        usual = identities[min(arm_runs, key=lambda run: (-alike[run.folder], run.seed)).folder]
+        for run in arm_runs:
+            identity = identities[run.folder]
             keys = differences(identity, usual)
             if not keys:
                 continue
@@ -176,7 +180,7 @@ def arm_identity(record: Mapping[str, Any]) -> dict[str, Any]:
     return {**shared, **{name: rule for name, rule in by_seed.items() if name not in VARY}}
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differences(identity: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the keys in which two identities differ."""
 
     def alike(first: Any, second: Any) -> bool:
@@ -184,8 +188,8 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 
     return [
         key
-        for key in sorted({*one, *other})
-        if not alike(one.get(key, ABSENT), other.get(key, ABSENT))
+        for key in sorted({*identity, *other})
+        if not alike(identity.get(key, ABSENT), other.get(key, ABSENT))
     ]
 
 
@@ -210,25 +214,25 @@ def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) 
     {'size=5,lr=0.1': 'size=5', 'size=6,lr=0.1': 'size=6'}
     """
     given = names or {}
-    by_settings = {arm: one for arm, one in arms.items() if "=" in arm}
+    by_settings = {arm: details for arm, details in arms.items() if "=" in arm}
     pieces = {arm: _pieces(arm) for arm in by_settings}
     if any(map(_is_cut, by_settings)):
         pieces = _complete(pieces, by_settings)
     shared: set[tuple[str, str]] = set()
     if len(pieces) > 1:
-        shared = set.intersection(*(set(own.items()) for own in pieces.values()))
-    found = {arm: given.get(arm, arm) for arm in arms}
-    for arm, own in pieces.items():
-        kept = [f"{k}={v}" for k, v in own.items() if k and (k, v) not in shared]
-        label = _with_text(own.get("", ""), kept) or arm
-        found[arm] = given.get(arm, given.get(label, label))
+        shared = set.intersection(*(set(settings.items()) for settings in pieces.values()))
+    labels = {arm: given.get(arm, arm) for arm in arms}
+    for arm, settings in pieces.items():
+        kept = [f"{k}={v}" for k, v in settings.items() if k and (k, v) not in shared]
+        label = _with_text(settings.get("", ""), kept) or arm
+        labels[arm] = given.get(arm, given.get(label, label))
     # Equal labels become full names, which may equal the label of another arm.
     while True:
-        times = Counter(found.values())
-        alike = [arm for arm, label in found.items() if times[label] > 1 and label != arm]
+        times = Counter(labels.values())
+        alike = [arm for arm, label in labels.items() if times[label] > 1 and label != arm]
         if not alike:
-            return found
-        found |= {arm: arm for arm in alike}
+            return labels
+        labels |= {arm: arm for arm in alike}
 
 
 def _complete(
@@ -237,13 +241,18 @@ def _complete(
     """Add settings that differ but are missing from cut names; drop those known to be equal."""
     differing = differing_settings(arms)
     recorded = [{_shorten(key) for key in arm.settings} for arm in arms.values()]
-    equal = set.intersection(*recorded) - {_shorten(k) for own in differing.values() for k in own}
-    found = {arm: {k: v for k, v in own.items() if k not in equal} for arm, own in pieces.items()}
+    equal = set.intersection(*recorded) - {
+        _shorten(k) for settings in differing.values() for k in settings
+    }
+    completed = {
+        arm: {k: v for k, v in settings.items() if k not in equal}
+        for arm, settings in pieces.items()
+    }
     for arm, settings in differing.items():
         more = {_shorten(key): value for key, value in settings.items()}
-        told = {key.partition(".")[0] for key in found[arm]}
-        found[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in told}
-    return found
+        shown = {key.partition(".")[0] for key in completed[arm]}
+        completed[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in shown}
+    return completed
 
 
 def _with_text(text: str, settings: Sequence[str]) -> str:
@@ -329,18 +338,18 @@ def _pieces(arm: str) -> dict[str, str]:
     parts = arm.split(",")
     if _is_cut(arm):
         parts.pop()  # the last setting, perhaps cut off, and the hash
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     last = ""
     for part in parts:
         key, equals, value = part.partition("=")
-        if equals and not found:  # an experiment's name stands before the arms of several
+        if equals and not settings:  # an experiment's name stands before the arms of several
             experiment, dash, key = key.rpartition("-")
-            found |= {"": experiment + dash} if dash else {}
+            settings |= {"": experiment + dash} if dash else {}
         if equals:
-            last, found[key] = key, value
+            last, settings[key] = key, value
         else:  # a comma within a value, or the given name
-            found[last] = f"{found[last]},{part}" if last in found else part
-    return found
+            settings[last] = f"{settings[last]},{part}" if last in settings else part
+    return settings
 
 
 def unnamed_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
@@ -350,12 +359,12 @@ def unnamed_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
         {setting: {arm: its value}}, of the arms whose record has it.
     """
     named = {key for arm in arms if "=" in arm for key in _pieces(arm)}
-    found: dict[str, dict[str, str]] = {}
+    unnamed: dict[str, dict[str, str]] = {}
     for arm, settings in differing_settings(arms).items():
         for key, value in settings.items():
             if not key.startswith("data.") and not {key, _shorten(key)} & named:
-                found.setdefault(key, {})[arm] = value
-    return found
+                unnamed.setdefault(key, {})[arm] = value
+    return unnamed
 
 
 def differing_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
@@ -366,7 +375,7 @@ def differing_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
         if arm.settings
     }
     keys = sorted(set().union(*known.values()))
-    differ = [key for key in keys if len({one.get(key) for one in known.values()}) > 1]
+    differ = [key for key in keys if len({settings.get(key) for settings in known.values()}) > 1]
     return {
         arm: {key: settings[key] for key in differ if key in settings}
         for arm, settings in known.items()

@@ -193,23 +193,23 @@ def _draw_histogram(
     ends = [edges[shown[0]], edges[shown[-1] + 1], *([] if threshold is None else [threshold])]
     for column, colour in ((scored, (DOT, 0.45)), (accepted, ACCENT)):
         for at in np.flatnonzero(column).tolist():
-            told = (
+            tooltip = (
                 f"{edges[at]:.2f} to {edges[at + 1]:.2f}: {scored[at]:,}, {accepted[at]:,} accepted"
             )
-            _draw_column(axes, (edges[at], edges[at + 1]), (0, column[at]), colour, told)
+            _draw_column(axes, (edges[at], edges[at + 1]), (0, column[at]), colour, tooltip)
     axes.set_ylim(0, scored.max())
     _finish(axes, (min(ends) - margin, max(ends) + margin))
     if threshold is not None:
         axes.axvline(threshold, color=INK, linewidth=1.6, linestyle=(0, (3, 2)))
-        place, coords = (threshold, 1), ("data", "axes fraction")
-        write(axes, f"{threshold:g}", place, (4, 6), coords=coords, fontsize=SMALL)
+        position, coords = (threshold, 1), ("data", "axes fraction")
+        write(axes, f"{threshold:g}", position, (4, 6), coords=coords, fontsize=SMALL)
 
 
 def _draw_column(
-    axes: Axes, ends: tuple[float, float], span: tuple[float, float], colour: Colour, told: str
+    axes: Axes, ends: tuple[float, float], span: tuple[float, float], colour: Colour, tooltip: str
 ) -> None:
     (low, high), (bottom, top) = ends, span
-    note(axes.bar(low, top - bottom, high - low, bottom, align="edge", color=colour)[0], told)
+    note(axes.bar(low, top - bottom, high - low, bottom, align="edge", color=colour)[0], tooltip)
 
 
 def _finish(axes: Axes, limits: tuple[float, float]) -> None:
@@ -241,10 +241,10 @@ def _draw_by_p(axes: Axes, counts: CandidateCounts, reasons: Sequence[str]) -> N
         tops = list(accumulate((count[reason] / count.total() for reason in looks), initial=0.0))
         ends = (at / P_BINS + gap, (at + 1) / P_BINS - gap)
         for reason, span in zip(looks, pairwise(tops), strict=True):
-            told = (
+            tooltip = (
                 f"p {at / P_BINS:.2f} to {(at + 1) / P_BINS:.2f}: "
                 f"{count[reason]:,} of {count.total():,} {reason or 'accepted'}"
             )
-            _draw_column(axes, ends, span, looks[reason], told)
+            _draw_column(axes, ends, span, looks[reason], tooltip)
     axes.set(ylim=(0, 1), yticks=[])
     _finish(axes, (used[0] / P_BINS, (used[-1] + 1) / P_BINS))

@@ -76,10 +76,10 @@ def summarise_box(values: Mapping[str, float]) -> Box:
     >>> summarise_box({"a": 1, "b": 2, "c": 3, "d": 4, "e": 100})
     Box(low=1.0, first=2.0, median=3.0, third=4.0, high=4.0, far=('e',))
     """
-    found = np.array(list(values.values()), np.float64)
-    first, median, third = np.quantile(found, [0.25, 0.5, 0.75]).tolist()
+    numbers = np.array(list(values.values()), np.float64)
+    first, median, third = np.quantile(numbers, [0.25, 0.5, 0.75]).tolist()
     reach = FENCE * (third - first)
-    within = found[(found >= first - reach) & (found <= third + reach)]
+    within = numbers[(numbers >= first - reach) & (numbers <= third + reach)]
     low, high = float(within.min()), float(within.max())
     far = tuple(name for name, value in values.items() if not low <= value <= high)
     return Box(low, first, median, third, high, far)
@@ -94,7 +94,7 @@ def name_extreme(values: Mapping[str, float], largest: bool) -> tuple[str, float
     ('a, b and 2 more', 1.0)
     """
     value = max(values.values()) if largest else min(values.values())
-    names = sorted(name for name, own in values.items() if own == value)
+    names = sorted(name for name, number in values.items() if number == value)
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return ", ".join(names[:2]) + more, value
 
@@ -132,8 +132,8 @@ def box_plot(
         box = summarise_box(values)
         for whisker in ((box.low, box.first), (box.third, box.high)):
             axes.plot(whisker, [y, y], color=DOT, linewidth=1.6)
-        told = f"{row}: median {measure.text(box.median, 1)} {measure.sign} of {len(values):,}"
-        bar(axes, (box.first, box.third), y, HEIGHT, told, fc=(DOT, 0.3), ec=DOT, linewidth=1.4)
+        tooltip = f"{row}: median {measure.text(box.median, 1)} {measure.sign} of {len(values):,}"
+        bar(axes, (box.first, box.third), y, HEIGHT, tooltip, fc=(DOT, 0.3), ec=DOT, linewidth=1.4)
         axes.plot([box.median] * 2, [y - HEIGHT / 2, y + HEIGHT / 2], color=INK, lw=2.2)
         for name in box.far:
             (far,) = axes.plot(values[name], y, "o", ms=5.2, color=DOT, fillstyle="none", mew=1.2)
@@ -155,12 +155,12 @@ def _name(axes: Axes, name: str, value: float, y: float, largest: bool) -> Annot
     colour = COLOURS["most" if largest else "least"]
     (drawn,) = axes.plot(value, y, "o", markersize=8.4, markeredgewidth=0, color=colour)
     note(drawn, f"{name}: {value:.4g}")
-    said = axes.annotate(
+    annotation = axes.annotate(
         short, (value, y), (0, 12 if largest else -24), textcoords="offset points",
         ha="center", color=colour, fontsize=SMALL, in_layout=False,
     )  # fmt: skip
-    note(said, f"{name}: {value:.4g}")
-    return said
+    note(annotation, f"{name}: {value:.4g}")
+    return annotation
 
 
 # Groups of bars, with values by chance behind them.
@@ -194,7 +194,9 @@ def grouped_bars(
             all values.
     """
     chance = {group: band for group, band in (chance or {}).items() if is_drawable(*band)}
-    ends = [v for bars in groups.values() for _, *one in bars for v in one if is_drawable(v)]
+    ends = [
+        v for bars in groups.values() for _, *numbers in bars for v in numbers if is_drawable(v)
+    ]
     if logarithmic and not ends:
         return draw_none(title)
     ends += [end for band in chance.values() for end in band]
@@ -222,8 +224,8 @@ def grouped_bars(
             if not is_drawable(value):
                 continue
             y, colour = middle - half + BAR * (i + 0.5), BAR_COLOURS[i % len(BAR_COLOURS)]
-            told = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
-            bar(axes, (base, value), y, BAR - 2, told, color=colour, alpha=0.7)
+            tooltip = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
+            bar(axes, (base, value), y, BAR - 2, tooltip, color=colour, alpha=0.7)
             if is_drawable(low, high):
                 axes.plot([low, high], [y, y], color=INK, linewidth=1.8)
     name_rows(axes, zip(groups, middles, strict=True), bottoms[-1])
@@ -278,10 +280,10 @@ def tradeoff_plot(
         for (point, _, _), (x, y) in zip(drawn[name], places, strict=True):
             axes.plot(x[1:], [y[0], y[0]], color=colour, linewidth=1.6)
             axes.plot([x[0], x[0]], y[1:], color=colour, linewidth=1.6)
-            told = (
+            tooltip = (
                 f"{name}, {point}: {measures[0].difference(x[0])}, {measures[1].difference(y[0])}"
             )
-            dot(axes, x[0], y[0], told, colour)
+            dot(axes, x[0], y[0], tooltip, colour)
             write(axes, point, (x[0], y[0]), (6, 10), color=QUIET, fontsize=SMALL)
             all_x += x
             all_y += y

@@ -123,21 +123,22 @@ class WiseFtTable(PaperTable):
         read: dict[str, Points] = {}
         for arm, factors in self._find_factors(runs).items():
             names = {f: f"{self.experiment}/{interpolated_arm(arm, f)}" for f in factors}
-            found = {f: runs.arm(name) for f, name in names.items()}
+            by_factor = {f: runs.arm(name) for f, name in names.items()}
             for column in columns:
-                seeds = set(found[0.0].values(column.cell))
+                seeds = set(by_factor[0.0].values(column.cell))
                 lacks = [
                     f"{' '.join(column.cell)} of {interpolated_arm(arm, factor)}"
-                    for factor, one in found.items()
-                    if not seeds or set(one.values(column.cell)) != seeds
+                    for factor, results in by_factor.items()
+                    if not seeds or set(results.values(column.cell)) != seeds
                 ]
                 if lacks:
                     raise MissingError(self.name, lacks, self.commands, partial=self.partial)
-            every = zip(names.values(), found.values(), strict=True)
+            every = zip(names.values(), by_factor.values(), strict=True)
             require_one_test(self.name, every, {column.cell[0] for column in columns})
-            rows += [row for one in found.values() for row in one.rows]
+            rows += [row for results in by_factor.values() for row in results.rows]
             read[arm] = {
-                f: {c.cell: one.values(c.cell) for c in columns} for f, one in found.items()
+                f: {c.cell: results.values(c.cell) for c in columns}
+                for f, results in by_factor.items()
             }
         measured = [
             (column, next(Measure(r.unit, r.better) for r in rows if r.cell == column.cell))
@@ -151,14 +152,18 @@ class WiseFtTable(PaperTable):
 
     def _find_factors(self, runs: Runs) -> dict[str, list[float]]:
         """Return the factors at which every arm was evaluated, including 0."""
-        found: dict[str, list[float]] = {}
+        by_arm: dict[str, list[float]] = {}
         for folder in sorted((runs.root / str(self.experiment)).glob(f"*{FACTOR}*")):
             arm, _, factor = folder.name.rpartition(FACTOR)
             with suppress(ValueError):  # of a user's own folder
-                found.setdefault(arm, []).append(float(factor))
-        chosen = {arm: sorted(own) for arm, own in found.items() if arm in (self.arms or found)}
+                by_arm.setdefault(arm, []).append(float(factor))
+        chosen = {
+            arm: sorted(factors) for arm, factors in by_arm.items() if arm in (self.arms or by_arm)
+        }
         lacks = [f"{arm} with wise_ft=..." for arm in (self.arms or ()) if arm not in chosen]
-        lacks += [f"{arm} with wise_ft=[0,...]" for arm, own in chosen.items() if own[0] != 0]
+        lacks += [
+            f"{arm} with wise_ft=[0,...]" for arm, factors in chosen.items() if factors[0] != 0
+        ]
         if not chosen or (lacks and not self.partial):
             nothing = [f"a run of {self.experiment} asked with wise_ft=[0,...]"]
             raise MissingError(self.name, lacks or nothing, self.commands, partial=self.partial)
@@ -170,20 +175,20 @@ class WiseFtTable(PaperTable):
     ) -> Part:
         def value(cell: Cell, measure: Measure, row: tuple[Points, float]) -> Entry:
             points, factor = row
-            found = summarise(list(points[factor][cell].values()))
-            spread = {"sd": found.sd} if found.n > 1 else {}
+            summary = summarise(list(points[factor][cell].values()))
+            spread = {"sd": summary.sd} if summary.n > 1 else {}
             return Entry(
-                measure.text(found.mean), measure.spread(found.sd) if spread else "",
-                numbers={"value": found.mean, "n": float(found.n), **spread},
+                measure.text(summary.mean), measure.spread(summary.sd) if spread else "",
+                numbers={"value": summary.mean, "n": float(summary.n), **spread},
             )  # fmt: skip
 
         def change(cell: Cell, measure: Measure, row: tuple[Points, float]) -> Entry:
-            own = list(_change(*row, cell).values())
-            found = summarise(own)
-            interval = span_text(measure.difference, *bootstrap_interval(own), DASH)
+            deltas = list(_change(*row, cell).values())
+            summary = summarise(deltas)
+            interval = span_text(measure.difference, *bootstrap_interval(deltas), DASH)
             return Entry(
-                measure.difference(found.mean), small=interval,
-                numbers={"value": found.mean, "n": float(found.n)},
+                measure.difference(summary.mean), small=interval,
+                numbers={"value": summary.mean, "n": float(summary.n)},
             )  # fmt: skip
 
         rows = [
@@ -278,9 +283,9 @@ class MetricChange:
 
 def initial_values(experiment: Path) -> dict[Asked, float]:
     """Return the known results of weights before fine-tuning, also of the sibling ``weights``."""
-    found: dict[Asked, float] = {}
+    values: dict[Asked, float] = {}
     for file in sorted((experiment.parent / WEIGHTS).glob(f"*/seed=*/{RESULTS}")):
-        found |= {(row.weights, *_question(row)): row.value for row in every_result(file)}
+        values |= {(row.weights, *_question(row)): row.value for row in every_result(file)}
     for file in sorted(experiment.glob(f"*/seed=*/{RECORD}")):
         try:
             run = read_run(file.parent)
@@ -290,8 +295,8 @@ def initial_values(experiment: Path) -> dict[Asked, float]:
             # Such a run may have saved another precision, which has another hash.
             weights = initial_weights(run.record)
             rows = every_result(file.parent / RESULTS)
-            found |= {(weights, *_question(row)): row.value for row in rows}
-    return found
+            values |= {(weights, *_question(row)): row.value for row in rows}
+    return values
 
 
 def initial_weights(record: Mapping[str, object]) -> str:
@@ -299,8 +304,8 @@ def initial_weights(record: Mapping[str, object]) -> str:
     identity = record.get("identity")
     if not isinstance(identity, Mapping) or not identity.get("content.weights"):
         return ""
-    told = {name: identity.get(f"model.{name}") for name in ENCODER_SETTINGS}
-    return model_identity(str(identity["content.weights"]), told)
+    settings = {name: identity.get(f"model.{name}") for name in ENCODER_SETTINGS}
+    return model_identity(str(identity["content.weights"]), settings)
 
 
 def _question(row: Result) -> tuple[str, str, str]:
@@ -341,10 +346,10 @@ class Fall:
         )
 
 
-def falls(found: Iterable[MetricChange], threshold: float) -> list[Fall]:
+def falls(deltas: Iterable[MetricChange], threshold: float) -> list[Fall]:
     """Return the metrics whose mean over an arm's runs fell by more than ``threshold``."""
     groups: dict[tuple[str, str, str], list[MetricChange]] = {}
-    for change in found:
+    for change in deltas:
         groups.setdefault((change.arm, change.benchmark, change.metric), []).append(change)
     means = [
         Fall(*key, fmean(c.before for c in group), fmean(c.after for c in group), len(group))
@@ -353,26 +358,26 @@ def falls(found: Iterable[MetricChange], threshold: float) -> list[Fall]:
     return [fall for fall in means if fall.before - fall.after > threshold]
 
 
-def alarms(found: Iterable[MetricChange], threshold: float) -> list[str]:
+def alarms(deltas: Iterable[MetricChange], threshold: float) -> list[str]:
     """Return a sentence for each benchmark and metric that fell by more than ``threshold``.
 
     Args:
         threshold: largest fall that is not reported, as a fraction: 0.02 for two points.
     """
     fallen: dict[str, list[Fall]] = {}
-    for fall in falls(found, threshold):
+    for fall in falls(deltas, threshold):
         fallen.setdefault(f"{fall.benchmark} {fall.metric}", []).append(fall)
-    said = []
+    lines = []
     for cell, some in fallen.items():
-        told = str(some[0])
+        text = str(some[0])
         if len(some) > 1:
             arms = [f"{f.arm} from {100 * f.before:.1f} to {100 * f.after:.1f} %" for f in some]
-            told = f"{cell} fell in {len(some)} arms: {', '.join(arms)}"
-        said.append(f"forgetting, more than {100 * threshold:g} points: {told}")
-    return said
+            text = f"{cell} fell in {len(some)} arms: {', '.join(arms)}"
+        lines.append(f"forgetting, more than {100 * threshold:g} points: {text}")
+    return lines
 
 
-def sentences(found: Sequence[MetricChange], threshold: float | None) -> list[str]:
+def sentences(deltas: Sequence[MetricChange], threshold: float | None) -> list[str]:
     """Return sentences on metrics that fell, or why there are none; empty without a threshold.
 
     Args:
@@ -380,11 +385,11 @@ def sentences(found: Sequence[MetricChange], threshold: float | None) -> list[st
     """
     if threshold is None:
         return []
-    if not found:
+    if not deltas:
         return [
             "Nothing is known about the weights before fine-tuning: `python evaluate.py "
             "evaluate_initial=true` runs the same benchmarks on them."
         ]
-    asked = len({(change.benchmark, change.metric) for change in found})
+    asked = len({(change.benchmark, change.metric) for change in deltas})
     none = f"None of {asked} watched metrics fell by more than {100 * threshold:g} points."
-    return alarms(found, threshold) or [none]
+    return alarms(deltas, threshold) or [none]

@@ -92,8 +92,8 @@ class ComparisonSettings:
         }
         tested = [arm for arm in self.tested if arm in ratios]
         if not tested:
-            own = [arm for arm in ratios if arms[arm].control not in (SHUFFLED, ORIGINALS)]
-            tested = [max(own or ratios, key=lambda arm: (ratios[arm], arm))]
+            candidates = [arm for arm in ratios if arms[arm].control not in (SHUFFLED, ORIGINALS)]
+            tested = [max(candidates or ratios, key=lambda arm: (ratios[arm], arm))]
         order = [arm for arm in dict.fromkeys((*self.before, baseline)) if arm in arms_of(rows)]
         paired: list[str] = []
         for name in tested:
@@ -151,10 +151,10 @@ ONE_TEST = (
 
 def answers(rows: Iterable[Result]) -> dict[tuple[str, Cell], dict[int, Result]]:
     """Return the rows by arm, by benchmark and metric, and by seed."""
-    found: dict[tuple[str, Cell], dict[int, Result]] = {}
+    grouped: dict[tuple[str, Cell], dict[int, Result]] = {}
     for row in rows:
-        found.setdefault((row.arm, row.cell), {})[row.seed] = row
-    return found
+        grouped.setdefault((row.arm, row.cell), {})[row.seed] = row
+    return grouped
 
 
 def measures(rows: Iterable[Result]) -> dict[Cell, Measure]:
@@ -171,9 +171,9 @@ def measures(rows: Iterable[Result]) -> dict[Cell, Measure]:
     return {cell: Measure(row.unit, row.better) for cell, row in first.items()}
 
 
-def values(found: Answers) -> dict[int, float]:
+def values(by_seed: Answers) -> dict[int, float]:
     """Return {seed: value}."""
-    return {seed: row.value for seed, row in found.items()}
+    return {seed: row.value for seed, row in by_seed.items()}
 
 
 def obstacle(ours: Answers, theirs: Answers) -> str:
@@ -193,14 +193,14 @@ def obstacle(ours: Answers, theirs: Answers) -> str:
 
 def chances(rows: Iterable[Result]) -> dict[Cell, float]:
     """Return what a model that answers at random is expected to reach, where that is known."""
-    found: dict[Cell, list[float]] = {}
+    by_cell: dict[Cell, list[float]] = {}
     for row in rows:
         if row.chance is not None:
-            found.setdefault(row.cell, []).append(row.chance)
-    return {cell: fmean(known) for cell, known in found.items()}
+            by_cell.setdefault(row.cell, []).append(row.chance)
+    return {cell: fmean(known) for cell, known in by_cell.items()}
 
 
-def at_chance(found: Answers) -> bool:
+def at_chance(by_seed: Answers) -> bool:
     """Return whether an arm is not shown to be better than chance on a benchmark and metric.
 
     An exact binomial test, one-sided, of the mean over seeds as if it were one model's: seeds
@@ -208,7 +208,7 @@ def at_chance(found: Answers) -> bool:
     """
     from scipy.stats import binomtest
 
-    rows = list(found.values())
+    rows = list(by_seed.values())
     known = [row.chance for row in rows if row.chance is not None]
     if not rows or len(known) < len(rows):
         return False
@@ -225,20 +225,20 @@ def same_weights(ours: Answers, theirs: Answers) -> set[int]:
     return {s for s in shared if ours[s].weights and ours[s].weights == theirs[s].weights}
 
 
-def _differ(one: str | frozenset[str], other: str | frozenset[str]) -> bool:
-    return bool(one and other and one != other)
+def _differ(first: str | frozenset[str], second: str | frozenset[str]) -> bool:
+    return bool(first and second and first != second)
 
 
-def _tests(found: Answers) -> frozenset[str]:
+def _tests(by_seed: Answers) -> frozenset[str]:
     """Return the hashes of an arm's test data; empty if a row has none."""
-    asked = {row.data for row in found.values()}
+    asked = {row.data for row in by_seed.values()}
     return frozenset() if "" in asked else frozenset(asked)
 
 
-def one_test(found: Sequence[Answers]) -> bool:
+def one_test(arms: Sequence[Answers]) -> bool:
     """Return whether all arms have the same test data, so that one of them can be the best."""
     return not any(
-        obstacle(ours, theirs) == OTHER_DATA for i, ours in enumerate(found) for theirs in found[:i]
+        obstacle(ours, theirs) == OTHER_DATA for i, ours in enumerate(arms) for theirs in arms[:i]
     )
 
 
@@ -248,15 +248,15 @@ def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = N
     Examples are tests of two worlds, or rows that each arm held out of its own training data.
     """
     names = labels or {}
-    said: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     by_cell: dict[Cell, dict[str, Answers]] = {}
-    for (arm, cell), found in answers(rows).items():
-        by_cell.setdefault(cell, {})[arm] = found
+    for (arm, cell), by_seed in answers(rows).items():
+        by_cell.setdefault(cell, {})[arm] = by_seed
     for (benchmark, _), arms in by_cell.items():
-        first = next((arm for arm, found in arms.items() if _tests(found)), None)
-        if first is None or benchmark in said:
+        first = next((arm for arm, by_seed in arms.items() if _tests(by_seed)), None)
+        if first is None or benchmark in sentences:
             continue
-        others = [a for a, found in arms.items() if obstacle(arms[first], found) == OTHER_DATA]
+        others = [a for a, by_seed in arms.items() if obstacle(arms[first], by_seed) == OTHER_DATA]
         if others:
             ours, theirs = arms[first], arms[others[0]]
             where = f"{len(_tests(ours))} and {len(_tests(theirs))} tests over their seeds"
@@ -264,31 +264,31 @@ def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = N
                 if _differ(ours[seed].data, theirs[seed].data):
                     where = f"seed {seed}: {ours[seed].n:,} and {theirs[seed].n:,} queries"
                     break
-            told = ", ".join(names.get(arm, arm) for arm in others)
-            said[benchmark] = (
-                f"{benchmark} is not one test for all arms: {names.get(first, first)} and {told} "
+            listed = ", ".join(names.get(arm, arm) for arm in others)
+            sentences[benchmark] = (
+                f"{benchmark} is not one test for all arms: {names.get(first, first)} and {listed} "
                 f"have different test data ({where}). Their numbers are shown but not compared. "
                 f"{ONE_TEST}"
             )
-    return list(said.values())
+    return list(sentences.values())
 
 
 def equal_weights(
     rows: Sequence[Result], baselines: Iterable[str], labels: Mapping[str, str] | None = None
 ) -> list[str]:
     """Return a sentence for each arm that has weights in common with a baseline."""
-    names, found, said = labels or {}, answers(rows), {}
+    names, grouped, sentences = labels or {}, answers(rows), {}
     for base in baselines:
-        for (arm, cell), ours in found.items():
-            theirs = found.get((base, cell), {})
+        for (arm, cell), ours in grouped.items():
+            theirs = grouped.get((base, cell), {})
             same = same_weights(ours, theirs)
-            if arm == base or not same or (base, arm) in said or (arm, base) in said:
+            if arm == base or not same or (base, arm) in sentences or (arm, base) in sentences:
                 continue
             shared = ours.keys() & theirs.keys()
-            said[arm, base] = same_weights_say(
+            sentences[arm, base] = same_weights_say(
                 names.get(arm, arm), names.get(base, base), same, every=same == shared
             )
-    return list(said.values())
+    return list(sentences.values())
 
 
 def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) -> str:
@@ -309,10 +309,10 @@ def unknown_tests(rows: Sequence[Result], labels: Mapping[str, str] | None = Non
     silent = [row for row in rows if not row.data]
     if not silent or len(arms_of(rows)) < 2:
         return []
-    told = ", ".join(names.get(arm, arm) for arm in arms_of(silent))
+    listed = ", ".join(names.get(arm, arm) for arm in arms_of(silent))
     benchmarks = ", ".join(dict.fromkeys(row.benchmark for row in silent))
     return [
-        f"The test data of {told} are not recorded ({benchmarks}): they are compared as if they "
+        f"The test data of {listed} are not recorded ({benchmarks}): they are compared as if they "
         "were the same; evaluate again to find out."
     ]
 

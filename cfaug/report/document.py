@@ -100,11 +100,11 @@ class Part:
     @property
     def group_starts(self) -> frozenset[int]:
         """The value columns at which a group begins."""
-        found, at = [], 0
+        starts, at = [], 0
         for _, span in self.groups:
-            found.append(at)
+            starts.append(at)
             at += span
-        return frozenset(found)
+        return frozenset(starts)
 
 
 Row = TypeVar("Row")
@@ -143,9 +143,13 @@ def make_part(
         rows: the labels of each row, and the object that the columns take.
         more: ``rules``, ``ours``, ``accents`` and ``ranked`` of ``Part``.
     """
-    cells = tuple((own, tuple(column.cell(row) for column in columns)) for own, row in rows)
+    cells = tuple(
+        (row_labels, tuple(column.cell(row) for column in columns)) for row_labels, row in rows
+    )
     names = tuple(column.name for column in columns)
-    spans = [(name, len(list(own))) for name, own in groupby(columns, lambda one: one.group)]
+    spans = [
+        (name, len(list(group))) for name, group in groupby(columns, lambda column: column.group)
+    ]
     groups = tuple(spans) if any(name for name, _ in spans) else ()
     return Part(title, tuple(labels), groups, names, cells, notes=tuple(notes), **more)
 
@@ -275,26 +279,26 @@ class Document:
 
     def to_json(self) -> str:
         """Return the document as JSON."""
-        found = asdict(self)
+        content = asdict(self)
         # Fields added later are written only if used, so that other documents keep their bytes.
         added = [
-            ([found], ("boxes", "tradeoffs", "answer")),
-            (found["parts"], ("ranked",)),
-            (found["bars"], ("chance", "logarithmic")),
-            (found["curves"], ("chance",)),
+            ([content], ("boxes", "tradeoffs", "answer")),
+            (content["parts"], ("ranked",)),
+            (content["bars"], ("chance", "logarithmic")),
+            (content["curves"], ("chance",)),
         ]
         for records, names in added:
             for record, name in product(records, names):
                 if not record[name]:
                     del record[name]
-        return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_document(path: Path) -> Document:
     """Read a document that ``Document.to_json`` wrote."""
     try:
-        found = json.loads(require_regular(path).read_text(encoding="utf-8"))
-        return from_json(Document, found)
+        content = json.loads(require_regular(path).read_text(encoding="utf-8"))
+        return from_json(Document, content)
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(
             f"{path} is not a table as evaluate.py writes it ({error}): remove it, or make the "
@@ -319,23 +323,28 @@ def draw_figures(document: Document) -> list[Shown]:
         if box.rows:
             drawn = box_plot(box.rows, box.axis, Measure(box.unit), box.chance)
             figures.append((box.title, drawn, box.note))
-    for one in document.bars:
-        if one.groups:
+    for chart in document.bars:
+        if chart.groups:
             groups: dict[str, list[Bar]] = {}
-            for group, bars in one.groups.items():
+            for group, bars in chart.groups.items():
                 groups[group] = []
                 for name, *numbers in bars:
                     value, low, high = (math.nan if n is None else n for n in numbers)
                     groups[group].append((name, value, low, high))
             drawn = grouped_bars(
-                groups, one.axis, Measure(one.unit), one.legend, one.chance, one.logarithmic
+                groups,
+                chart.axis,
+                Measure(chart.unit),
+                chart.legend,
+                chart.chance,
+                chart.logarithmic,
             )
-            figures.append((one.title, drawn, one.note))
+            figures.append((chart.title, drawn, chart.note))
     for plot in document.tradeoffs:
         measures = (Measure(plot.units[0]), Measure(plot.units[1]))
         drawn = tradeoff_plot(plot.series, plot.x_title, plot.y_title, measures)
         figures.append((plot.title, drawn, plot.note))
     for gap in document.gaps:
-        found = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}
-        figures.append(("", gap_figure(found, gap.title, gap.kind), gap.note))
+        gaps = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}
+        figures.append(("", gap_figure(gaps, gap.title, gap.kind), gap.note))
     return figures

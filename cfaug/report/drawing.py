@@ -158,8 +158,8 @@ def write_pdfs(drawings: Sequence[Drawing], folder: Path, stem: str) -> list[Pat
 
 def overhang(text: Text, area: Figure | Axes) -> float:
     """Return by how many pixels to move a text to the right so that it stays inside an area."""
-    place, bounds = text.get_window_extent(), area.get_window_extent()
-    return max(0.0, bounds.x0 - place.x0) or min(0.0, bounds.x1 - place.x1)
+    box, bounds = text.get_window_extent(), area.get_window_extent()
+    return max(0.0, bounds.x0 - box.x0) or min(0.0, bounds.x1 - box.x1)
 
 
 def _shrink_wide_texts(figure: Figure) -> None:
@@ -186,28 +186,28 @@ def _clean(node: ElementTree.Element, markers: Mapping[str, str]) -> Iterator[El
     if tag == "defs":
         return
     children = [clean for child in node for clean in _clean(child, markers)]
-    told = node.get("id", "").partition(NOTE)[2]
-    if tag == "g" and not told:
+    tooltip = node.get("id", "").partition(NOTE)[2]
+    if tag == "g" and not tooltip:
         yield from children
         return
-    found = ElementTree.Element(tag)
-    found.text = node.text if tag == "text" else None
-    if told:
-        ElementTree.SubElement(found, "title").text = told
+    element = ElementTree.Element(tag)
+    element.text = node.text if tag == "text" else None
+    if tooltip:
+        ElementTree.SubElement(element, "title").text = tooltip
     geometry = ("d", "x", "y", "transform")
     kept = {name: value for name, value in node.items() if name in geometry}
     if tag == "use":
         path = markers[node.get("{http://www.w3.org/1999/xlink}href", "")].split()
         if path[:2] != ["M", "0"]:
             raise ValueError("a page shows only circles as markers")
-        found.tag, kept = "circle", {"cx": kept["x"], "cy": kept["y"], "r": path[2]}
+        element.tag, kept = "circle", {"cx": kept["x"], "cy": kept["y"], "r": path[2]}
 
     def short(number: re.Match[str]) -> str:
         return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
-    found.attrib = {name: re.sub(r"\d+\.\d+", short, value) for name, value in kept.items()}
+    element.attrib = {name: re.sub(r"\d+\.\d+", short, value) for name, value in kept.items()}
     variables = {value: f"var(--{name})" for name, value in COLOURS.items()}
     css = node.get("style", "").replace("'DejaVu Sans'", "system-ui, sans-serif")
-    found.set("style", re.sub(r"#[0-9a-f]{6}", lambda c: variables.get(c[0], c[0]), css))
-    found.extend(children)
-    yield found
+    element.set("style", re.sub(r"#[0-9a-f]{6}", lambda c: variables.get(c[0], c[0]), css))
+    element.extend(children)
+    yield element

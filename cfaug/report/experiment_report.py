@@ -86,9 +86,9 @@ def write_report(
 
 def _columns(rows: Sequence[Result], headline: Headline) -> list[tuple[str, Cell]]:
     """Return the cells of the headline table: the gain, and the cost beside it."""
-    found = [("Out of distribution", headline.cell), ("In distribution", headline.cost_cell(rows))]
+    cells = [("Out of distribution", headline.cell), ("In distribution", headline.cost_cell(rows))]
     present = {row.cell for row in rows}
-    shown = [(name, cell) for name, cell in found if cell in present and cell is not None]
+    shown = [(name, cell) for name, cell in cells if cell in present and cell is not None]
     # Without a counterpart, "in distribution" has no meaning.
     return shown if len(shown) == 2 else [(cell[0], cell) for _, cell in shown]
 
@@ -190,21 +190,21 @@ def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) 
 def _effort_part(records: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Part:
     """Return the training effort of each arm over its runs, which shows if arms are comparable."""
 
-    def count(name: str, own: Sequence[Mapping[str, Any]]) -> str:
-        return _spread([(record.get("counts") or {}).get(name) for record in own])
+    def count(name: str, runs: Sequence[Mapping[str, Any]]) -> str:
+        return _spread([(record.get("counts") or {}).get(name) for record in runs])
 
-    def seconds(own: Sequence[Mapping[str, Any]]) -> str:
-        known = [float(record["wall_s"]) for record in own if record.get("wall_s") is not None]
+    def seconds(runs: Sequence[Mapping[str, Any]]) -> str:
+        known = [float(record["wall_s"]) for record in runs if record.get("wall_s") is not None]
         return f"{summarise(known).mean:.1f}" if known else DASH
 
     columns: list[Column[Sequence[Mapping[str, Any]]]] = [
-        text_column("runs", lambda own: str(len(own))),
-        text_column("cf_ratio", lambda own: _spread([record.get("cf_ratio") for record in own])),
+        text_column("runs", lambda runs: str(len(runs))),
+        text_column("cf_ratio", lambda runs: _spread([record.get("cf_ratio") for record in runs])),
         *(
             text_column(name, partial(count, name))
             for name in ("real", "counterfactual", "train", "seen")
         ),
-        text_column("steps", lambda own: _spread([record.get("steps") for record in own])),
+        text_column("steps", lambda runs: _spread([record.get("steps") for record in runs])),
         text_column("seconds a run", seconds),
     ]
     rows = [
@@ -224,13 +224,13 @@ def _spread(values: Sequence[Any]) -> str:
 
 
 def _provenance(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for run in runs:
         for name in ("experiment", "hardware", "threads", "versions", "git"):
             text = _flat(run.get(name))
-            if text and text not in found.setdefault(name, []):
-                found[name].append(text)
-    return {name: " | ".join(texts) for name, texts in found.items() if texts}
+            if text and text not in by_name.setdefault(name, []):
+                by_name[name].append(text)
+    return {name: " | ".join(texts) for name, texts in by_name.items() if texts}
 
 
 def _flat(value: Any) -> str:

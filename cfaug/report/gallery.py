@@ -77,13 +77,15 @@ def write_gallery(
         raise UserError(f"there is no set to show in {file}")
     shown = f"{len(chosen):,} of {count:,} sets, drawn at random"
     places: Mapping[str, dict[str, int]] = {"fields": {}, "kinds": {}, "classes": {}}
-    entries = [_entry(one, pictures, **places) for one, pictures in chosen]
+    entries = [_entry(counterfactual, pictures, **places) for counterfactual, pictures in chosen]
     html = render(
         "gallery.html",
         title=title,
         subtitle=f"{count:,} sets" if len(chosen) == count else shown,
         contrast=contrast(picture for _, pictures in chosen for picture in pictures.values()),
-        data=script_data({name: [*found] for name, found in places.items()} | {"sets": entries}),
+        data=script_data(
+            {name: [*numbers] for name, numbers in places.items()} | {"sets": entries}
+        ),
     )
     return write_page(file, html)
 
@@ -107,30 +109,34 @@ def _sample(
         raise UserError(f"a gallery of {limit} sets cannot be shown; ask for 1 or more")
     heap: list[tuple[int, int, tuple[CounterfactualSet, dict[str, ShownPicture]]]] = []
     count = 0
-    for count, one in enumerate(sets, 1):
-        place = (-_shuffle_key(one.key), -count)
+    for count, counterfactual in enumerate(sets, 1):
+        rank = (-_shuffle_key(counterfactual.key), -count)
         full = limit is not None and len(heap) == limit
-        if full and place <= heap[0][:2]:
+        if full and rank <= heap[0][:2]:
             continue
         pictures = {
-            name: show_picture(one.images[name], f"set {one.key}, image {name}", THUMBNAIL)
-            for name in dict.fromkeys(member.image_name for member in one.members[:MEMBERS])
+            name: show_picture(
+                counterfactual.images[name], f"set {counterfactual.key}, image {name}", THUMBNAIL
+            )
+            for name in dict.fromkeys(
+                member.image_name for member in counterfactual.members[:MEMBERS]
+            )
         }
-        bare = replace(one, images=dict.fromkeys(one.images, b""))
+        bare = replace(counterfactual, images=dict.fromkeys(counterfactual.images, b""))
         if full:
-            heapq.heapreplace(heap, (*place, (bare, pictures)))
+            heapq.heapreplace(heap, (*rank, (bare, pictures)))
         else:
-            heapq.heappush(heap, (*place, (bare, pictures)))
-    return [chosen for _, _, chosen in sorted(heap, key=lambda place: -place[1])], count
+            heapq.heappush(heap, (*rank, (bare, pictures)))
+    return [chosen for _, _, chosen in sorted(heap, key=lambda entry: -entry[1])], count
 
 
-def show_picture(encoded: bytes, what: str, side: int) -> ShownPicture:
+def show_picture(encoded: bytes, subject: str, side: int) -> ShownPicture:
     """Return a small copy of an image.
 
     Args:
         side: longest side of the copy, in pixels.
     """
-    image = decode_image(encoded, what)
+    image = decode_image(encoded, subject)
     about = small_picture(image, side)
     return ShownPicture(about, np.array(image.convert("L").histogram(), np.int64))
 
@@ -149,7 +155,7 @@ def _shuffle_key(key: str) -> int:
 
 
 def _entry(
-    one: CounterfactualSet,
+    counterfactual: CounterfactualSet,
     pictures: Mapping[str, ShownPicture],
     fields: dict[str, int],
     kinds: dict[str, int],
@@ -160,30 +166,30 @@ def _entry(
     x counts members; m are its members: c caption in pieces, e the edit in words, t the kind's
     number. New names of numbers, kinds and classes are added, with their place.
     """
-    members = one.members[:MEMBERS]
+    members = counterfactual.members[:MEMBERS]
     entries = []
     for i, member in enumerate(members):
         edit = member.edit
         text = f"{edit.before} → {edit.after}" if edit and (edit.before or edit.after) else ""
         kind = -1 if edit is None else kinds.setdefault(edit.kind, len(kinds))
-        about = {"c": mark_changes(one.members, i), "e": text, "t": kind}
+        about = {"c": mark_changes(counterfactual.members, i), "e": text, "t": kind}
         entries.append(about | dict(pictures[member.image_name].about))
-    values: dict[str, Any] = dict(one.scores)
-    for member in reversed(one.members):
+    values: dict[str, Any] = dict(counterfactual.scores)
+    for member in reversed(counterfactual.members):
         values |= {name: member.extra[name] for name in DRAW if name in member.extra}
     numbers: dict[int, float] = {}
     for name, value in values.items():
         if isinstance(value, int | float) and math.isfinite(value):
             numbers[fields.setdefault(name, len(fields))] = float(f"{value:.6g}")
-    own = {classes.setdefault(m.label, len(classes)) for m in members if m.label is not None}
+    labels = {classes.setdefault(m.label, len(classes)) for m in members if m.label is not None}
     return {
-        "k": one.key,
-        "r": _shuffle_key(one.key),
-        "n": [numbers.get(place) for place in range(len(fields))],
+        "k": counterfactual.key,
+        "r": _shuffle_key(counterfactual.key),
+        "n": [numbers.get(field) for field in range(len(fields))],
         "s": next((str(m.extra["seed"]) for m in members if "seed" in m.extra), ""),
         "m": entries,
-        "x": len(one.members) - len(members),
-        "l": sorted(own),
+        "x": len(counterfactual.members) - len(members),
+        "l": sorted(labels),
     }
 
 
@@ -360,10 +366,10 @@ def _changed(text: str, other: str, words: str | None) -> list[Span]:
     if words:
         left, right = (r"\b" if re.match(r"\w", end) else "" for end in (words[0], words[-1]))
         pattern = left + r"\s+".join(map(re.escape, words.split())) + right
-        found = [m.span() for m in re.finditer(pattern, text, re.IGNORECASE)]
-        at_edit = [s for s in found if any(s[0] < d[1] and d[0] < s[1] for d in differs)]
-        if at_edit or found:
-            return at_edit or found[:1]
+        matches = [m.span() for m in re.finditer(pattern, text, re.IGNORECASE)]
+        at_edit = [s for s in matches if any(s[0] < d[1] and d[0] < s[1] for d in differs)]
+        if at_edit or matches:
+            return at_edit or matches[:1]
     return differs
 
 
@@ -373,10 +379,10 @@ def _merge(spans: Iterable[Span]) -> list[Span]:
     >>> _merge([(4, 6), (0, 3), (5, 9)])
     [(0, 3), (4, 9)]
     """
-    found: list[Span] = []
+    merged: list[Span] = []
     for start, stop in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(stop, found[-1][1]))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
         else:
-            found.append((start, stop))
-    return found
+            merged.append((start, stop))
+    return merged

@@ -189,8 +189,8 @@ def _check_alike(first: Values, other: Values, answers: Sequence[Items], metric:
         raise _differ(answers, metric, "items that count")
 
 
-def _differ(answers: Sequence[Items], metric: str, what: str) -> UserError:
+def _differ(answers: Sequence[Items], metric: str, noun: str) -> UserError:
     return UserError(
-        f"{answers[0].benchmark}, {metric}: different {what}, so there is nothing to pair; "
+        f"{answers[0].benchmark}, {metric}: different {noun}, so there is nothing to pair; "
         "evaluate both on the same data"
     )

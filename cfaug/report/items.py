@@ -71,16 +71,16 @@ class Items:
         """Return the values of a metric, float64 (items,), ``nan`` where an item does not count."""
         column = np.asarray(self.columns.get(name, ""))
         if column.dtype.kind not in NUMERIC:
-            arrays = {one: np.asarray(values) for one, values in self.columns.items()}
-            numbers = [one for one, values in arrays.items() if values.dtype.kind in NUMERIC]
+            arrays = {key: np.asarray(values) for key, values in self.columns.items()}
+            numbers = [key for key, values in arrays.items() if values.dtype.kind in NUMERIC]
             raise UserError(
                 f"the items of {self.benchmark} have no values of {name!r}; they have "
                 f"{', '.join(numbers) or 'none'}"
             )
-        found = column.astype(np.float64)
-        if np.isinf(found).any():
+        floats = column.astype(np.float64)
+        if np.isinf(floats).any():
             raise UserError(f"the items of {self.benchmark} have infinite values of {name!r}")
-        return found
+        return floats
 
 
 def items_file(folder: Path, benchmark: str, kept: str = FOLDER) -> Path:
@@ -116,10 +116,10 @@ def is_changed(file: Path) -> bool:
     """
     try:
         with require_regular(_checksum_file(file)).open("rb") as handle:
-            said = handle.read(len(_checksum_line(0)) + 1)
+            line = handle.read(len(_checksum_line(0)) + 1)
     except FileNotFoundError:
         return False
-    return said != _checksum_line(checksum(file))
+    return line != _checksum_line(checksum(file))
 
 
 def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
@@ -153,7 +153,7 @@ def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
     return file
 
 
-def _column(values: ColumnValues, what: str) -> pa.Array:
+def _column(values: ColumnValues, name: str) -> pa.Array:
     """Return a column as an Arrow array: NaN in an array of floats becomes null.
 
     ``pyarrow.array`` imports pandas if it is installed, which takes as long as everything else in
@@ -178,7 +178,7 @@ def _column(values: ColumnValues, what: str) -> pa.Array:
                 return pa.Array.from_buffers(pa.bool_(), len(listed), [None, pa.py_buffer(bits)])
         return pa.array(listed)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
-        raise UserError(f"{what} should hold values of one type: {error}") from error
+        raise UserError(f"{name} should hold values of one type: {error}") from error
 
 
 def _array(kind: pa.DataType, values: NDArray[Any], nan_is_null: bool = False) -> pa.Array:

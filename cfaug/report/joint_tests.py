@@ -91,7 +91,7 @@ class JointComparison:
         about = describe_resolution(
             self.item_error, items, self.found.clusters, factor=measure.factor, unit=unit
         )
-        arm, baseline = (labels.get(one, one) for one in (self.row.arm, self.row.baseline))
+        arm, baseline = (labels.get(name, name) for name in (self.row.arm, self.row.baseline))
         return f"{arm} against {baseline} on {' '.join(self.row.cell)}, {about}"
 
 
@@ -118,9 +118,9 @@ def compare_over_seeds_and_items(
             by_benchmark.setdefault(about[row.cell].benchmark, []).append(row)
     comparisons: list[JointComparison] = []
     refused: list[str] = []
-    for own in by_benchmark.values():
-        answers = _Answers(own, about, items)
-        for row in own:
+    for group in by_benchmark.values():
+        answers = _Answers(group, about, items)
+        for row in group:
             try:
                 comparisons += answers.compare(row)
             except UserError as error:
@@ -131,9 +131,11 @@ def compare_over_seeds_and_items(
         for comparison in comparisons
     ]
     corrected = holm(p).tolist() if p else []
-    order = {id(row): place for place, row in enumerate(rows)}
-    made = [replace(one, p_holm=p) for one, p in zip(comparisons, corrected, strict=True)]
-    return sorted(made, key=lambda one: order[id(one.row)]), shorten(refused)
+    order = {id(row): position for position, row in enumerate(rows)}
+    made = [
+        replace(comparison, p_holm=p) for comparison, p in zip(comparisons, corrected, strict=True)
+    ]
+    return sorted(made, key=lambda comparison: order[id(comparison.row)]), shorten(refused)
 
 
 Answer = tuple[str, Cell, int]
@@ -193,17 +195,17 @@ class _Answers:
         """Return the means of every model's resampled clusters; equal items have equal draws."""
         alike: dict[tuple[str, bytes], list[tuple[Answer, Values]]] = {}
         for (arm, cell), by_seed in self._own.items():
-            for seed, own in by_seed.items() if isinstance(by_seed, Mapping) else ():
-                names = own.values.names
-                key = (own.data, b"\0".join(name.encode() for name in names.tolist()))
-                alike.setdefault(key, []).append(((arm, cell, seed), own.values))
+            for seed, answers in by_seed.items() if isinstance(by_seed, Mapping) else ():
+                names = answers.values.names
+                key = (answers.data, b"\0".join(name.encode() for name in names.tolist()))
+                alike.setdefault(key, []).append(((arm, cell, seed), answers.values))
         means: dict[Answer, np.ndarray] = {}
         for (data, own_names), models in alike.items():
             digest = hashlib.blake2b(own_names, digest_size=8).hexdigest()
             rng = generator(0, "clusters", benchmark, data, digest)
-            rows = np.stack([own.values for _, own in models])
-            found = resample_rows(rows, models[0][1].clusters, rng)
-            means |= dict(zip([answer for answer, _ in models], found, strict=True))
+            rows = np.stack([values.values for _, values in models])
+            resampled = resample_rows(rows, models[0][1].clusters, rng)
+            means |= dict(zip([answer for answer, _ in models], resampled, strict=True))
         return means
 
     def compare(self, row: SignificanceRow) -> list[JointComparison]:
@@ -222,7 +224,7 @@ class _Answers:
             for arm, side in ((row.arm, ours), (row.baseline, theirs))
         ]
         asked: OneTest | OwnTests
-        if len({own.data for side in sides for own in side.values()}) == 1:
+        if len({answers.data for side in sides for answers in side.values()}) == 1:
             asked, drawn = _one_test(row.cell, ours, theirs), np.concatenate(means)
         else:
             asked, drawn = _own_tests(row.cell, ours, theirs), means[0] - means[1]
@@ -231,23 +233,23 @@ class _Answers:
         except ValueError:  # a single cluster
             return []
         rng = generator(0, "seeds", *row.cell, row.arm, row.baseline)
-        found = read_resampled(asked, drawn, rng)
+        difference = read_resampled(asked, drawn, rng)
         own_tests = isinstance(asked, OwnTests)
-        return [JointComparison(row, found, parts, _error_over_items(asked), own_tests)]
+        return [JointComparison(row, difference, parts, _error_over_items(asked), own_tests)]
 
 
 def _one_test(cell: Cell, ours: Side, theirs: Side) -> OneTest:
-    first, *others = (own.values for side in (ours, theirs) for own in side.values())
+    first, *others = (answers.values for side in (ours, theirs) for answers in side.values())
     for other in others:
         _check_names(cell, first, other)
     arm, baseline = (
-        np.stack([own.values.values for own in side.values()]) for side in (ours, theirs)
+        np.stack([answers.values.values for answers in side.values()]) for side in (ours, theirs)
     )
     return OneTest(arm, baseline, first.clusters, ours.keys() == theirs.keys())
 
 
 def _own_tests(cell: Cell, ours: Side, theirs: Side) -> OwnTests:
-    tests = {own.data for own in ours.values()}
+    tests = {answers.data for answers in ours.values()}
     same = ours.keys() == theirs.keys() and all(ours[s].data == theirs[s].data for s in ours)
     if not same or len(tests) < len(ours):
         raise UserError(
@@ -273,8 +275,8 @@ def _check_names(cell: Cell, first: Values, other: Values) -> None:
 def _error_over_items(asked: OneTest | OwnTests) -> float:
     if isinstance(asked, OneTest):
         return standard_error(asked.arm.mean(axis=0) - asked.baseline.mean(axis=0), asked.clusters)
-    own = [standard_error(v, c) for v, c in zip(asked.differences, asked.clusters, strict=True)]
-    return math.sqrt(sum(error**2 for error in own)) / len(own)
+    errors = [standard_error(v, c) for v, c in zip(asked.differences, asked.clusters, strict=True)]
+    return math.sqrt(sum(error**2 for error in errors)) / len(errors)
 
 
 # Comparisons over seeds and items at once (``cfaug.report.joint_tests``) as a table and as CSV.
@@ -295,8 +297,14 @@ def seeds_and_items_parts(
         return ()
     names = labels or {}
     rows = [
-        ((*(names.get(arm, arm) for arm in (one.row.arm, one.row.baseline)), *one.row.cell), one)
-        for one in comparisons[:SHOWN]
+        (
+            (
+                *(names.get(arm, arm) for arm in (comparison.row.arm, comparison.row.baseline)),
+                *comparison.row.cell,
+            ),
+            comparison,
+        )
+        for comparison in comparisons[:SHOWN]
     ]
     notes = [*_explain(comparisons), *_sizes_of_sets(comparisons, names)]
     if len(comparisons) > SHOWN:
@@ -312,27 +320,39 @@ def _share(comparison: JointComparison, name: str) -> str:
 
 SHARES = "share of the squared standard error, %"
 COLUMNS: tuple[Column[JointComparison], ...] = (
-    text_column("difference", lambda one: one.row.measure.text(one.found.mean)),
-    text_column("95 % interval", lambda one: span_text(one.row.measure.text, *one.interval)),
-    text_column("p", lambda one: p_text(one.p)),
-    text_column("p_holm", lambda one: p_text(one.p_holm)),
     text_column(
-        "bootstrap 95 %", lambda one: span_text(one.row.measure.text, one.found.low, one.found.high)
+        "difference", lambda comparison: comparison.row.measure.text(comparison.found.mean)
     ),
-    text_column("p bootstrap", lambda one: p_text(one.p_bootstrap)),
+    text_column(
+        "95 % interval",
+        lambda comparison: span_text(comparison.row.measure.text, *comparison.interval),
+    ),
+    text_column("p", lambda comparison: p_text(comparison.p)),
+    text_column("p_holm", lambda comparison: p_text(comparison.p_holm)),
+    text_column(
+        "bootstrap 95 %",
+        lambda comparison: span_text(
+            comparison.row.measure.text, comparison.found.low, comparison.found.high
+        ),
+    ),
+    text_column("p bootstrap", lambda comparison: p_text(comparison.p_bootstrap)),
     text_column(
         "standard error",
-        lambda one: one.row.measure.text(one.parts.standard_error) if one.parts.total else DASH,
+        lambda comparison: (
+            comparison.row.measure.text(comparison.parts.standard_error)
+            if comparison.parts.total
+            else DASH
+        ),
     ),
-    text_column("seeds", lambda one: _share(one, "seeds"), SHARES),
-    text_column("items", lambda one: _share(one, "items"), SHARES),
-    text_column("interaction", lambda one: _share(one, "rest"), SHARES),
+    text_column("seeds", lambda comparison: _share(comparison, "seeds"), SHARES),
+    text_column("items", lambda comparison: _share(comparison, "items"), SHARES),
+    text_column("interaction", lambda comparison: _share(comparison, "rest"), SHARES),
 )
 
 
 def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
     count = sum(not math.isnan(comparison.p_holm) for comparison in comparisons)
-    said = [
+    sentences = [
         "Would training again, tested on other items of this kind, give the same result? Interval "
         "and p (one-sided: the arm is better; Holm over "
         f"{count} comparison{'s' * (count > 1)}) are Student's, with the squared standard error "
@@ -341,35 +361,37 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
         "not means over items are left out."
     ]
     if any(comparison.parts.truncated for comparison in comparisons):
-        said.append("*: estimated below 0 and set to 0.")
+        sentences.append("*: estimated below 0 and set to 0.")
     if any(comparison.own_tests for comparison in comparisons):
-        said.append(
+        sentences.append(
             "Where every seed has items of its own, the interaction (–) is part of the items, and "
             "the bootstrap counts items twice."
         )
-    counts = {min(one.found.seeds, one.found.baseline_seeds) for one in comparisons}
-    said += [
+    counts = {
+        min(comparison.found.seeds, comparison.found.baseline_seeds) for comparison in comparisons
+    }
+    sentences += [
         f"Caution: where an arm has only {count} seeds, p is too small and the interval too short. "
         f"In simulations without a difference, p was .05 or less in up to {percent(p, 0)} %, and "
         f"the 95 % interval left out 0 in up to {percent(missed, 0)} %. Use four seeds or more."
         for count, (p, missed) in sorted(FEW_SEEDS.items())
         if count in counts
     ]
-    return said
+    return sentences
 
 
 def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
     least: dict[str, JointComparison] = {}
-    for one in comparisons:
-        if not one.item_error > 0:
+    for comparison in comparisons:
+        if not comparison.item_error > 0:
             continue
-        best = least.setdefault(one.row.benchmark, one)
-        if one.row.metric == best.row.metric and one.item_error < best.item_error:
-            least[one.row.benchmark] = one
+        best = least.setdefault(comparison.row.benchmark, comparison)
+        if comparison.row.metric == best.row.metric and comparison.item_error < best.item_error:
+            least[comparison.row.benchmark] = comparison
     if not least:
         return []
-    said = "; ".join(one.describe(labels) for one in least.values())
-    return [f"For these seeds, the most precise differences paired item by item: {said}."]
+    listed = "; ".join(comparison.describe(labels) for comparison in least.values())
+    return [f"For these seeds, the most precise differences paired item by item: {listed}."]
 
 
 CSV_COLUMNS = (
@@ -386,11 +408,11 @@ def seeds_and_items_csv(
     """Return a row per comparison, numbers in full precision, missing ones empty."""
     names, rows = labels or {}, []
     for comparison in comparisons:
-        row, found, parts = comparison.row, comparison.found, comparison.parts
+        row, diff, parts = comparison.row, comparison.found, comparison.parts
         rows.append([
             row.arm, row.baseline, names.get(row.arm, row.arm), *row.cell, row.unit, row.better,
-            found.seeds, found.baseline_seeds, found.items, found.clusters, found.mean,
-            *comparison.interval, comparison.p, comparison.p_holm, found.low, found.high,
+            diff.seeds, diff.baseline_seeds, diff.items, diff.clusters, diff.mean,
+            *comparison.interval, comparison.p, comparison.p_holm, diff.low, diff.high,
             comparison.p_bootstrap, comparison.p_two_sided, parts.standard_error, parts.degrees,
             *(parts.share(part) for part in (parts.seeds, parts.items, parts.rest)),
             " ".join(parts.truncated), comparison.own_tests, comparison.item_error,

@@ -115,7 +115,9 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
         better: name of the mark of a value better than the first baseline.
     """
     first, *others = map(table.label, table.baselines)
-    cells = [(benchmark, metric) for benchmark, own in table.benchmarks.items() for metric in own]
+    cells = [
+        (benchmark, metric) for benchmark, metrics in table.benchmarks.items() for metric in metrics
+    ]
     entries = [e for arm in table.arms for cell in cells if (e := cell_entry(table, arm, cell))]
     signs = {sign for entry in entries for sign in entry.signs}
     above = {sign for entry in entries for sign in entry.above}
@@ -139,7 +141,7 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
             (str(i) in above, f"Superscript {i}: better than {other} {welch}."),
             (f"{WORSE}{i}" in above, f"{WORSE}{i}: worse than {other}, two-sided."),
         ]
-    return [" ".join(said for occurs, said in sentences if occurs)]
+    return [" ".join(sentence for occurs, sentence in sentences if occurs)]
 
 
 COMPARED = ("arm", "baseline", "benchmark", "metric")
@@ -296,9 +298,11 @@ def comparisons_csv(table: Table) -> str:
                 item.p_holm, item.p_holm_two_sided,
             )  # fmt: skip
             known |= zip(ITEM_COLUMNS, numbers, strict=True)
-        said = " ".join(concerning(lines, row.benchmark, table.benchmarks))
-        own = [getattr(row, name) for name in names]
-        rows.append([*own, table.label(row.arm), said, *(known.get(name, "") for name in more)])
+        remarks = " ".join(concerning(lines, row.benchmark, table.benchmarks))
+        values = [getattr(row, name) for name in names]
+        rows.append(
+            [*values, table.label(row.arm), remarks, *(known.get(name, "") for name in more)]
+        )
     return csv_text([*names, "label", "note", *more], rows)
 
 
@@ -339,8 +343,8 @@ def print_table(table: Table, console: Console | None = None) -> None:
         for line in part_lines(part, out.width, styled=styled):
             out.print(line, no_wrap=True, crop=False)
     marks = legend(table) if styled else legend(table, best="*", better="_")
-    for said in [*marks, *table.all_notes()]:
-        for words in wrap_text(said, out.width):
+    for sentence in [*marks, *table.all_notes()]:
+        for words in wrap_text(sentence, out.width):
             out.print(Text(words, style="dim"), no_wrap=True)
 
 
@@ -402,20 +406,20 @@ def _chunks(metrics: Sequence[str], widths: Sequence[int], room: int) -> list[li
     groups: dict[str, list[int]] = {}
     for i, metric in enumerate(metrics):
         groups.setdefault(re.sub(r"@?\d+$", "", metric), []).append(i)
-    found: list[list[int]] = [[]]
+    chunks: list[list[int]] = [[]]
 
     def fits(columns: Sequence[int]) -> bool:
         return sum(len(GAP) + widths[i] for i in columns) <= room
 
     for group in groups.values():
         pieces = [group] if fits(group) else [[i] for i in group]
-        if len(pieces) > 1 and found[-1]:
-            found.append([])
+        if len(pieces) > 1 and chunks[-1]:
+            chunks.append([])
         for piece in pieces:
-            if found[-1] and not fits([*found[-1], *piece]):
-                found.append([])
-            found[-1] = [*found[-1], *piece]
-    return found
+            if chunks[-1] and not fits([*chunks[-1], *piece]):
+                chunks.append([])
+            chunks[-1] = [*chunks[-1], *piece]
+    return chunks
 
 
 def _head(

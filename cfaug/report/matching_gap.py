@@ -82,23 +82,23 @@ class PairGaps:
 
 def read_gaps(folder: Path) -> dict[str, PairGaps]:
     """Return the gaps saved beside a run's results, by benchmark."""
-    found = {}
+    gaps = {}
     for name in benchmarks_with_items(folder):
         items = read_items(folder, name)
         if items is not None and {"kind", *SCORES["c"]} <= items.columns.keys():
-            scores = {one: items.metric(one) for some in SCORES.values() for one in some
-                      if one in items.columns}  # fmt: skip
-            found[name] = PairGaps(str(items.columns["kind"][0]), gaps_where_scored(scores))
-    return found
+            scores = {column: items.metric(column) for some in SCORES.values() for column in some
+                      if column in items.columns}  # fmt: skip
+            gaps[name] = PairGaps(str(items.columns["kind"][0]), gaps_where_scored(scores))
+    return gaps
 
 
-def shifts(found: Gaps) -> dict[str, Shift]:
+def shifts(gaps: Gaps) -> dict[str, Shift]:
     """Compare random with counterfactual gaps of the same anchors: {"IR": ..., "TR": ...}."""
     return {
-        random[:2]: shift(found[random], found[counterfactual])
+        random[:2]: shift(gaps[random], gaps[counterfactual])
         for random, counterfactual in zip(RANDOM, COUNTERFACTUAL, strict=True)
-        if random in found and counterfactual in found
-        if np.isfinite(found[random] + found[counterfactual]).any()
+        if random in gaps and counterfactual in gaps
+        if np.isfinite(gaps[random] + gaps[counterfactual]).any()
     }
 
 
@@ -108,36 +108,36 @@ def _known(gaps: Gaps) -> dict[str, np.ndarray]:
     return {name: values for name, values in finite.items() if len(values)}
 
 
-def sentences(found: Gaps) -> list[str]:
+def sentences(gaps: Gaps) -> list[str]:
     """Describe the gaps of one model in words."""
-    said = []
-    for name, values in _known(found).items():
-        one = summary(values)
-        spread = "" if one.n == 1 else f" (SD {one.sd:.3g})"
-        said.append(
-            f"{name}: mean {one.mean:.3g}{spread}, {100 * one.below_zero:.1f} % below zero, "
-            f"{one.n} pair{'s' * (one.n > 1)}"
+    lines = []
+    for name, values in _known(gaps).items():
+        stats = summary(values)
+        spread = "" if stats.n == 1 else f" (SD {stats.sd:.3g})"
+        lines.append(
+            f"{name}: mean {stats.mean:.3g}{spread}, {100 * stats.below_zero:.1f} % below zero, "
+            f"{stats.n} pair{'s' * (stats.n > 1)}"
         )
-    for name, moved in shifts(found).items():
+    for name, moved in shifts(gaps).items():
         p = f"p = {moved.p:.2g}" if moved.p >= 1e-4 else "p < 0.0001"
-        said.append(
+        lines.append(
             f"{name}_c is smaller than {name}_r by {moved.mean:.3g} on average, for "
             f"{100 * moved.smaller:.1f} % of {moved.n} anchor{'s' * (moved.n > 1)} (Wilcoxon, "
             f"one-sided: {p})"
         )
-    return said
+    return lines
 
 
 @style()
-def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
+def gap_figure(gaps: Gaps, title: str, kind: str) -> Drawing:
     """Draw the distribution of each gap, one above the other, on one axis with zero marked.
 
     The axis leaves out the outermost 0.2 % on either side; shares below zero count every pair.
 
     Args:
-        found: the gaps of one model; values that are not finite are left out.
+        gaps: the gaps of one model; values that are not finite are left out.
     """
-    known = _known(found)
+    known = _known(gaps)
     if not known:
         return draw_none(title)
     edges = [float(np.quantile(v, q)) for v in known.values() for q in (0.002, 0.998)]
@@ -149,8 +149,8 @@ def gap_figure(found: Gaps, title: str, kind: str) -> Drawing:
         base = ROW * float(i)
         rows.append((READABLE[name], base - 24))
         below = f"{100 * float((values < 0).mean()):.1f} % < 0"
-        place = (0, ROW * i - 9)
-        write(axes, below, place, (-10, 0), coords=ROWS, ha="right", color=QUIET, fontsize=SMALL)
+        position = (0, ROW * i - 9)
+        write(axes, below, position, (-10, 0), coords=ROWS, ha="right", color=QUIET, fontsize=SMALL)
         at, density = estimate_density(values, limits)
         ridge = np.concatenate([[base], base - (ROW - 12) * density / density.max(), [base]])
         ends = np.concatenate([at[:1], at, at[-1:]])
@@ -191,8 +191,11 @@ def estimate_density(
 def write_gaps_page(folder: Path, name: str) -> Path:
     """Write ``matching.html`` beside a run's results: the figure and its numbers; return it."""
     parts = [
-        (gap_figure(found.gaps, f"{name}, {benchmark}", found.kind), sentences(found.gaps))
-        for benchmark, found in read_gaps(folder).items()
+        (
+            gap_figure(pair_gaps.gaps, f"{name}, {benchmark}", pair_gaps.kind),
+            sentences(pair_gaps.gaps),
+        )
+        for benchmark, pair_gaps in read_gaps(folder).items()
     ]
     if not parts:
         raise UserError(f"{folder} has no scores of pairs; run evaluate.py benchmark=matching")

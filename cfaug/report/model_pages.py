@@ -129,9 +129,9 @@ class ModelPage(Generic[Own]):
             images: source of the pictures; each is read once.
             name: file name of the pages; ``None`` is the benchmark's, see ``page_file``.
         """
-        own = read_own(folder, model, benchmark, self.kind)
+        current = read_own(folder, model, benchmark, self.kind)
         once, name = images.once(), name or page_file(benchmark)
-        page = self.write([own], folder / name, once, title=f"{model}, {benchmark}")
+        page = self.write([current], folder / name, once, title=f"{model}, {benchmark}")
         together = folder.parent.parent / name
         runs = sorted(folder.parent.parent.glob("*/seed=*"))
         if self.most is not None and len(runs) > self.most:
@@ -142,14 +142,14 @@ class ModelPage(Generic[Own]):
                 continue
             try:
                 items = read_items(other, benchmark)
-                if items is not None and items.data == own.items.data:
+                if items is not None and items.data == current.items.data:
                     arm = other.parent.name
                     arm = f"{arm}, {other.name}" if arm in (model, *others) else arm
                     others[arm] = self.kind(arm, items)
             except UserError as error:
                 say(f"left out of {together}: {error}")
         if others:
-            answers = sorted([own, *others.values()], key=lambda one: one.model)
+            answers = sorted([current, *others.values()], key=lambda answer: answer.model)
             self.write(answers, together, once, title=benchmark)
         return page
 
@@ -164,7 +164,7 @@ def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
     return kind(model, items)
 
 
-def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) -> None:
+def require_same_items(answers: Sequence[ModelItems], noun: str, remedy: str) -> None:
     """Refuse a page of models with different items, without models, or with equal names."""
     if not answers:
         raise UserError("a page of no model's answers cannot be written")
@@ -175,6 +175,6 @@ def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) ->
     for answer in answers[1:]:
         if answer.texts(ITEM) != first.texts(ITEM):
             raise UserError(
-                f"{first.model} and {answer.model} answered different {what} and cannot share a "
+                f"{first.model} and {answer.model} answered different {noun} and cannot share a "
                 f"page: {remedy}"
             )

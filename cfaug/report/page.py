@@ -231,9 +231,9 @@ class Measure:
         >>> Measure().header("acc1"), Measure("nats", "lower").header("loss")
         ('acc1', 'loss (nats, lower is better)')
         """
-        said = [] if self.is_fraction else [self.unit]
-        said += [] if self.better == "higher" else ["lower is better"]
-        return f"{metric} ({', '.join(said)})" if said else metric
+        notes = [] if self.is_fraction else [self.unit]
+        notes += [] if self.better == "higher" else ["lower is better"]
+        return f"{metric} ({', '.join(notes)})" if notes else metric
 
 
 PERCENT = Measure()

@@ -58,16 +58,16 @@ class PaperTable:
     notes: Sequence[str] = ()
     partial: bool = False
 
-    def require(self, found: object, *lacking: str) -> None:
+    def require(self, data: object, *lacking: str) -> None:
         """Refuse a table without data.
 
         Args:
-            found: the data; any truthy value is enough.
+            data: the data; any truthy value is enough.
 
         Raises:
             MissingError: if nothing was found, unless the table is partial.
         """
-        if not found and not self.partial:
+        if not data and not self.partial:
             raise MissingError(self.name, lacking, self.commands)
 
     def document(
@@ -88,9 +88,9 @@ class PaperTable:
                 about a figure and the table's own notes.
             answer: sentence on what was found, with which the page opens.
         """
-        said = (f"{self.paper}: {self.says}",) if self.says else ()
+        claims = (f"{self.paper}: {self.says}",) if self.says else ()
         return Document(
-            self.name, self.title, parts, (*notes, *said, *self.notes), curves=tuple(curves),
+            self.name, self.title, parts, (*notes, *claims, *self.notes), curves=tuple(curves),
             pictures=tuple(pictures), bars=tuple(bars), boxes=tuple(boxes),
             tradeoffs=tuple(tradeoffs), answer=answer,
         )  # fmt: skip
@@ -109,16 +109,16 @@ class PaperTable:
             key: the key of the numbers that names a row.
             column: a function that formats the header of a column of values.
         """
-        found = published(self.name)
+        paper = published(self.name)
 
         def cell(at: int, row: Mapping[str, Any]) -> Entry:
             return entry(row, row["values"][at])
 
         columns = [
-            Column(column(name), partial(cell, at)) for at, name in enumerate(found["columns"])
+            Column(column(name), partial(cell, at)) for at, name in enumerate(paper["columns"])
         ]
-        rows = [((row[key],), row) for row in found["rows"]]
-        return make_part(self.paper, (label,), columns, rows, [found["note"]], ours=False)
+        rows = [((row[key],), row) for row in paper["rows"]]
+        return make_part(self.paper, (label,), columns, rows, [paper["note"]], ours=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +183,7 @@ def read_answers(
                     pattern if Path(pattern).name.startswith("seed=") else f"{pattern}/seed=*"
                 )
             ]
-    found: dict[str, list[tuple[Path, Answers]]] = {}
+    answers: dict[str, list[tuple[Path, Answers]]] = {}
     for name, folders in named.items():
         for folder in folders:
             asked = [item for item in benchmarks_with_items(folder) if item.endswith(benchmark)]
@@ -196,8 +196,8 @@ def read_answers(
                 )
             items = read_items(folder, asked[0]) if asked else None
             if items is not None:
-                found.setdefault(name, []).append((folder, wrap(name, items)))
-    return found
+                answers.setdefault(name, []).append((folder, wrap(name, items)))
+    return answers
 
 
 # The numbers that papers print: ``<paper>/published/<name>.json``, a file per table.
@@ -234,12 +234,14 @@ def write_tables_page(folder: Path) -> Path:
     documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
     drawn: list[tuple[Document, list[Shown]]] = []
     for document in documents:
-        if not all(re.fullmatch(r"[A-Za-z0-9+/=\s]*", one.png) for one in document.pictures):
+        if not all(
+            re.fullmatch(r"[A-Za-z0-9+/=\s]*", picture.png) for picture in document.pictures
+        ):
             raise UserError(f"{document.name}: a picture is not base64")
         drawn.append((document, draw_figures(document)))
     # The first figure, of a document with an answer if there is one, moves to the page's head.
     opening = None
-    for document, figures in sorted(drawn, key=lambda one: not one[0].answer):
+    for document, figures in sorted(drawn, key=lambda pair: not pair[0].answer):
         if figures:
             title, drawing, note = figures.pop(0)
             opening = (title or document.title, drawing, note)

@@ -105,9 +105,9 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     return Figure(figsize=(width / 72, height / 72), frameon=False)
 
 
-def add_axes(figure: Figure, place: SubplotSpec | None = None) -> Axes:
+def add_axes(figure: Figure, cell: SubplotSpec | None = None) -> Axes:
     """Add bare axes to a figure, filling it or in one cell of its grid."""
-    axes = figure.add_subplot(place or 111, frameon=False)
+    axes = figure.add_subplot(cell or 111, frameon=False)
     axes.tick_params(length=0, labelsize=SMALL, labelcolor=QUIET, pad=6)
     axes.set_axisbelow(True)
     return axes
@@ -157,7 +157,7 @@ def lines_of(names: Sequence[str], width: int = LABEL) -> int:
 def write(
     axes: Axes,
     text: str,
-    place: tuple[float, float],
+    position: tuple[float, float],
     offset: tuple[float, float] = (0, 0),
     *,
     coords: str | tuple[str, str] = "data",
@@ -177,7 +177,7 @@ def write(
     for i, line in enumerate(lines):
         up = offset[1] + LINE * ((len(lines) - 1) / 2 - i)
         axes.annotate(
-            line, place, (offset[0], up), xycoords=coords, textcoords="offset points",
+            line, position, (offset[0], up), xycoords=coords, textcoords="offset points",
             **{"va": "center", **look},
         )  # fmt: skip
 
@@ -204,17 +204,17 @@ def name_series(axes: Axes, names: Sequence[tuple[str, Colour]], swatches: bool 
     Args:
         swatches: whether a square of the colour is drawn before the name, which is then grey.
     """
-    place: dict[str, Any] = {"coords": above([name for name, _ in names]), "width": SERIES_NAME}
+    block: dict[str, Any] = {"coords": above([name for name, _ in names]), "width": SERIES_NAME}
     for number, (name, colour) in enumerate(names):
         height = 14 + 18 * (len(names) - 1 - number)
         look: dict[str, Any] = {"color": colour}
         if swatches:
-            write(axes, "■", (0, 1), (0, height), **place, color=colour)
+            write(axes, "■", (0, 1), (0, height), **block, color=colour)
             look = {"color": QUIET}
         elif colour != DOT:
             look["fontweight"] = "bold"
         first = elide_text(name, SERIES_NAME, LINES)[0]
-        write(axes, first, (0, 1), (16 * swatches, height), **place, **look)
+        write(axes, first, (0, 1), (16 * swatches, height), **block, **look)
 
 
 def above(names: Iterable[str]) -> tuple[str, str]:
@@ -253,7 +253,7 @@ def draw_chance(axes: Axes, band: Band, measure: Measure, y: float, height: floa
 
 def chance_text(band: Band, measure: Measure) -> str:
     """Return the values by chance in words."""
-    low, mean, high = (measure.text(one, 1) for one in band)
+    low, mean, high = (measure.text(value, 1) for value in band)
     return f"by chance {mean} ({low} to {high}) {measure.sign}".strip()
 
 
@@ -372,8 +372,8 @@ def curve(
             axes.plot([x, x], [low, high], color=colours[name], linewidth=1.6)
             ends += [low, high, *points[x].values()]
             for seed, value in points[x].items():
-                told = dot_text(name, f"{x:g}, seed {seed}", value, measure)
-                dot(axes, x, value, told, colours[name])
+                tooltip = dot_text(name, f"{x:g}, seed {seed}", value, measure)
+                dot(axes, x, value, tooltip, colours[name])
     xs = sorted({x for points in series.values() for x in points})
     value_axis(axes, "x", around(xs), x_title)
     axes.set_xticks(xs)

@@ -225,11 +225,11 @@ def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
     file = folder / LEAKS
     known = read_record(file) if file.exists() else {}
     if leaks.images:
-        found = {
+        entry = {
             "images": leaks.images, "equal": leaks.equal, "total": leaks.total,
             "with_coco_id": leaks.checked, "coco_ids": leaks.ids.tolist(),
         }  # fmt: skip
-        write_json(file, {**known, benchmark: found})
+        write_json(file, {**known, benchmark: entry})
     elif known.pop(benchmark, None) is not None:
         write_json(file, known)
 
@@ -244,9 +244,9 @@ def leak_sentences(folders: Iterable[Path]) -> list[str]:
     for folder in folders:
         if not (folder / LEAKS).exists():
             continue
-        for benchmark, found in read_record(folder / LEAKS).items():
-            one = (int(found["images"]), int(found["total"]), int(found.get("equal", 0)), folder)
-            worst[benchmark] = max(worst.get(benchmark, one), one)
+        for benchmark, entry in read_record(folder / LEAKS).items():
+            leak = (int(entry["images"]), int(entry["total"]), int(entry.get("equal", 0)), folder)
+            worst[benchmark] = max(worst.get(benchmark, leak), leak)
     return [
         f"{benchmark}: {'up to ' * (images != total)}{describe_leak(images, total, equal)} "
         f"({folder.parent.name}, {folder.name})."

@@ -86,8 +86,8 @@ def _is_json(line: bytes) -> bool:
 
 
 def _say_torn(path: Path, tail: bytes) -> None:
-    found = re.search(rb'"benchmark": "([\w.:-]+)"', tail)
-    asked = f" {found[1].decode(errors='replace')}" if found else ""
+    match = re.search(rb'"benchmark": "([\w.:-]+)"', tail)
+    asked = f" {match[1].decode(errors='replace')}" if match else ""
     say(
         f"{path}: the last line is torn ({len(tail)} bytes without a newline) and is left out: "
         f"a process was killed while it wrote; run evaluate.py to measure{asked} again"
@@ -180,8 +180,8 @@ def cells_of(rows: Iterable[Result]) -> list[Cell]:
 
 def arms_of(rows: Iterable[Result], first: Sequence[str] = ()) -> list[str]:
     """Return every arm, beginning with those of ``first``, in that order."""
-    found = list(dict.fromkeys(row.arm for row in rows))
-    return [a for a in dict.fromkeys(first) if a in found] + [a for a in found if a not in first]
+    arms = list(dict.fromkeys(row.arm for row in rows))
+    return [a for a in dict.fromkeys(first) if a in arms] + [a for a in arms if a not in first]
 
 
 def require_equal_seeds(

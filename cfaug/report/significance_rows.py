@@ -177,12 +177,12 @@ class Table:
     @property
     def benchmarks(self) -> dict[str, list[str]]:
         """Every benchmark with its metrics, in order."""
-        found: dict[str, list[str]] = {}
+        by_benchmark: dict[str, list[str]] = {}
         for row in self.rows:
-            metrics = found.setdefault(row.benchmark, [])
+            metrics = by_benchmark.setdefault(row.benchmark, [])
             if row.metric not in metrics:
                 metrics.append(row.metric)
-        return found
+        return by_benchmark
 
     def label(self, arm: str) -> str:
         """Return an arm's label in the table."""
@@ -266,15 +266,17 @@ class Table:
         notes += [self.item_note()] if self.over_items else []
         # The arms that are not shown to be better than chance.
         cells: dict[Cell, list[str]] = {}
-        for arm, cell in sorted(self.at_chance, key=lambda one: (one[1], self.arms.index(one[0]))):
+        for arm, cell in sorted(
+            self.at_chance, key=lambda pair: (pair[1], self.arms.index(pair[0]))
+        ):
             cells.setdefault(cell, []).append(self.label(arm))
         if cells:
-            told = [f"{' '.join(cell)} ({', '.join(arms)})" for cell, arms in cells.items()]
-            more = len(told) - SPELLED_OUT
+            listed = [f"{' '.join(cell)} ({', '.join(arms)})" for cell, arms in cells.items()]
+            more = len(listed) - SPELLED_OUT
             notes.append(
                 f"Not shown to be better than chance (exact binomial test, p > {ALPHA}): "
-                f"{'; '.join(told[:SPELLED_OUT])}{f' and {more} more' * (more > 0)}. Two such arms "
-                "get no mark against each other."
+                f"{'; '.join(listed[:SPELLED_OUT])}{f' and {more} more' * (more > 0)}. Two such "
+                "arms get no mark against each other."
             )
         return [*notes, *self.notes]
 
@@ -315,10 +317,10 @@ def family_of(rows: Iterable[Result], primary: Primary | None) -> frozenset[Cell
     A primary metric counts for a whole benchmark or, if it exists only for parts, for the largest
     parts, such as methods rather than methods by label.
     """
-    own = list(rows)
+    results = list(rows)
     # The number of columns that define the largest part with a metric.
     widest: dict[tuple[str, str], int] = {}
-    for row in own:
+    for row in results:
         key = (row.benchmark, row.metric)
         widest[key] = min(len(row.by), widest.get(key, len(row.by)))
     chosen = {
@@ -327,7 +329,7 @@ def family_of(rows: Iterable[Result], primary: Primary | None) -> frozenset[Cell
     }
     return frozenset(
         row.cell
-        for row in own
+        for row in results
         if not chosen.get(row.benchmark)
         or (
             row.metric in chosen[row.benchmark] and len(row.by) == widest[row.benchmark, row.metric]
@@ -341,8 +343,10 @@ def describe_family(
     """Return a sentence on benchmarks that are corrected over some metrics only; or nothing."""
     if not primary or all(cell in family for cell in cells_of(rows)):
         return ""
-    told = [f"{benchmark}: {', '.join(own)}" for benchmark, own in primary.items() if own]
+    listed = [
+        f"{benchmark}: {', '.join(metrics)}" for benchmark, metrics in primary.items() if metrics
+    ]
     return (
-        f"Corrected for their primary metrics only ({'; '.join(told)}); other metrics and parts "
+        f"Corrected for their primary metrics only ({'; '.join(listed)}); other metrics and parts "
         "are shown without correction."
     )

@@ -82,14 +82,14 @@ def significance_table(
         raise UserError("a table needs results and a baseline: run evaluate.py first")
     for name in baselines:
         require_equal_seeds(rows, name, untrained)
-    found, cells, known = answers(rows), cells_of(rows), measures(rows)
+    grouped, cells, known = answers(rows), cells_of(rows), measures(rows)
     arms = arms_of(rows, [*sorted(untrained), *baselines])
     pieces = [
-        _compare(arm, name, cell, (found[arm, cell], found[name, cell]), known[cell])
+        _compare(arm, name, cell, (grouped[arm, cell], grouped[name, cell]), known[cell])
         for name in baselines
         for arm in arms
         for cell in cells
-        if (arm, cell) in found and (name, cell) in found
+        if (arm, cell) in grouped and (name, cell) in grouped
     ]
     family = family_of(rows, primary)
     corrected, two_sided = (
@@ -106,18 +106,20 @@ def significance_table(
     over_items, refused = (
         compare_over_items(made, rows, items, labels or {}, family) if items else ([], [])
     )
-    told = describe_family(rows, family, primary)
-    notes = (*refused, *([told] if told else []), *notes)
+    sentence = describe_family(rows, family, primary)
+    notes = (*refused, *([sentence] if sentence else []), *notes)
     return Table(
         made,
         baselines,
         labels=labels or {},
         over_items=tuple(over_items),
         one_test=frozenset(
-            cell for cell in cells if one_test([found[a, cell] for a in arms if (a, cell) in found])
+            cell
+            for cell in cells
+            if one_test([grouped[a, cell] for a in arms if (a, cell) in grouped])
         ),
         chance=chances(rows),
-        at_chance=frozenset(key for key, own in found.items() if at_chance(own)),
+        at_chance=frozenset(key for key, by_seed in grouped.items() if at_chance(by_seed)),
         notes=(*unknown_tests(rows, labels), *_describe_untested(made, labels or {}), *notes),
         cautions=(
             *different_tests(rows, labels),
@@ -140,16 +142,18 @@ def _compare(
     }
     reason = ""
     if arm != baseline:
-        found = compare(values(ours), values(theirs), better=measure.better)
+        comparison = compare(values(ours), values(theirs), better=measure.better)
         reason = obstacle(ours, theirs)
-        shared |= {name: getattr(found, name) for name in shared if not reason or name == "diff"}
+        shared |= {
+            name: getattr(comparison, name) for name in shared if not reason or name == "diff"
+        }
         if reason == OTHER_DATA:
             shared["diff"] = math.nan
         elif not reason and min(len(ours), len(theirs)) < 2:
             reason = ONE_SEED
         elif not reason and ours.keys() != theirs.keys():
             reason = OTHER_SEEDS
-        elif not reason and math.isnan(found.t_low):
+        elif not reason and math.isnan(comparison.t_low):
             reason = NO_SPREAD
     return {
         **shared, "arm": arm, "baseline": baseline, "benchmark": cell[0], "metric": cell[1],
@@ -159,24 +163,24 @@ def _compare(
 
 
 def _describe_untested(rows: Sequence[SignificanceRow], labels: Mapping[str, str]) -> list[str]:
-    said = []
+    notes = []
     for reason, means in (
         (ONE_SEED, "one seed, so no test over seeds"),
         (OTHER_SEEDS, "other seeds, so nothing is paired"),
     ):
         pairs = dict.fromkeys((r.arm, r.baseline) for r in rows if r.reason == reason)
-        told = [f"{labels.get(a, a)} against {labels.get(b, b)}" for a, b in pairs]
-        said += [f"{', '.join(told)}: {means}."] if told else []
+        listed = [f"{labels.get(a, a)} against {labels.get(b, b)}" for a, b in pairs]
+        notes += [f"{', '.join(listed)}: {means}."] if listed else []
     flat = [row for row in rows if row.reason == NO_SPREAD]
     for row in flat[:SPELLED_OUT]:
         names = f"{labels.get(row.arm, row.arm)} against {labels.get(row.baseline, row.baseline)}"
-        said.append(
+        notes.append(
             f"{names} on {row.benchmark} {row.metric}: {no_spread_says(row.diff, row.measure)}."
         )
     if len(flat) > SPELLED_OUT:
         more = len(flat) - SPELLED_OUT
-        said.append(f"The same holds of {more} more comparison{'s' * (more > 1)}.")
-    return said
+        notes.append(f"The same holds of {more} more comparison{'s' * (more > 1)}.")
+    return notes
 
 
 # Tests over items where there are too few seeds: one run against one run, or against several.
@@ -206,12 +210,12 @@ class RunItems:
         return list(self.by_seed(arm, benchmark).values())
 
     def _read(self, arm: str, benchmark: str) -> dict[int, Items]:
-        own = self._folders.get(arm, ())
-        asked = [(s, folder) for s, folder in own if (arm, s, benchmark) in self._weights]
-        found = {seed: read_items(folder, benchmark) for seed, folder in asked}
+        folders = self._folders.get(arm, ())
+        asked = [(s, folder) for s, folder in folders if (arm, s, benchmark) in self._weights]
+        by_seed = {seed: read_items(folder, benchmark) for seed, folder in asked}
         fit = {
             seed: items
-            for seed, items in found.items()
+            for seed, items in by_seed.items()
             if items is not None and items.weights == self._weights[arm, seed, benchmark]
         }
         return fit if len(fit) == len(asked) else {}
@@ -219,15 +223,15 @@ class RunItems:
 
 def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
     """Return a reader of the items of some arms of an experiment, as papers' tables name them."""
-    found: list[Run] = []
+    arm_runs: list[Run] = []
     rows: list[Result] = []
     for arm in arms:
         name = f"{experiment}/{arm}"
         rows += [replace(row, arm=arm) for row in runs.arm(name).rows]
         for folder in runs.folders(name):
             seed = int(folder.name.removeprefix("seed="))
-            found.append(Run(folder, experiment, arm, {"seed": seed, "state": "done"}))
-    return RunItems(found, rows)
+            arm_runs.append(Run(folder, experiment, arm, {"seed": seed, "state": "done"}))
+    return RunItems(arm_runs, rows)
 
 
 def compare_over_items(
@@ -263,7 +267,7 @@ def compare_over_items(
         else:
             comparisons += [] if test is None else [ItemComparison(row, test)]
     counted = [family is None or comparison.row.cell in family for comparison in comparisons]
-    one, both = (
+    one_sided, two_sided = (
         holm([
             getattr(comparison.test, name) if counts else math.nan
             for comparison, counts in zip(comparisons, counted, strict=True)
@@ -272,7 +276,7 @@ def compare_over_items(
     )  # fmt: skip
     corrected = [
         replace(comparison, p_holm=float(p), p_holm_two_sided=float(q))
-        for comparison, p, q in zip(comparisons, one, both, strict=True)
+        for comparison, p, q in zip(comparisons, one_sided, two_sided, strict=True)
     ]
     lacking = ", ".join(labels.get(arm, arm) for arm in dict.fromkeys(without))
     lacks = [f"{lacking}: {NO_ITEMS}."] if lacking else []
@@ -290,7 +294,7 @@ def compare_pair(
     Args:
         about: any result of the benchmark, with its part and metric.
     """
-    ours, theirs = (items(one, about.benchmark) for one in (arm, baseline))
+    ours, theirs = (items(name, about.benchmark) for name in (arm, baseline))
     if not ours or not theirs or about.metric not in {*ours[0].columns} & {*theirs[0].columns}:
         return None
     return compare_items(ours, theirs, about.metric, measure, about.by)

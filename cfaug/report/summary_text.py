@@ -88,9 +88,9 @@ def _lead(rows: Sequence[Result], headline: Headline) -> str:
     """Return what happened to the number of the headline, as the beginning of a sentence."""
     known = answers(rows)
     means = {
-        arm: fmean(values(own).values())
+        arm: fmean(values(by_seed).values())
         for arm in (headline.tested[0], *headline.order[-1:])
-        if (own := known.get((arm, headline.cell)))
+        if (by_seed := known.get((arm, headline.cell)))
     }
     count = max(len(known.get((arm, headline.cell), ())) for arm in headline.tested)
     seeds = f"{count} seed{'s' * (count != 1)}" if count else "no results"
@@ -141,9 +141,9 @@ def how_tested(
     items: ItemSource | None = None,
 ) -> str:
     """Return the note under the verdict: the test, and the smallest p possible with n seeds."""
-    found = [c for c in expected(rows, headline, baselines, items) if c.found is not None]
-    checks = [c for c in found if c.test is None]
-    over_items = [c for c in found if c.test is not None]
+    compared = [c for c in expected(rows, headline, baselines, items) if c.found is not None]
+    checks = [c for c in compared if c.test is None]
+    over_items = [c for c in compared if c.test is not None]
     text = "p: one-sided t-test paired by seed, Holm-corrected over the steps of this sentence"
     if over_items:
         tests = join_words(list(dict.fromkeys(c.test.test for c in over_items if c.test)))
@@ -180,8 +180,8 @@ def cost(
     if headline.in_distribution is None:
         return ""
     pairs = [(arm, b, cell) for arm in headline.tested for b in baselines if cell and b != arm]
-    found = findings(rows, pairs, items, two_sided=True, corrected=False)
-    made = [f for f in found if f.found is not None]
+    compared = findings(rows, pairs, items, two_sided=True, corrected=False)
+    made = [f for f in compared if f.found is not None]
     if not made or cell is None:
         return "In distribution nothing was compared, so the cost of the gain is not known."
     parts: dict[str, list[str]] = {}
@@ -197,7 +197,9 @@ def cost(
             f"{f.amount}{interval} against {headline.label(f.other)} "
             f"(two-sided p = {p_text(f.p)}: {word})"
         )
-    clauses = [f"{headline.label(arm)} stands at {join_words(said)}" for arm, said in parts.items()]
+    clauses = [
+        f"{headline.label(arm)} stands at {join_words(changes)}" for arm, changes in parts.items()
+    ]
     return f"In distribution ({cell[0]}) {'; '.join(clauses)}."
 
 
@@ -326,24 +328,24 @@ def findings(
         paired = ours.keys() == theirs.keys()
         measure = printed.get(cell, PERCENT)
         why = obstacle(ours, theirs)
-        found = test = None
-        one = both = math.nan
+        comparison = test = None
+        one_sided = both = math.nan
         if ours and theirs and not why and at_chance(ours) and at_chance(theirs):
             why = BOTH_AT_CHANCE
         if ours and theirs and not why:
-            found = compare(values(ours), values(theirs), better=measure.better)
-            one, both = (
-                (found.p_paired, found.p_paired_two_sided)
+            comparison = compare(values(ours), values(theirs), better=measure.better)
+            one_sided, both = (
+                (comparison.p_paired, comparison.p_paired_two_sided)
                 if paired
-                else (found.p_welch, found.p_welch_two_sided)
+                else (comparison.p_welch, comparison.p_welch_two_sided)
             )
             if items is not None and min(len(ours), len(theirs)) < 2:
                 with suppress(UserError):  # the table's notes say why
                     test = compare_pair(arm, other, next(iter(ours.values())), measure, items)
         if test is not None:
-            one, both = test.p, test.p_two_sided
-        p = both if two_sided else one
-        made.append(Finding(arm, other, cell, found, p, paired, both, why, measure, test))
+            one_sided, both = test.p, test.p_two_sided
+        p = both if two_sided else one_sided
+        made.append(Finding(arm, other, cell, comparison, p, paired, both, why, measure, test))
     if not corrected:
         return made
     one_side, both_sides = (holm([getattr(f, p) for f in made]) for p in ("p", "p_two_sided"))

@@ -68,7 +68,7 @@ class TrainingTable(PaperTable):
             raise MissingError(self.name, missing, self.commands, partial=self.partial)
         require_one_test(self.name, arms.items(), {c.benchmark for c in columns.values()})
         every = significance_table(
-            rows, baselines, [arm for arm, found in arms.items() if not found.trained],
+            rows, baselines, [arm for arm, results in arms.items() if not results.trained],
             labels=dict(self.arms),
         )  # fmt: skip
         tested = [column.cell for column in columns.values() if column.tested]
@@ -86,12 +86,12 @@ class TrainingTable(PaperTable):
             *([declared] if declared.rows else []),
             *self._over_both(runs, table, columns, rows),
             *(
-                differences_part(table, [c for c in shown if c.differs], own, baseline)
-                for baseline, own in compared.items()
+                differences_part(table, [c for c in shown if c.differs], asked, baseline)
+                for baseline, asked in compared.items()
             ),
         ]
         verdicts = [
-            line for baseline, own in compared.items() for arm in own
+            line for baseline, asked in compared.items() for arm in asked
             if self.verdicts and arm not in self.baselines
             and (line := describe_effect(table, shown, arm, baseline))
         ]  # fmt: skip
@@ -108,8 +108,8 @@ class TrainingTable(PaperTable):
         unknown = [arm for arm in self.baselines if arm not in self.arms]
         if unknown or not self.baselines or all(column.cost for column in columns.values()):
             missing = "baselines or a column that is not a cost is missing"
-            what = f"baselines: {unknown[0]!r} is not an arm" if unknown else missing
-            raise UserError(f"table={self.name}: {what}; arms are {arms}")
+            problem = f"baselines: {unknown[0]!r} is not an arm" if unknown else missing
+            raise UserError(f"table={self.name}: {problem}; arms are {arms}")
         for baseline, compared in self.against.items():
             wrong = [f"{a!r} is not an arm" for a in (baseline, *compared) if a not in self.arms]
             if baseline not in self.baselines:
@@ -120,18 +120,20 @@ class TrainingTable(PaperTable):
                     f"baselines {', '.join(self.baselines)}"
                 )
         choices = {"arm": self.arms, "baseline": self.baselines, "column": self.columns}
-        for one in self.declared.values():
+        for entry in self.declared.values():
             declared = f"table={self.name}: declared"
-            if set(one) != set(choices):
-                raise UserError(f"{declared} {dict(one)} is invalid: it has {', '.join(choices)}")
+            if set(entry) != set(choices):
+                raise UserError(f"{declared} {dict(entry)} is invalid: it has {', '.join(choices)}")
             for name, known in choices.items():
-                if one[name] not in known:
+                if entry[name] not in known:
                     raise UserError(
-                        f"{declared} {name} {one[name]!r} is invalid: choose from "
+                        f"{declared} {name} {entry[name]!r} is invalid: choose from "
                         f"{', '.join(known)}"
                     )
-            if one["arm"] == one["baseline"]:
-                raise UserError(f"{declared} {one['arm']!r} is compared with itself: name two arms")
+            if entry["arm"] == entry["baseline"]:
+                raise UserError(
+                    f"{declared} {entry['arm']!r} is compared with itself: name two arms"
+                )
         return columns
 
     def _missing(self, arms: Mapping[str, ArmResults], cells: Iterable[Cell]) -> Iterator[str]:
@@ -145,8 +147,8 @@ class TrainingTable(PaperTable):
             for cell in cells:
                 lacks = arm.seeds - set(arm.values(cell))
                 if lacks:
-                    told = f"{' '.join(cell)} of {self.experiment}/{name}"
-                    yield f"{told}, seed {join_seeds(lacks)}"
+                    subject = f"{' '.join(cell)} of {self.experiment}/{name}"
+                    yield f"{subject}, seed {join_seeds(lacks)}"
 
     def _over_both(
         self,
@@ -159,15 +161,15 @@ class TrainingTable(PaperTable):
         if not self.seeds_and_items:
             return ()
         named = [
-            table.get(one["arm"], columns[one["column"]].cell, one["baseline"])
-            for one in self.declared.values()
+            table.get(entry["arm"], columns[entry["column"]].cell, entry["baseline"])
+            for entry in self.declared.values()
         ]
         tested = {column.cell for column in columns.values() if column.tested}
         usual = [r for r in table.comparisons if r.baseline == table.baselines[0]]
         rows = [row for row in named if row is not None] or [r for r in usual if r.cell in tested]
         items = items_of_arms(runs, self.experiment, self.arms)
-        found, refused = compare_over_seeds_and_items(rows, results, items, self.arms)
-        return seeds_and_items_parts(found, self.arms, refused)
+        comparisons, refused = compare_over_seeds_and_items(rows, results, items, self.arms)
+        return seeds_and_items_parts(comparisons, self.arms, refused)
 
 
 # Parts of a table of trained arms: values, declared comparisons, differences, and summaries.
@@ -232,15 +234,16 @@ def declared_part(
 ) -> Part:
     """Return the declared comparisons, with Holm's correction only over these."""
     compared = [
-        (one, row)
-        for one in declared
-        if (row := every.get(one["arm"], columns[one["column"]].cell, one["baseline"])) is not None
+        (entry, row)
+        for entry in declared
+        if (row := every.get(entry["arm"], columns[entry["column"]].cell, entry["baseline"]))
+        is not None
     ]
     p = holm([row.p_paired for _, row in compared]).tolist()
     rows = []
-    for (one, row), corrected in zip(compared, p, strict=True):
-        names = f"{every.label(one['arm'])} against {every.label(one['baseline'])}"
-        rows.append(((names, columns[one["column"]].full_name), (row, corrected)))
+    for (entry, row), corrected in zip(compared, p, strict=True):
+        names = f"{every.label(entry['arm'])} against {every.label(entry['baseline'])}"
+        rows.append(((names, columns[entry["column"]].full_name), (row, corrected)))
 
     def difference(declared: tuple[SignificanceRow, float]) -> Entry:
         row, _ = declared
@@ -270,12 +273,14 @@ def declared_part(
 
 def describe_declared(declared: Part) -> str:
     """Return what was shown of the comparisons declared before looking; empty without any."""
-    said: dict[str, list[str]] = {}
+    by_verdict: dict[str, list[str]] = {}
     for (compared, of), (difference, *_, corrected) in declared.rows:
         shown = "shown to be better" if corrected.bold else "not shown to be better"
         known = f", p = {corrected.text}" if corrected.numbers else ", no test"
-        said.setdefault(shown, []).append(f"{compared} on {of} ({difference.text}{known})")
-    lines = [f"{shown}: {'; '.join(said[shown])}" for shown in sorted(said, reverse=True)]
+        by_verdict.setdefault(shown, []).append(f"{compared} on {of} ({difference.text}{known})")
+    lines = [
+        f"{shown}: {'; '.join(by_verdict[shown])}" for shown in sorted(by_verdict, reverse=True)
+    ]
     return f"Of what was declared before looking, {'. '.join(lines)}." if lines else ""
 
 
@@ -347,12 +352,12 @@ def choose_family(
     ]
     pairs = zip(table.rows, kept, strict=True)
     p = [(row.p_paired, row.p_paired_two_sided) if keep else (math.nan,) * 2 for row, keep in pairs]
-    one, two = (holm(list(column)).tolist() for column in zip(*p, strict=True))
+    one_sided, two_sided = (holm(list(column)).tolist() for column in zip(*p, strict=True))
     rows = [
         replace(
-            row, p_paired=own[0], p_paired_two_sided=own[1], p_holm=p_one, p_holm_two_sided=p_two
+            row, p_paired=raw[0], p_paired_two_sided=raw[1], p_holm=p_one, p_holm_two_sided=p_two
         )
-        for row, own, p_one, p_two in zip(table.rows, p, one, two, strict=True)
+        for row, raw, p_one, p_two in zip(table.rows, p, one_sided, two_sided, strict=True)
     ]
     return replace(table, rows=tuple(rows))
 
@@ -366,15 +371,15 @@ def describe_effect(
     correction, as a correction would hide costs.
     """
     rows = [(column, table.get(arm, column.cell, baseline)) for column in columns if column.tested]
-    found = [(column, row) for column, row in rows if row is not None]
-    aims = [_aim_effect(column, row) for column, row in found if not column.cost]
+    compared = [(column, row) for column, row in rows if row is not None]
+    aims = [_aim_effect(column, row) for column, row in compared if not column.cost]
     if not aims:
         return ""
-    costs = [_amount(c, row) for c, row in found if c.cost and _beyond(row) < 0]
-    gains = [_amount(c, row) for c, row in found if c.cost and _beyond(row) > 0]
-    told = [*aims, f"it costs {', '.join(costs)}" if costs else "no cost is seen"]
-    told += [f"it gains {', '.join(gains)}"] if gains else []
-    return f"{table.label(arm)} against {table.label(baseline)}: {'; '.join(told)}."
+    costs = [_amount(c, row) for c, row in compared if c.cost and _beyond(row) < 0]
+    gains = [_amount(c, row) for c, row in compared if c.cost and _beyond(row) > 0]
+    clauses = [*aims, f"it costs {', '.join(costs)}" if costs else "no cost is seen"]
+    clauses += [f"it gains {', '.join(gains)}"] if gains else []
+    return f"{table.label(arm)} against {table.label(baseline)}: {'; '.join(clauses)}."
 
 
 def _beyond(row: SignificanceRow) -> int:

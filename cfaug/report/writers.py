@@ -69,7 +69,7 @@ def _latex_table(part: Part, title: str) -> str:
     for row, (labels, cells) in enumerate(part.rows):
         lines += [r"\midrule"] if row in part.rules else []
         lines.append(" & ".join([*map(tex_text, labels), *map(_latex_cell, cells)]) + r" \\")
-    titles = [f"{one}." for one in (title, part.title) if one]
+    titles = [f"{text}." for text in (title, part.title) if text]
     caption = " ".join(map(tex_text, (*titles, *part.notes)))
     columns = "l" * len(part.labels) + "r" * len(part.columns)
     body = "\n".join(lines)

@@ -384,17 +384,17 @@ class ReadAnswers:
             sections.append(question.count(findings))
         if question.illustrated:
             sections.append(illustrate(findings, source.index.read_image))
-        for name, one in self.analyses.items():
-            if isinstance(one, Selective) and not one.concerns(findings):
+        for name, analysis in self.analyses.items():
+            if isinstance(analysis, Selective) and not analysis.concerns(findings):
                 say(f"annotate.analyses.{name} is left out: it is not about such sets")
-            elif one:
-                sections.append(one.analyse(findings, simulated))
+            elif analysis:
+                sections.append(analysis.analyse(findings, simulated))
         return sections
 
 
-def _say_failed(failed: Mapping[str, float], said: str) -> None:
+def _say_failed(failed: Mapping[str, float], reason: str) -> None:
     for name, share in failed.items():
-        say(f"annotator {name} is left out: {100 * share:.0f} % {said}", sys.stdout)
+        say(f"annotator {name} is left out: {100 * share:.0f} % {reason}", sys.stdout)
 
 
 @dataclass(frozen=True)
@@ -456,7 +456,9 @@ class Simulate:
             truth = question.oracle_answers(items, ours, theirs)
         else:
             return items, read_truth(source.oracle(), items, question)
-        known = [(item, one) for item, one in zip(items, truth, strict=True) if one is not None]
+        known = [
+            (item, label) for item, label in zip(items, truth, strict=True) if label is not None
+        ]
         if all(item.expected for item, _ in known):
             raise UserError(
                 "no set says whether its captions are true (truth_0, truth_1), as those of "

@@ -329,22 +329,22 @@ def read_run(folder: str | Path) -> Run:
         UserError: if the run's record is missing or damaged.
     """
     _check_path(folder, "the folder of a run")
-    place = Path(folder)
-    if not (place / RECORD).is_file():
-        inner = sorted({*place.glob(f"seed=*/{RECORD}"), *place.glob(f"*/seed=*/{RECORD}")})
+    path = Path(folder)
+    if not (path / RECORD).is_file():
+        inner = sorted({*path.glob(f"seed=*/{RECORD}"), *path.glob(f"*/seed=*/{RECORD}")})
         there = f"; there are {name_some(file.parent for file in inner)}" if inner else ""
-        raise UserError(f"{place} is not a run, RUNS/EXPERIMENT/ARM/seed=N{there}")
+        raise UserError(f"{path} is not a run, RUNS/EXPERIMENT/ARM/seed=N{there}")
     # Absolute, so that it stays the same run if the program changes its working directory.
-    return read_run_folder(place.absolute())
+    return read_run_folder(path.absolute())
 
 
-def _check_path(value: object, what: str) -> None:
+def _check_path(value: object, expected: str) -> None:
     """Refuse a value that no path can be: another type, or a text that file systems do not take."""
     usable = isinstance(value, str | Path) and bool(str(value))
     with suppress(UnicodeEncodeError):  # of lone surrogates
         if usable and b"\0" not in os.fsencode(str(value)):
             return
-    raise UserError(f"{value!r} is invalid: it should be {what}")
+    raise UserError(f"{value!r} is invalid: it should be {expected}")
 
 
 def _refuse_dry_run(dry_run: DryRun) -> None:
@@ -390,18 +390,18 @@ def _plan(settings: Settings | None, more: Settings, config_dir: str | Path | No
 
 def _flatten(settings: Settings) -> dict[str, Any]:
     """Return settings by their names with dots, also those in dictionaries of settings."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in settings.items():
         if not isinstance(key, str):
             raise UserError(
                 f"{key!r} is not the name of a setting: names are texts, such as "
                 '{"data.cf_ratio": 0.6}'
             )
-        for name, one in flatten({key: value}).items():
-            if name in found:
+        for name, leaf in flatten({key: value}).items():
+            if name in flat:
                 raise UserError(f"duplicated setting: {name} is given twice")
-            found[name] = one
-    return found
+            flat[name] = leaf
+    return flat
 
 
 def _compose(

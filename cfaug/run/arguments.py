@@ -153,8 +153,8 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
     if value == "None":
         return f"{key}=null"
     # A comma without a space may separate the values of a sweep: only the user knows.
-    one = "," not in value or "=" in value or (", " in value and not multirun)
-    return f"{key}={_quote(value)}" if one and not _hydra_reads(value) else override
+    single = "," not in value or "=" in value or (", " in value and not multirun)
+    return f"{key}={_quote(value)}" if single and not _hydra_reads(value) else override
 
 
 def _unquote_key(quoted: re.Match[str]) -> str:
@@ -189,7 +189,7 @@ def how_to_quote(override: str, multirun: bool) -> str:
     """
     key, _, value = override.partition("=")
     values = re.split(r",(?![^(\[{]*[)\]}])", value) if multirun else [value]  # not in brackets
-    written = ",".join(one if _hydra_reads(one) else _quote(one) for one in values)
+    written = ",".join(text if _hydra_reads(text) else _quote(text) for text in values)
     typed = f"{key}={written}".replace("'", "'\\''")
     return f"a text with such signs is typed in double quotes, all within single ones: '{typed}'"
 
@@ -213,7 +213,7 @@ def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str
             if not file.exists() and file.parent == Path("sweeps"):  # one that cfaug ships
                 file = find_folder("sweeps") / file.name
             swept = sweep_overrides(file, script)
-            yield from (one for one in swept if key_of(one) not in given)
+            yield from (setting for setting in swept if key_of(setting) not in given)
         else:
             yield word
 
@@ -242,15 +242,15 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
     parameters = content.get("parameters")
     if not isinstance(parameters, Mapping):
         raise UserError(f"{file} has no `parameters`: the settings to vary, each with `values`")
-    found = []
+    overrides = []
     for key, spec in parameters.items():
         values = None
         if isinstance(spec, Mapping):
             values = spec.get("values", [spec["value"]] if "value" in spec else None)
         if not values or not isinstance(values, list):
             raise UserError(f"{file}: parameter {key!r} needs `value` or a list `values`")
-        found.append(f"{key}={','.join(map(_one_value, values))}")
-    return found
+        overrides.append(f"{key}={','.join(map(_one_value, values))}")
+    return overrides
 
 
 def _one_value(value: Any) -> str:
@@ -289,7 +289,7 @@ def write_override(key: str, value: Any) -> str:
 def _write(value: Any) -> str:
     if isinstance(value, Mapping):
         # Hydra reads no quotes around keys.
-        return "{" + ",".join(f"{key}:{_write(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_write(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_write, value)) + "]"
     if value is None:

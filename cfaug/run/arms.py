@@ -29,7 +29,8 @@ def read_arms(file: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(arms, dict) or not all(isinstance(arm, dict | None) for arm in arms.values()):
         raise UserError(f"{file}: arms should hold the settings of each arm by its name")
     return {
-        str(name): _join(shared, {"arm": str(name), **(own or {})}) for name, own in arms.items()
+        str(name): _join(shared, {"arm": str(name), **(settings or {})})
+        for name, settings in arms.items()
     }
 
 
@@ -56,9 +57,9 @@ def register_arms(folders: Sequence[Path], experiments: Collection[str]) -> None
         for file in (folder / EXPERIMENT / f"{experiment}.yaml" for folder in folders):
             for name, node in (read_arms(file) if file.is_file() else {}).items():
                 ConfigStore.instance().store(name, node, f"{EXPERIMENT}/{experiment}", "_global_")
-                texts = (one for one in node.get(DEFAULTS, ()) if isinstance(one, str))
+                texts = (entry for entry in node.get(DEFAULTS, ()) if isinstance(entry, str))
                 extended = (text.removeprefix(f"/{EXPERIMENT}/") for text in texts)
-                waiting += [one.partition("/")[0] for one in extended]
+                waiting += [choice.partition("/")[0] for choice in extended]
 
 
 @lru_cache(maxsize=64)
@@ -69,16 +70,16 @@ def _parse(text: str) -> dict[str, Any]:
     return (yaml.safe_load(text) or {}) if MARK in text else {}
 
 
-def _join(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _join(shared: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return shared settings with an arm's own: nested ones by key, choices by their group."""
-    joined = {**shared, **own}
-    for key, value in own.items():
+    joined = {**shared, **settings}
+    for key, value in settings.items():
         if isinstance(value, dict) and isinstance(shared.get(key), dict):
             joined[key] = _join(shared[key], value)
-    if DEFAULTS in shared and DEFAULTS in own:
-        chosen = {group for entry in own[DEFAULTS] for group in _groups(entry)}
+    if DEFAULTS in shared and DEFAULTS in settings:
+        chosen = {group for entry in settings[DEFAULTS] for group in _groups(entry)}
         kept = [entry for entry in shared[DEFAULTS] if not chosen.intersection(_groups(entry))]
-        joined[DEFAULTS] = [*kept, *own[DEFAULTS]]
+        joined[DEFAULTS] = [*kept, *settings[DEFAULTS]]
     return joined
 
 

@@ -74,7 +74,9 @@ class Comparison:
     @property
     def family(self) -> tuple[Difference, ...]:
         """The differences whose p are corrected together (Holm)."""
-        return tuple(one for one in self.differences if not math.isnan(one.p_holm))
+        return tuple(
+            difference for difference in self.differences if not math.isnan(difference.p_holm)
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -74,15 +74,15 @@ def compose_jobs(
             if group.lstrip("+") == EXPERIMENT:
                 experiments.add(choice)
         searched = (word.partition("=")[::2] for word in overrides)
-        own = [
-            Path(one.removeprefix("file://"))
+        folders = [
+            Path(address.removeprefix("file://"))
             for key, value in searched
             if key == SEARCH_PATH  # what --config-dir becomes
-            for one in value.strip("[]").split(",")
+            for address in value.strip("[]").split(",")
         ]
-        register_arms([conf, *own], experiments)
+        register_arms([conf, *folders], experiments)
         # Last, so that no file there hides a module of another package.
-        sys.path += [folder for one in own if (folder := str(one.resolve())) not in sys.path]
+        sys.path += [folder for path in folders if (folder := str(path.resolve())) not in sys.path]
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
         composed = leave_out_duplicated([_job(name, job, command, options) for job in every])
 
@@ -96,7 +96,7 @@ def compose_jobs(
 def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
     """Leave out the nodes that composition adds for training if the command does not take them."""
     taken = inspect.signature(command).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
         return config
     return {k: v for k, v in config.items() if k in taken or k not in (PRESET, BY_SEED)}
 
@@ -119,7 +119,7 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
     from hydra.errors import HydraException
 
     parser = OverridesParser.create()
-    found = []
+    parsed = []
     for override in overrides:
         key, equals, _ = override.partition("=")
         if not KEY.fullmatch(key) or not (equals or key.startswith("~")):
@@ -127,12 +127,12 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
                 f"{override!r} is not a setting: write key=value, as in data.cf_ratio=0.6"
             )
         try:
-            found.append(parser.parse_override(override))
+            parsed.append(parser.parse_override(override))
         except HydraException as error:
             reason = str(error).splitlines()[0].removeprefix("HydraException while ")
             hint = how_to_quote(override, multirun)
             raise UserError(f"cannot read {override}: {reason}; {hint}") from error
-    return found
+    return parsed
 
 
 def _merge(name: str, words: Sequence[str], options: Options) -> Any:
@@ -144,7 +144,7 @@ def _merge(name: str, words: Sequence[str], options: Options) -> Any:
     from omegaconf import OmegaConf
 
     kept = [word for word in words if not _says_nothing(word, options)]
-    seeds = [found for word in kept if (found := PLAIN_SEED.fullmatch(word))]
+    seeds = [match for word in kept if (match := PLAIN_SEED.fullmatch(word))]
     if seeds:
         others = tuple(word for word in kept if not PLAIN_SEED.fullmatch(word))
         tree = _merge_words(name, others)
@@ -231,13 +231,13 @@ def _plain(tree: Any) -> Config:
     if not names_it or isinstance(seed, bool) or not isinstance(seed, int):
         return {**config, BY_SEED: {}}
     flat = flatten(config)
-    found: set[str] = set()
+    varying: set[str] = set()
     for other in (seed + 1, seed + 2, seed + 3):
         changed = deepcopy(tree)
         OmegaConf.update(changed, "seed", other)
         now = flatten(_container(changed))
-        found |= {key for key in flat if now.get(key) != flat[key]}
-    by_seed = {key: str(written.get(key, "by the seed")) for key in sorted(found - {"seed"})}
+        varying |= {key for key in flat if now.get(key) != flat[key]}
+    by_seed = {key: str(written.get(key, "by the seed")) for key in sorted(varying - {"seed"})}
     return {**config, BY_SEED: by_seed}
 
 
@@ -322,7 +322,7 @@ def _values(override: Any, options: Options) -> list[str]:
 
     key, word, value = override.get_key_element(), override.input_line, override.value()
     cannot = f"cannot read the sweep: {word}"
-    if any(isinstance(one, Glob) for one in getattr(value, "list", ())):
+    if any(isinstance(item, Glob) for item in getattr(value, "list", ())):
         raise UserError(f"{cannot}: glob() is not one of several values")
     if not override.is_discrete_sweep():
         raise UserError(
@@ -379,7 +379,7 @@ def leave_out_duplicated(
 
 def _plain_words(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _plain_words(one) for key, one in value.items()}
+        return {str(key): _plain_words(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain_words(one) for one in value]
+        return [_plain_words(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -71,13 +71,17 @@ class DoctorSection:
 
     def screen(self, width: int, lines: int) -> Iterator[str]:
         """Yield the section's lines on one screen with the other sections."""
-        found = list(self.find())
+        parts = list(self.find())
         if self.bring is None:
-            yield from (one.line(width) for one in found)
+            yield from (part.line(width) for part in parts)
             return
-        there = [one.name for one in found if one.there]
-        absent = sorted((one for one in found if not one.there), key=lambda one: not one.trouble)
-        missing = [f"{one.name} ({one.trouble})" if one.trouble else one.name for one in absent]
+        there = [part.name for part in parts if part.there]
+        absent = sorted(
+            (part for part in parts if not part.there), key=lambda part: not part.trouble
+        )
+        missing = [
+            f"{part.name} ({part.trouble})" if part.trouble else part.name for part in absent
+        ]
         if there:
             yield _fill_list("yes", there, "", width, lines)
         if missing:
@@ -103,7 +107,7 @@ def main(argv: Sequence[str]) -> int:
         if name in chosen or not chosen:
             say(section.title, sys.stdout)
             shown = section.screen(width, lines)
-            for line in (one.line(width) for one in section.find()) if chosen else shown:
+            for line in (part.line(width) for part in section.find()) if chosen else shown:
                 say(line, sys.stdout)
     return 0
 
@@ -112,10 +116,10 @@ def list_sections(data: Path) -> dict[str, DoctorSection]:
     """Return {word that asks for one section alone: the section}."""
     readable = not data.is_dir() or os.access(data, os.R_OK | os.X_OK)
     data_title = f"data: paths.data={data}" + ("" if readable else ", which cannot be read")
-    place = "a clone" if is_checkout() else "a wheel"
+    origin = "a clone" if is_checkout() else "a wheel"
     return {
         "devices": DoctorSection(
-            f"cfaug {__version__} from {place}: {find_folder('conf')}", find_devices
+            f"cfaug {__version__} from {origin}: {find_folder('conf')}", find_devices
         ),
         "extras": DoctorSection(
             "extras", find_extras, lambda missing: f"pip install 'cfaug[{','.join(missing)}]'"
@@ -150,13 +154,13 @@ def find_devices() -> Iterator[CheckedPart]:
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             known = torch.cuda.get_device_properties(number)
-            said = f"{known.name}, {known.total_memory / 2**30:.0f} GiB"
-            yield CheckedPart(f"cuda:{number}", True, said)
+            details = f"{known.name}, {known.total_memory / 2**30:.0f} GiB"
+            yield CheckedPart(f"cuda:{number}", True, details)
     elif not torch.backends.mps.is_available():
-        said = "papers' weights need one"
+        details = "papers' weights need one"
         if shutil.which("nvidia-smi"):
-            said = "this torch cannot use the one here"
-        yield CheckedPart("GPU", False, said, "pytorch.org/get-started")
+            details = "this torch cannot use the one here"
+        yield CheckedPart("GPU", False, details, "pytorch.org/get-started")
     if torch.backends.mps.is_available():
         yield CheckedPart("mps", True, "Apple's GPU: device=mps, trainer.device=mps")
 
@@ -166,21 +170,21 @@ def find_extras() -> Iterator[CheckedPart]:
     extras: dict[str, list[str]] = {}
     known = requires("cfaug") if version_of("cfaug") is not None else None
     for line in known or ():
-        found = re.match(r"([\w.-]+)[^;]*;.*extra *== *['\"]([\w-]+)['\"]", line)
-        if found and found[2] not in ("all", "dev"):
-            extras.setdefault(found[2], []).append(found[1])
+        match = re.match(r"([\w.-]+)[^;]*;.*extra *== *['\"]([\w-]+)['\"]", line)
+        if match and match[2] not in ("all", "dev"):
+            extras.setdefault(match[2], []).append(match[1])
     for extra, names in extras.items():
         missing = [name for name in names if name != "cfaug" and version_of(name) is None]
-        said = ", ".join(names) if not missing else f"missing: {', '.join(missing)}"
-        yield CheckedPart(extra, not missing, said, f"pip install 'cfaug[{extra}]'")
+        details = ", ".join(names) if not missing else f"missing: {', '.join(missing)}"
+        yield CheckedPart(extra, not missing, details, f"pip install 'cfaug[{extra}]'")
 
 
 def find_weights() -> Iterator[CheckedPart]:
     """Find the models of the Hub that the settings name, in the cache."""
     conf = find_folder("conf")
     users: dict[str, list[str]] = {}
-    for place, use in WEIGHTS.items():
-        files = sorted((conf / place).rglob("*.yaml")) or [conf / place]
+    for folder, use in WEIGHTS.items():
+        files = sorted((conf / folder).rglob("*.yaml")) or [conf / folder]
         names = {name for file in files for name in HUB_ID.findall(_read(file))}
         for name in sorted(names):
             users.setdefault(name, []).append(use)
@@ -220,8 +224,10 @@ def find_data(folder: Path) -> Iterator[CheckedPart]:
         for name in DATA.findall(_read(file)):
             users.setdefault(name, set()).add(str(file.relative_to(conf).with_suffix("")))
     for name in sorted(users):
-        said = f"for {', '.join(sorted(users[name])[:3])}"
-        yield CheckedPart(name, os.path.exists(folder / name), said, "docs/sets.md, docs/data.md")
+        details = f"for {', '.join(sorted(users[name])[:3])}"
+        yield CheckedPart(
+            name, os.path.exists(folder / name), details, "docs/sets.md, docs/data.md"
+        )
 
 
 def find_services() -> Iterator[CheckedPart]:

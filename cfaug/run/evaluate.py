@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from unicodedata import normalize
@@ -129,8 +130,8 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
                 checkpoint(name, settings.model, data, seed, root)
                 for name in ([given] if isinstance(given, str) else given)
             ]
-            [one] = tested
-            compare_checkpoints(one, others, asked[experiment_folder(one.folder)])
+            [target] = tested
+            compare_checkpoints(target, others, asked[experiment_folder(target.folder)])
         return code
     from cfaug.run.compare import compare_all
 
@@ -186,9 +187,9 @@ def find_checkpoints(
         data, seed, root = settings.data, settings.seed, settings.root
         if settings.weights is not None:
             refuse_contradictions(settings.weights, settings.model, settings.overrides)
-        one = checkpoint(settings.weights, settings.model, data, seed, root)
-        one.model.parameters()  # weights that are missing are noticed before a world is drawn
-        return [one]
+        target = checkpoint(settings.weights, settings.model, data, seed, root)
+        target.model.parameters()  # weights that are missing are noticed before a world is drawn
+        return [target]
     return initial_checkpoints(finished, settings.root) if settings.evaluate_initial else []
 
 
@@ -204,20 +205,29 @@ def _ask_all(
     prepare_worlds(tested, suite, opener)
     if settings.device != "auto":  # a missing device is reported once, not for every run
         choose_device(settings.device)
-    how = (settings.device, settings.memory, settings.items, settings.max_indistinct)
     label_frequency = settings.label_frequency if settings.wise_ft is None else None
     mistakes = Counter[str]()
+    failed: dict[Path, UserError] = {}
+    if settings.engine is not None:  # what workers have evaluated is known below
+        evaluated = build(settings.engine).run(
+            partial(_evaluator, settings), tested, "evaluating", "checkpoints"
+        )
+        failed = {target.folder: error for target, error in evaluated if error is not None}
     asked: dict[Path, dict[str, tuple[str, ...]]] = {}
     known = []
     for target in tested:
         try:
+            if target.folder in failed:
+                raise failed[target.folder]
             benchmarks = open_member(suite, describe_data(target, opener))
             names = asked.setdefault(experiment_folder(target.folder), {})
             names |= {
-                one.name: one.primary_metrics if isinstance(one, HasPrimaryMetrics) else ()
-                for one in benchmarks
+                benchmark.name: benchmark.primary_metrics
+                if isinstance(benchmark, HasPrimaryMetrics)
+                else ()
+                for benchmark in benchmarks
             }
-            if not ask(target, benchmarks, *how):
+            if not _ask(target, benchmarks, settings) and settings.engine is None:
                 known.append(target.folder)
             if label_frequency and target.trained and target.data.read_pairs:
                 from cfaug.coco_cf.label_frequency import write_label_frequencies
@@ -235,6 +245,27 @@ def _ask_all(
     if len(known) > NAMED:
         say(f"already evaluated: {len(known) - NAMED} more runs", sys.stdout)
     return (USERS_MISTAKE if mistakes else DONE), asked
+
+
+def _ask(target: EvaluationTarget, benchmarks: Any, settings: EvaluateSettings) -> bool:
+    """Evaluate a checkpoint, and return whether that was still to be done."""
+    keep, limit = settings.items, settings.max_indistinct
+    return bool(ask(target, benchmarks, settings.device, settings.memory, keep, limit))
+
+
+def _evaluator(settings: EvaluateSettings) -> Callable[[EvaluationTarget], UserError | None]:
+    """Return what evaluates a checkpoint in a worker, and returns the user's mistake if any."""
+    use_threads(settings.threads)
+    suite, opener = build(settings.benchmark), _opener(settings)
+
+    def evaluate_target(target: EvaluationTarget) -> UserError | None:
+        try:
+            _ask(target, open_member(suite, describe_data(target, opener)), settings)
+        except UserError as error:
+            return error
+        return None
+
+    return evaluate_target
 
 
 def run_jobs(jobs: Jobs) -> int:
@@ -259,12 +290,12 @@ def _find_finished(
         folders = sorted(
             file.parent for file in root.glob(normalize("NFC", f"{wanted}/seed=*/run.json"))
         )
-    found, left_out, damaged = [], [], False
+    finished, left_out, damaged = [], [], False
     for folder in folders:
         try:
             run = read_run(folder)
             if run.done:
-                found.append(_read_tested(run))
+                finished.append(_read_tested(run))
             else:
                 left_out.append(f"left out, not finished: {folder}")
         except UserError as error:
@@ -272,13 +303,13 @@ def _find_finished(
             left_out.append(f"error: left out: {error}")
     for line in left_out:
         say(line)
-    if not found:
+    if not finished:
         where = ", ".join(runs) if runs else f"{root}/{wanted}"
         raise UserError(
             f"no finished run in {where}: train one with "
             "`python train.py data.cf_ratio=0.6 seed=107`, or name a checkpoint with weights=..."
         )
-    return found, damaged
+    return finished, damaged
 
 
 def _read_tested(run: Run) -> EvaluationTarget:
@@ -332,6 +363,7 @@ class EvaluateSettings:
     items: KeepItems = "new"
     wise_ft: Factor | Annotated[Sequence[Factor], MinLen(1)] | None = None
     max_indistinct: Share = DEFAULT_LIMIT
+    engine: Node | None = None
     dry_run: bool = False
     overrides: Sequence[str] = ()
 
@@ -361,7 +393,7 @@ class EvaluateSettings:
 
     @property
     def _names_nothing(self) -> bool:
-        return all(one is None for one in (self.weights, self.name, self.arm, self.runs))
+        return all(value is None for value in (self.weights, self.name, self.arm, self.runs))
 
     @property
     def memory(self) -> Memory:

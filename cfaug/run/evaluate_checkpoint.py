@@ -104,8 +104,8 @@ def ask(
         leaks = benchmark.leaks if isinstance(benchmark, LeakAware) else None
         if leaks is not None:
             if leaks.images:
-                said = f"{leaks}; benchmark.without_leaks=true leaves them out"
-                say(f"{target.run}  {benchmark.name}: {said}")
+                message = f"{leaks}; benchmark.without_leaks=true leaves them out"
+                say(f"{target.run}  {benchmark.name}: {message}")
             write_leaks(target.folder, benchmark.name, leaks)
     weights = target.model.identity()
     known = answered(target.folder / RESULTS)
@@ -167,7 +167,7 @@ def _write(
         append_results(file, rows)
     if isinstance(benchmark, HasSummary):
         lines = [f"({len(outcomes)} numbers in {file}):", *benchmark.summarise(evaluation)]
-        told = "\n  ".join(lines)
+        summary = "\n  ".join(lines)
     else:
         shown = "  ".join(
             f"{name_part(o.metric, o.by)} {o.value:.3f}"
@@ -176,8 +176,8 @@ def _write(
         )
         more = len(outcomes) - SHOWN
         rest = f"  and {more} more numbers in {file}" if more > 0 else ""
-        told = f"(n={outcomes[0].n}): {shown}{rest}"
-    say(f"{target.run}  {benchmark.name} {told}", sys.stdout)
+        summary = f"(n={outcomes[0].n}): {shown}{rest}"
+    say(f"{target.run}  {benchmark.name} {summary}", sys.stdout)
 
 
 def _draw_again(
@@ -192,26 +192,26 @@ def _draw_again(
     return True
 
 
-def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
+def _check_found(benchmark: Benchmark, evaluation: object) -> Evaluation:
     """Return a benchmark's result after checking that it is an evaluation of this benchmark."""
     from cfaug.core.types import Evaluation
 
-    if not isinstance(found, Evaluation):
+    if not isinstance(evaluation, Evaluation):
         raise UserError(
             f"{benchmark.name}: run should return a cfaug.core.types.Evaluation, not "
-            f"{type(found).__name__}"
+            f"{type(evaluation).__name__}"
         )
-    for outcome in found.outcomes:
+    for outcome in evaluation.outcomes:
         if outcome.benchmark != benchmark.name:
             raise UserError(
                 f"{benchmark.name}: the outcome {outcome.metric!r} is of another benchmark, "
                 f"{outcome.benchmark!r}"
             )
-    for name, columns in (("item", found.items), ("ranking", found.rankings)):
+    for name, columns in (("item", evaluation.items), ("ranking", evaluation.rankings)):
         schema = getattr(benchmark, f"{name}_schema", None)
         if schema is not None and columns:
             schema.check(columns, f"{benchmark.name}: the {name}s")
-    return found
+    return evaluation
 
 
 def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
@@ -259,9 +259,9 @@ def check_factors(given: object) -> tuple[float, ...]:
     >>> check_factors([0, 0.5, 1])
     (0.0, 0.5, 1.0)
     """
-    found: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
-    check(found, Sequence[Factor], "wise_ft")
-    factors = tuple(map(float, found))
+    listed: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    check(listed, Sequence[Factor], "wise_ft")
+    factors = tuple(map(float, listed))
     if not factors or len(set(factors)) < len(factors):
         raise UserError(
             f"wise_ft={write_value(given)}: give one factor or more, each once, such as "
@@ -280,7 +280,7 @@ def interpolate_runs(
     Args:
         factors: shares of the fine-tuned weights in [0, 1], from ``check_factors``.
     """
-    found, trained = [], 0
+    targets, trained = [], 0
     for target in finished:
         if read_run(target.folder).record.get("steps") == 0:
             say(f"left out, not fine-tuned: {target.folder}")
@@ -291,10 +291,10 @@ def interpolate_runs(
             arm = interpolated_arm(target.arm, factor)
             folder = experiment_folder(target.folder) / arm / target.folder.name
             model = Interpolated(ends, factor)
-            found.append(replace(target, folder=folder, arm=arm, model=model))
+            targets.append(replace(target, folder=folder, arm=arm, model=model))
     if not trained:
         raise UserError("wise_ft interpolates fine-tuned runs, and none of these took a step")
-    return found
+    return targets
 
 
 def _read_initial(target: EvaluationTarget) -> ModelSpec:

@@ -261,20 +261,20 @@ def checkpoint(
 def refuse_contradictions(weights: str, model: Mapping[str, Any], words: Sequence[str]) -> None:
     """Refuse words about the model that ``weights`` contradicts."""
     spec = build(model)
-    own = spec.at(weights)
+    loaded = spec.at(weights)
     for word in words:
         name = key_of(word).removeprefix("model.")
         typed = getattr(spec, name, None)
-        if key_of(word) == f"model.{name}" and typed != getattr(own, name, None):
+        if key_of(word) == f"model.{name}" and typed != getattr(loaded, name, None):
             raise UserError(
                 f"{word} contradicts weights={weights}, which is evaluated with model.{name}="
-                f"{write_value(getattr(own, name, None))}: leave one of them out"
+                f"{write_value(getattr(loaded, name, None))}: leave one of them out"
             )
     named = next((word for word in words if key_of(word) == "model"), None)
     # The other classes have to be named to load weights of any kind that they read; this one loads
     # every dual encoder of transformers, and is the usual one.
     if named is not None and type(spec) is HFClip:
-        typed, there = _kind_of(spec), _kind_of(own)
+        typed, there = _kind_of(spec), _kind_of(loaded)
         if None not in (typed, there) and typed != there:
             raise UserError(
                 f"{named} names a model of the type {typed}, and weights={weights} is of the type "
@@ -286,10 +286,10 @@ def _kind_of(spec: HFClip) -> str | None:
     """Return the type of a checkpoint by its ``config.json``; ``None`` if it is not known here."""
     try:
         file = resolve(spec.name_or_path, spec.revision, fetch=False) / "config.json"
-        said = read_json(file) if file.is_file() else None
+        content = read_json(file) if file.is_file() else None
     except UserError:
         return None
-    kind = said.get("model_type") if isinstance(said, dict) else None
+    kind = content.get("model_type") if isinstance(content, dict) else None
     return kind if isinstance(kind, str) else None
 
 
@@ -305,7 +305,7 @@ def no_model(data: Mapping[str, Any], seed: int, root: Path) -> EvaluationTarget
 
 def initial_checkpoints(finished: Sequence[EvaluationTarget], root: Path) -> list[EvaluationTarget]:
     """Return the initial weights of runs, once for each checkpoint, seed and data."""
-    found: dict[tuple[Path, str], EvaluationTarget] = {}
+    initial: dict[tuple[Path, str], EvaluationTarget] = {}
     for target in finished:
         node = setting_node(read_config(target.folder), "model", target.folder)
         model = build(node, trusted=False)
@@ -313,8 +313,8 @@ def initial_checkpoints(finished: Sequence[EvaluationTarget], root: Path) -> lis
         # A run may be somebody else's: only local weights are used, nothing is downloaded.
         tested = _build_untrained(name, model.on_this_machine(), target.data, target.seed, root)
         # Arms share a world but not the rows that they held out of their training data.
-        found.setdefault((tested.folder, repr(target.data)), tested)
-    return list(found.values())
+        initial.setdefault((tested.folder, repr(target.data)), tested)
+    return list(initial.values())
 
 
 def _own_name(model: Any) -> str:

@@ -291,7 +291,7 @@ def build_recipe(settings: GenerateSettings) -> Recipe:
     missing = sorted(_lacking(node, "recipe"))
     if missing:
         zoo = settings.zoo["name"]
-        others = " or ".join(f"zoo={one}" for one in ("shapescapes", "paper") if one != zoo)
+        others = " or ".join(f"zoo={name}" for name in ("shapescapes", "paper") if name != zoo)
         alone = "" if missing[0].split(".")[1] in TEXT_PARTS else "run stage=captions with it, or "
         raise UserError(
             f"{missing[0]} is null: zoo={zoo} has no such model: {alone}choose a zoo that has one, "
@@ -308,16 +308,16 @@ def build_recipe(settings: GenerateSettings) -> Recipe:
     return recipe
 
 
-def _lacking(node: Mapping[str, Any], place: str) -> Iterator[str]:
+def _lacking(node: Mapping[str, Any], path: str) -> Iterator[str]:
     """Yield the required arguments of parts that are null."""
     taken: Mapping[str, inspect.Parameter] = {}
     if None in node.values() and "_target_" in node:
         taken = inspect.signature(locate(node["_target_"])).parameters
     for name, value in node.items():
         if isinstance(value, Mapping):
-            yield from _lacking(value, f"{place}.{name}")
+            yield from _lacking(value, f"{path}.{name}")
         elif value is None and name in taken and taken[name].default is inspect.Parameter.empty:
-            yield f"{place}.{name}"
+            yield f"{path}.{name}"
 
 
 def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence[Example]]:
@@ -431,7 +431,11 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         verdicts: dict[str, bool] = {}  # the majority's, by ``<set>_<member>``
         if export["verified"] is not None:
             people = read_human_answers(export["verified"], ANSWERS)
-            names = {f"{one.key}_{i}" for one in read_sets(folder) for i in range(len(one.members))}
+            names = {
+                f"{counterfactual.key}_{i}"
+                for counterfactual in read_sets(folder)
+                for i in range(len(counterfactual.members))
+            }
             people.check_images(names, str(folder))
             verdicts = {name: label == GOOD for name, label in people.labels.items()}
         export_questions(read_sets(folder), export["questions"], verdicts)

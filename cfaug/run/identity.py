@@ -106,19 +106,19 @@ def what_follows_the_seed(written: Mapping[str, str], data: Mapping[str, Any]) -
         written: {dotted name of a setting: its value as written, ``${alternate:${seed},[a,b]}``}.
         data: the node ``data``; a world without a seed of its own is drawn anew for every seed.
     """
-    found = {key: rule for key, rule in written.items() if not _is_under(key, NOT_A_RESULT)}
+    by_seed = {key: rule for key, rule in written.items() if not _is_under(key, NOT_A_RESULT)}
     world = data.get("world")
     if isinstance(world, Mapping) and world.get("seed") is None:
         for key in CONTENT:
             name = data.get(key.removeprefix("data."))
             if isinstance(name, str) and (is_world(name) or is_questions(name)):
-                found.setdefault(key, name)
-    return found
+                by_seed.setdefault(key, name)
+    return by_seed
 
 
-def config_hash(what: Mapping[str, Any]) -> str:
+def config_hash(content: Mapping[str, Any]) -> str:
     """Return the sha256 of an identity, independent of the order of its keys."""
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 # Folder names of experiments, arms and checkpoints; different names get different folders.

@@ -76,16 +76,16 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         return report(error)
     except KeyboardInterrupt as stop:
-        said = stop.args[0] if stop.args else GOES_ON
+        reason = stop.args[0] if stop.args else GOES_ON
         if rank() == 0:
-            say(f"interrupted: {said}")
+            say(f"interrupted: {reason}")
         return INTERRUPTED
 
 
 def _launch(script: Script, words: Sequence[str]) -> int:
     if {"--help", "-h"} & set(words):
-        own = own_settings(words)
-        say(usage(script.name, script.examples, script.conf, own, words), sys.stdout)
+        folder = own_settings(words)
+        say(usage(script.name, script.examples, script.conf, folder, words), sys.stdout)
         return DONE
     if "--version" in words:
         say(version_lines(), sys.stdout)

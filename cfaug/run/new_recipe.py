@@ -41,10 +41,12 @@ def main(argv: Sequence[str]) -> int:
         return USERS_MISTAKE
     for file in files:
         say(f"wrote {file}", sys.stdout)
-    own, shards = f"--config-dir {folder}", f"shards/{name}"
+    option, shards = f"--config-dir {folder}", f"shards/{name}"
     say("next:")
-    say(f"  python generate.py {own} recipe={name} limit=200 paths.shards={shards}")
-    say(f"  python evaluate.py {own} benchmark={name} benchmark.data={shards} weights=zoo:clip-0")
+    say(f"  python generate.py {option} recipe={name} limit=200 paths.shards={shards}")
+    say(
+        f"  python evaluate.py {option} benchmark={name} benchmark.data={shards} weights=zoo:clip-0"
+    )
     say(f"  pytest {folder}")
     return 0
 
@@ -56,11 +58,11 @@ def write_example(name: str, folder: Path) -> list[Path]:
     for file in sorted(EXAMPLE.rglob("*")):
         if file.suffix not in (".py", ".yaml"):
             continue
-        place = folder / str(file.relative_to(EXAMPLE)).replace(NAME, name)
+        target = folder / str(file.relative_to(EXAMPLE)).replace(NAME, name)
         text = file.read_text(encoding="utf-8").replace(NAME, name).replace(CLASS, camel)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        write_file(place, text.encode())
-        written.append(place)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_file(target, text.encode())
+        written.append(target)
     return written
 
 

@@ -151,8 +151,8 @@ def start_ranks(name: str, words: Sequence[str], count: int) -> int:
     command = [
         sys.executable, "-m", __name__, f"--nproc-per-node={count}", "-m", "cfaug", name, *words,
     ]  # fmt: skip
-    told = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", PLAN_PRINTED: "1"}
-    return call(command, env={CALLED_BY: "", **os.environ, **told})
+    variables = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", PLAN_PRINTED: "1"}
+    return call(command, env={CALLED_BY: "", **os.environ, **variables})
 
 
 def main(words: Sequence[str]) -> int:
@@ -165,13 +165,13 @@ def main(words: Sequence[str]) -> int:
 
     from cfaug.run.launch import DONE, FAILED, INTERRUPTED
 
-    told = False
+    stopped = False
 
     def stop(number: int, frame: FrameType | None) -> None:
         """Stop the processes, once: torchrun would leave them alone at the second signal."""
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal stopped
+        if not stopped:
+            stopped = True
             raise SignalException("stopped", signal.SIGTERM)
 
     logging.disable(logging.ERROR)  # torchrun's messages; the processes report their own errors

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,9 @@ from cfaug.core.errors import UserError, say
 from cfaug.core.processes import keep_handlers
 from cfaug.core.progress import Progress
 from cfaug.core.validation import Positive, PositiveNumber, Processes, Weight, check_fields
+
+SECONDS_TO_RESTART = 1.0
+"""The pause after a worker was lost, before it is asked whether it is there again."""
 
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
@@ -51,106 +55,120 @@ class RayEngine:
         check_fields(self)
 
     def run(
-        self, make_worker: Callable[[], Callable[[Task], Answer]], tasks: Sequence[Task],
-        what: str, unit: str,
-    ) -> Generator[tuple[Task, Answer]]:  # fmt: skip
+        self,
+        make_worker: Callable[[], Callable[[Task], Answer]],
+        tasks: Sequence[Task],
+        title: str,
+        unit: str,
+    ) -> Generator[tuple[Task, Answer]]:
         """Do tasks in workers, and yield each with its answer as soon as it is there.
 
         A task whose worker is lost is started again, up to ``tries`` times. An error of the task
-        itself is raised, as it would be on any machine.
+        itself is raised: it would be the same on any machine.
 
         Args:
             make_worker: called once in each worker; returns what does a task there. It has to be
                 picklable: a module's function, or a ``partial`` of one.
-            what: the work in the progress bar, such as "drawing".
+            title: the work in the progress bar, such as "drawing".
             unit: the plural noun of the tasks, such as "shards".
 
         Raises:
-            UserError: if Ray is missing or no cluster answers, or a task lost all its workers.
+            UserError: if Ray is missing, no cluster answers, or a task lost all its workers.
         """
-        with self._cluster() as ray, Progress(what, len(tasks), unit) as progress:
-            start = ray.remote(max_restarts=-1)(_Worker).options(
-                num_cpus=self.cpus_per_worker, num_gpus=self.gpus_per_worker
-            )
-            workers = [
-                start.remote(make_worker, os.getcwd()) for _ in range(min(self.workers, len(tasks)))
-            ]
-            waiting, lost = list(enumerate(tasks))[::-1], Counter[int]()
-            # A worker is asked for a task only once the cluster has placed it.
+        with self._connect() as ray, Progress(title, len(tasks), unit) as progress:
+            workers = self._start(ray, make_worker, min(self.workers, len(tasks)))
+            waiting, lost = list(range(len(tasks)))[::-1], Counter[int]()
+            # A worker gets a task only once the cluster has placed it.
             idle = {worker.__ray_ready__.remote(): worker for worker in workers}
             busy: dict[Any, tuple[Any, int]] = {}
-            while waiting or busy:
-                [ready], _ = ray.wait([*busy, *(idle if waiting else ())], num_returns=1)
-                if ready in idle:
-                    worker = idle.pop(ready)
-                else:
-                    worker, number = busy.pop(ready)
+            try:
+                while waiting or busy:
+                    [ready], _ = ray.wait([*busy, *(idle if waiting else ())], num_returns=1)
+                    worker, number = busy.pop(ready) if ready in busy else (idle.pop(ready), None)
                     try:
                         answer = ray.get(ready)
                     except ray.exceptions.RayTaskError as error:
-                        raise error.cause from error
+                        raise error.cause from None
                     except ray.exceptions.RayError as error:
-                        lost[number] += 1
-                        if lost[number] == self.tries:
-                            raise UserError(
-                                f"{unit}: one lost its worker {self.tries} times, the last time "
-                                f"as {_first_line(error)}. What is finished is kept: the same "
-                                "command goes on from there"
-                            ) from error
-                        say(f"a worker was lost ({_first_line(error)}): its work is started again")
-                        waiting.append((number, tasks[number]))
-                    else:
+                        if number is None and isinstance(error, ray.exceptions.ActorDiedError):
+                            raise UserError(f"a worker cannot start: {error}") from error
+                        if number is not None:
+                            lost[number] += 1
+                            self._say_lost(_first_line(error), lost[number], unit)
+                            waiting.append(number)
+                        time.sleep(SECONDS_TO_RESTART)
+                        idle[worker.__ray_ready__.remote()] = worker
+                        continue
+                    if number is not None:
                         progress.advance()
                         yield tasks[number], answer
-                if not waiting:
-                    continue
-                number, task = waiting.pop()
-                busy[worker.work.remote(task)] = worker, number
+                    if waiting:
+                        number = waiting.pop()
+                        busy[worker.work.remote(tasks[number])] = worker, number
+            finally:
+                for worker in workers:
+                    ray.kill(worker)
+
+    def _say_lost(self, reason: str, times: int, unit: str) -> None:
+        if times == self.tries:
+            raise UserError(
+                f"one of the {unit} lost its worker {times} times, the last time so: {reason}. "
+                "What is finished is kept, and the same command goes on from there"
+            )
+        say(f"a worker was lost: {reason}. Its work is started again")
+
+    def _start(self, ray: Any, make_worker: Callable[[], Any], count: int) -> list[Any]:
+        """Start workers in this command's folder and environment."""
+        gpus = ray.cluster_resources().get("GPU", 0)
+        if self.gpus_per_worker > gpus:
+            say(
+                f"engine.gpus_per_worker={self.gpus_per_worker:g}, and the cluster has {gpus:g} "
+                "GPUs now: workers wait for more"
+            )
+        environment = {
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "OMP_NUM_THREADS": os.environ.get(
+                "OMP_NUM_THREADS", str(max(1, int(self.cpus_per_worker)))
+            ),
+            "TERM": "dumb",  # lines of progress, no bars
+            # A worker without a claim on a GPU sees those that this command sees.
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        }
+        start = ray.remote(_Worker).options(
+            num_cpus=self.cpus_per_worker, num_gpus=self.gpus_per_worker, max_restarts=-1,
+            runtime_env={"env_vars": environment},
+        )  # fmt: skip
+        return [start.remote(make_worker, os.getcwd()) for _ in range(count)]
 
     @contextmanager
-    def _cluster(self) -> Iterator[Any]:
-        """Connect to Ray, and disconnect at the end; that ends the workers."""
+    def _connect(self) -> Iterator[Any]:
+        """Connect to Ray unless this process is connected, and disconnect at the end."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             import ray
         except ModuleNotFoundError as error:
             raise UserError(
                 "engine=ray needs Ray: pip install 'cfaug[ray]', or leave engine=ray out"
             ) from error
-        threads = os.environ.get("OMP_NUM_THREADS", str(max(1, int(self.cpus_per_worker))))
-        environment = {
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "OMP_NUM_THREADS": threads,
-            "TERM": "dumb",  # workers print lines of progress, no bars
-        }
-        started = not ray.is_initialized()
-        with keep_handlers():
-            if started:
-                try:
-                    ray.init(
-                        address=self.address, runtime_env={"env_vars": environment},
-                        include_dashboard=False, log_to_driver=True, logging_level="ERROR",
-                    )  # fmt: skip
-                except (ConnectionError, ValueError, RuntimeError) as error:
-                    raise UserError(
-                        f"engine.address={self.address}: no Ray cluster answers there "
-                        f"({_first_line(error)}); ray start --head starts one on this machine"
-                    ) from error
+        if ray.is_initialized():
+            yield ray
+            return
+        with keep_handlers():  # Ray's would end this process in the middle of its work
+            try:
+                ray.init(self.address, include_dashboard=False, logging_level="ERROR")
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise UserError(
+                    f"engine.address={self.address}: no Ray cluster answers there "
+                    f"({_first_line(error)}); ray start --head starts one on this machine"
+                ) from error
         try:
-            if self.gpus_per_worker > ray.cluster_resources().get("GPU", 0):
-                say(
-                    f"engine.gpus_per_worker={self.gpus_per_worker}, and the cluster has "
-                    f"{ray.cluster_resources().get('GPU', 0):g} GPUs now: workers wait for more"
-                )
             yield ray
         finally:
-            if started:
-                ray.shutdown()
+            ray.shutdown()
 
 
 class _Worker:
-    """A process of the cluster; it makes what does the tasks at its first task."""
+    """A process of the cluster; its first task prepares it."""
 
     def __init__(self, make_worker: Callable[[], Callable[[Any], Any]], folder: str) -> None:
         if not Path(folder).is_dir():
@@ -159,11 +177,14 @@ class _Worker:
                 "folders, as on a shared file system"
             )
         os.chdir(folder)
-        self._make, self._work = make_worker, None
+        self._make_worker = make_worker
+
+    @cached_property
+    def _work(self) -> Callable[[Any], Any]:
+        return self._make_worker()
 
     def work(self, task: Any) -> Any:
-        if self._work is None:
-            self._work = self._make()
+        """Return the answer to a task."""
         return self._work(task)
 
 

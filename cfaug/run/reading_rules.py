@@ -26,25 +26,25 @@ Config = Mapping[str, Any]
 
 def declared_unread(config: Config, about: CheckpointFacts | None) -> Iterator[tuple[str, str]]:
     """Yield (setting, with what it is read) for all that their classes leave out."""
-    for place, node in _nodes_of(config, ""):
+    for prefix, node in _nodes_of(config, ""):
         target = locate(node["_target_"])
-        tested = _knowing(about, target) if place.startswith("benchmark.") else {}
+        tested = _knowing(about, target) if prefix.startswith("benchmark.") else {}
         for name, conditions in find_unread(target, node, tested).items():
-            yield place + name, f"with {describe_conditions(conditions, place)}"
+            yield prefix + name, f"with {describe_conditions(conditions, prefix)}"
         for name, reason in getattr(target, "find_left_out", lambda _: {})(node).items():
-            yield place + name, f"with {place}{reason}"
+            yield prefix + name, f"with {prefix}{reason}"
 
 
 def _nodes_of(value: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (place with its dot, node) of every node with a target."""
     if isinstance(value, list | tuple):
-        for number, one in enumerate(value):
-            yield from _nodes_of(one, f"{path[:-1]}[{number}].")
+        for number, item in enumerate(value):
+            yield from _nodes_of(item, f"{path[:-1]}[{number}].")
     elif isinstance(value, Mapping):
         if "_target_" in value and not value.get("_partial_"):
             yield path, value
-        for key, one in value.items():
-            yield from _nodes_of(one, f"{path}{key}.")
+        for key, item in value.items():
+            yield from _nodes_of(item, f"{path}{key}.")
 
 
 def place_of(word: str) -> str:
@@ -54,8 +54,8 @@ def place_of(word: str) -> str:
     ('data.size', 'data.world', 'x')
     """
     key = key_of(word)
-    place = key.partition("@")[2] or key
-    return place.removeprefix("_global_").removeprefix(".")
+    setting = key.partition("@")[2] or key
+    return setting.removeprefix("_global_").removeprefix(".")
 
 
 def is_under(key: str, nodes: Iterable[str]) -> bool:
@@ -107,10 +107,10 @@ def _knowing(about: CheckpointFacts | None, target: Any) -> dict[str, Any]:
     if about is None:
         return {}
     asked = (getattr(target, "needs", None), *getattr(target, "also_asks", ()), DualEncoder)
-    loaded = next((one for one in asked if one in about.provides), None)
+    loaded = next((protocol for protocol in asked if protocol in about.provides), None)
     known = {MODEL: None if loaded is None else loaded.__name__, WORLD: about.world}
-    found = {name: value for name, value in known.items() if value is not None}
-    return {**found, TRAINED: about.trained, LEARNT: about.learnt}
+    facts = {name: value for name, value in known.items() if value is not None}
+    return {**facts, TRAINED: about.trained, LEARNT: about.learnt}
 
 
 class Branch(NamedTuple):
@@ -175,7 +175,7 @@ def _checks_data(config: Config, words: Sequence[str]) -> bool:
     )
 
 
-ANY_EVALUATION = ("benchmark", "items", "paths", "threads", "dry_run")
+ANY_EVALUATION = ("benchmark", "items", "paths", "threads", "engine", "dry_run")
 
 EVALUATE = (
     Branch("table=...", lambda c, _: c.get("table") is not None, ("table", "paths", "threads")),
@@ -227,15 +227,15 @@ def _read_of_data(config: Config) -> set[str]:
     Their ``reads_data`` has the form of ``read_with``, with settings of ``data`` as keys. A class
     of somebody else's that declares nothing may read them all.
     """
-    found = set()
+    settings = set()
     unread = _unread_of_benchmark(config)
-    for place, node in _nodes_of(config.get("benchmark"), "benchmark."):
-        if is_under(place[:-1], unread):
+    for prefix, node in _nodes_of(config.get("benchmark"), "benchmark."):
+        if is_under(prefix[:-1], unread):
             continue
         ours = node["_target_"].startswith("cfaug.")
         declared = getattr(locate(node["_target_"]), "reads_data", {} if ours else {"data": {}})
-        found |= {name for name, condition in declared.items() if holds(condition, node)}
-    return found
+        settings |= {name for name, condition in declared.items() if holds(condition, node)}
+    return settings
 
 
 def _tested_sources(config: Config) -> list[str]:
@@ -249,8 +249,10 @@ def _tested_sources(config: Config) -> list[str]:
     else:
         unread = _unread_of_benchmark(config)
         asked = flatten({"benchmark": config.get("benchmark")})
-        asked = {key: one for key, one in asked.items() if not is_under(key, unread)}
-    texts = [one for name in asked.values() for one in (name if isinstance(name, list) else [name])]
+        asked = {key: value for key, value in asked.items() if not is_under(key, unread)}
+    texts = [
+        text for name in asked.values() for text in (name if isinstance(name, list) else [name])
+    ]
     return [text for text in texts if isinstance(text, str)]
 
 
@@ -386,7 +388,7 @@ def _asks_none_of(config: Config, *kinds: str) -> bool:
     """Say whether people are asked by none of some classes of ``cfaug.annotation``."""
     question = (config.get("annotate") or {}).get("question") or {}
     kind = locate(question["_target_"]) if "_target_" in question else object
-    return not any(issubclass(kind, locate(f"cfaug.annotation.{one}")) for one in kinds)
+    return not any(issubclass(kind, locate(f"cfaug.annotation.{name}")) for name in kinds)
 
 
 WITH_WORLD = "with a part of the embedded world (shapescapes:PART) that it draws"

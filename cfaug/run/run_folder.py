@@ -248,13 +248,13 @@ PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that decide a result."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def git_revision() -> dict[str, Any] | None:
@@ -296,7 +296,7 @@ def hardware() -> dict[str, Any]:
             if line.startswith("model name"):
                 processor = line.split(":", 1)[1].strip()
                 break
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "machine": platform.machine(),
         "processor": processor,
         "cores": len(os.sched_getaffinity(0))
@@ -305,8 +305,8 @@ def hardware() -> dict[str, Any]:
     }
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
-        found["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return found
+        facts["gpus"] = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return facts
 
 
 def threads() -> int | None:
@@ -363,24 +363,24 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
 
     initial = initial_values(experiment)
     kept = {run.folder for run in same_identity([read_run(folder) for folder in folders])[0]}
-    found, edited = [], []
+    deltas, edited = [], []
     for folder in folders:
         try:
-            own = changes(folder, initial)
+            run_deltas = changes(folder, initial)
         except UserError:
             continue  # its damaged results were reported when it was evaluated
-        edited.append(write_card(folder, own, threshold))
+        edited.append(write_card(folder, run_deltas, threshold))
         logger = setting_node(read_config(folder), "logger", folder)
         log_results(build(logger, trusted=False), folder)
         if folder in kept:
-            found += own
+            deltas += run_deltas
     cards = [card for card in edited if card is not None]
     if cards:
         say(
             f"kept as edited, or as an earlier version wrote it, without these results: "
             f"{name_some(cards)}; remove the file and evaluate again for a new card"
         )
-    said = [] if threshold is None else alarms(found, threshold)
-    for line in said:
+    messages = [] if threshold is None else alarms(deltas, threshold)
+    for line in messages:
         say(line)
-    return said
+    return messages

@@ -126,10 +126,10 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     config = settings.config()
     config = {**config, "data": {**config["data"], **planned.data}}
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
-    what = identity(hashed, {**planned.content, "weights": asked.model.weights_hash()})
+    run_identity = identity(hashed, {**planned.content, "weights": asked.model.weights_hash()})
     job = TrainJob(
         task=planned.task, settings=settings, config=config,
-        folder=RunFolder(arm / f"seed={settings.seed}", what, arm=settings.arm),
+        folder=RunFolder(arm / f"seed={settings.seed}", run_identity, arm=settings.arm),
         notes=tuple(filter(None, warned)),
         sources=planned.sources,
         by_seed=what_follows_the_seed(settings.by_seed or {}, config["data"]),
@@ -148,8 +148,8 @@ PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {
 
 def _refuse_forgotten_holdout(data: DataSettings, words: Sequence[str]) -> None:
     """Refuse one's own photos with the settings of the embedded world, which has its own tests."""
-    own = data.real is not None and not is_world(data.real) and data.drawn[0]
-    if data.world is None or not own or data.holdout or isinstance(data, QuestionData):
+    own_photos = data.real is not None and not is_world(data.real) and data.drawn[0]
+    if data.world is None or not own_photos or data.holdout or isinstance(data, QuestionData):
         return
     if not any(word.lstrip("+").startswith("data.holdout=") for word in words):
         raise UserError(
@@ -166,12 +166,12 @@ def _data_settings(data: Mapping[str, Any], seed: int) -> Any:
 
 def prepare_data(jobs: Jobs) -> None:
     """Draw and scan the sources of a sweep on all cores, so that planning finds them on disk."""
-    found = [
-        (_data_settings(one["data"], one["seed"]), one["paths"])
-        for one, _ in watch(jobs, "reading the settings of the data", len(jobs), "jobs")
+    sources = [
+        (_data_settings(config["data"], config["seed"]), config["paths"])
+        for config, _ in watch(jobs, "reading the settings of the data", len(jobs), "jobs")
     ]
     prepare_sources([
-        (data, paths) for data, paths in found
+        (data, paths) for data, paths in sources
         if isinstance(data, DataSettings) and not isinstance(data, QuestionData)
     ])  # fmt: skip
 
@@ -345,16 +345,16 @@ def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
         if size is not None and job.task.trainer.max_steps != 0:
             arms = experiments.setdefault(job.settings.name, {})
             arms.setdefault(job.folder.path.parent.name, job)
-    said = []
+    messages = []
     for experiment, arms in experiments.items():
         trained = {arm: job.task.counts["train"] for arm, job in arms.items()}
         least, most = (find(trained, key=trained.__getitem__) for find in (min, max))
         if trained[least] == trained[most]:
             continue
         size = min(job.task.unasked_size or 0 for job in arms.values())
-        said.append(
+        messages.append(
             f"the arms of {experiment} differ in their number of training examples, from "
             f"{trained[least]:,} ({least}) to {trained[most]:,} ({most}): data.size={size} is the "
             "largest that all of them can have"
         )
-    return said
+    return messages

@@ -99,13 +99,13 @@ def find_unread_words(
         return
     config = {**config, "words": words}
     branches = BRANCHES.get(command, ())
-    branch = next((one for one in branches if one.chosen(config, words)), None)
+    branch = next((candidate for candidate in branches if candidate.chosen(config, words)), None)
     broken = [rule for rule in RULES.get(command, ()) if not rule.reads(config)]
     declared = dict(declared_unread(config, about_model(config, words)))
 
     def why_unread(key: str) -> str | None:
         if branch is not None and not touches(key, branch.reads):
-            others = [one.name for one in branches if touches(key, one.reads)]
+            others = [other.name for other in branches if touches(key, other.reads)]
             return f"by {', or '.join(others)}, not by {branch.name}"
         for rule in broken:
             if is_under(key, rule.settings) and not touches(key, rule.but(config)):
@@ -121,7 +121,7 @@ def find_unread_words(
 
 
 def _declared_of(key: str, declared: Mapping[str, str]) -> str | None:
-    return next((why for one, why in declared.items() if is_under(key, [one])), None)
+    return next((why for setting, why in declared.items() if is_under(key, [setting])), None)
 
 
 def _asked(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
@@ -134,8 +134,8 @@ def _asked(words: Sequence[str], config: Config) -> list[tuple[str, str]]:
             continue
         if value in OFF:  # asks for nothing, unless the setting is on by default
             node: Any = config
-            for one in nodes:
-                node = node.get(one) if isinstance(node, Mapping) else None
+            for part in nodes:
+                node = node.get(part) if isinstance(node, Mapping) else None
             if not isinstance(node, Mapping) or "_target_" not in node:
                 continue
             taken = inspect.signature(locate(node["_target_"])).parameters.get(name)
@@ -184,21 +184,21 @@ def _explain_references(
             users.setdefault(used, []).append(name)
     reasons, waiting = {key: reason}, [key]
     while waiting:
-        one = waiting.pop()
+        setting = waiting.pop()
         for used, names in users.items():
-            if not touches(used, [one]):
+            if not touches(used, [setting]):
                 continue
             # With ``model: ${zoo.clip}``, zoo.clip.max_length is read as model.max_length.
-            inner = one[len(used) :] if one.startswith(used + ".") else ""
+            inner = setting[len(used) :] if setting.startswith(used + ".") else ""
             for name in (outer + inner for outer in names):
-                found = is_unread(name)
-                if found is None:
+                cause = is_unread(name)
+                if cause is None:
                     return None
                 if name not in reasons:
-                    reasons[name] = found
+                    reasons[name] = cause
                     waiting.append(name)
     # A node that is only there to be taken says less than the settings that take it.
-    return next((one for one in reasons.values() if "${" not in one), reason)
+    return next((text for text in reasons.values() if "${" not in text), reason)
 
 
 def references(name: str, value: Any) -> list[str]:
@@ -209,8 +209,8 @@ def references(name: str, value: Any) -> list[str]:
     """
     if isinstance(value, list | tuple):
         return [reference for part in value for reference in references(name, part)]
-    found = []
+    taken = []
     for dots, key in REFERENCE.findall(value) if isinstance(value, str) else ():
         parents = name.split(".")[: -len(dots)] if dots else []
-        found.append(".".join([*parents, key]))
-    return found
+        taken.append(".".join([*parents, key]))
+    return taken

@@ -91,9 +91,9 @@ def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
     parts, pattern = choice.split("/"), beside.get(group, "").split("/")
     if len(parts) != len(pattern) or not (conf / group / f"{choice}.yaml").is_file():
         return None
-    named = {f"${{{one}}}": one for one in chosen}
+    named = {f"${{{key}}}": key for key in chosen}
     pairs = zip(pattern, parts, strict=True)
-    return " ".join(f"{named[one]}={part}" for one, part in pairs if one in named)
+    return " ".join(f"{named[reference]}={part}" for reference, part in pairs if reference in named)
 
 
 def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
@@ -122,14 +122,14 @@ def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
 
 
 def usage(
-    name: str, examples: str, conf: Path, own: Path | None = None, words: Sequence[str] = ()
+    name: str, examples: str, conf: Path, user_conf: Path | None = None, words: Sequence[str] = ()
 ) -> str:
     """Return the help text of a script.
 
     Args:
         name: the root configuration, ``train`` for ``train.py``.
         examples: the purpose of the script, and commands to start from.
-        own: the user's own folder of configurations; ``None`` without one.
+        user_conf: the user's own folder of configurations; ``None`` without one.
         words: the words beside ``--help``; a choice such as ``benchmark=vqa`` shows its settings.
     """
     root_file = conf / f"{name}.yaml"
@@ -142,9 +142,11 @@ def usage(
     for group, default in usual.items():
         nested = group not in beside
         names = {
-            one for folder in (conf, own or conf) for one in _names(folder, group, nested=nested)
+            choice
+            for folder in (conf, user_conf or conf)
+            for choice in _names(folder, group, nested=nested)
         }
-        marked = [f"{one}*" if one == default else one for one in sorted(names)]
+        marked = [f"{choice}*" if choice == default else choice for choice in sorted(names)]
         lines.append(f"  {group}: {', '.join(marked)}")
     lines += ["", "Settings (key=value) and their defaults:"]
     for group, option in chosen.items():
@@ -223,7 +225,7 @@ def check_choice(override: Any, options: Options) -> None:
     if override.is_sweep_override():
         raise UserError(f"{override.input_line} names several choices: add --multirun (-m)")
     named = isinstance(value, str) or (
-        isinstance(value, list) and value and all(isinstance(one, str) for one in value)
+        isinstance(value, list) and value and all(isinstance(item, str) for item in value)
     )
     if override.is_delete() or (not named and not (isinstance(value, dict) and value)):
         raise UserError(f"{override.input_line}: choose from {', '.join(group)}")
@@ -257,7 +259,7 @@ def explain(
     groups = where + [word for word in words if options(key_of(word).partition("@")[0])]
     if _failure(compose, groups) is not None:
         for word in groups[len(where) :]:
-            others = [one for one in groups if one != word]
+            others = [other for other in groups if other != word]
             if _failure(compose, others) is None:
                 if word.partition("=")[2].startswith("["):
                     return f"{word}: choose one of {', '.join(options(key_of(word)))}"
@@ -295,7 +297,7 @@ def _explain_one(
             return f"{before}: {key_of(before)} has settings of its own, such as {key}"
     tree = compose(tried)
     # A model's own values come last: users set the settings that take these.
-    known = sorted(flatten(tree), key=lambda one: one.startswith("preset."))
+    known = sorted(flatten(tree), key=lambda setting: setting.startswith("preset."))
     nodes = {key.rsplit(".", depth)[0] for key in known for depth in range(1, key.count(".") + 1)}
     if key in {*known, *nodes}:
         return f"{word}: {reason_of(failure)}"

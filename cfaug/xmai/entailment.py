@@ -101,15 +101,15 @@ class Entailment(TextPairBenchmark):
         """Open the sources and return a list of this benchmark."""
         if self.data is not None:
             return super().open(context)
-        found = context.held_out()
-        if found is None:
+        held = context.held_out()
+        if held is None:
             raise UserError(
                 "benchmark=entailment needs benchmark.data=FOLDER, or a run that held out a test "
                 "set: train with data.holdout=0.1"
             )
         opened = copy.copy(self)
         opened.name = f"heldout_{self.kind}" if self.name is None else self.name
-        return cast("list[Benchmark]", [opened.ask(opened.read_pairs("heldout", *found))])
+        return cast("list[Benchmark]", [opened.ask(opened.read_pairs("heldout", *held))])
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
         """Return the texts of a source, or of a list whose photos are in another source."""
@@ -169,13 +169,13 @@ class Entailment(TextPairBenchmark):
         methods, labels = (np.asarray(items[name], object) for name in (METHOD, "label"))
         accuracies = {n: metric for n, metric in METRICS.items() if n.startswith("accuracy")}
         for method, label in product(dict.fromkeys(methods.tolist()), ENTAILMENT):
-            own = (methods == method) & (labels == label)
-            outcomes += self._means(items, accuracies, own, {METHOD: method, "label": label})
+            chosen = (methods == method) & (labels == label)
+            outcomes += self._means(items, accuracies, chosen, {METHOD: method, "label": label})
         return Evaluation(outcomes, items)
 
-    def summarise(self, found: Evaluation) -> Sequence[str]:
+    def summarise(self, evaluation: Evaluation) -> Sequence[str]:
         """Return a few lines for the terminal."""
-        items = Items(str(self.name), "", "", found.items)
+        items = Items(str(self.name), "", "", evaluation.items)
         return summarise_entailment(EntailmentItems("", items))
 
     def write_page(self, folder: Path, title: str) -> Path | None:
@@ -204,8 +204,8 @@ class Entailment(TextPairBenchmark):
             return items
         items |= _answer_columns(answers[1:].reshape(-1, len(ENTAILMENT)), labels, "")
         items["accuracy_drop"] = items[f"accuracy{BEFORE}"] - items["accuracy"]
-        said, now = (np.array(items[f"predicted{part}"]) for part in (BEFORE, ""))
-        follows = (labels == 0) & (said == ENTAILMENT[0])
+        earlier, now = (np.array(items[f"predicted{part}"]) for part in (BEFORE, ""))
+        follows = (labels == 0) & (earlier == ENTAILMENT[0])
         items["axiom_violations"] = np.where(follows, now == ENTAILMENT[2], np.nan)
         return items
 
@@ -216,11 +216,11 @@ class Entailment(TextPairBenchmark):
         scores: dict[str, MacroScores] = {}
         for part in (BEFORE, ""):
             if f"predicted{part}" in items:
-                truth, said = (
+                truth, predicted = (
                     np.array([ENTAILMENT.index(items[name][row]) for row in rows.tolist()])
                     for name in ("label", f"predicted{part}")
                 )
-                scores[part] = macro_scores(confusion_matrix(truth, said, len(ENTAILMENT)))
+                scores[part] = macro_scores(confusion_matrix(truth, predicted, len(ENTAILMENT)))
         outcomes = []
         for name in ("precision", "recall", "f1"):
             values = {part: getattr(score, name) for part, score in scores.items()}
@@ -237,10 +237,10 @@ class Entailment(TextPairBenchmark):
 
 
 def _answer_columns(answers: np.ndarray, labels: np.ndarray, part: str) -> dict[str, Any]:
-    said = answers.argmax(axis=1)
+    predicted = answers.argmax(axis=1)
     return {
-        f"predicted{part}": [ENTAILMENT[number] for number in said.tolist()],
-        f"accuracy{part}": (said == labels).astype(float),
+        f"predicted{part}": [ENTAILMENT[number] for number in predicted.tolist()],
+        f"accuracy{part}": (predicted == labels).astype(float),
         **{
             f"p_{label}{part}": answers[:, number].astype(np.float64)
             for number, label in enumerate(ENTAILMENT)
@@ -299,11 +299,11 @@ def entail(model: Entailer | CachedEntailer, claims: Claims, batch_size: int) ->
         return _batches(entailer, sorted_claims.choose(places), batch_size)
 
     if isinstance(model, CachedEntailer):
-        found = recall_or_compute(model.answers, keys, compute)
+        probabilities = recall_or_compute(model.answers, keys, compute)
     else:
-        found = compute_distinct(keys, compute)
-    answers = np.empty_like(found)
-    answers[order] = found
+        probabilities = compute_distinct(keys, compute)
+    answers = np.empty_like(probabilities)
+    answers[order] = probabilities
     return answers
 
 

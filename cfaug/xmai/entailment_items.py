@@ -91,7 +91,7 @@ class EntailmentItems(TextPairItems):
     def _numbers(self) -> dict[str, np.ndarray]:
         names = ["label", f"predicted{BEFORE}", *(["predicted"] if self.has_after else [])]
         number = {label: at for at, label in enumerate(ENTAILMENT)}
-        found = {}
+        numbers = {}
         for name in names:
             texts = self.texts(name)
             odd = sorted(set(texts) - set(ENTAILMENT))
@@ -100,8 +100,8 @@ class EntailmentItems(TextPairItems):
                     f"the items of {self.items.benchmark}: {name}={odd[0]!r} is invalid: choose "
                     f"from {', '.join(ENTAILMENT)}; {self.renew}"
                 )
-            found[name] = np.array([number[text] for text in texts])
-        return found
+            numbers[name] = np.array([number[text] for text in texts])
+        return numbers
 
     def answers(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Return rows of a column as numbers of ``ENTAILMENT``, int64.
@@ -118,8 +118,8 @@ class EntailmentItems(TextPairItems):
             before: whether the original texts are counted instead of the changed ones.
         """
         rows = self.rows(method)
-        said = self.answers(f"predicted{BEFORE if before else ''}", rows)
-        return confusion_matrix(self.answers("label", rows), said, len(ENTAILMENT))
+        predicted = self.answers(f"predicted{BEFORE if before else ''}", rows)
+        return confusion_matrix(self.answers("label", rows), predicted, len(ENTAILMENT))
 
     def drops(self, method: str, kept_only: bool = False) -> list[ScoreDrop]:
         """Return accuracy and macro scores before and after, each tested; empty without texts."""
@@ -177,7 +177,7 @@ def _scores_part(
         for method in methods
         if (every := answers.drops(method, kept_only))
     }
-    known = [method for method, own in drops.items() if not math.isnan(own["f1"].p)]
+    known = [method for method, by_score in drops.items() if not math.isnan(by_score["f1"].p)]
     f1_holm = holm([drops[method]["f1"].p for method in known]).tolist()
     corrected = dict(zip(known, f1_holm, strict=True))
 
@@ -261,9 +261,9 @@ def _labels_part(answers: EntailmentItems) -> Part:
     before, after = (answers.items.metric(f"accuracy{part}") for part in (BEFORE, ""))
     rows = []
     for method in answers.methods:
-        own = answers.rows(method)
+        of_method = answers.rows(method)
         for number, label in enumerate(ENTAILMENT):
-            some = own[answers.answers("label", own) == number]
+            some = of_method[answers.answers("label", of_method) == number]
             if len(some):
                 means = float(before[some].mean()), float(after[some].mean())
                 rows.append(((method, label), (len(some), *means)))
@@ -425,11 +425,11 @@ def score_drops(
     for side in sides:
         if not 0 <= side.min() <= side.max() < classes:
             raise ValueError(f"a class is outside 0 to {classes - 1}")
-    names, place = np.unique(np.asarray(clusters), return_inverse=True)
+    names, inverse = np.unique(np.asarray(clusters), return_inverse=True)
     many, cells = len(names), classes * classes
     counts = np.empty((2, many, cells))  # the confusion matrices of every cluster
     for number, answered in enumerate(sides[1:]):
-        codes = place.reshape(-1) * cells + sides[0] * classes + answered
+        codes = inverse.reshape(-1) * cells + sides[0] * classes + answered
         counts[number] = np.bincount(codes, minlength=many * cells).reshape(-1, cells)
     total = counts.sum(axis=1)
     before, after = _scores(total)
@@ -456,8 +456,8 @@ def _scores(matrices: np.ndarray) -> np.ndarray:
     classes = math.isqrt(matrices.shape[1])
     square = matrices.reshape(-1, classes, classes)
     hits = np.diagonal(square, axis1=1, axis2=2)
-    support, said = square.sum(axis=2), square.sum(axis=1)
-    counted = (support + said > 0).sum(axis=1)
+    support, predicted = square.sum(axis=2), square.sum(axis=1)
+    counted = (support + predicted > 0).sum(axis=1)
 
     def mean(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
         shares = np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)
@@ -465,5 +465,6 @@ def _scores(matrices: np.ndarray) -> np.ndarray:
 
     accuracy = hits.sum(axis=1) / support.sum(axis=1)
     return np.stack(
-        [accuracy, mean(hits, said), mean(hits, support), mean(2 * hits, support + said)], axis=1
+        [accuracy, mean(hits, predicted), mean(hits, support), mean(2 * hits, support + predicted)],
+        axis=1,
     )

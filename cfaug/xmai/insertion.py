@@ -177,9 +177,9 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         find = self.reader(row_of.get, index.source)
         return ImageSource(lambda digest: index.read_image(find(digest)))
 
-    def summarise(self, found: Evaluation) -> list[str]:
+    def summarise(self, evaluation: Evaluation) -> list[str]:
         """Say in one line per method how much worse photos are found, with the tests."""
-        items = Items(str(self.name), "", "", found.items)
+        items = Items(str(self.name), "", "", evaluation.items)
         return verdicts(MethodTests(InsertionItems(str(self.name), items)))
 
 
@@ -233,9 +233,9 @@ def rank_in_batches(
     kinds, sets, dim = texts.shape
     ranks = np.full((kinds, sets), np.nan)
     for places in batches:
-        shown, own = np.unique(photo_of_set[places], return_inverse=True)
+        shown, inverse = np.unique(photo_of_set[places], return_inverse=True)
         some = texts[:, places].reshape(-1, dim)
-        where = text_standing(some, photos[shown], np.tile(own.reshape(-1), kinds))
+        where = text_standing(some, photos[shown], np.tile(inverse.reshape(-1), kinds))
         ranks[:, places] = where.reciprocal_ranks("mean").reshape(kinds, len(places))
     return ranks
 
@@ -317,14 +317,14 @@ def verdicts(tests: MethodTests) -> list[str]:
             f"{test.test.after:.3f}, {_change(test)} over {test.keys:,} texts "
             f"(p = {p_text(test.p_holm)}, Holm)"
         )
-        own, (true, false) = kept.get(test.method), tests.answers.judged(test.method)
+        kept_test, (true, false) = kept.get(test.method), tests.answers.judged(test.method)
         # Nothing is known about a method if the only judged texts are those it left unchanged.
         if true + false:
             line += f"; {false:,} of {true + false:,} judged texts are no longer as true as before"
-            if own is not None and own.keys < test.keys:
+            if kept_test is not None and kept_test.keys < test.keys:
                 line += (
-                    f"; over the {own.keys:,} that are known to be, {_change(own)} "
-                    f"(p = {p_text(own.p_holm)}, Holm)"
+                    f"; over the {kept_test.keys:,} that are known to be, {_change(kept_test)} "
+                    f"(p = {p_text(kept_test.p_holm)}, Holm)"
                 )
         lines.append(f"{line}.")
     return lines
@@ -347,11 +347,11 @@ def _plain(value: float) -> str:
 
 
 def _cells(test: PairedTest) -> list[str]:
-    found, mean = test.test, test.test.mean
+    paired, mean = test.test, test.test.mean
     return [
-        f"{test.keys:,}", _plain(found.before), _plain(found.after),
-        _interval(mean.mean, mean.low, mean.high), f"{found.lost:,} / {found.won:,}",
-        p_text(found.p_sign), p_text(test.p), p_text(test.p_holm),
+        f"{test.keys:,}", _plain(paired.before), _plain(paired.after),
+        _interval(mean.mean, mean.low, mean.high), f"{paired.lost:,} / {paired.won:,}",
+        p_text(paired.p_sign), p_text(test.p), p_text(test.p_holm),
     ]  # fmt: skip
 
 
@@ -367,7 +367,7 @@ class _InsertionPageData:
     @property
     def verdicts(self) -> list[str]:
         """A sentence for each model and method."""
-        return [line for one in self.tested for line in verdicts(one)]
+        return [line for tests in self.tested for line in verdicts(tests)]
 
     @property
     def subtitle(self) -> str:
@@ -383,37 +383,39 @@ class _InsertionPageData:
         """Return the rows of changed texts whose reciprocal ranks fell most over all models."""
         rows = self.first.rows(method)
         rows = rows[self.first.items.metric("changed")[rows] > 0]
-        drops = np.mean([one.answers.items.metric("mrr_drop")[rows] for one in self.tested], axis=0)
-        found: list[int] = rows[np.argsort(-drops, kind="stable")[:limit]].tolist()
-        return found
+        drops = np.mean(
+            [tests.answers.items.metric("mrr_drop")[rows] for tests in self.tested], axis=0
+        )
+        fallen: list[int] = rows[np.argsort(-drops, kind="stable")[:limit]].tolist()
+        return fallen
 
     def content(self) -> dict[str, Any]:
         """Return everything but the pictures: the script explains its letters."""
         return {
-            "models": [one.answers.model for one in self.tested],
+            "models": [tests.answers.model for tests in self.tested],
             "methods": list(self.first.methods),
             "photos": len(set(self.first.texts("image"))),
-            "tables": [list(self._tables(one)) for one in self.tested],
+            "tables": [list(self._tables(tests)) for tests in self.tested],
             "texts": [self._text(row) for row in self._rows],
         }
 
-    def _tables(self, one: MethodTests) -> Iterator[dict[str, Any]]:
+    def _tables(self, method_tests: MethodTests) -> Iterator[dict[str, Any]]:
         """Yield tables: t title, h headers, r rows of texts."""
-        answers = one.answers
+        answers = method_tests.answers
         every = {
-            "Among all photos": one.drops,
+            "Among all photos": method_tests.drops,
             # For methods with any judged text.
             "Among all photos, texts known to be as true as before": [
-                test for test in one.kept_drops if any(answers.judged(test.method))
+                test for test in method_tests.kept_drops if any(answers.judged(test.method))
             ],
-            "In batches": one.batch_drops,
+            "In batches": method_tests.batch_drops,
         }
         for title, tests in every.items():
             if tests:
                 yield {"t": title, "h": list(TESTED),
                        "r": [[test.method, *_cells(test)] for test in tests]}  # fmt: skip
         if len(self.first.methods) > 1:
-            rows = [[test.method, test.other, *_cells(test)] for test in one.against]
+            rows = [[test.method, test.other, *_cells(test)] for test in method_tests.against]
             yield {"t": "Method against method, among all photos", "h": list(AGAINST), "r": rows}
         rows = []
         for method in self.first.methods:
@@ -431,22 +433,22 @@ class _InsertionPageData:
 
         An answer is a model's ranks before and after, and its reciprocal ranks.
         """
-        one = self.first
-        method, digest = one.texts("method")[row], one.texts("image")[row]
+        first = self.first
+        method, digest = first.texts("method")[row], first.texts("image")[row]
         members = (
-            Member(one.texts("text_before")[row], "0", ""),
-            Member(one.texts("text")[row], "0", "", Edit(method, "", "")),
+            Member(first.texts("text_before")[row], "0", ""),
+            Member(first.texts("text")[row], "0", "", Edit(method, "", "")),
         )
         self.images.setdefault(digest, digest)
         return {
-            "i": one.texts(ITEM)[row],
+            "i": first.texts(ITEM)[row],
             "m": method,
-            "l": one.label_kept[row],
+            "l": first.label_kept[row],
             "p": list(self.images).index(digest),  # equal images share one picture
             "t": [mark_changes(members, 0), mark_changes(members, 1)],
             "r": [
-                [short(own.answers.items.columns[name][row])
+                [short(tests.answers.items.columns[name][row])
                  for name in ("rank_original", "rank", "mrr_original", "mrr")]
-                for own in self.tested
+                for tests in self.tested
             ],
         }  # fmt: skip

@@ -103,8 +103,10 @@ class TextOverlap(TextPairBenchmark):
     def run(self, model: NoModel) -> Evaluation:
         """Return the mean of each measure by method, and the spread of inserted words."""
         items = self.pair_columns()
-        found = [overlap_columns(pair, self.synonyms) for pair in self._pairs]
-        items |= {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        per_pair = [overlap_columns(pair, self.synonyms) for pair in self._pairs]
+        items |= {
+            name: np.concatenate([columns[name] for columns in per_pair]) for name in per_pair[0]
+        }
         return Evaluation([*self.means(items, OVERLAP), *self.spreads(items)], items)
 
 
@@ -208,8 +210,8 @@ def inserted_words(original: str, changed: str) -> list[str]:
     ['small', 'Dog']
     """
     known = set(original.translate(PUNCTUATION).split())
-    found = dict.fromkeys(changed.translate(PUNCTUATION).split())
-    return [word for word in found if word not in known]
+    words = dict.fromkeys(changed.translate(PUNCTUATION).split())
+    return [word for word in words if word not in known]
 
 
 def measure_overlap(
@@ -260,7 +262,7 @@ def _align(
         for at in sorted(right, reverse=True):
             free = [places[word] for word in same(right[at]) if places.get(word)]
             if free:
-                matched[at] = max(free, key=lambda one: one[-1]).pop()
+                matched[at] = max(free, key=lambda positions: positions[-1]).pop()
                 del left[matched[at]], right[at]
 
     match(lambda word: (word,))

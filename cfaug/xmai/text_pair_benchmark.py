@@ -77,17 +77,17 @@ class TextPairBenchmark(SourceBenchmark):
         """Return (method, folder) of every source; a method may be empty."""
         given = self.data
         if isinstance(given, Mapping):
-            found = list(given.items())
+            sources = list(given.items())
         elif isinstance(given, str | Path) or given is None:
-            found = [("", self.source())]
+            sources = [("", self.source())]
         else:
-            found = [("", folder) for folder in given]
-        if not found or not all(isinstance(one, str) and one for _, one in found):
+            sources = [("", folder) for folder in given]
+        if not sources or not all(isinstance(folder, str) and folder for _, folder in sources):
             raise UserError(
                 f"benchmark.data={given} is invalid: give FOLDER, [FOLDER, ...] or "
                 "{METHOD: FOLDER, ...}"
             )
-        return [(str(method), folder) for method, folder in found]
+        return [(str(method), folder) for method, folder in sources]
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open the folders and return a list of this benchmark."""
@@ -158,12 +158,12 @@ class TextPairBenchmark(SourceBenchmark):
             raise UserError(
                 f"benchmark.answers: {unknown[0]!r} is not a method: choose {', '.join(methods)}"
             )
-        said = {name: read_right_answers(file, self.question) for name, file in files.items()}
+        answers = {name: read_right_answers(file, self.question) for name, file in files.items()}
         for pair in pairs:  # answers may be about sets that other folders lack
-            if pair.method in said:
+            if pair.method in answers:
                 names = [f"{key}_{member}" for key in pair.keys for member in (0, 1)]
-                said[pair.method].check_images(names, pair.source)
-        return said
+                answers[pair.method].check_images(names, pair.source)
+        return answers
 
     @cached_property
     def label_checks(self) -> dict[str, list[str]]:
@@ -187,7 +187,7 @@ class TextPairBenchmark(SourceBenchmark):
 
     def pair_columns(self) -> dict[str, Any]:
         """Return the columns that name the items: one row per method and set."""
-        found: dict[str, list[Any]] = {}
+        merged: dict[str, list[Any]] = {}
         for pair in self._pairs:
             columns = {
                 ITEM: [f"{pair.method}/{key}" for key in pair.keys],
@@ -202,8 +202,8 @@ class TextPairBenchmark(SourceBenchmark):
                 LABEL_KEPT: self.label_checks[pair.method],
             }
             for name, values in columns.items():
-                found.setdefault(name, []).extend(values)
-        return found
+                merged.setdefault(name, []).extend(values)
+        return merged
 
     def means(self, items: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[Outcome]:
         """Return the mean of each metric by method, for all items and for those with kept answers.
@@ -217,15 +217,15 @@ class TextPairBenchmark(SourceBenchmark):
         methods, kept = (np.asarray(items[name], object) for name in (METHOD, LABEL_KEPT))
         outcomes = []
         for method in dict.fromkeys(methods.tolist()):
-            own = methods == method
-            outcomes += self._means(items, metrics, own, {METHOD: method})
-            known = bool((kept[own] != UNKNOWN)[np.asarray(items["changed"])[own] > 0].any())
+            rows = methods == method
+            outcomes += self._means(items, metrics, rows, {METHOD: method})
+            known = bool((kept[rows] != UNKNOWN)[np.asarray(items["changed"])[rows] > 0].any())
             if known:
                 by = {METHOD: method, LABEL_KEPT: KEPT}
-                outcomes += self._means(items, metrics, own & (kept == KEPT), by)
+                outcomes += self._means(items, metrics, rows & (kept == KEPT), by)
             for label in (KEPT, CHANGED, UNKNOWN):
-                share, by = float((kept[own] == label).mean()), {METHOD: method}
-                name, count = f"labels_{label}", int(own.sum())
+                share, by = float((kept[rows] == label).mean()), {METHOD: method}
+                name, count = f"labels_{label}", int(rows.sum())
                 better: Better = "higher" if label == KEPT else "lower"
                 outcomes.append(Outcome(str(self.name), name, share, count, better, by=by))
         return outcomes
@@ -235,11 +235,11 @@ class TextPairBenchmark(SourceBenchmark):
         methods, counts = np.asarray(items[METHOD], object), np.asarray(items["inserted_words"])
         outcomes = []
         for method in dict.fromkeys(methods.tolist()):
-            own = counts[methods == method]
+            inserted = counts[methods == method]
             outcomes.append(
                 Outcome(
-                    str(self.name), "inserted_words_sd", float(own.std()), len(own), unit="words",
-                    by={METHOD: method},
+                    str(self.name), "inserted_words_sd", float(inserted.std()), len(inserted),
+                    unit="words", by={METHOD: method},
                 )
             )  # fmt: skip
         return outcomes

@@ -102,8 +102,8 @@ class TextPairItems(ModelItems):
 
     def sources(self, method: str) -> tuple[str, ...]:
         """Return the folders of a method's texts, as given."""
-        found = self.texts("source")
-        return tuple(dict.fromkeys(found[row] for row in self.rows(method)))
+        folders = self.texts("source")
+        return tuple(dict.fromkeys(folders[row] for row in self.rows(method)))
 
     def rows(self, method: str, kept_only: bool = False) -> np.ndarray:
         """Return the rows of a method, int64.
@@ -128,14 +128,14 @@ class TextPairItems(ModelItems):
                 f"the items of {self.items.benchmark} lack label_kept: nothing says whether the "
                 f"right answers were kept; {self.renew}"
             )
-        found = self.texts("label_kept")
-        odd = sorted({*found} - {KEPT, CHANGED, UNKNOWN})
+        checks = self.texts("label_kept")
+        odd = sorted({*checks} - {KEPT, CHANGED, UNKNOWN})
         if odd:
             raise UserError(
                 f"the items of {self.items.benchmark}: label_kept={odd[0]!r} is invalid: choose "
                 f"from {KEPT}, {CHANGED}, {UNKNOWN}; {self.renew}"
             )
-        return found
+        return checks
 
     def judged(self, method: str) -> tuple[int, int]:
         """Count a method's changed texts whose right answer is known to be kept, and changed."""
@@ -152,13 +152,13 @@ class TextPairItems(ModelItems):
         """Return {key: value} of a method, for rows with a value."""
         values, keys = self.items.metric(metric), self.texts("key")
         rows = [row for row in self.rows(method, kept_only).tolist() if not math.isnan(values[row])]
-        found = {keys[row]: float(values[row]) for row in rows}
-        if len(found) < len(rows):
+        scores = {keys[row]: float(values[row]) for row in rows}
+        if len(scores) < len(rows):
             raise UserError(
                 f"the items of {self.items.benchmark}: keys of {method} are duplicated; "
                 f"{self.renew}"
             )
-        return found
+        return scores
 
     @cached_property
     def clusters(self) -> dict[str, str]:
@@ -278,8 +278,11 @@ def _compare(
     tests = []
     for (method, metric), (against, column), other in compared:
         pairs = [
-            (one.by_key(metric, method, kept_only), one.by_key(column, against, kept_only))
-            for one in checkpoints
+            (
+                checkpoint.by_key(metric, method, kept_only),
+                checkpoint.by_key(column, against, kept_only),
+            )
+            for checkpoint in checkpoints
         ]
         known = [set(values) for pair in pairs for values in pair]
         shared = sorted(set.intersection(*known))

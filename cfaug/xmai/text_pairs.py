@@ -81,8 +81,8 @@ class TextPairs:
         folder = Path(self.index.source).expanduser()
         if not folder.is_dir():  # a part of the world, given by name: its texts are not edits
             return ({},) * len(self)
-        found = read_scores(folder)
-        return tuple(found.get(key, {}) for key in self.keys)
+        scores = read_scores(folder)
+        return tuple(scores.get(key, {}) for key in self.keys)
 
     def choose(self, places: Sequence[int]) -> TextPairs:
         """Return the given sets, in this order."""
@@ -154,22 +154,22 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
             there are several kinds.
         folder: a folder that ``generate.py stage=captions`` wrote; rejected captions are left out.
     """
-    found = [proposal for _, edited in read_all_edits(folder) for proposal in edited.proposals]
-    wrong = [one.key for one in found if len(one.texts) != 2]
-    if wrong or not found:
+    proposals = [proposal for _, edited in read_all_edits(folder) for proposal in edited.proposals]
+    wrong = [proposal.key for proposal in proposals if len(proposal.texts) != 2]
+    if wrong or not proposals:
         reason = f"{wrong[0]!r} lacks two texts" if wrong else "no caption was edited"
         raise UserError(
             f"{folder}: {reason}; the recipes xmai, deletion, eda, checklist and clare make a text "
             "before and after"
         )
-    refuse_duplicated_keys(str(folder), tuple(one.key for one in found))
-    kinds = ["" if one.edits[1] is None else one.edits[1].kind for one in found]
+    refuse_duplicated_keys(str(folder), tuple(proposal.key for proposal in proposals))
+    kinds = ["" if proposal.edits[1] is None else proposal.edits[1].kind for proposal in proposals]
     return _without_images(
         method or _name(str(folder), kinds),
         folder,
         [
-            (one.key, *one.texts, one.group, kind, one.example.label)
-            for one, kind in zip(found, kinds, strict=True)
+            (proposal.key, *proposal.texts, proposal.group, kind, proposal.example.label)
+            for proposal, kind in zip(proposals, kinds, strict=True)
         ],
     )
 
@@ -213,15 +213,15 @@ def share_captions(pairs: Sequence[TextPairs]) -> list[TextPairs]:
                 f"{pair.method}: {len(pair) - len(order):,} of {len(pair):,} captions are left "
                 "out, which another method lacks"
             )
-        place = {key: at for at, key in enumerate(pair.keys)}
+        position = {key: at for at, key in enumerate(pair.keys)}
         same = list(pair.keys) == order
-        shared.append(pair if same else pair.choose([place[key] for key in order]))
-        for what, field in (("caption", "originals"), ("photo", "clusters")):
+        shared.append(pair if same else pair.choose([position[key] for key in order]))
+        for noun, field in (("caption", "originals"), ("photo", "clusters")):
             values = (getattr(of, field) for of in (shared[0], shared[-1]))
             for key, a, b in zip(order, *values, strict=True):
                 if a != b:
                     raise UserError(
-                        f"the {what} {key} is {a[:80]!r} in {shared[0].source}, and {b[:80]!r} in "
+                        f"the {noun} {key} is {a[:80]!r} in {shared[0].source}, and {b[:80]!r} in "
                         f"{pair.source}: make both of the same data.source"
                     )
     return shared
@@ -313,8 +313,8 @@ def find_photos(method: str, file: Path, index: Index) -> TextPairs:
         row_of.setdefault((str(premise).strip(), index.text(row).strip()), row)
     pairs = read_caption_list(method, file)
     asked = [
-        ((one.premise or "").strip(), one.original.strip())
-        for one in read_modified_captions(file).rows
+        ((caption.premise or "").strip(), caption.original.strip())
+        for caption in read_modified_captions(file).rows
     ]
     places = [at for at, words in enumerate(asked) if words in row_of]
     if not places:
@@ -327,11 +327,11 @@ def find_photos(method: str, file: Path, index: Index) -> TextPairs:
             f"{file}: {len(asked) - len(places):,} of {len(asked):,} hypotheses are not in "
             f"{index.source} and are left out"
         )
-    found = pairs.choose(places)
+    chosen = pairs.choose(places)
     rows = np.array([row_of[asked[at]] for at in places])
     return replace(
-        found, clusters=tuple(cluster_rows(index, rows)), index=index,
-        rows=np.stack([rows, rows], axis=1), hash=fingerprint(found.hash, index.hash, rows),
+        chosen, clusters=tuple(cluster_rows(index, rows)), index=index,
+        rows=np.stack([rows, rows], axis=1), hash=fingerprint(chosen.hash, index.hash, rows),
     )  # fmt: skip
 
 
@@ -340,13 +340,13 @@ def check_entailment_labels(pairs: TextPairs) -> None:
     wrong = [at for at, label in enumerate(pairs.labels) if label not in ENTAILMENT]
     if wrong:
         label = pairs.labels[wrong[0]]
-        what = f"the label {label[:40]!r}" if label else "no label"
+        given = f"the label {label[:40]!r}" if label else "no label"
         named = 3
         names = ", ".join(pairs.keys[at] for at in wrong[:named])
         raise UserError(
             f"{pairs.source}: {len(wrong):,} of {len(pairs):,} hypotheses have no label of "
             f"{', '.join(ENTAILMENT)} ({names}{', ...' if len(wrong) > named else ''}), the first "
-            f"has {what}: benchmark=entailment asks about labelled hypotheses, such as SNLI-VE's, "
+            f"has {given}: benchmark=entailment asks about labelled hypotheses, such as SNLI-VE's, "
             "or those that a recipe made from them"
         )
 
@@ -405,7 +405,8 @@ def check_labels(
         if score is not None and score not in meanings.values():
             raise UserError(
                 f"{pairs.source}: set {pairs.keys[at]!r}: the score {question}_{member} is "
-                f"{score}; it should be one of {', '.join(f'{one:g}' for one in meanings.values())}"
+                f"{score}; it should be one of "
+                f"{', '.join(f'{value:g}' for value in meanings.values())}"
             )
         return score
 

@@ -62,7 +62,7 @@ def test_shards_in_a_store_are_those_of_a_folder(store, whole, tmp_path, capsys)
     for number in range(5):
         files = [name for name in names if name.startswith(f"{number:05d}")]
         assert files == [
-            f"{number:05d}{end}" for end in (".jsonl", ".json", ".parquet", ".tar", ".json")
+            f"{number:05d}{end}" for end in (".jsonl", ".json", ".tar", ".parquet", ".json")
         ]
     assert list(map(repr, read_sets(folder))) == list(map(repr, read_sets(whole)))
     store.calls.clear()

@@ -26,14 +26,14 @@ def test_colours_change_places_in_caption_and_image(pairs: cfaug.Index) -> None:
         before, after = pairs.text(row).split(), pairs.text(row + 1).split()
         changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
         assert changed in ([("red", "green")], [("green", "red")])
-        photo, edited = (np.asarray(pairs.image(one)) for one in (row, row + 1))
+        photo, edited = (np.asarray(pairs.image(index)) for index in (row, row + 1))
         assert np.array_equal(edited, photo[:, :, [1, 0, 2]])
 
 
 def test_a_model_is_tested(pairs: cfaug.Index, tmp_path: Path) -> None:
     settings = {"benchmark.data": pairs.source, "paths.runs": str(tmp_path)}
-    found = cfaug.evaluate("zoo:clip-0", settings, benchmark="swap_colours", config_dir=HERE)
-    [result] = [one for one in found if one.metric == "own_caption"]
+    results = cfaug.evaluate("zoo:clip-0", settings, benchmark="swap_colours", config_dir=HERE)
+    [result] = [result for result in results if result.metric == "own_caption"]
     assert result.n == len(pairs)
     assert result.chance == 0.5
     assert 0 <= result.value <= 1

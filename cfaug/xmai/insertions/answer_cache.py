@@ -52,9 +52,9 @@ class AnswerCache:
         keys = [sha256_text(json.dumps(question)) for question in questions]
         kept = self._kept if self.keeps else KeptRecords(None)
         first: dict[str, int] = {}
-        for place, key in enumerate(keys):
+        for position, key in enumerate(keys):
             if key not in kept and key not in self._fresh:
-                first.setdefault(key, place)
+                first.setdefault(key, position)
         self.asked += len(first)
         answers = answer(list(first.values())) if first else []
         # In the form that the next process will read: a tuple becomes a list.

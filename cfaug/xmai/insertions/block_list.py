@@ -82,12 +82,12 @@ class BlockList:
 
     def describe(self) -> dict[str, str]:
         """Return the name of the list; for a user's list, also the hash of its content."""
-        said = "demographic terms"
+        name = "demographic terms"
         if self.file is not None:
-            said = f"{self._path.name} sha256:{sha256_text(self._text)[:16]}"
+            name = f"{self._path.name} sha256:{sha256_text(self._text)[:16]}"
         if self.kinds is not None:
-            said += f", {', '.join(self.kinds)}"
-        return {"block_list": said + (", people by WordNet too" if self.wordnet else "")}
+            name += f", {', '.join(self.kinds)}"
+        return {"block_list": name + (", people by WordNet too" if self.wordnet else "")}
 
     @property
     def _path(self) -> Path:
@@ -108,7 +108,7 @@ class BlockList:
     @cached_property
     def _words(self) -> Mapping[tuple[str, bool], frozenset[str]]:
         """The words by kind, and by whether they are blocked only before people."""
-        found: dict[tuple[str, bool], frozenset[str]] = {}
+        by_kind: dict[tuple[str, bool], frozenset[str]] = {}
         for line in list_lines(self._text):
             match = re.fullmatch(r"([\w -]+?)\s*(\(people\))?\s*:(.*)", line)
             words = {word.strip().lower() for word in match[3].split(",")} if match else set()
@@ -118,8 +118,8 @@ class BlockList:
                     f"WORD, ... or KIND (people): WORD, ... or {NOUNS}: WORD, ..."
                 )
             key = (match[1], match[2] is not None)
-            found[key] = found.get(key, frozenset()) | (words - {""})
-        return found
+            by_kind[key] = by_kind.get(key, frozenset()) | (words - {""})
+        return by_kind
 
     @cached_property
     def _blocked(self) -> tuple[frozenset[str], frozenset[str]]:

@@ -82,11 +82,13 @@ class Draft:
         # A name without letters ("???", "12") is not a word that an encoder or a caption could
         # use.
         draft.ignored = sorted(
-            {a.name for one in every for a in one.attributes if not _is_word(a.name)}
+            {a.name for detection in every for a in detection.attributes if not _is_word(a.name)}
         )
         draft.detections = tuple(
-            replace(one, attributes=tuple(a for a in one.attributes if _is_word(a.name)))
-            for one in every
+            replace(
+                detection, attributes=tuple(a for a in detection.attributes if _is_word(a.name))
+            )
+            for detection in every
         )
         if not every:
             draft.reason = NO_DETECTIONS
@@ -104,7 +106,11 @@ class Draft:
     def attributes(self, mention: Mention) -> list[str]:
         """Return the distinct names of the attributes of a mention's objects."""
         objects = (self.detections[number] for number in mention.objects)
-        return list(dict.fromkeys(one.name for found in objects for one in found.attributes))
+        return list(
+            dict.fromkeys(
+                attribute.name for detection in objects for attribute in detection.attributes
+            )
+        )
 
 
 def propose(draft: Draft, keep_unchanged: bool) -> Edited:
@@ -151,8 +157,8 @@ def propose(draft: Draft, keep_unchanged: bool) -> Edited:
     }
     places = [{"object": mention.label, "noun": mention.noun} for mention, _, _ in draft.blocked]
     rejected = tuple(
-        Rejected(text, Edit(KIND, "", word), BLOCKED, place)
-        for (_, word, text), place in zip(draft.blocked, places, strict=True)
+        Rejected(text, Edit(KIND, "", word), BLOCKED, where)
+        for (_, word, text), where in zip(draft.blocked, places, strict=True)
     )
     more: dict[str, Any] = {} if changes else {"reason": reason}
     if draft.blocked:
@@ -169,10 +175,10 @@ def propose(draft: Draft, keep_unchanged: bool) -> Edited:
 
 def say_blocked(edited: Sequence[Edited]) -> None:
     """Name the blocked words on the terminal, the most frequent first."""
-    words = Counter(lost.edit.after.lower() for one in edited for lost in one.rejected)
+    words = Counter(lost.edit.after.lower() for result in edited for lost in result.rejected)
     if words:
         usual = ", ".join(f"{word} {count:,}" for word, count in words.most_common(NAMED))
-        captions = sum(bool(one.rejected) for one in edited)
+        captions = sum(bool(result.rejected) for result in edited)
         say(
             f"blocked: {words.total():,} words in {captions:,} of {len(edited):,} captions "
             f"({usual}{', ...' if len(words) > NAMED else ''}); recipe.editor.block_list says which"
@@ -302,7 +308,7 @@ class AttributeInsertion:
             described |= {} if part is None else part.describe()
         if self.attribute_encoder is not None:
             of = self.attribute_encoder.describe()
-            described |= {f"attributes {name}": said for name, said in of.items()}
+            described |= {f"attributes {name}": value for name, value in of.items()}
         lambdas = ", ".join(f"{weight:g}" for weight in self._weights)
         choices = f"normalise={self.normalise}, context={self.context}, fallback={self.fallback}"
         return {**described, "insertion": f"lambda {lambdas}; {choices}"}
@@ -388,9 +394,13 @@ class AttributeInsertion:
     @cached_property
     def _caches(self) -> list[AnswerCache]:
         """The cache of each model's answers."""
-        words = [one for one in (self._similarity, self._weigher.similarity) if one is not None]
+        words = [
+            similarity
+            for similarity in (self._similarity, self._weigher.similarity)
+            if similarity is not None
+        ]
         every = [self._guesser.cache, self._weigher.cache, *(word.cache for word in words)]
-        return list({id(one): one for one in every}.values())
+        return list({id(cache): cache for cache in every}.values())
 
     @cached_property
     def _folder(self) -> Path | None:

@@ -65,36 +65,38 @@ class MentionFinder:
         self, texts: Sequence[str], detections: Sequence[Sequence[Detection]]
     ) -> list[tuple[Mention, ...]]:
         """Return each caption's mentions of the objects in its image, from left to right."""
-        found = [
-            () if self.fallback == "only" else _match(text, [one.label for one in objects])
+        mentions = [
+            ()
+            if self.fallback == "only"
+            else _match(text, [detection.label for detection in objects])
             for text, objects in zip(texts, detections, strict=True)
         ]
         # Other captions have nothing to compare, and nothing to move before a compound.
         compare = [
             row
-            for row, direct in enumerate(found)
+            for row, direct in enumerate(mentions)
             if detections[row]
             and self.fallback != "never"
             and not (self.fallback == "text" and direct)
         ]
-        move = [row for row, direct in enumerate(found) if direct and self.tagger is not None]
+        move = [row for row, direct in enumerate(mentions) if direct and self.tagger is not None]
         rows = sorted({*compare, *move})
         if not rows:
-            return found
+            return mentions
         assert self.tagger is not None
         sentences = [split(texts[row]) for row in rows]
         tags = self.tagger.tag([sentence.words for sentence in sentences])
         tagged = dict(zip(rows, zip(sentences, tags, strict=True), strict=True))
-        nouns = {row: _nouns(*tagged[row], found[row]) for row in compare}
+        nouns = {row: _nouns(*tagged[row], mentions[row]) for row in compare}
         labels = {row: list(dict.fromkeys(d.label for d in detections[row])) for row in compare}
         if compare:
             assert self.similarity is not None
             words = [noun.noun.lower() for some in nouns.values() for noun in some]
-            self.similarity.learn([*words, *(one for some in labels.values() for one in some)])
+            self.similarity.learn([*words, *(label for some in labels.values() for label in some)])
             for row in compare:
                 lowered = [noun.noun.lower() for noun in nouns[row]]
                 cosines = self.similarity.cosines(lowered, labels[row])
-                similar = list(found[row])
+                similar = list(mentions[row])
                 for noun, cosine in zip(nouns[row], cosines, strict=True):
                     near = {
                         label: value
@@ -102,13 +104,17 @@ class MentionFinder:
                         if value >= self.threshold
                     }
                     if near:
-                        numbers = [i for i, one in enumerate(detections[row]) if one.label in near]
+                        numbers = [
+                            i
+                            for i, detection in enumerate(detections[row])
+                            if detection.label in near
+                        ]
                         best = max(near, key=near.__getitem__)
                         similar.append(replace(noun, label=best, objects=tuple(numbers)))
-                found[row] = tuple(sorted(similar, key=lambda mention: mention.start))
+                mentions[row] = tuple(sorted(similar, key=lambda mention: mention.start))
         for row, (sentence, its) in tagged.items():
-            found[row] = _before_compounds(found[row], sentence, its)
-        return found
+            mentions[row] = _before_compounds(mentions[row], sentence, its)
+        return mentions
 
 
 def _nouns(sentence: Sentence, tags: Sequence[str], taken: Sequence[Mention]) -> list[Mention]:
@@ -133,13 +139,13 @@ def _match(text: str, labels: Sequence[str]) -> tuple[Mention, ...]:
     for i, label in enumerate(labels):
         numbers.setdefault(label.lower(), []).append(i)
     mentions: list[Mention] = []
-    for label in sorted(numbers, key=lambda one: -len(one.split())):
+    for label in sorted(numbers, key=lambda name: -len(name.split())):
         for match in _pattern(label).finditer(text):
             if _free(match.span(), mentions):
-                own = tuple(numbers[label])
-                mentions.append(Mention(*match.span(), match.group(), labels[own[0]], own))
+                objects = tuple(numbers[label])
+                mentions.append(Mention(*match.span(), match.group(), labels[objects[0]], objects))
                 break
-    return tuple(sorted(mentions, key=lambda one: one.start))
+    return tuple(sorted(mentions, key=lambda mention: mention.start))
 
 
 @lru_cache(maxsize=10_000)
@@ -153,7 +159,7 @@ def _before_compounds(
 ) -> tuple[Mention, ...]:
     """Move mentions to the beginning of their compounds; keep the last mention of each."""
     places = {start: i for i, (start, _) in enumerate(sentence.spans)}
-    found: dict[int, Mention] = {}
+    moved: dict[int, Mention] = {}
     for mention in mentions:
         i = places.get(mention.start)
         while i and tags[i - 1].startswith(TAGS["noun"]) and sentence.words[i - 1].isalpha():
@@ -161,8 +167,8 @@ def _before_compounds(
                 break
             i -= 1
         start = mention.start if i is None else sentence.spans[i][0]
-        found[start] = replace(mention, start=start)
-    return tuple(found[start] for start in sorted(found))
+        moved[start] = replace(mention, start=start)
+    return tuple(moved[start] for start in sorted(moved))
 
 
 def _free(span: tuple[int, int], taken: Iterable[Mention]) -> bool:
@@ -200,7 +206,9 @@ class WordSimilarity:
         packed = self.cache.ask(
             fresh, lambda rows: [_pack(v) for v in self._encoder.encode([fresh[r] for r in rows])]
         )
-        self._vectors.update((word, _unpack(one)) for word, one in zip(fresh, packed, strict=True))
+        self._vectors.update(
+            (word, _unpack(vector)) for word, vector in zip(fresh, packed, strict=True)
+        )
 
     def cosines(self, words: Sequence[str], others: Sequence[str]) -> list[list[float]]:
         """Return the cosine of every word with each of the others."""

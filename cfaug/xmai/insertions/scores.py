@@ -83,7 +83,7 @@ def score_candidates(
     for weight, part in zip(weights, parts, strict=True):
         # The order of the released code: the last bits decide between equal scores.
         if part:
-            scores = [one + weight * value for one, value in zip(scores, part, strict=True)]
+            scores = [score + weight * value for score, value in zip(scores, part, strict=True)]
     return [score / total for score in scores]
 
 
@@ -133,7 +133,7 @@ class ImageTextDistance:
         import torch
 
         transform = self._encoder.transform
-        found: dict[str, NDArray[np.float64] | None] = {}
+        embeddings: dict[str, NDArray[np.float64] | None] = {}
         digests = list(images)
         for start in range(0, len(digests), IMAGES):
             pixels: dict[str, np.ndarray] = {}
@@ -143,7 +143,7 @@ class ImageTextDistance:
                     photo = decode_image(data, f"the image {digest[:16]}")
                 except UserError as error:
                     say(f"rejected ({BROKEN_PHOTO}): {error}")
-                    found[digest] = None
+                    embeddings[digest] = None
                 else:
                     pixels[digest] = transform(photo)
             if not pixels:
@@ -152,8 +152,8 @@ class ImageTextDistance:
             with torch.inference_mode():
                 normal = transform.normalize(stacked.to(self._place))
                 embedded = self._encoder.encode_pixels(normal.to(getattr(torch, self.dtype)))
-                found.update(zip(pixels, self._units(embedded), strict=True))
-        return found
+                embeddings.update(zip(pixels, self._units(embedded), strict=True))
+        return embeddings
 
     def embed_texts(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
         """Return the unit embedding (dim,) of each text with the prefix before it."""
@@ -161,16 +161,16 @@ class ImageTextDistance:
 
         # Texts of similar length form a batch, so that short ones are not padded to the longest.
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        found: list[Any] = [None] * len(texts)
+        embeddings: list[Any] = [None] * len(texts)
         for start in range(0, len(order), TEXTS):
             rows = order[start : start + TEXTS]
             with torch.inference_mode():
                 tokens = self._encoder.tokenize([f"{self.prefix}{texts[i]}" for i in rows])
-                placed = {name: one.to(self._place) for name, one in tokens.items()}
+                placed = {name: tensor.to(self._place) for name, tensor in tokens.items()}
                 some = self._units(self._encoder.encode_text(placed))
             for row, vector in zip(rows, some, strict=True):
-                found[row] = vector
-        return found
+                embeddings[row] = vector
+        return embeddings
 
     @staticmethod
     def distance(image: NDArray[np.float64], text: NDArray[np.float64]) -> float:
@@ -187,14 +187,14 @@ class ImageTextDistance:
         return " ".join(map(repr, parts))
 
     def _units(self, vectors: Any) -> NDArray[np.float64]:
-        found = vectors.double().cpu().numpy()
-        if not np.isfinite(found).all():
+        embeddings = vectors.double().cpu().numpy()
+        if not np.isfinite(embeddings).all():
             wrong = find_damaged(self._encoder)
             raise UserError(
                 f"{self.model}: its embeddings are not numbers"
                 + ("" if wrong is None else f": its weight {wrong} is damaged")
             )
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+        return embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
 
     @cached_property
     def _place(self) -> str:
@@ -261,12 +261,12 @@ class Weigher:
             )
         )
         for draft, some in zip(drafts, candidates, strict=True):
-            found = [next(distances) for _ in some]
-            if None in found:
+            measured = [next(distances) for _ in some]
+            if None in measured:
                 draft.reason = BROKEN_PHOTO
                 some.clear()
             else:
-                some[:] = [replace(g, distance=d) for g, d in zip(some, found, strict=True)]
+                some[:] = [replace(g, distance=d) for g, d in zip(some, measured, strict=True)]
 
     @cached_property
     def cache(self) -> AnswerCache:
@@ -292,8 +292,10 @@ class Weigher:
         self._embedded.update(self.image_text.embed_images(fresh))
         texts = list(dict.fromkeys(text for _, text in questions))
         vectors = dict(zip(texts, self.image_text.embed_texts(texts), strict=True))
-        found: list[float | None] = []
+        distances: list[float | None] = []
         for digest, text in questions:
             image = self._embedded[digest]
-            found.append(None if image is None else self.image_text.distance(image, vectors[text]))
-        return found
+            distances.append(
+                None if image is None else self.image_text.distance(image, vectors[text])
+            )
+        return distances

@@ -76,14 +76,14 @@ class Ablation(PairTable):
 
     def variants(self, checkpoints: Checkpoints) -> list[tuple[Setting, str]]:
         """Return the settings of each method that has them, sorted by settings."""
-        found = []
+        variants = []
         for method in self.named(checkpoints).values():
             sources = checkpoints[0].sources(method)
             settings = [read_settings(source, self.settings) for source in sources]
             first = settings[0]
             if first is not None and all(setting == first for setting in settings):
-                found.append((first, method))
-        return sorted(found, key=lambda one: [*one[0].values()])
+                variants.append((first, method))
+        return sorted(variants, key=lambda variant: [*variant[0].values()])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,25 +106,26 @@ class AblationTable(Ablation):
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers and ours."""
         kind, columns = TASKS["insertion"]
-        found = self.read(runs, kind)
+        by_model = self.read(runs, kind)
         held = {name: value for name, value in self.held.items() if name not in self.shown}
         variants = {
             model: [
                 ({name: settings[name] for name in self.shown}, method)
-                for settings, method in self.variants(own)
+                for settings, method in self.variants(checkpoints)
                 if all(settings[name] == value for name, value in held.items())
             ]
-            for model, own in found.items()
+            for model, checkpoints in by_model.items()
         }
-        variants = {model: own for model, own in variants.items() if own}
+        variants = {model: listed for model, listed in variants.items() if listed}
         self.require(
             variants, f"answers to benchmark={self.benchmark} about folders made with "
             f"{', '.join(self.settings.values())}",
         )  # fmt: skip
-        known = known_columns(columns, found)
+        known = known_columns(columns, by_model)
         times = [] if self.timing is None else read_timings(self.timing)
         parts = [
-            self._part(model, found[model], own, known, times) for model, own in variants.items()
+            self._part(model, by_model[model], listed, known, times)
+            for model, listed in variants.items()
         ]
         theirs = published(self.name)
         labels = [name for name in theirs["rows"][0] if name != "values"]
@@ -153,7 +154,7 @@ class AblationTable(Ablation):
         def cell(column: MeasureColumn, row: tuple[Setting, str]) -> Entry:
             return column.measure(checkpoints, row[1])
 
-        cells = [Column(one.title, partial(cell, one), one.group) for one in columns]
+        cells = [Column(column.title, partial(cell, column), column.group) for column in columns]
         if times:
             cells.append(Column("Time (s) ↓", lambda row: self._time(row[0], times)))
         machines = ", ".join(dict.fromkeys(time.machine for time in times))
@@ -170,9 +171,9 @@ class AblationTable(Ablation):
 
     def _time(self, settings: Setting, times: Sequence[Timing]) -> Entry:
         for time in times:
-            own = {name: time.settings.get(name) for name in settings}
+            measured = {name: time.settings.get(name) for name in settings}
             if time.method == self.timed and all(
-                own[name] is not None and _number(value) == own[name]
+                measured[name] is not None and _number(value) == measured[name]
                 for name, value in settings.items()
             ):
                 numbers = {"value": time.seconds, "n": float(time.captions)}
@@ -208,8 +209,8 @@ class AblationFigure(Ablation):
                 )
             kind, columns = task
             answers = read_answers(runs.root, benchmark, self.models, kind)
-            for model, own in answers.items():
-                checkpoints = [one for _, one in own]
+            for model, folders in answers.items():
+                checkpoints = [checkpoint for _, checkpoint in folders]
                 curves += self._curves(f"{title}, {model}", checkpoints, columns)
         self.require(
             curves, f"answers to benchmark={' and '.join(self.tasks.values())} about folders that "
@@ -238,8 +239,8 @@ class AblationFigure(Ablation):
             points = {
                 name: {
                     x: {
-                        number: column.measure([one], method).numbers["value"]
-                        for number, one in enumerate(checkpoints)
+                        number: column.measure([checkpoint], method).numbers["value"]
+                        for number, checkpoint in enumerate(checkpoints)
                     }
                     for x, method in line.items()
                 }
@@ -296,7 +297,7 @@ def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[E
     Args:
         keys: {name: key of the folders' ``run.json``}.
     """
-    first, found = checkpoints[0], []
+    first, effects = checkpoints[0], []
     columns = ("mrr_original", "mrr")
     every = {change.method: change for change in compare_changes(checkpoints, *columns)}
     kept = {
@@ -310,17 +311,19 @@ def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[E
             lines = {ALL_TEXTS: _by_seed(checkpoints, method, kept_only=False)}
             if method in kept:
                 lines[TRUE_TEXTS] = _by_seed(checkpoints, method, kept_only=True)
-            found.append(Effect(numbers, *truth, every[method], kept.get(method), lines))
-    return sorted(found, key=lambda one: one.settings)
+            effects.append(Effect(numbers, *truth, every[method], kept.get(method), lines))
+    return sorted(effects, key=lambda effect: effect.settings)
 
 
 def _by_seed(checkpoints: Checkpoints, method: str, *, kept_only: bool) -> dict[int, float]:
     """Return the mean change of MRR of each checkpoint."""
-    found = {}
-    for seed, one in enumerate(checkpoints):
-        before, after = (one.by_key(name, method, kept_only) for name in ("mrr_original", "mrr"))
-        found[seed] = fsum(after[key] - before[key] for key in after) / len(after)
-    return found
+    by_seed = {}
+    for seed, checkpoint in enumerate(checkpoints):
+        before, after = (
+            checkpoint.by_key(name, method, kept_only) for name in ("mrr_original", "mrr")
+        )
+        by_seed[seed] = fsum(after[key] - before[key] for key in after) / len(after)
+    return by_seed
 
 
 def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) -> Part:
@@ -337,15 +340,17 @@ def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -
     """
     truth: dict[str, dict[float, dict[int, float]]] = {}
     effect: dict[str, dict[float, dict[int, float]]] = {}
-    for one in effects:
-        about = zip(names[1:], one.settings[1:], strict=True)
+    for measured in effects:
+        about = zip(names[1:], measured.settings[1:], strict=True)
         line = ", ".join(f"{name} = {value:g}" for name, value in about)
-        x = one.settings[0]
-        shares = {line or TRUE_TEXTS: one.kept} | ({} if line else {"inserted words": one.words})
-        for name, found in shares.items():
-            if found is not None:
-                truth.setdefault(name, {})[x] = {0: found.mean}
-        for name, seeds in one.by_seed.items():
+        x = measured.settings[0]
+        shares = {line or TRUE_TEXTS: measured.kept} | (
+            {} if line else {"inserted words": measured.words}
+        )
+        for name, share in shares.items():
+            if share is not None:
+                truth.setdefault(name, {})[x] = {0: share.mean}
+        for name, seeds in measured.by_seed.items():
             if not line or name == ALL_TEXTS:
                 effect.setdefault(line or name, {})[x] = dict(seeds)
     of = "texts kept true" if len(names) > 1 else "share that is true"
@@ -365,22 +370,22 @@ TEXTS_NOTE = (
 )
 
 
-def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
+def texts_part(items: TextPairItems, methods: Mapping[str, str]) -> Part:
     """Return the oracle's judgements of each method's texts, by the items of one checkpoint."""
 
     def share(check: str, method: str) -> Entry:
-        checks = [one.label_kept[row] for row in one.rows(method).tolist()]
+        checks = [items.label_kept[row] for row in items.rows(method).tolist()]
         return value_entry(checks.count(check) / len(checks))
 
     def changed(method: str) -> Entry:
-        return value_entry(float(one.items.metric("changed")[one.rows(method).tolist()].mean()))
+        return value_entry(float(items.items.metric("changed")[items.rows(method).tolist()].mean()))
 
     true, right = "share that is true", "right answer"
     columns: list[Column[str]] = [
-        text_column("texts", lambda method: f"{len(one.rows(method)):,}"),
+        text_column("texts", lambda method: f"{len(items.rows(method)):,}"),
         Column("changed", changed),
-        Column("inserted words", lambda method: interval_entry(words_true(one, method)), true),
-        Column(KEPT, lambda method: interval_entry(texts_kept(one, method)), right),
+        Column("inserted words", lambda method: interval_entry(words_true(items, method)), true),
+        Column(KEPT, lambda method: interval_entry(texts_kept(items, method)), right),
         *(Column(check, partial(share, check), right) for check in (CHANGED, UNKNOWN)),
     ]
     title = "The oracle's judgements of the texts"
@@ -388,24 +393,24 @@ def texts_part(one: TextPairItems, methods: Mapping[str, str]) -> Part:
     return make_part(title, ("Method",), columns, rows, [TEXTS_NOTE])
 
 
-def words_true(one: TextPairItems, method: str) -> MeanDifference | None:
+def words_true(items: TextPairItems, method: str) -> MeanDifference | None:
     """Return the share of a method's inserted words that are true; ``None`` if none is known."""
     scores: dict[str, Mapping[str, float]] = {}
-    for source in one.sources(method):
+    for source in items.sources(method):
         scores |= read_scores(Path(source))
-    keys = one.texts("key")
-    asked = [keys[row] for row in one.rows(method).tolist()]
+    keys = items.texts("key")
+    asked = [keys[row] for row in items.rows(method).tolist()]
     known = {
         key: scores[key][INSERTED_TRUE] for key in asked if INSERTED_TRUE in scores.get(key, {})
     }
-    return bootstrap_photos(list(known.values()), [one.clusters[key] for key in known], method)
+    return bootstrap_photos(list(known.values()), [items.clusters[key] for key in known], method)
 
 
-def texts_kept(one: TextPairItems, method: str) -> MeanDifference | None:
+def texts_kept(items: TextPairItems, method: str) -> MeanDifference | None:
     """Return the share of a method's texts whose right answer is known to be kept."""
-    rows, keys = one.rows(method).tolist(), one.texts("key")
-    kept = [float(one.label_kept[row] == KEPT) for row in rows]
-    return bootstrap_photos(kept, [one.clusters[keys[row]] for row in rows], method)
+    rows, keys = items.rows(method).tolist(), items.texts("key")
+    kept = [float(items.label_kept[row] == KEPT) for row in rows]
+    return bootstrap_photos(kept, [items.clusters[keys[row]] for row in rows], method)
 
 
 def bootstrap_photos(
@@ -421,18 +426,20 @@ def bootstrap_photos(
     return cluster_bootstrap(values, clusters, generator(0, "xmai-oracle", name))
 
 
-def interval_entry(found: MeanDifference | None, *, sign: bool = False) -> Entry:
+def interval_entry(difference: MeanDifference | None, *, sign: bool = False) -> Entry:
     """Return a mean with its interval; a dash without a mean.
 
     Args:
         sign: whether the mean is a difference, printed with its sign.
     """
-    if found is None:
+    if difference is None:
         return Entry(DASH)
     text = signed if sign else (lambda value: f"{value:.{DIGITS}f}")
-    small = "" if math.isnan(found.low) else f"[{text(found.low)}, {text(found.high)}]"
-    numbers = {"value": found.mean, "n": float(found.items)}
-    return Entry(text(found.mean), small=small, numbers=numbers)
+    small = (
+        "" if math.isnan(difference.low) else f"[{text(difference.low)}, {text(difference.high)}]"
+    )
+    numbers = {"value": difference.mean, "n": float(difference.items)}
+    return Entry(text(difference.mean), small=small, numbers=numbers)
 
 
 EFFECT_COLUMNS: tuple[Column[Effect], ...] = (

@@ -51,14 +51,16 @@ class MeasureColumn:
     better: Better = "higher"
     group: str = ""
 
-    def is_known(self, one: TextPairItems) -> bool:
+    def is_known(self, items: TextPairItems) -> bool:
         """Return whether a model's items have the columns it needs."""
-        return one.has(self.metric)
+        return items.has(self.metric)
 
     def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
         """Return the mean over a method's texts; for several checkpoints their mean and spread."""
-        known = [one for one in checkpoints if one.has(self.metric)]
-        return mean_entry([list(one.by_key(self.metric, method).values()) for one in known])
+        known = [checkpoint for checkpoint in checkpoints if checkpoint.has(self.metric)]
+        return mean_entry(
+            [list(checkpoint.by_key(self.metric, method).values()) for checkpoint in known]
+        )
 
     def measure_original(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Entry:
         """Return the mean over the distinct original texts of some methods."""
@@ -111,10 +113,10 @@ def mean_entry(values: Sequence[Sequence[float]]) -> Entry:
     Args:
         values: the texts' values by checkpoint; a checkpoint without any is left out.
     """
-    known = [own for own in values if own]
+    known = [scores for scores in values if scores]
     if not known:
         return Entry(DASH)
-    return number_entry([math.fsum(own) / len(own) for own in known], len(known[0]))
+    return number_entry([math.fsum(scores) / len(scores) for scores in known], len(known[0]))
 
 
 def number_entry(values: Sequence[float], n: int) -> Entry:
@@ -123,22 +125,26 @@ def number_entry(values: Sequence[float], n: int) -> Entry:
     Args:
         values: a value per checkpoint, at least one.
     """
-    found = summarise(values)
-    entry = Entry(f"{found.mean:.{DIGITS}f}", numbers={"value": found.mean, "n": float(n)})
-    if math.isnan(found.sd):
+    summary = summarise(values)
+    entry = Entry(f"{summary.mean:.{DIGITS}f}", numbers={"value": summary.mean, "n": float(n)})
+    if math.isnan(summary.sd):
         return entry
-    spread = {**entry.numbers, "sd": found.sd}
-    return replace(entry, sub=f"{found.sd:.{DIGITS}f}", numbers=spread)
+    spread = {**entry.numbers, "sd": summary.sd}
+    return replace(entry, sub=f"{summary.sd:.{DIGITS}f}", numbers=spread)
 
 
 def known_columns(
-    columns: Sequence[MeasureColumn], found: Mapping[str, Checkpoints]
+    columns: Sequence[MeasureColumn], by_model: Mapping[str, Checkpoints]
 ) -> list[MeasureColumn]:
     """Return the columns with values of any model."""
     return [
         column
         for column in columns
-        if any(column.is_known(one) for own in found.values() for one in own)
+        if any(
+            column.is_known(checkpoint)
+            for checkpoints in by_model.values()
+            for checkpoint in checkpoints
+        )
     ]
 
 
@@ -158,27 +164,30 @@ class PairTable(ModelsTable):
         self, runs: Runs, wrap: Callable[[str, Items], TextPairItems]
     ) -> dict[str, Checkpoints]:
         """Return the answers of each model, of the kind that ``wrap`` makes of its items."""
-        return {name: [one for _, one in own] for name, own in self.answers(runs, wrap).items()}
+        return {
+            name: [checkpoint for _, checkpoint in folders]
+            for name, folders in self.answers(runs, wrap).items()
+        }
 
     def named(self, checkpoints: Checkpoints) -> dict[str, str]:
         """Return {printed name: method} of the methods that all checkpoints have."""
-        every = [one.methods for one in checkpoints]
+        every = [checkpoint.methods for checkpoint in checkpoints]
         return name_methods(
             self.methods, [name for name in every[0] if all(name in there for there in every)]
         )
 
     def theirs(self) -> Part:
         """Return the paper's numbers, with the best and second-best method marked."""
-        found = published(self.name)
-        beside = [n for n, row in enumerate(found["rows"]) if row["method"] == ORIGINAL]
-        better = dict(zip(found["columns"], found["better"], strict=True))
+        paper = published(self.name)
+        beside = [n for n, row in enumerate(paper["rows"]) if row["method"] == ORIGINAL]
+        better = dict(zip(paper["columns"], paper["better"], strict=True))
         part = self.printed(
             "Method",
             "method",
             lambda _, value: value_entry(value),
             lambda name: f"{name} {'↑' if better[name] == 'higher' else '↓'}",
         )
-        return mark_best_two(part, found["better"], beside)
+        return mark_best_two(part, paper["better"], beside)
 
     def ours(
         self,
@@ -200,10 +209,10 @@ class PairTable(ModelsTable):
         better = [column.better for column in (*columns, *(column for column, _ in others))]
         return mark_best_two(part, better, [0])
 
-    def nothing(self, found: object) -> Document | None:
+    def nothing(self, answers: object) -> Document | None:
         """Refuse a table without data; a partial one has only the paper's numbers."""
-        self.require(found, f"answers to benchmark={self.benchmark}")
-        return None if found else self.document(self.theirs())
+        self.require(answers, f"answers to benchmark={self.benchmark}")
+        return None if answers else self.document(self.theirs())
 
 
 OURS_NOTE = (
@@ -238,19 +247,19 @@ def read_settings(folder: str | Path, names: Mapping[str, str]) -> dict[str, flo
     record = read_record(Path(folder))
     if record is None:
         return None
-    found = {}
+    settings = {}
     for printed, key in names.items():
         element = re.fullmatch(r"(.*)\[(\d+)\]", key)
         value = record.captions.get(key if element is None else element[1])
         if element is not None:
-            place = int(element[2])
-            value = value[place] if isinstance(value, list) and place < len(value) else None
+            index = int(element[2])
+            value = value[index] if isinstance(value, list) and index < len(value) else None
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{folder}: the setting {key}={value!r} is not a number")
-        found[printed] = float(value)
-    return found
+        settings[printed] = float(value)
+    return settings
 
 
 @dataclass(frozen=True)

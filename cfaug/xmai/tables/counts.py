@@ -56,22 +56,26 @@ class CountTable(PairTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers and ours."""
-        found = self.read(runs, OverlapItems)
-        self.require(found, f"answers to benchmark={self.benchmark}")
+        by_model = self.read(runs, OverlapItems)
+        self.require(by_model, f"answers to benchmark={self.benchmark}")
         theirs = self.printed("Method", "method", lambda _, value: self.show_printed(value))
-        if not found:
+        if not by_model:
             return self.document(theirs)
 
-        def cell(own: Checkpoints, count: Callable[[Any, str], Entry], printed: str) -> Entry:
-            method = self.named(own).get(printed)
-            return Entry(DASH) if method is None else count(own[0], method)
+        def cell(
+            checkpoints: Checkpoints, count: Callable[[Any, str], Entry], printed: str
+        ) -> Entry:
+            method = self.named(checkpoints).get(printed)
+            return Entry(DASH) if method is None else count(checkpoints[0], method)
 
-        there = dict.fromkeys(name for own in found.values() for name in self.named(own))
+        there = dict.fromkeys(
+            name for checkpoints in by_model.values() for name in self.named(checkpoints)
+        )
         printed = [name for name in self.methods if name in there]
         printed += [name for name in there if name not in self.methods]
         columns = [
-            Column(header.format(name), partial(cell, own, count), group.format(name))
-            for name, own in found.items()
+            Column(header.format(name), partial(cell, checkpoints, count), group.format(name))
+            for name, checkpoints in by_model.items()
             for header, group, count in self.counts
         ]
         rows = [((name,), name) for name in printed]
@@ -159,24 +163,26 @@ class TimingFigure(PaperTable):
         """Return the paper's numbers, ours, and the bars."""
         self.require(self.timings, "table.timings={DATA: timing.csv}")
         theirs = self.printed("What", "what", lambda _, value: _seconds(value))
-        found = {
+        by_data = {
             data: {timing.method: timing for timing in read_timings(file) if not timing.settings}
             for data, file in (self.timings or {}).items()
         }
-        if not found:
+        if not by_data:
             return self.document(theirs)
         named = name_methods(
-            self.methods, dict.fromkeys(name for own in found.values() for name in own)
+            self.methods, dict.fromkeys(name for timings in by_data.values() for name in timings)
         )
 
-        def cell(own: Mapping[str, Timing], name: str | None) -> Entry:
+        def cell(timings: Mapping[str, Timing], name: str | None) -> Entry:
             if name is not None:
-                time = own.get(name)
+                time = timings.get(name)
                 if time is None:
                     return Entry(DASH)
                 numbers = {"value": time.seconds, "n": float(time.captions)}
                 return Entry(f"{time.seconds:.3g}", numbers=numbers)
-            slower, faster = (own.get(named.get(one, "")) for one in (self.slower, self.faster))
+            slower, faster = (
+                timings.get(named.get(printed, "")) for printed in (self.slower, self.faster)
+            )
             if slower is None or faster is None:
                 return Entry(DASH)
             ratio = slower.seconds / faster.seconds
@@ -186,20 +192,22 @@ class TimingFigure(PaperTable):
             ((printed,), name) for printed, name in named.items()
         ]
         rows.append(((f"{self.slower} / {self.faster}",), None))
-        machines = dict.fromkeys(one.machine for own in found.values() for one in own.values())
+        machines = dict.fromkeys(
+            timing.machine for timings in by_data.values() for timing in timings.values()
+        )
         part = make_part(
             "Ours, seconds a caption",
             ("Method",),
-            [Column(data, partial(cell, own)) for data, own in found.items()],
+            [Column(data, partial(cell, timings)) for data, timings in by_data.items()],
             rows,
             (f"On {', '.join(machines)}; the paper's are of a Tesla T4.",),
         )
         groups = {
             data: [
-                (printed, own[name].seconds if name in own else None, None, None)
+                (printed, timings[name].seconds if name in timings else None, None, None)
                 for printed, name in named.items()
             ]
-            for data, own in found.items()
+            for data, timings in by_data.items()
         }
         bars = BarPlot(
             "Seconds a caption", "seconds a caption (logarithmic)", groups, tuple(named), unit="s",
@@ -259,22 +267,22 @@ class PreferenceTable(PaperTable):
         return self.document(*parts)
 
     def _theirs(self) -> list[Part]:
-        found = published(self.name)
+        paper = published(self.name)
         rows = []
-        for row in found["rows"]:
+        for row in paper["rows"]:
             *counts, examples = row["values"]
             assert examples == sum(counts)
             rows.append(((f"{row['first']} against {row['second']}",), counts))
-        original, changed = (SeedSummary(*found["quality"][name]) for name in ("Original", "XMAI"))
+        original, changed = (SeedSummary(*paper["quality"][name]) for name in ("Original", "XMAI"))
         prefer = make_part(
             f"{self.paper}, preference",
             ("Captions",),
             PREFER,
             rows,
-            (found["note"], PREFER_NOTE),
+            (paper["note"], PREFER_NOTE),
             ours=False,
         )
-        alpha = Entry(f"{found['alpha']:.2f}", numbers={"value": found["alpha"]})
+        alpha = Entry(f"{paper['alpha']:.2f}", numbers={"value": paper["alpha"]})
         quality = make_part(
             f"{self.paper}, quality from 1 to 5",
             ("Captions",),
@@ -320,9 +328,9 @@ class Quality(NamedTuple):
 
 
 def _difference(quality: Quality) -> Entry:
-    found = quality.found
-    small = f"[{found.low:+.2f}, {found.high:+.2f}]" if found.p == found.p else ""
-    return Entry(f"{found.difference:+.2f}", small=small, numbers={"value": found.difference})
+    test = quality.found
+    small = f"[{test.low:+.2f}, {test.high:+.2f}]" if test.p == test.p else ""
+    return Entry(f"{test.difference:+.2f}", small=small, numbers={"value": test.difference})
 
 
 def _summary(score: Score) -> SeedSummary:
@@ -364,10 +372,10 @@ PREFER: tuple[Column[Sequence[int]], ...] = (
 
 
 def _prefer_part(record: AnnotationRecord, file: Path) -> Part:
-    found: Any = record.extra.get("preference")
+    preference: Any = record.extra.get("preference")
     try:
-        first, second = (str(found[name]) for name in ("first", "second"))
-        counts = [int(found["counts"][name]) for name in (first, second, "neither")]
+        first, second = (str(preference[name]) for name in ("first", "second"))
+        counts = [int(preference["counts"][name]) for name in (first, second, "neither")]
         if min(counts) < 0:
             raise ValueError("a count below 0")
     except (TypeError, KeyError, ValueError) as error:

@@ -59,9 +59,9 @@ class ScoreColumn(MeasureColumn):
 
     score: str = "accuracy"
 
-    def is_known(self, one: TextPairItems) -> bool:
+    def is_known(self, items: TextPairItems) -> bool:
         """Return whether a model's items have the columns it needs."""
-        return isinstance(one, EntailmentItems)
+        return isinstance(items, EntailmentItems)
 
     def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
         """Return the score of a method's hypotheses, or for several checkpoints mean and spread."""
@@ -72,7 +72,9 @@ class ScoreColumn(MeasureColumn):
         return self._entry(checkpoints, methods[0], before=True)
 
     def _entry(self, checkpoints: Checkpoints, method: str, *, before: bool) -> Entry:
-        matrices = [_entailed(one).matrix(method, before=before) for one in checkpoints]
+        matrices = [
+            _entailed(checkpoint).matrix(method, before=before) for checkpoint in checkpoints
+        ]
         values = [float(getattr(macro_scores(matrix), self.score)) for matrix in matrices]
         return number_entry(values, int(matrices[0].sum()))
 
@@ -109,12 +111,12 @@ class EntailmentTable(PairTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours in the paper's layout and with tests."""
-        found = {
-            model: own
-            for model, own in self.read(runs, EntailmentItems).items()
-            if all(_entailed(one).has_after for one in own)
+        by_model = {
+            model: checkpoints
+            for model, checkpoints in self.read(runs, EntailmentItems).items()
+            if all(_entailed(checkpoint).has_after for checkpoint in checkpoints)
         }
-        nothing = self.nothing(found)
+        nothing = self.nothing(by_model)
         if nothing is not None:
             return nothing
         answers = read_answers(runs.root, self.relevance, self.relevance_models, InsertionItems)
@@ -123,39 +125,43 @@ class EntailmentTable(PairTable):
                 f"{', '.join(answers)} answered benchmark={self.relevance}: name one in "
                 "table.relevance_models={NAME: FOLDER}"
             )
-        likeness = [one for own in answers.values() for _, one in own]
+        likeness = [checkpoint for folders in answers.values() for _, checkpoint in folders]
         parts: list[Part | None] = [self.theirs()]
-        for model, own in found.items():
-            there = set(self.named(own).values()).intersection(*(one.methods for one in likeness))
+        for model, checkpoints in by_model.items():
+            there = set(self.named(checkpoints).values()).intersection(
+                *(checkpoint.methods for checkpoint in likeness)
+            )
             columns = known_columns(RELEVANCE, {model: likeness}) if likeness and there else []
             others = [(column, column.column(likeness, [*there])) for column in columns]
-            parts.append(self.ours(model, own, SCORES, others))
-        for model, own in found.items():
-            named, title = self.named(own), f"Ours: {model}, accuracy"
-            parts.append(change_part(title, own, named, ("accuracy_original", "accuracy")))
-            parts.append(_f1_part(f"Ours: {model}, macro F1", own, named))
+            parts.append(self.ours(model, checkpoints, SCORES, others))
+        for model, checkpoints in by_model.items():
+            named, title = self.named(checkpoints), f"Ours: {model}, accuracy"
+            parts.append(change_part(title, checkpoints, named, ("accuracy_original", "accuracy")))
+            parts.append(_f1_part(f"Ours: {model}, macro F1", checkpoints, named))
             parts.append(
-                methods_part(f"{title}, method by method", own, named, "accuracy", self.first)
+                methods_part(
+                    f"{title}, method by method", checkpoints, named, "accuracy", self.first
+                )
             )
         return self.document(*(part for part in parts if part is not None))
 
 
 def _f1_part(title: str, checkpoints: Checkpoints, methods: Mapping[str, str]) -> Part:
     """Return the change of macro F1 of each method, a row per checkpoint if there are several."""
-    found: list[tuple[str, ScoreDrop, int]] = []
+    drops: list[tuple[str, ScoreDrop, int]] = []
     for printed, method in methods.items():
-        for number, one in enumerate(map(_entailed, checkpoints), 1):
+        for number, checkpoint in enumerate(map(_entailed, checkpoints), 1):
             name = printed if len(checkpoints) == 1 else f"{printed}, {number}"
-            own = [drop for drop in one.drops(method) if drop.name == "f1"]
-            found += [(name, drop, len(one.rows(method))) for drop in own]
-    corrected = holm([drop.p for _, drop, _ in found]).tolist() if found else []
+            f1_drops = [drop for drop in checkpoint.drops(method) if drop.name == "f1"]
+            drops += [(name, drop, len(checkpoint.rows(method))) for drop in f1_drops]
+    corrected = holm([drop.p for _, drop, _ in drops]).tolist() if drops else []
     columns: tuple[Column[tuple[ScoreDrop, int, float]], ...] = (
         text_column("hypotheses", lambda row: f"{row[1]:,}"),
         Column("change", lambda row: _f1_change(row[0], row[1])),
         text_column("p", lambda row: p_text(row[0].p)),
         Column("Holm", lambda row: Entry(p_text(row[2]), bold=row[2] <= ALPHA)),
     )
-    rows = [((name,), (drop, n, p)) for (name, drop, n), p in zip(found, corrected, strict=True)]
+    rows = [((name,), (drop, n, p)) for (name, drop, n), p in zip(drops, corrected, strict=True)]
     return make_part(title, ("Method",), columns, rows, [F1_NOTE])
 
 
@@ -180,18 +186,20 @@ class RetrievalTable(PairTable):
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours in the paper's layout and with tests."""
-        found = self.read(runs, InsertionItems)
-        nothing = self.nothing(found)
+        by_model = self.read(runs, InsertionItems)
+        nothing = self.nothing(by_model)
         if nothing is not None:
             return nothing
-        columns = known_columns((*RETRIEVAL, *RELEVANCE), found)
+        columns = known_columns((*RETRIEVAL, *RELEVANCE), by_model)
         parts: list[Part | None] = [self.theirs()]
-        parts += [self.ours(model, own, columns) for model, own in found.items()]
-        for model, own in found.items():
-            named = self.named(own)
+        parts += [self.ours(model, checkpoints, columns) for model, checkpoints in by_model.items()]
+        for model, checkpoints in by_model.items():
+            named = self.named(checkpoints)
             title = f"Ours: {model}, MRR among all photos"
-            parts.append(change_part(title, own, named, ("mrr_original", "mrr")))
-            parts.append(methods_part(f"{title}, method by method", own, named, "mrr", self.first))
+            parts.append(change_part(title, checkpoints, named, ("mrr_original", "mrr")))
+            parts.append(
+                methods_part(f"{title}, method by method", checkpoints, named, "mrr", self.first)
+            )
         return self.document(*(part for part in parts if part is not None))
 
 
@@ -284,7 +292,7 @@ def methods_part(
     if first not in methods or len(methods) < 2:
         return None
     others = {printed: name for printed, name in methods.items() if printed != first}
-    found = {
+    tests = {
         method.other: method
         for method in compare_methods(checkpoints, column, methods[first], [*others.values()])
     }
@@ -303,37 +311,37 @@ def methods_part(
     ]
     if len(checkpoints) > 1:
         columns += [
-            Column("over seeds", lambda one: _over_seeds(one, 1)),
+            Column("over seeds", lambda test: _over_seeds(test, 1)),
             Column("p", _p_over_seeds),
         ]
     rows = [
-        ((f"{first} against {printed}",), found[name])
+        ((f"{first} against {printed}",), tests[name])
         for printed, name in others.items()
-        if name in found
+        if name in tests
     ]
     return make_part(title, ("Methods",), columns, rows, [METHODS_NOTE])
 
 
-def keys_entry(one: PairedTest | None) -> Entry:
+def keys_entry(test: PairedTest | None) -> Entry:
     """Return the number of texts; a dash without a test."""
-    return Entry(DASH) if one is None else Entry(f"{one.keys:,}")
+    return Entry(DASH) if test is None else Entry(f"{test.keys:,}")
 
 
-def change_entry(one: PairedTest | None, sign: int) -> Entry:
+def change_entry(test: PairedTest | None, sign: int) -> Entry:
     """Return the mean difference with its interval; a dash without a test.
 
     Args:
         sign: the sign of the difference: 1 for the first value minus the second, or -1.
     """
-    if one is None:
+    if test is None:
         return Entry(DASH)
-    mean = one.test.mean
+    mean = test.test.mean
     low, high = sorted((sign * mean.low, sign * mean.high))
     small = "" if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
     return Entry(
         signed(sign * mean.mean),
         small=small,
-        numbers={"value": sign * mean.mean, "n": float(one.keys)},
+        numbers={"value": sign * mean.mean, "n": float(test.keys)},
     )
 
 
@@ -346,17 +354,17 @@ def signed(value: float) -> str:
     return f"{round(value, DIGITS) + 0.0:+.{DIGITS}f}"
 
 
-def holm_entry(one: PairedTest | None) -> Entry:
+def holm_entry(test: PairedTest | None) -> Entry:
     """Return the corrected p, bold if the difference is significant; a dash without a test."""
-    return Entry(DASH) if one is None else Entry(p_text(one.p_holm), bold=one.is_significant)
+    return Entry(DASH) if test is None else Entry(p_text(test.p_holm), bold=test.is_significant)
 
 
 def _over_seeds(test: PairedTest, sign: int) -> Entry:
-    found = test.over_seeds
-    if found is None:
+    summary = test.over_seeds
+    if summary is None:
         return Entry(DASH)
-    spread = f"{found.sd:.{DIGITS}f}"
-    return Entry(signed(sign * found.mean), spread, numbers={"n": float(found.n)})
+    spread = f"{summary.sd:.{DIGITS}f}"
+    return Entry(signed(sign * summary.mean), spread, numbers={"n": float(summary.n)})
 
 
 def _p_over_seeds(test: PairedTest) -> Entry:

@@ -1,0 +1,147 @@
+"""Workers of a Ray cluster: the same bytes, whoever is lost."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.report.results import read_results
+from cfaug.run import generate
+from cfaug.run.ray_engine import RayEngine, always
+from tests import skips
+from tests.run import ray_tasks
+from tests.run.conftest import SCENES, Place, output_of
+from tests.scripts import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+
+try:
+    import ray
+except ModuleNotFoundError:
+    ray = None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """Start a cluster of this machine, which pretends to have two cores and two GPUs."""
+    if ray is None:
+        skips.skip("ray")
+    ray.init(num_cpus=2, num_gpus=2, include_dashboard=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def answers(engine: RayEngine, make_worker, count: int = 5) -> dict[int, int]:
+    return dict(engine.run(make_worker, range(count), "counting", "tasks"))
+
+
+def test_every_task_is_done_also_with_more_workers_than_the_cluster_has_room_for():
+    engine = RayEngine(workers=5, gpus_per_worker=1)
+    assert answers(engine, always(ray_tasks.square)) == {n: n * n for n in range(5)}
+
+
+def test_a_task_whose_worker_is_lost_is_started_again_but_not_for_ever(tmp_path, capsys):
+    lost = partial(ray_tasks.lose_worker, tmp_path, 1)
+    assert answers(RayEngine(workers=2), lost) == {n: n * n for n in range(5)}
+    assert "Its work is started again" in capsys.readouterr().err
+    assert len(list(tmp_path.iterdir())) == 1
+    with pytest.raises(UserError, match="one of the tasks lost its worker 2 times, the last time"):
+        answers(RayEngine(workers=2, tries=2), partial(ray_tasks.lose_worker, tmp_path, 9))
+    assert len(list(tmp_path.iterdir())) == 1 + 2
+
+
+def test_an_error_of_ours_is_raised_and_not_tried_again(tmp_path):
+    with pytest.raises(UserError, match=r"^the folder is full$"):
+        answers(RayEngine(workers=1), partial(ray_tasks.refuse, tmp_path))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_worker_has_the_threads_of_this_command(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    names = ["OMP_NUM_THREADS", "TERM"]
+    said = dict(RayEngine(workers=1).run(ray_tasks.environment, names, "asking", "names"))
+    assert said == {"OMP_NUM_THREADS": "3", "TERM": "dumb"}
+
+
+def test_no_cluster_at_an_address_is_named(monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse_connection)
+    with pytest.raises(UserError, match=r"engine\.address=auto: no Ray cluster answers there"):
+        answers(RayEngine(address="auto"), always(ray_tasks.square))
+
+
+def refuse_connection(*_, **__):
+    raise ConnectionError("Could not find any running Ray instance.")
+
+
+DRAWN = [
+    *SCENES, "limit=8", "shards.sets_per_shard=2", "shards.batch=2", "recipe.draws.candidates=2",
+]  # fmt: skip
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every file of a folder of shards, apart from its locks."""
+    files = [file for file in folder.rglob("*") if file.is_file() and ".work" not in file.parts]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def test_shards_are_those_of_one_process_after_a_lost_worker_and_after_sigterm(
+    tmp_path, script, monkeypatch
+):
+    words = [*DRAWN, f"paths.worlds={tmp_path / 'worlds'}"]
+    make = script("generate")
+    assert make([*words, f"paths.shards={tmp_path / 'alone'}"]) == 0
+    alone = contents(tmp_path / "alone")
+    assert len([name for name in alone if name.endswith(".tar")]) == 4
+
+    maker = partial(ray_tasks.shard_maker_that_dies, tmp_path / "marker")
+    with monkeypatch.context() as patch:
+        patch.setattr(generate, "_shard_maker", maker)
+        said = output_of(make, [*words, f"paths.shards={tmp_path / 'lost'}", "engine=ray"])[1]
+    assert "a worker was lost" in said
+    assert (tmp_path / "marker").exists()
+    assert contents(tmp_path / "lost") == alone
+
+    there = tmp_path / "stopped"
+    command = [sys.executable, "generate.py", *words, f"paths.shards={there}", "engine=ray"]
+    child = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while not list(there.glob("captions/0*.json")):
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.05)
+    started = psutil.Process(child.pid).children(recursive=True)
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(60) == 130
+    assert psutil.wait_procs(started, 20)[1] == []  # the workers, and the cluster of the command
+    assert make([*words, f"paths.shards={there}"]) == 0
+    assert contents(there) == alone
+
+
+def test_runs_and_their_evaluations_are_those_of_one_process(tmp_path, shards, script):
+    alone, by_ray = (Place(tmp_path / name, shards, script) for name in ("alone", "ray"))
+    words = ["seed=1,2", "--multirun"]
+    asked = ["benchmark=retrieval", "benchmark.data=shapescapes:id", "evaluate_initial=false"]
+    assert alone.train(*words) == 0
+    assert by_ray.train(*words, "engine=ray") == 0
+    assert alone.evaluate(*asked) == 0
+    out = output_of(by_ray.evaluate, *asked, "engine=ray")[0]
+    assert "already evaluated" not in out
+    for seed in (1, 2):
+        assert alone.weights(seed=seed) == by_ray.weights(seed=seed)
+        first, second = (
+            read_results(place.folder(seed=seed) / "results.jsonl") for place in (alone, by_ray)
+        )
+        assert [(row.metric, row.value) for row in first]
+        assert [(row.metric, row.value) for row in first] == [
+            (row.metric, row.value) for row in second
+        ]
+    shutil.rmtree(tmp_path / "ray/main/run/seed=1")
+    assert by_ray.train(*words, "engine=ray", "trainer.devices=2") == 2
