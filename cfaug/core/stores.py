@@ -48,6 +48,8 @@ FINAL = (PermissionError, ImportError, NotImplementedError, AttributeError, Type
 """Errors that no second try mends."""
 AT_ONCE = 500
 """Small files that are read together."""
+MOST_BYTES = 2**28
+"""The largest size of a small file."""
 AHEAD = 4
 """Tars that are copied while one is read."""
 TARS = re.compile(r"\.tar(?![\w/-])")
@@ -149,6 +151,12 @@ class Mirror:
             if name not in there or self._copies.get(name) != self._copy_of(name):
                 file.unlink()
         missing = [n for n in there if wanted(n) and not (self.folder / n).exists()]
+        for name in missing:
+            if there[name][0] > MOST_BYTES:
+                raise UserError(
+                    f"{self.address}/{name} has {there[name][0]:,} bytes, which no commit or list "
+                    f"of captions has (at most {MOST_BYTES:,}): remove it"
+                )
         for start in range(0, len(missing), AT_ONCE):
             self._copy(missing[start : start + AT_ONCE])
         self.keep_list()
@@ -215,7 +223,10 @@ class Mirror:
             return about
 
         for name in names:
-            self.objects[name] = self._ask(name, work)
+            try:
+                self.objects[name] = self._ask(name, work)
+            except FileNotFoundError as error:
+                raise UserError(f"{self.address} cannot be written: {error}") from error
             self._copies[name] = self._copy_of(name)
 
     def remove(self, names: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -39,6 +40,8 @@ NAMED = 3
 """Most captions that a message names."""
 FEW = 10
 """Number of images among which recall at 10 is always 1."""
+SMALL_FILE = re.compile(r"(?:\d+|card|run|imported)\.json")
+"""Names of the files of a folder of shards that are copied before it is indexed."""
 SOURCE = "data.source"
 """The setting of ``generate.py`` that names the source of the examples."""
 
@@ -101,7 +104,7 @@ def _mirror_shards(name: str, cache: Path, *, fetch: bool) -> Path:
     mirror = open_mirror(name, cache, "read")
     if fetch:
         with hold_lock(lock_of(folder)):
-            mirror.pull(lambda name: name.endswith(".json") and "/" not in name)
+            mirror.pull(lambda name: SMALL_FILE.fullmatch(name) is not None)
     if next(folder.glob("[0-9]*.json"), None) is None:
         raise UserError(
             f"{name} holds no committed shards of cfaug (NNNNN.tar with NNNNN.json). Tars of other "
@@ -307,7 +310,7 @@ def shows_world(name: str) -> bool:
         return True
     from cfaug.generate.folder import read_record
 
-    folder = Path(name)
+    folder = Path(local_name(name))
     made = None if folder.is_file() else read_record(folder)
     return made is not None and is_world(str(made.captions.get(SOURCE, "")))
 
@@ -423,6 +426,7 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
 
     for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
         name = getattr(data, role)
+        name = None if name is None else local_name(name)
         typed = any(word.startswith(f"data.{role}=") for word in words)
         if needed or not typed or name is None or is_remote(name) or is_store(name):
             continue

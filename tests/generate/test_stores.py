@@ -90,7 +90,11 @@ def check_commits() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machines", [1, 99])
-def test_a_kill_between_any_two_uploads_changes_nothing(store, whole, tmp_path, machines):
+def test_a_kill_between_any_two_uploads_changes_nothing(
+    store, whole, tmp_path, machines, monkeypatch
+):
+    keep = stores.Mirror.keep_list
+    monkeypatch.setattr(stores.Mirror, "keep_list", lambda mirror: left > 0 and keep(mirror))
     for attempt in count(1):
         left = attempt
 
@@ -172,6 +176,24 @@ def test_workers_on_other_machines_make_the_same(store, whole, tmp_path):
     with work_folder(ADDRESS, tmp_path) as folder:
         generate(tiny.job(folder), make)
     assert stored() == tiny.contents(whole)
+
+
+def test_a_file_address_is_a_folder_with_its_locks(whole, tmp_path):
+    with work_folder(f"file://{tmp_path}/made%20here", tmp_path / "cache") as folder:
+        assert folder == tmp_path / "made here"
+    index = open_source(f"file://{whole}", None, None, tmp_path, tmp_path / "cache")
+    assert index.hash == open_index(whole, tmp_path / "cache").hash
+    assert not (tmp_path / "cache" / "stores").exists()
+
+
+def test_a_missing_bucket_is_named(store, tmp_path):
+    def fail(call, path):
+        if call == "put":
+            raise FileNotFoundError("The specified bucket does not exist")
+
+    store.trouble = staticmethod(fail)
+    with pytest.raises(UserError, match=rf"{ADDRESS} cannot be written: The specified bucket"):
+        made(tmp_path)
 
 
 def test_one_process_owns_a_folder(store, tmp_path):
