@@ -20,6 +20,7 @@ NEEDS = {
     "ray": "the extra ray",
     "registry": "a package registry, for an environment with lmms-eval and mlcroissant",
     "optuna": "the extra sweepers",
+    "s3": "the extra s3, and a registry of packages for its server",
 }
 
 

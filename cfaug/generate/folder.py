@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import require_regular, write_json
+from cfaug.core.files import require_regular, write_file, write_json
 from cfaug.core.processes import acquire, hold_lock
+from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import CARD, FOLDER, list_committed, read_caption_commit, summarise
 from cfaug.generate.images import add_yields
@@ -74,6 +76,128 @@ def name_settings(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
+# Shards in an object store are made in its mirror, by the code that makes them anywhere. One
+# process owns the list of objects; each shard is uploaded when it is committed, its commit last.
+
+GALLERY, CANDIDATES = "gallery.html", "candidates.svg"
+"""The pages of a folder of shards."""
+OBJECT = re.compile(
+    rf"(?:{FOLDER}/)?\d{{5,}}\.\w+|{RECORD}|{CARD}|{FOLDER}/report\.md|{GALLERY}|{CANDIDATES}"
+)
+"""Names of the objects that generation writes; others in the folder are left alone."""
+
+
+@contextmanager
+def work_folder(shards: str, cache: Path) -> Iterator[Path]:
+    """Yield the folder to make shards in: for a store its mirror, up to date, for this process.
+
+    Args:
+        shards: a folder, or the address of one in an object store.
+        cache: the folder in which mirrors lie.
+    """
+    if not is_store(shards):
+        yield Path(local_name(shards))
+        return
+    if shards.startswith("hf:"):
+        raise UserError(
+            f"paths.shards={shards}: every file on the Hub is a commit of git, and there are four "
+            "for each shard: write to a folder or a bucket, and publish it with export.hub"
+        )
+    mirror = open_mirror(shards, cache, "made")
+    owner = mirror.folder.with_name(f"{mirror.folder.name}.owner")
+    with hold_lock(owner, refusal=_busy(shards)):
+        try:
+            refresh(mirror.folder)
+            yield mirror.folder
+        finally:
+            mirror.keep_list()
+
+
+def refresh(folder: Path) -> None:
+    """Bring a mirror up to date with its store; any other folder stays as it is.
+
+    Journals of unfinished shards are removed if the store has other settings now.
+    """
+    mirror = mirror_of(folder)
+    if mirror is None:
+        return
+    before = _record_bytes(folder)
+    mirror.pull(lambda name: OBJECT.fullmatch(name) is not None and not name.endswith(".tar"))
+    foreign = [name for name in mirror.objects if name.endswith(".tar")]
+    if foreign and RECORD not in mirror.objects:
+        raise UserError(
+            f"{mirror.address} holds shards that were not made there ({foreign[0]}, ...): choose "
+            "another paths.shards"
+        )
+    if _record_bytes(folder) != before:
+        _remove_journals(folder)
+
+
+def join_store(folder: Path) -> None:
+    """Prepare the mirror of a worker, which may be on another machine than the list's owner."""
+    mirror = mirror_of(folder)
+    if mirror is None:
+        return
+    mirror.objects.clear()  # of an earlier owner on this machine
+    with hold_file(folder, RECORD):
+        record = mirror.read(RECORD)
+        if record is None:
+            raise UserError(f"{mirror.address} has no {RECORD}: it is written before the shards")
+        if record != _record_bytes(folder):
+            _remove_journals(folder)
+            write_file(folder / RECORD, record)
+
+
+def publish_record(folder: Path) -> None:
+    """Upload a mirror's record if it changed; what other settings made is removed before."""
+    mirror = mirror_of(folder)
+    if mirror is None or mirror.read(RECORD) == _record_bytes(folder):
+        return
+    here = {name: re.sub(r"\.tar$", ".json", name) for name in mirror.objects}
+    gone = [n for n, file in here.items() if OBJECT.fullmatch(n) and not (folder / file).exists()]
+    mirror.remove(sorted(gone, key=lambda name: not name.endswith(".json")))  # commits first
+    mirror.push([RECORD])
+
+
+def fetch_captions(folder: Path, number: int) -> None:
+    """Copy the edits of a shard into a worker's mirror; others have them."""
+    mirror = mirror_of(folder)
+    names = [f"{FOLDER}/{number:05d}{suffix}" for suffix in (".json", ".jsonl")]
+    if mirror is not None and not all(name in mirror.objects for name in names):
+        (folder / FOLDER).mkdir(exist_ok=True)
+        for name in names:
+            mirror.copy(name)
+
+
+def publish_shard(folder: Path, number: int, subfolder: str = "") -> None:
+    """Upload the files of a shard that was committed in a mirror, and remove its tar there.
+
+    Args:
+        subfolder: the folder of the shard's files below ``folder``.
+    """
+    mirror = mirror_of(folder)
+    if mirror is None:
+        return
+    stem = f"{subfolder}/{number:05d}" if subfolder else f"{number:05d}"
+    beside = json.loads((folder / f"{stem}.json").read_bytes()).get("beside", ())
+    data = [".jsonl"] if subfolder else [".tar", *beside]
+    mirror.remove([f"{stem}.json"])  # a new tar never has an old commit
+    mirror.push([stem + suffix for suffix in (*data, ".json")])
+    (folder / f"{stem}.tar").unlink(missing_ok=True)
+
+
+def publish_files(folder: Path, names: Sequence[str]) -> None:
+    """Upload those of a mirror's files that exist."""
+    mirror = mirror_of(folder)
+    if mirror is not None:
+        mirror.push([name for name in names if (folder / name).exists()])
+
+
+def _record_bytes(folder: Path) -> bytes | None:
+    file = folder / RECORD
+    return file.read_bytes() if file.exists() else None
+
+
 @contextmanager
 def claim(folder: Path, wanted: FolderRecord, run: RunSettings) -> Iterator[FolderRecord]:
     """Lock a part of a folder for this process, if the folder was made with the same settings.
@@ -99,6 +223,7 @@ def claim(folder: Path, wanted: FolderRecord, run: RunSettings) -> Iterator[Fold
 def hold_shard(folder: Path, number: int) -> Iterator[None]:
     """Lock one shard: with another division into parts, another process may have it as well."""
     busy = _busy(f"shard {number:05d} of {folder}")
+    (folder / WORK).mkdir(exist_ok=True)  # a worker's mirror was not claimed here
     lock = folder / WORK / f"{number:05d}.lock"
     begun = lock.exists()
     with hold_lock(lock, refusal=busy):
@@ -192,11 +317,15 @@ def _make_room(
     for pattern in ("[0-9]*.json", "[0-9]*.tar", "[0-9]*.parquet", "*.tmp", CARD):
         for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
+    _remove_journals(folder)
+    if with_captions:
+        shutil.rmtree(folder / edits.FOLDER, ignore_errors=True)
+
+
+def _remove_journals(folder: Path) -> None:
     for journal in (folder / WORK).glob("[0-9]*"):
         if journal.is_dir():
             shutil.rmtree(journal)
-    if with_captions:
-        shutil.rmtree(folder / edits.FOLDER, ignore_errors=True)
 
 
 def journal_folder(folder: Path, number: int) -> Path:

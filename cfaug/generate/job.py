@@ -13,9 +13,10 @@ from typing import Any, Literal
 from cfaug.core.errors import UserError, name_some, say
 from cfaug.core.processes import interruptible
 from cfaug.core.protocols import ChecksSource, Editor, SharesExamples
+from cfaug.core.stores import shown
 from cfaug.core.types import Example, SourceImage
 from cfaug.data.shards import shards as edits
-from cfaug.data.shards.shards import read_commit
+from cfaug.data.shards.shards import CARD, read_commit
 from cfaug.generate import captions, images
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.candidate_scoring import Journal, ShardScorer
@@ -25,11 +26,15 @@ from cfaug.generate.folder import (
     FolderRecord,
     add_counts,
     claim,
+    fetch_captions,
     hold_file,
     hold_shard,
     join_lists,
     journal_folder,
     name_settings,
+    publish_files,
+    publish_record,
+    publish_shard,
     read_record,
     settings_hash,
     write_card,
@@ -245,7 +250,7 @@ class Job:
             kind = "edited captions" if stage == "captions" else "shards"
             say(
                 f"nothing to do: all {len(numbers)} {kind} of part {self.run.part} are in "
-                f"{self.folder}"
+                f"{shown(self.folder)}"
             )
         return missing
 
@@ -264,7 +269,16 @@ class Job:
             The failures because of which the shard was not written; empty if it was.
         """
         with hold_shard(self.folder, number):
-            return (self._edit if stage == "captions" else self._draw)(number, watch)
+            if stage == "captions":
+                failures = self._edit(number, watch)
+                subfolder = edits.FOLDER
+            else:
+                fetch_captions(self.folder, number)
+                failures = self._draw(number, watch)
+                subfolder = ""
+            if not failures:
+                publish_shard(self.folder, number, subfolder)
+            return failures
 
     def _edit(self, number: int, watch: ProgressReporter) -> tuple[Failure, ...]:
         examples = self.examples_of(number)
@@ -348,6 +362,7 @@ def generate(
     began = time.monotonic()
     stage = job.run.stage
     with claim(job.folder, job.record(), job.run) as record, interruptible():
+        publish_record(job.folder)
         numbers = shards_of(job.run.part, job.run.parts, record.shards)
         failed = Unpublished()
         if stage != "images":
@@ -357,6 +372,7 @@ def generate(
             if missing or not (job.folder / captions.REPORT).exists():
                 with hold_file(job.folder, captions.REPORT):
                     captions.write_report(job.folder, record.shards)
+                publish_files(job.folder, [captions.REPORT])
             if missing and stage == "captions":  # otherwise before the images are made
                 captions.check_all_keys(job.folder)
         if stage != "captions":
@@ -370,6 +386,7 @@ def generate(
                     check_groups(edits.read_groups(job.folder))
                 failed |= make(job, "images", missing)
         card = write_card(job.folder)
+        publish_files(job.folder, [CARD])
         drawn = () if stage == "captions" else (read_drawn_commit,)
         *_, made = of_stages = [
             [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,8 +15,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from cfaug.core.errors import UserError, say
-from cfaug.core.processes import speaks
+from cfaug.core.processes import hold_lock, speaks
 from cfaug.core.safety.addresses import find_typed, hide
+from cfaug.core.stores import (
+    is_store,
+    local_name,
+    lock_of,
+    mirror_folder,
+    open_mirror,
+)
 from cfaug.core.weights import is_questions, is_world, questions_part, world_part
 from cfaug.data.mixture.settings import Sources
 
@@ -32,6 +40,8 @@ NAMED = 3
 """Most captions that a message names."""
 FEW = 10
 """Number of images among which recall at 10 is always 1."""
+SMALL_FILE = re.compile(r"(?:\d+|card|run|imported)\.json")
+"""Names of the files of a folder of shards that are copied before it is indexed."""
 SOURCE = "data.source"
 """The setting of ``generate.py`` that names the source of the examples."""
 
@@ -49,7 +59,8 @@ def open_source(
     """Open the index of a folder, or of ``shapescapes:PART``, which is drawn on first use.
 
     Args:
-        name: a folder, the address of remote shards, or ``shapescapes:PART``.
+        name: a folder, the address of remote shards or of a folder of an object store, or
+            ``shapescapes:PART``.
         data_seed: the seed of a world without a seed of its own.
         fetch: whether remote shards may be copied: only for names on the command line, never for
             names from a run's folder, which could hold any address or program.
@@ -57,7 +68,9 @@ def open_source(
     from cfaug.data.index import open_index
     from cfaug.data.sources.remote import check_scheme, fetch_shards, find_copies, is_remote
 
-    name = hide(name)  # from a run's folder, or Python; a command hid its own
+    name = hide(local_name(name))  # from a run's folder, or Python; a command hid its own
+    if is_store(name):
+        return open_index(_mirror_shards(name, cache, fetch=fetch), cache, image_roots)
     check_scheme(name)
     if is_remote(name):
         copies = fetch_shards(name, cache) if fetch else find_copies(name, cache)
@@ -73,6 +86,31 @@ def open_source(
         return open_index(name, cache, image_roots)
     part = world_part(name)
     return open_index(part_folder(_require_world(world, name), data_seed, part, shards), cache)
+
+
+def _mirror_shards(name: str, cache: Path, *, fetch: bool) -> Path:
+    """Return the mirror of a store's folder of shards, whose tars may all be only in the store.
+
+    Args:
+        fetch: whether it is brought up to date; otherwise it is taken as it was left.
+    """
+    folder = mirror_folder(name, cache, "read")
+    if not fetch and not folder.is_dir():
+        raise UserError(
+            f"{name} is in an object store, and paths.cache={cache} knows nothing of it: "
+            "evaluate.py asks no store that a run names; `python train.py data=folder "
+            "data.cf_ratio=0 dry_run=true data.real=...` does"
+        )
+    mirror = open_mirror(name, cache, "read")
+    if fetch:
+        with hold_lock(lock_of(folder)):
+            mirror.pull(lambda name: SMALL_FILE.fullmatch(name) is not None)
+    if next(folder.glob("[0-9]*.json"), None) is None:
+        raise UserError(
+            f"{name} holds no committed shards of cfaug (NNNNN.tar with NNNNN.json). Tars of other "
+            "origin are named one by one, as in .../{00000..00099}.tar, and copied"
+        )
+    return folder
 
 
 def open_questions(
@@ -143,6 +181,12 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
         labels=labels,
     )
     index = opened.counterfactual
+    if is_store(str(real)) or is_store(str(counterfactual)):
+        places = [
+            opened_index.source if opened_index is not None and is_store(str(name)) else name
+            for name, opened_index in ((real, opened.real), (counterfactual, index))
+        ]
+        _refuse_mixed_worlds([real, counterfactual], places)
     if labels is not None and index is not None and (missing := labels.count_unlabelled(index)):
         say_once(
             f"{missing:,} of {len(index):,} images of {index.source} have no label in "
@@ -175,12 +219,17 @@ def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
         if needed and name is None:
             raise UserError(f"data.{asked} needs data.{role}=FOLDER")
         names.append(name)
-    if all(names) and len({shows_world(str(name)) for name in names}) == 2:
+    if not any(is_store(str(name)) for name in names):  # known once they are opened
+        _refuse_mixed_worlds(names, names)
+    return names[0], names[1]
+
+
+def _refuse_mixed_worlds(names: Sequence[str | None], folders: Sequence[str | None]) -> None:
+    if all(folders) and len({shows_world(str(folder)) for folder in folders}) == 2:
         raise UserError(
             f"data.real={names[0]} and data.counterfactual={names[1]} mix the embedded world with "
             "your own data: give both, or data.cf_ratio=0 for real data only"
         )
-    return names[0], names[1]
 
 
 def report_join(join: Join, opened: Opened, kept: Path) -> None:
@@ -261,7 +310,7 @@ def shows_world(name: str) -> bool:
         return True
     from cfaug.generate.folder import read_record
 
-    folder = Path(name)
+    folder = Path(local_name(name))
     made = None if folder.is_file() else read_record(folder)
     return made is not None and is_world(str(made.captions.get(SOURCE, "")))
 
@@ -377,8 +426,9 @@ def check_undrawn(data: DataSettings, words: Sequence[str]) -> None:
 
     for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
         name = getattr(data, role)
+        name = None if name is None else local_name(name)
         typed = any(word.startswith(f"data.{role}=") for word in words)
-        if needed or not typed or name is None or is_remote(name):
+        if needed or not typed or name is None or is_remote(name) or is_store(name):
             continue
         if is_world(name):
             check_part(world_part(name).partition("@")[0])

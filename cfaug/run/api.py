@@ -139,7 +139,7 @@ def generate_sets(
     config_dir: str | Path | None = None,
     quiet: bool = False,
     **more: Any,
-) -> Path:
+) -> Path | str:
     """Make counterfactual sets by a recipe, as ``cfaug generate`` does.
 
     Args:
@@ -150,12 +150,13 @@ def generate_sets(
         more: further settings, whose names hold no dot: ``recipe="coco_cf", limit=6``.
 
     Returns:
-        The folder of shards, an absolute path: a source of examples for ``open_source`` and for
-        training.
+        The folder of shards, an absolute path, or its address in an object store: a source of
+        examples for ``open_source`` and for training.
 
     Raises:
         UserError: for invalid settings, examples or folders, or shards that were not published.
     """
+    from cfaug.core.stores import is_store, local_name
     from cfaug.run.generate import GenerateSettings, generate
 
     [(config, words)] = _compose("generate", settings, more, config_dir)
@@ -163,7 +164,8 @@ def generate_sets(
     _refuse_dry_run(given.dry_run)
     if generate(given) != DONE:
         raise UserError(f"{given.paths['shards']}: not every shard was published; generate again")
-    return Path(given.paths["shards"]).absolute()
+    shards = local_name(given.paths["shards"])
+    return shards if is_store(shards) else Path(shards).absolute()
 
 
 @_public

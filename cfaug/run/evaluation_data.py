@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.core.errors import UserError
 from cfaug.core.safety.safe_loading import read_json
+from cfaug.core.stores import is_store, mirror_folder
 from cfaug.core.validation import write_value
 from cfaug.core.weights import is_questions, is_world, resolve, world_part
 from cfaug.data.mixture.settings import data_seed
@@ -110,7 +111,7 @@ class DataOpener:
         name = data.read_pairs
         if name is None:
             return []
-        folder = Path(name)
+        folder = mirror_folder(name, self.cache, "read") if is_store(name) else Path(name)
         if is_world(name):
             folder = part_folder(data.world, data.seed, world_part(name), self.shards)
         return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []

@@ -14,16 +14,26 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 from cfaug.core.binding import Config, locate
 from cfaug.core.errors import UserError, say, say_record
 from cfaug.core.processes import Threads, find_folder, use_threads
+from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror, shown
 from cfaug.core.types import Example
 from cfaug.core.validation import DryRun, Keys, Means, Node, Positive, Processes, check
 from cfaug.core.weights import HUB_ID, QUESTIONS_PREFIX, is_world
 from cfaug.generate.failures import Failure, ProgressReporter
+from cfaug.generate.folder import (
+    CANDIDATES,
+    GALLERY,
+    join_store,
+    publish_files,
+    refresh,
+    work_folder,
+)
 from cfaug.generate.images import yield_lines
 from cfaug.generate.job import Job, JobIdentity, ShardStage, Unpublished, make_shards
 from cfaug.generate.job import generate as make_part
@@ -62,6 +72,8 @@ WHERE_IT_RUNS = {
 about instead."""
 NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
 """Keys of parts that name models."""
+MOST_SHOWN = 2000
+"""Sets on the gallery of an object store."""
 GenerationPaths = Annotated[
     Mapping[str, str], Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),))
 ]
@@ -118,8 +130,20 @@ class GenerateSettings(RunSettings):
 
 def generate(settings: GenerateSettings) -> int:
     """Make the rest of one part, and the pages when the last part is complete."""
+    shards = settings.paths["shards"]
+    if is_store(shards) and settings.parts > 1:
+        raise UserError(
+            f"parts={settings.parts}: parts share a folder by its locks, and paths.shards={shards} "
+            "is in an object store, which has none: leave part and parts out, and make shards at "
+            "once with engine=ray"
+        )
+    with work_folder(shards, Path(settings.paths["cache"])) as folder:
+        return _generate(settings, folder)
+
+
+def _generate(settings: GenerateSettings, folder: Path) -> int:
     use_threads(settings.threads)
-    job = _job(settings)
+    job = _job(settings, folder)
     if settings.dry_run:
         say_record(_plan(job) | _find_downloads(settings), as_json=settings.dry_run == "json")
         return DONE
@@ -127,7 +151,7 @@ def generate(settings: GenerateSettings) -> int:
     if settings.engine is not None:
         make = partial(_make_on_engine, settings)
     summary = make_part(job, make)
-    folder, source, draws = job.folder, settings.data["source"], settings.stage != "captions"
+    source, draws = settings.data["source"], settings.stage != "captions"
     if draws:
         _write_pages(folder, f"{job.recipe.name}, zoo {settings.zoo['name']}", job.pipeline)
     write_exports(folder, settings.export)
@@ -136,12 +160,12 @@ def generate(settings: GenerateSettings) -> int:
         if source is None or not is_world(source):
             photos = source if source is not None and Path(source).is_dir() else "PHOTOS"
             words += ["data=folder", f"data.real={photos}"]
-        words += [f"data.counterfactual={folder}", "data.cf_ratio=0,0.6"]
+        words += [f"data.counterfactual={shown(folder)}", "data.cf_ratio=0,0.6"]
         say(f"next: {shlex.join(words)}")
     for line in yield_lines(summary.yields) if summary.yields else ():
         say(line)
     for number in summary.unpublished:
-        say(f"failed: shard {number:05d} of {folder} is not published")
+        say(f"failed: shard {number:05d} of {shown(folder)} is not published")
     say_record(summary.json())
     return FAILED if summary.unpublished else DONE
 
@@ -155,7 +179,9 @@ def _make_on_engine(
     made = build(settings.engine).run(
         partial(_shard_maker, settings, stage), numbers, what, "shards"
     )
-    return {number: failures for number, failures in sorted(made) if failures}
+    unpublished = {number: failures for number, failures in sorted(made) if failures}
+    refresh(job.folder)  # what workers uploaded from elsewhere
+    return unpublished
 
 
 def _shard_maker(
@@ -163,7 +189,10 @@ def _shard_maker(
 ) -> Callable[[int], tuple[Failure, ...]]:
     """Return what makes a shard in a worker, with the models that it keeps for the next one."""
     use_threads(settings.threads)
-    job = _job(settings)
+    shards, cache = settings.paths["shards"], Path(settings.paths["cache"])
+    stored, local = is_store(shards), Path(local_name(shards))
+    job = _job(settings, open_mirror(shards, cache, "made").folder if stored else local)
+    join_store(job.folder)
     silent = ProgressReporter(stage, "units", "accepted", 0, shown=False)
     return lambda number: job.make_shard(stage, number, silent)
 
@@ -201,7 +230,7 @@ def describe_settings(settings: GenerateSettings) -> JobIdentity:
     )
 
 
-def _job(settings: GenerateSettings) -> Job:
+def _job(settings: GenerateSettings, folder: Path) -> Job:
     source, world = settings.data["source"], QUESTIONS_PREFIX.removesuffix(":")
     if source is not None and source.partition(":")[0] == world:
         raise UserError(
@@ -215,7 +244,7 @@ def _job(settings: GenerateSettings) -> Job:
         _refuse_unknown_kind(settings)
     recipe = build_recipe(settings)
     return Job(
-        folder=Path(settings.paths["shards"]),
+        folder=folder,
         recipe=recipe,
         source=_source(settings, recipe),
         run=RunSettings(
@@ -340,7 +369,7 @@ def _plan(job: Job) -> dict[str, Any]:
         "shards": count,
         "shards_of_part": len(shards_of(job.run.part, job.run.parts, count)),
         "candidates_at_most": examples * count_candidates(job.recipe.draws),
-        "folder": str(job.folder),
+        "folder": shown(job.folder),
     }
 
 
@@ -371,14 +400,20 @@ def _write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
     from cfaug.report.candidates import write_candidates
     from cfaug.report.gallery import write_gallery
 
-    page, commits = folder / "gallery.html", list(folder.glob("[0-9]*.json"))
-    if card["candidates"] and not _is_newer(folder / "candidates.svg", *commits):
+    page, commits = folder / GALLERY, list(folder.glob("[0-9]*.json"))
+    if card["candidates"] and not _is_newer(folder / CANDIDATES, *commits):
         meanings: dict[str, str] = {}
         for scorer in pipeline.scorers.values():
             meanings |= getattr(scorer, "meanings", dict.fromkeys(scorer.names, ""))
-        say(f"wrote {write_candidates(folder, meanings, pipeline.select.minimum)}")
+        write_candidates(folder, meanings, pipeline.select.minimum)
+        say(f"wrote {shown(folder)}/{CANDIDATES}")
+        publish_files(folder, [CANDIDATES])
     if card["sets"] and not _is_newer(page, *commits):
-        say(f"wrote {write_gallery(read_sets(folder), page, title=title)}")
+        # Of a store the first tars alone are read again, not all of them for a sample.
+        most = None if mirror_of(folder) is None else MOST_SHOWN
+        write_gallery(islice(read_sets(folder), most), page, title=title)
+        say(f"wrote {shown(folder)}/{GALLERY}")
+        publish_files(folder, [GALLERY])
 
 
 def _card(folder: Path) -> dict[str, Any]:

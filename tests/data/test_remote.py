@@ -259,7 +259,7 @@ def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path, name):
         assert not psutil.pid_exists(number)
 
 
-@pytest.mark.parametrize("source", ["s3://bucket/{0..1}.tar", "ftp://host/0.tar"])
+@pytest.mark.parametrize("source", ["swift://bucket/{0..1}.tar", "ftp://host/0.tar"])
 def test_another_scheme_is_answered_with_a_pipe(source, tmp_path):
-    with pytest.raises(UserError, match=r"no reader opens (s3|ftp)://; choose http.*pipe:aws s3"):
+    with pytest.raises(UserError, match=r"no reader opens (swift|ftp)://.*pipe:rclone"):
         open_source(source, None, None, tmp_path, tmp_path / "cache", fetch=True)

@@ -16,6 +16,7 @@ from cfaug.core.errors import UserError, say
 from cfaug.core.files import whole_folder
 from cfaug.core.pixels import IMAGES
 from cfaug.core.progress import Progress
+from cfaug.core.stores import size_of
 from cfaug.data.index.disk_format import (
     ABOUT,
     FORMAT,
@@ -126,7 +127,7 @@ def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) ->
     def rows() -> Iterator[Row]:
         last = ("", 0)
         try:
-            size = sum(file.stat().st_size for file in reader.files(path))
+            size = sum(size_of(file) or 0 for file in reader.files(path))
             with Progress(f"indexing {path}", size, "bytes") as progress:
                 for row in reader.open(path):
                     if last != (row.file, row.offset):

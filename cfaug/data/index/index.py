@@ -22,6 +22,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import box_digest, content_digest, cut_out, decode_image
+from cfaug.core.stores import mirror_of, read_range
 from cfaug.core.types import Example
 from cfaug.data.index.disk_format import (
     ABOUT,
@@ -295,6 +296,8 @@ class Index:
     def read_image(self, row: int) -> bytes:
         """Return a row's encoded image, by one read of one range of one file; thread-safe.
 
+        A file that is only in an object store is read there.
+
         If the row shows a part of its file, the result is a PNG of that part.
         """
         row = self._number(row)
@@ -307,6 +310,8 @@ class Index:
                 for oldest in list(self._handles)[:-OPEN_FILES]:
                     self._handles.pop(oldest, None)
             data = os.pread(handle.number, length, offset)
+        except FileNotFoundError:
+            data = self._read_stored(row, offset, length)
         except OSError as error:
             raise UserError(f"{self.image_name(row)} cannot be read: {error.strerror}") from error
         box = () if self._boxes is None else tuple(self._boxes[row].tolist())
@@ -318,6 +323,17 @@ class Index:
                 f"should be, remove the index {self.folder} and run the same command again"
             )
         return cut_out(data, box, self.image_name(row)) if any(box) else data
+
+    def _read_stored(self, row: int, offset: int, length: int) -> bytes:
+        try:
+            return read_range(Path(self.file_name(row)), offset, length)
+        except FileNotFoundError as error:
+            raise UserError(f"{self.image_name(row)} cannot be read: {error.strerror}") from error
+
+    @cached_property
+    def is_stored(self) -> bool:
+        """Whether images may have to be read from an object store, where each takes a while."""
+        return len(self) > 0 and mirror_of(Path(self.file_name(0)).parent) is not None
 
     @cached_property
     def _boxes(self) -> np.ndarray | None:

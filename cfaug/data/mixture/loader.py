@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ from cfaug.data.mixture.settings import DataSettings
 KEEP_BYTES = 256 * 1024 * 1024
 """Maximum size, in bytes, of the decoded pixels that a run keeps: a small data set is decoded once,
 not every epoch."""
+READERS = 16
+"""Threads of a worker that read from an object store: a request takes longer than to decode."""
 Indexes = tuple[Index | None, Index | None]
 Batch = dict[str, Any]
 
@@ -109,11 +112,10 @@ class Examples(Dataset[Batch]):
             return error
 
     def _batch(self, share: Share) -> Batch:
-        pixels, texts, labels = [], [], list[int]()
+        pixels, texts, labels = self._decode(share.rows), [], list[int]()
         for source, row in share.rows.tolist():
             index = self.indexes[source]
             assert index is not None
-            pixels.append(self._pixels(index, source, row))
             if source == COUNTERFACTUAL and self.captions is not None:
                 texts.append(self.captions.text(row))
             else:
@@ -133,6 +135,21 @@ class Examples(Dataset[Batch]):
             **(self._neutral_prompts(share.whole) if self.neutral else {}),
             **({} if self.classes is None else {"labels": torch.tensor(labels, dtype=torch.int64)}),
         }
+
+    def _decode(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Return the pixels of (source, row) pairs, from an object store several at a time."""
+
+        def decode(place: list[int]) -> np.ndarray:
+            source, row = place
+            index = self.indexes[source]
+            assert index is not None
+            return self._pixels(index, source, row)
+
+        places = rows.tolist()
+        if not any(index is not None and index.is_stored for index in self.indexes):
+            return [decode(place) for place in places]
+        with ThreadPoolExecutor(READERS) as pool:
+            return list(pool.map(decode, places))
 
     def _neutral_prompts(self, rows: np.ndarray) -> Batch:
         assert self.captions is not None

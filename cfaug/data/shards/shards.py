@@ -21,6 +21,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import replace_file, require_regular, sync, write_file, write_json
+from cfaug.core.stores import size_of, with_copies
 from cfaug.core.types import (
     CounterfactualSet,
     Edit,
@@ -192,7 +193,7 @@ def _commit(file: Path) -> dict[str, Any] | None:
             f"{file}: format {commit.get('format')!r} is not {FORMAT}, which this version reads"
         )
     tar = file.with_suffix(".tar")
-    size = tar.stat().st_size if tar.exists() else None
+    size = size_of(tar)
     if size != commit.get("bytes"):
         raise UserError(
             f"{tar} {'is missing' if size is None else f'has {size} bytes'}, its commit "
@@ -222,8 +223,9 @@ def summarise(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any
 
 def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
     """Yield the sets of every complete shard, in order."""
-    for tar_file, commit in list_complete(folder):
-        count = 0
+    commits = dict(list_complete(folder))
+    for tar_file in with_copies(list(commits)):
+        commit, count = commits[tar_file], 0
         try:
             with tarfile.open(require_regular(tar_file), "r:") as tar:
                 for counterfactual in _sets_of(tar, tar_file):
@@ -238,7 +240,7 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
 def read_scores(folder: Path) -> dict[str, dict[str, float]]:
     """Return the scores of the sets of every complete shard, by their keys; no image is read."""
     by_key: dict[str, dict[str, float]] = {}
-    for tar_file, _ in list_complete(folder):
+    for tar_file in with_copies([tar for tar, _ in list_complete(folder)]):
         with require_regular(tar_file).open("rb") as handle:
             for key, parts in scan(tar_file):
                 if ".json" not in parts:

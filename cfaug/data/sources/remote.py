@@ -1,9 +1,9 @@
-"""Remote shards: ``https://.../{00000..00099}.tar``, ``hf://...`` or ``pipe:COMMAND``.
+"""Remote shards: ``https://.../{00000..00099}.tar``, ``hf:``, ``gs:``, ``s3:`` or ``pipe:COMMAND``.
 
-webdataset opens them, and huggingface_hub those of the Hub. They are copied completely into the
-cache before planning, so that mixtures are as exact and restarts as byte-identical as for local
-shards. In the cache and in messages a source has its hidden form (``addresses``); what was typed
-goes into the request alone.
+webdataset opens them, huggingface_hub those of the Hub, and fsspec those of S3. They are copied
+completely into the cache before planning, so that mixtures are as exact and restarts as
+byte-identical as for local shards. In the cache and in messages a source has its hidden form
+(``addresses``); what was typed goes into the request alone.
 """
 
 from __future__ import annotations
@@ -34,15 +34,13 @@ from cfaug.core.safety.addresses import (
     slow_digest,
     without_secrets,
 )
+from cfaug.core.stores import LIMIT, limit_bytes, open_client
 from cfaug.data.shards.codec import scan
 
-SCHEMES = ("http", "https", "hf", "gs", "pipe")
+SCHEMES = ("http", "https", "hf", "gs", "s3", "pipe")
 """Supported schemes; the programs that read them (curl, gsutil) must be installed."""
 
 REMOTE = re.compile(rf"(?:{'|'.join(SCHEMES)}):")
-
-LIMIT = "CFAUG_REMOTE_GIB"
-"""The environment variable with the limit of one source's size in the cache."""
 
 BLOCK = 2**20
 
@@ -87,7 +85,7 @@ def check_scheme(source: str) -> None:
     if named and not is_remote(source):
         raise UserError(
             f"{source}: no reader opens {named[0]}; choose {', '.join(SCHEMES)}. A pipe reads what "
-            "a command prints: 'pipe:aws s3 cp s3://BUCKET/{00000..00099}.tar -'"
+            "a command prints: 'pipe:rclone cat REMOTE:FOLDER/{00000..00099}.tar'"
         )
 
 
@@ -162,7 +160,7 @@ def fetch_shards(source: str, cache: Path) -> Path:
         for address, name in zip(addresses, names, strict=True)
     ]
     with hold_lock(folder.with_suffix(".lock")):
-        left = _limit_bytes()
+        left = limit_bytes()
         if not _is_same_request(source, folder):
             _keep_request(shards, left)
         for shard in watch(shards, "copying shards", len(shards), "shards"):
@@ -216,17 +214,6 @@ def _keep_request(shards: Sequence[_Shard], limit: int) -> None:
     write_json(folder / REQUEST, {"digest": digest, "salt": salt.hex()})
 
 
-def _limit_bytes() -> int:
-    given = os.environ.get(LIMIT, "64.0")
-    try:
-        limit = float(given)
-    except ValueError:
-        limit = 0.0
-    if not 0 < limit < float("inf"):
-        raise UserError(f"{LIMIT}={given} should be a number of GiB above 0")
-    return int(limit * 2**30)
-
-
 def _copy(shard: _Shard, limit: int) -> None:
     """Copy one shard, completely or not at all."""
     copied = 0
@@ -241,7 +228,7 @@ def _copy(shard: _Shard, limit: int) -> None:
                     if copied > limit:
                         raise UserError(
                             f"{shard.shown}: the source has more than the "
-                            f"{_limit_bytes() / 2**30:.3g} GiB that it may take of the cache; "
+                            f"{limit_bytes() / 2**30:.3g} GiB that it may take of the cache; "
                             f"{LIMIT}=GIB raises that"
                         )
                     if copied == len(block) and block[257:262] != b"ustar":
@@ -300,6 +287,9 @@ def _open(address: str) -> Any:
         from huggingface_hub import HfFileSystem
 
         return HfFileSystem().open(address, "rb", block_size=0)
+    if address.startswith("s3:"):
+        client, path = open_client(address)
+        return client.open(path, "rb")
     if address.startswith("pipe:"):
         return _start(address.removeprefix("pipe:"), shell=True)
     if address.startswith("gs:"):

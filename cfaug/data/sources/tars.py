@@ -14,6 +14,7 @@ from typing import Any
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.files import check_link, require_regular, visible_files
 from cfaug.core.pixels import IMAGES, Digest, check_image
+from cfaug.core.stores import mirror_of, with_copies
 from cfaug.core.types import KEY_PATTERN
 from cfaug.data.shards.codec import Sample, scan
 from cfaug.data.shards.shards import list_complete, list_unfinished, read_commit
@@ -93,7 +94,7 @@ class TarReader(Reader):
         """Yield the pairs of every tar."""
         classes, errors = self.class_names(path), ErrorCollector()
         self._hidden = Counter[str]()  # of the last scan, as it is described
-        for tar_file in self.files(path):
+        for tar_file in with_copies(self.files(path)):
             self.check(tar_file)
             with require_regular(tar_file).open("rb") as handle:
                 for key, parts in scan(tar_file, self._hidden):
@@ -214,11 +215,10 @@ class OwnShards(TarReader):
             raise UserError(f"{file} is invalid ({error!r}); remove it") from error
 
     def identity(self, path: Path) -> Any:
-        """Return the commits' hashes, and names, sizes and times of the tars."""
+        """Return the commits' hashes, and names, sizes and times of the tars that are files."""
         shards = list_complete(path)
-        return [
-            [commit["sha256"] for _, commit in shards], files_identity([tar for tar, _ in shards])
-        ]  # fmt: skip
+        tars = [] if mirror_of(path) else [tar for tar, _ in shards]  # an object has no time
+        return [[commit["sha256"] for _, commit in shards], files_identity(tars)]
 
     def check(self, tar_file: Path) -> None:
         """Refuse a shard that differs from its commit."""
