@@ -66,10 +66,10 @@ class RowMetric(Metric, ABC):
             rows[name] = ranking.as_array(dim_zero_cat(state) if len(state) else torch.zeros(0))
         if not any(map(len, rows.values())):
             raise ValueError(f"{type(self).__name__} saw no row: call update before compute")
-        found = self.value(rows)
-        if isinstance(found, Mapping):
-            return {name: self._scalar(number) for name, number in found.items()}
-        return self._scalar(found)
+        result = self.value(rows)
+        if isinstance(result, Mapping):
+            return {name: self._scalar(number) for name, number in result.items()}
+        return self._scalar(result)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot a value, or a list of values over steps, by torchmetrics; default: ``compute()``.
@@ -163,9 +163,9 @@ class ImageTextRecall(RowMetric):
         ids = np.where(ids < 0, ids.max(initial=0) + 1 + np.arange(len(ids)), ids)
         _, first, image_of_text = np.unique(ids, return_index=True, return_inverse=True)
         images, texts = (rows[name].reshape(-1, int(self.dim)) for name in ("images", "texts"))
-        found = ranking.standings(texts, images[first], image_of_text)
-        ways = found if self.direction == "both" else [self.direction]
-        return float(np.mean([found[way].hits(self.k, self.ties).mean() for way in ways]))
+        standings = ranking.standings(texts, images[first], image_of_text)
+        ways = standings if self.direction == "both" else [self.direction]
+        return float(np.mean([standings[way].hits(self.k, self.ties).mean() for way in ways]))
 
 
 class MeanPerClassRecall(RowMetric):
@@ -318,8 +318,8 @@ class MatchingGap(RowMetric):
 
     def value(self, rows: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return the mean gaps."""
-        found = matching.gaps(dict(zip(matching.SCORES[self.kind], rows.values(), strict=True)))
-        return {name: matching.summary(gap).mean for name, gap in found.items()}
+        gaps = matching.gaps(dict(zip(matching.SCORES[self.kind], rows.values(), strict=True)))
+        return {name: matching.summary(gap).mean for name, gap in gaps.items()}
 
 
 class RankedLabels(RowMetric):
@@ -362,7 +362,7 @@ class RankedLabels(RowMetric):
 
     def _of(self, rows: Mapping[str, np.ndarray], query: int) -> float:
         mine = np.flatnonzero(rows["queries"] == query)
-        ids = [str(one) for one in rows["image_ids"][mine].tolist()]
+        ids = [str(image_id) for image_id in rows["image_ids"][mine].tolist()]
         labels = rows["labels"][mine][skew_metrics.rank_images(rows["scores"][mine], ids)]
         if self.desired is not None:
             return self.of_ranking(labels, self.desired)
@@ -483,14 +483,14 @@ class CounterfactualAccuracy(RowMetric):
             else:
                 basic[image] = hit
         both = sorted(basic.keys() & others.keys())
-        found = asdict(
+        accuracies = asdict(
             choices.accuracies(
                 np.array([basic[image] for image in both], bool),
                 [np.array(others[image]) for image in both],
             )
         )
-        del found["images"]
-        return found
+        del accuracies["images"]
+        return accuracies
 
 
 def _check(name: str, value: str, known: Sequence[str]) -> None:

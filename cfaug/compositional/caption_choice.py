@@ -178,10 +178,10 @@ class CaptionChoice(ItemSource):
     @property
     def data_hash(self) -> str:
         """A hash of the data, and of the settings that change the results."""
-        how = [self.ties, self.at_least, {name: list(own) for name, own in self.groups.items()},
+        how = [self.ties, self.at_least, {name: list(names) for name, names in self.groups.items()},
                sorted(self.drop), [self._question.question, self._question.answer],
                "" if self._language is None else self._language.identity]  # fmt: skip
-        labels = [str(own) for own in self._choices.truth.tolist()]
+        labels = [str(row) for row in self._choices.truth.tolist()]
         asked = [] if self._asked is None else [self._asked]
         content = self._index.hash_with(list(self._tags))
         return fingerprint(content, labels, list(self.tags), repr(how), *asked)
@@ -211,9 +211,9 @@ class CaptionChoice(ItemSource):
         tied = self._outcome("ties", "ties", float(ties.mean()), len(ties), {})
         return Evaluation([*self._outcomes(hits), tied], columns)
 
-    def summarise(self, found: Evaluation) -> Sequence[str]:
+    def summarise(self, evaluation: Evaluation) -> Sequence[str]:
         """Return a few lines for the terminal."""
-        return describe_choice(found, self._choices.truth, self.ties, self._counted)
+        return describe_choice(evaluation, self._choices.truth, self.ties, self._counted)
 
     def _hits(
         self, scorer: CaptionScorer, items: ScoredItems, scores: np.ndarray
@@ -229,10 +229,10 @@ class CaptionChoice(ItemSource):
             }
             similar = scorer.compare_texts()
             if similar is not None:
-                own = np.full(len(truth), np.nan)
-                own[several] = text_only_hits(similar[several], truth[several], self.ties)
-                more["text_only"] = own
-            hits |= {name: np.where(several, own, np.nan) for name, own in more.items()}
+                values = np.full(len(truth), np.nan)
+                values[several] = text_only_hits(similar[several], truth[several], self.ties)
+                more["text_only"] = values
+            hits |= {name: np.where(several, values, np.nan) for name, values in more.items()}
         for name, blind in self._blind_scores(scorer, items).items():
             hits[name] = self._hits_where_read(name, blind)
         return hits
@@ -244,51 +244,55 @@ class CaptionChoice(ItemSource):
         if not read.all():
             say(f"{self.name}: {name} leaves out {(~read).sum()} items with a caption that is too "
                 "long for the model")  # fmt: skip
-        found = np.full(len(truth), np.nan)
+        hits = np.full(len(truth), np.nan)
         if read.any():
-            found[read] = choice_hits(scores[read], truth[read], self.ties)
-        return found
+            hits[read] = choice_hits(scores[read], truth[read], self.ties)
+        return hits
 
     def _blind_scores(self, scorer: CaptionScorer, items: ScoredItems) -> dict[str, np.ndarray]:
         """Return the scores of captions without their images, float (items, captions) each."""
-        found = {}
+        scores = {}
         if self._language is not None:
             texts, numbers = items.distinct_texts
             both = self._language.log_likelihoods(texts)
             for how, values in zip(("sum", "mean"), both.T, strict=True):
-                found[f"blind_language_{how}"] = np.where(numbers < 0, np.nan, values[numbers])
-        own = scorer.score_blind()
-        return found if own is None else {**found, "blind_model": own}
+                scores[f"blind_language_{how}"] = np.where(numbers < 0, np.nan, values[numbers])
+        model_scores = scorer.score_blind()
+        return scores if model_scores is None else {**scores, "blind_model": model_scores}
 
     def _outcomes(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
         whole = np.ones(len(self._choices.first), bool)
         outcomes = [
-            one
-            for metric, own in hits.items()
-            for one in (*self._means(metric, own, {}, whole), *self._averages(metric, own))
+            outcome
+            for metric, hit in hits.items()
+            for outcome in (*self._means(metric, hit, {}, whole), *self._averages(metric, hit))
         ]
         shown = set(self._counted) if CATEGORY in self._tags else set[str]()
-        for by, own in parts_by(self._tags):
+        for by, rows in parts_by(self._tags):
             if CATEGORY in by and by[CATEGORY] not in shown:
                 continue
             outcomes += [
-                mean for metric, hit in hits.items() for mean in self._means(metric, hit, by, own)
+                mean for metric, hit in hits.items() for mean in self._means(metric, hit, by, rows)
             ]
         return outcomes
 
     def _means(
         self, metric: str, hit_N: np.ndarray, by: dict[str, str], of: np.ndarray
     ) -> list[Outcome]:
-        own = of & ~np.isnan(hit_N)
-        if not own.any():
+        chosen = of & ~np.isnan(hit_N)
+        if not chosen.any():
             return []
         chance = None
         if metric in BY_ORDER:  # what a random order of the captions gets right
-            truth = self._choices.truth[own]
+            truth = self._choices.truth[chosen]
             true, false = (truth == TRUE).sum(axis=1), (truth == FALSE).sum(axis=1)
             true = np.ones_like(true) if metric == "original_accuracy" else true
             chance = chance_of_choice(true, false)
-        return [self._outcome(metric, metric, float(hit_N[own].mean()), int(own.sum()), by, chance)]
+        return [
+            self._outcome(
+                metric, metric, float(hit_N[chosen].mean()), int(chosen.sum()), by, chance
+            )
+        ]
 
     def _averages(self, metric: str, hit_N: np.ndarray) -> list[Outcome]:
         """Return the means over categories and over groups, and the mean of each group."""
@@ -297,8 +301,8 @@ class CaptionChoice(ItemSource):
         if not means:
             return []
         count = Counter(
-            name for name, one in zip(self._categories, hit_N.tolist(), strict=True)
-            if name in means and not np.isnan(one)
+            name for name, hit in zip(self._categories, hit_N.tolist(), strict=True)
+            if name in means and not np.isnan(hit)
         )  # fmt: skip
         macro = float(np.mean(list(means.values())))
         outcomes = [self._outcome(metric, f"{metric}_macro", macro, count.total(), {})]
@@ -363,10 +367,10 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
     """
     chosen = np.arange(len(index)) if rows is None else np.sort(rows)
     starts = np.flatnonzero(np.diff(np.asarray(index.sets)[chosen], prepend=-1))
-    items = [_read_item(benchmark, index, own) for own in np.split(chosen, starts[1:])]
-    kept = [(row, own) for row, own in items if not _has_no_answer(own)]
+    items = [_read_item(benchmark, index, item_rows) for item_rows in np.split(chosen, starts[1:])]
+    kept = [(row, captions) for row, captions in items if not _has_no_answer(captions)]
     if len(kept) < len(items):
-        unclear = [index.key(row) for row, own in items if _has_no_answer(own)]
+        unclear = [index.key(row) for row, captions in items if _has_no_answer(captions)]
         more = ", ..." if len(unclear) > NAMED else ""
         say(
             f"{benchmark}: {len(unclear)} of {len(items)} items are left out because a true and a "
@@ -374,10 +378,10 @@ def read_choices(benchmark: str, index: Index, rows: np.ndarray | None) -> Choic
         )
     if not kept:
         raise UserError(f"{benchmark}: {index.source} has no item to ask about")
-    texts = [tuple(text for text, _ in own) for _, own in kept]
+    texts = [tuple(text for text, _ in captions) for _, captions in kept]
     truth = np.full((len(kept), max(map(len, texts))), ABSENT, np.int8)
-    for item, (_, own) in enumerate(kept):
-        truth[item, : len(own)] = [value for _, value in own]
+    for item, (_, captions) in enumerate(kept):
+        truth[item, : len(captions)] = [value for _, value in captions]
     return Choices(np.array([row for row, _ in kept]), texts, truth)
 
 
@@ -389,22 +393,22 @@ def _read_item(benchmark: str, index: Index, rows: np.ndarray) -> tuple[int, lis
             f"{where} has several images: benchmark=choice asks which caption fits one image, and "
             "benchmark=pairs asks about two images with two captions"
         )
-    found = []
+    captions = []
     for row in rows.tolist():
         label = index.label(row)
         if label not in LABELS:
             raise UserError(
                 f"{where} has a caption with the label {label!r}: it should be 'true' or 'false'"
             )
-        found.append((index.text(row), LABELS[label]))
+        captions.append((index.text(row), LABELS[label]))
     for name, value in LABELS.items():
-        if value not in (own for _, own in found):
+        if value not in (truth for _, truth in captions):
             raise UserError(f"{where} has no caption with the label {name!r}")
-    return first, found
+    return first, captions
 
 
 def _has_no_answer(item: Sequence[tuple[str, int]]) -> bool:
-    true, false = ({text for text, own in item if own == value} for value in (TRUE, FALSE))
+    true, false = ({text for text, truth in item if truth == value} for value in (TRUE, FALSE))
     return not true.isdisjoint(false)
 
 
@@ -440,7 +444,7 @@ WORDS = {
 
 
 def describe_choice(
-    found: Evaluation, truth_NK: np.ndarray, ties: str, categories: Sequence[str]
+    evaluation: Evaluation, truth_NK: np.ndarray, ties: str, categories: Sequence[str]
 ) -> list[str]:
     """Return a few lines: accuracy beside chance, averages, blind rows, categories.
 
@@ -449,24 +453,24 @@ def describe_choice(
     """
     values = {
         (outcome.metric, *outcome.by.items()): f"{100 * outcome.value:.1f} %"
-        for outcome in found.outcomes
+        for outcome in evaluation.outcomes
     }
-    chance = chance_of_choice(*((truth_NK == what).sum(axis=1) for what in (TRUE, FALSE)))
+    chance = chance_of_choice(*((truth_NK == value).sum(axis=1) for value in (TRUE, FALSE)))
     lines = [
         f"accuracy {values['accuracy',]} of {len(truth_NK)} items; "
         f"chance is {100 * chance:.1f} %; "
-        f"{int(np.sum(found.items['ties']))} ties count as ties={ties}"
+        f"{int(np.sum(evaluation.items['ties']))} ties count as ties={ties}"
     ]
-    told = [
-        f"{words.format(count=len(categories))} {values[one,]}"
-        for one, words in WORDS.items()
-        if (one,) in values
+    texts = [
+        f"{words.format(count=len(categories))} {values[metric,]}"
+        for metric, words in WORDS.items()
+        if (metric,) in values
     ]
-    if told:
-        lines.append("; ".join(told))
-    reordered = np.asarray(found.items["word_order"])
+    if texts:
+        lines.append("; ".join(texts))
+    reordered = np.asarray(evaluation.items["word_order"])
     if reordered.any():
-        where = np.asarray(found.items.get(CATEGORY, [None] * len(reordered)))
+        where = np.asarray(evaluation.items.get(CATEGORY, [None] * len(reordered)))
         shares = {name: float(reordered[where == name].mean()) for name in categories}
         of = [f"{name} {share:.1%}" for name, share in shares.items() if share]
         lines.append(
@@ -475,7 +479,9 @@ def describe_choice(
         )
     shown = [category for category in categories if ("accuracy", (CATEGORY, category)) in values]
     if shown:
-        of = [f"{one} {values['accuracy', (CATEGORY, one)]}" for one in shown[:SHOWN]]
+        of = [
+            f"{category} {values['accuracy', (CATEGORY, category)]}" for category in shown[:SHOWN]
+        ]
         more = f", and {len(shown) - SHOWN} more categories" if len(shown) > SHOWN else ""
         lines.append(", ".join(of) + more)
     return lines

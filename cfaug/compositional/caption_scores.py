@@ -80,10 +80,10 @@ class ScoredItems:
 
         The numbers are int64 (items, captions), padded with -1.
         """
-        texts, numbers = _number([text for own in self.texts for text in own])
-        found = np.full((len(self.texts), self.most), -1)
-        found[np.arange(self.most) < self.counts[:, None]] = numbers
-        return texts, found
+        texts, numbers = _number([text for captions in self.texts for text in captions])
+        number_NK = np.full((len(self.texts), self.most), -1)
+        number_NK[np.arange(self.most) < self.counts[:, None]] = numbers
+        return texts, number_NK
 
     @cached_property
     def distinct_rows(self) -> tuple[np.ndarray, np.ndarray]:
@@ -96,7 +96,7 @@ class ScoredItems:
     @cached_property
     def counts(self) -> np.ndarray:
         """Number of captions of each item, int64 (items,)."""
-        return np.array([len(own) for own in self.texts])
+        return np.array([len(captions) for captions in self.texts])
 
 
 class CaptionScorer:
@@ -176,11 +176,11 @@ class EncoderScorer(CaptionScorer):
         """
         texts_UD, number_NK = self._texts
         images_VD, image_NM = self._images
-        own_NM = [np.unique(one) for one in image_NM]
+        own_NM = [np.unique(numbers) for numbers in image_NM]
         if max(map(len, own_NM)) == len(images_VD):
             return None
         total_D = images_VD.sum(axis=0, dtype=np.float64)
-        left_N1 = np.array([[len(images_VD) - len(one)] for one in own_NM])
+        left_N1 = np.array([[len(images_VD) - len(numbers)] for numbers in own_NM])
 
         def mean(some: np.ndarray, count: int) -> np.ndarray:
             own_ND = np.stack([images_VD[own_NM[item]].sum(axis=0) for item in some])
@@ -262,38 +262,38 @@ class AnswererScorer(CaptionScorer):
         """Return the log-likelihood of each caption, asking equal questions together."""
         asked: dict[tuple[int, str], list[int]] = {}
         answers = []
-        for place, text in enumerate(texts):
+        for number, text in enumerate(texts):
             question, answer = self._question.ask(text)
-            row = -1 if rows is None else int(rows[place])
-            asked.setdefault((row, question), []).append(place)
+            row = -1 if rows is None else int(rows[number])
+            asked.setdefault((row, question), []).append(number)
             answers.append(answer)
         index = self._items.index
         asks = [
             Ask(
                 "" if row < 0 else index.image_name(row),
                 None if row < 0 else IndexedImage(index, row),
-                Question(question, tuple(dict.fromkeys(answers[place] for place in places))),
+                Question(question, tuple(dict.fromkeys(answers[number] for number in numbers))),
             )
-            for (row, question), places in asked.items()
+            for (row, question), numbers in asked.items()
         ]
-        found = np.empty(len(texts))
-        for ask, places, said in zip(asks, asked.values(), self._asker.rank(asks), strict=True):
-            if said.left_out:
+        ranked = np.empty(len(texts))
+        for ask, numbers, reply in zip(asks, asked.values(), self._asker.rank(asks), strict=True):
+            if reply.left_out:
                 raise UserError(
-                    f"the model leaves out the question {ask.question.text!r} ({said.left_out}): "
+                    f"the model leaves out the question {ask.question.text!r} ({reply.left_out}): "
                     "choose another benchmark.question, or a model that reads longer texts"
                 )
-            scores = [-score.mean_nll for score in said.scores]
+            scores = [-score.mean_nll for score in reply.scores]
             by_answer = dict(zip(ask.question.options, scores, strict=True))
-            found[places] = [by_answer[answers[place]] for place in places]
-        return found
+            ranked[numbers] = [by_answer[answers[number]] for number in numbers]
+        return ranked
 
 
 def _number(values: Sequence[Key]) -> tuple[list[Key], np.ndarray]:
     """Return the distinct values in order, and the number of each value among them."""
     numbers: dict[Key, int] = {}
-    found = [numbers.setdefault(value, len(numbers)) for value in values]
-    return list(numbers), np.array(found)
+    codes = [numbers.setdefault(value, len(numbers)) for value in values]
+    return list(numbers), np.array(codes)
 
 
 def _distinct_pairs(items: ScoredItems) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -306,12 +306,12 @@ def _distinct_pairs(items: ScoredItems) -> tuple[list[str], np.ndarray, np.ndarr
     codes = number_NK[:, :, None] * len(rows) + image_NM[:, None, :]
     there = np.broadcast_to(number_NK[:, :, None] >= 0, codes.shape)
     distinct, numbers = _number(codes[there].tolist())
-    found = np.full(codes.shape, -1)
-    found[there] = numbers
+    number_NKM = np.full(codes.shape, -1)
+    number_NKM[there] = numbers
     return (
         [texts[code // len(rows)] for code in distinct],
         rows[[code % len(rows) for code in distinct]],
-        found,
+        number_NKM,
     )
 
 
@@ -333,10 +333,10 @@ def _by_count(
         float (items, captions, width), padded with ``nan``.
     """
     parts = [(some, count, compute(some, count)) for some, count in _parts(items)]
-    found = np.full((len(items.texts), items.most, width), np.nan, parts[0][2].dtype)
+    table = np.full((len(items.texts), items.most, width), np.nan, parts[0][2].dtype)
     for some, count, values in parts:
-        found[some, :count] = values
-    return found
+        table[some, :count] = values
+    return table
 
 
 def _parts(items: ScoredItems) -> Iterator[tuple[np.ndarray, int]]:
@@ -386,17 +386,17 @@ def read_caption_question(name: str) -> CaptionQuestion:
         "the keys question and answer",
     )  # fmt: skip
     wanted = [field.name for field in fields(CaptionQuestion)]
-    found = read_keys(file, wanted)
+    content = read_keys(file, wanted)
     for key in wanted:
-        if not isinstance(found[key], str) or not found[key].strip():
-            raise UserError(f"{file}: {key} should be a text, not {found[key]!r}")
-    places = [place for key in wanted for place in _PLACES.findall(found[key])]
-    if places != [CAPTION]:
+        if not isinstance(content[key], str) or not content[key].strip():
+            raise UserError(f"{file}: {key} should be a text, not {content[key]!r}")
+    placeholders = [placeholder for key in wanted for placeholder in _PLACES.findall(content[key])]
+    if placeholders != [CAPTION]:
         raise UserError(
             f"{file} should have {CAPTION} once, in the question or in the answer, and no other "
-            f"placeholder; it has {', '.join(places) or 'none'}"
+            f"placeholder; it has {', '.join(placeholders) or 'none'}"
         )
-    return CaptionQuestion(**found)
+    return CaptionQuestion(**content)
 
 
 # How likely captions are as text, by a language model that sees no image.
@@ -459,9 +459,9 @@ class BlindLanguage:
         ``nan`` for a caption that the model cannot read, such as one that is too long.
         """
 
-        def compute(places: list[int]) -> Iterator[np.ndarray]:
-            for start in range(0, len(places), AT_ONCE):
-                yield self._judge([texts[place] for place in places[start : start + AT_ONCE]])
+        def compute(numbers: list[int]) -> Iterator[np.ndarray]:
+            for start in range(0, len(numbers), AT_ONCE):
+                yield self._judge([texts[number] for number in numbers[start : start + AT_ONCE]])
 
         if self._root is None:
             return compute_distinct(texts, compute)

@@ -66,7 +66,7 @@ class ItemSource(SourceBenchmark):
     @property
     def layout(self) -> str:
         """Where to get the files of the form and how to lay them out; "" without a form."""
-        return next((one.get for one in FORMS if one.kind == self.form), "")
+        return next((form.get for form in FORMS if form.kind == self.form), "")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open the items and return a list of this benchmark."""
@@ -83,8 +83,8 @@ class ItemSource(SourceBenchmark):
             context = replace(context, open=lambda _: index)
         self._check_form(context.open(source))
         opened = super().open(context)
-        if said := describe_count(context.open(source)):
-            say_once(said, str(Path(source).absolute()))
+        if text := describe_count(context.open(source)):
+            say_once(text, str(Path(source).absolute()))
         return opened
 
     def _reader(self, folder: Path) -> ItemList | None:
@@ -93,23 +93,23 @@ class ItemSource(SourceBenchmark):
             return None
         if not split_home(folder)[0].is_dir():
             raise UserError(f"there is no folder {folder}{self.layout and f': {self.layout}'}")
-        named = [one for one in ITEM_LISTS if one.kind == self.form]
-        found = next((one for one in named if one.recognises(folder)), None)
+        named = [candidate for candidate in ITEM_LISTS if candidate.kind == self.form]
+        reader = next((candidate for candidate in named if candidate.recognises(folder)), None)
         if self.form is None:
-            found = item_list(folder)
-        if found is None:
+            reader = item_list(folder)
+        if reader is None:
             if self.layout and ":" not in folder.name:
                 try:
                     find_reader(folder.resolve())
                 except UserError as error:
-                    form = next(one.form for one in FORMS if one.kind == self.form)
+                    form = next(known.form for known in FORMS if known.kind == self.form)
                     raise UserError(f"{folder} does not hold {form}: {self.layout}") from error
             return None
         images = () if self.images is None else (Path(self.images).expanduser().resolve(),)
         for photos in images:
             if not photos.is_dir():
                 raise UserError(f"benchmark.images: there is no folder {photos}")
-        return ItemList(found.item_form, images, self.missing == "skip")
+        return ItemList(reader.item_form, images, self.missing == "skip")
 
     def _refuse_settings_of_lists(self, index: Index) -> None:
         """Refuse settings of photos that a list names, for a source that holds its photos."""
@@ -155,7 +155,7 @@ def count_items(index: Index) -> Counter[str]:
         return Counter({"": int(index.sets[-1]) + 1})
     of_first = index.extra(CATEGORY).to_pylist()
     sets = index.sets.tolist()
-    firsts = [row for row, one in enumerate(sets) if row == 0 or sets[row - 1] != one]
+    firsts = [row for row, number in enumerate(sets) if row == 0 or sets[row - 1] != number]
     return Counter(of_first[row] or "" for row in firsts)
 
 
@@ -168,21 +168,21 @@ def describe_count(index: Index) -> str:
     known = RELEASED.get(index.kind)
     if known is None:
         return ""
-    found = count_items(index)
-    total = sum(found.values())
+    counts = count_items(index)
+    total = sum(counts.values())
     form = index.reading.form if index.reading is not None else index.kind
     if total == known.items and not known.remark:
         return ""
-    said = f"{form}: {total:,} items"
+    text = f"{form}: {total:,} items"
     if total != known.items:
-        said += f", where the released files have {known.items:,}"
+        text += f", where the released files have {known.items:,}"
         differing = [
-            f"{name} {found[name]:,} for {count:,}"
+            f"{name} {counts[name]:,} for {count:,}"
             for name, count in known.by_category.items()
-            if found[name] != count and set(found) != {""}
+            if counts[name] != count and set(counts) != {""}
         ]
-        said += f" ({', '.join(differing)})" if differing else ""
-    return f"{said}; {known.remark}" if known.remark else said
+        text += f" ({', '.join(differing)})" if differing else ""
+    return f"{text}; {known.remark}" if known.remark else text
 
 
 # A source's tags of test items: their category, and further tags to report by.
@@ -201,7 +201,7 @@ def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[s
     """
     wanted = dict.fromkeys([*([CATEGORY] if CATEGORY in index.extra_names else []), *names])
     tags = {name: read_tag(benchmark, index, first, name) for name in wanted}
-    without = sum(not own for own in tags.get(CATEGORY, []))
+    without = sum(not values for values in tags.get(CATEGORY, []))
     if without:
         say(f"{benchmark}: {without} of {len(first)} items have no category, and count in none")
     return tags
@@ -230,10 +230,10 @@ def read_tag(benchmark: str, index: Index, rows: np.ndarray, name: str) -> list[
     tags = []
     for value, row in zip(index.extra_values(name, rows), rows, strict=True):
         given = value if isinstance(value, list) else [value]
-        if not all(one is None or isinstance(one, str | int | float) for one in given):
+        if not all(part is None or isinstance(part, str | int | float) for part in given):
             where = f"{benchmark}: {name} of {index.key(int(row))}"
             raise UserError(f"{where} should be a text or a list of texts, not {value!r:.100}")
-        texts = (str(one).strip() for one in given if one is not None)
+        texts = (str(part).strip() for part in given if part is not None)
         tags.append(tuple(dict.fromkeys(text for text in texts if text)))
     return tags
 
@@ -244,7 +244,7 @@ def only(values: Sequence[tuple[str, ...]]) -> list[str | None]:
     >>> only([("add",), (), ("hard", "visual")])
     ['add', None, 'hard, visual']
     """
-    return [", ".join(own) if own else None for own in values]
+    return [", ".join(texts) if texts else None for texts in values]
 
 
 def parts_by(tags: Tags) -> Iterator[tuple[dict[str, str], np.ndarray]]:
@@ -254,5 +254,5 @@ def parts_by(tags: Tags) -> Iterator[tuple[dict[str, str], np.ndarray]]:
     [({'tag': 'a'}, [True, True]), ({'tag': 'b'}, [False, True])]
     """
     for name, values in tags.items():
-        for value in sorted({one for own in values for one in own}):
-            yield {name: value}, np.array([value in own for own in values])
+        for value in sorted({text for texts in values for text in texts}):
+            yield {name: value}, np.array([value in texts for texts in values])

@@ -135,45 +135,45 @@ class PairMatching(ItemSource):
         asked: list[Any] = [] if self._asked is None else [self._asked]
         if not (self.details or self.tags):
             asked_as = self._question
-            told = [] if self.question == "plain" else [[asked_as.question, asked_as.answer]]
-            return fingerprint(self._index.hash, *asked, *told)
+            wording = [] if self.question == "plain" else [[asked_as.question, asked_as.answer]]
+            return fingerprint(self._index.hash, *asked, *wording)
         names = [*self._tags, *([KIND] if self._kinds else [])]
         words = [self._question.question, self._question.answer]
         return fingerprint(self._index.hash_with(names), *asked, str(self.details), names, words)
 
     def run(self, model: Scored) -> Evaluation:
         """Return text_score, image_score and group_score, and details; the items are the pairs."""
-        texts = [tuple(self._index.text(int(row)) for row in own) for own in self._rows_N2]
+        texts = [tuple(self._index.text(int(row)) for row in rows) for rows in self._rows_N2]
         items = ScoredItems(self._index, self._rows_N2, texts)
         sim_N22 = scorer_of(model, items, self.batch_size, self._question).score()
         scores = (pair_hits if self.details else winoground_hits)(sim_N22)
-        hits = {name: own.astype(np.float64) for name, own in scores.items()}
+        hits = {name: hit.astype(np.float64) for name, hit in scores.items()}
         first = self._rows_N2[:, 0]
         columns: dict[str, ColumnValues] = {
             ITEM: name_pairs(self._index, self._rows_N2),
             CLUSTER: cluster_rows(self._index, first),
-            **{name: own for name, own in hits.items() if name in WINOGROUND},
+            **{name: hit for name, hit in hits.items() if name in WINOGROUND},
             **{
                 f"text {i} image {j}": sim_N22[:, i, j].astype(np.float64)
                 for i in (0, 1)
                 for j in (0, 1)
             },
         }
-        columns |= {name: own for name, own in hits.items() if name not in columns}
+        columns |= {name: hit for name, hit in hits.items() if name not in columns}
         columns |= {name: only(values) for name, values in {**self._tags, **self._kinds}.items()}
         return Evaluation([*self.mean_outcomes(hits, CHANCE), *self._parts(hits)], columns)
 
     def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
         """Return every score by tag, and single directions by the kind of image."""
-        asked = [(metric, by, own) for by, own in parts_by(self._tags) for metric in hits]
+        asked = [(metric, by, rows) for by, rows in parts_by(self._tags) for metric in hits]
         for metric, image in DIRECTIONS.items():
             if metric in hits and self._kinds:
                 name = f"image {image}"
                 asked += [(metric, *part) for part in parts_by({name: self._kinds[name]})]
         return [
             Outcome(
-                str(self.name), metric, float(hits[metric][own].mean()), int(own.sum()), by=by,
+                str(self.name), metric, float(hits[metric][rows].mean()), int(rows.sum()), by=by,
                 chance=CHANCE[metric],
             )
-            for metric, by, own in asked
+            for metric, by, rows in asked
         ]  # fmt: skip

@@ -70,22 +70,22 @@ class CompositionalTable(PaperTable):
     _references: Mapping[Cell, Mapping[str, tuple[float, str]]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        found = published(self.name)
-        shown = found["columns"] if self.references is None else self.references
-        unknown = [name for name in shown if name not in found["columns"]]
+        table = published(self.name)
+        shown = table["columns"] if self.references is None else self.references
+        unknown = [name for name in shown if name not in table["columns"]]
         if unknown:
             raise UserError(
                 f"table.references: no published column is called {unknown[0]!r}: choose from "
-                f"{', '.join(found['columns'])}"
+                f"{', '.join(table['columns'])}"
             )
-        at = {name: found["columns"].index(name) for name in shown}
+        at = {name: table["columns"].index(name) for name in shown}
         values = {
             (name_part(row["benchmark"], row["by"]), row["metric"]): {
                 name: (row["values"][i], row["sources"][i])
                 for name, i in at.items()
                 if row["values"][i] is not None
             }
-            for row in found["rows"]
+            for row in table["rows"]
         }
         object.__setattr__(self, "_references", values)
 
@@ -95,14 +95,14 @@ class CompositionalTable(PaperTable):
             sets = {name: AskedSet(**settings) for name, settings in self.sets.items()}
         except TypeError as error:
             raise UserError(f"table.sets of {self.name}: {error}") from error
-        benchmarks = {one.benchmark for one in sets.values()}
+        benchmarks = {asked.benchmark for asked in sets.values()}
         arms = self._arms(runs, benchmarks)
-        self.require(arms, *(f"results of {one.benchmark}" for one in sets.values()))
+        self.require(arms, *(f"results of {asked.benchmark}" for asked in sets.values()))
         require_one_test(self.name, arms.items(), benchmarks)
         rows = [
             ((name, label), cell)
-            for name, one in sets.items()
-            for label, cell in self._cells(one, arms)
+            for name, asked in sets.items()
+            for label, cell in self._cells(asked, arms)
         ]
         names = published(self.name)["columns"] if self.references is None else self.references
         shown = [
@@ -118,10 +118,10 @@ class CompositionalTable(PaperTable):
             return print_cell(MeasuredCell(arm.values(cell)), "", measure)
 
         def theirs(name: str, cell: Cell) -> Entry:
-            found = self._references.get(cell, {})
-            if name not in found:
+            references = self._references.get(cell, {})
+            if name not in references:
                 return Entry(DASH)
-            value, source = found[name]
+            value, source = references[name]
             return Entry(f"{value:.2f}", above=(source,), numbers={"value": value / 100})
 
         notes = [published(self.name)["note"]] if shown else []
@@ -145,33 +145,35 @@ class CompositionalTable(PaperTable):
             named = {name: name for name in names}
         else:
             named = dict(self.models)
-        found = {printed: runs.arm(name) for printed, name in named.items()}
+        arms = {printed: runs.arm(name) for printed, name in named.items()}
         return {
             name: arm
-            for name, arm in found.items()
+            for name, arm in arms.items()
             if self.models is not None or any(row.benchmark in benchmarks for row in arm.rows)
         }
 
-    def _cells(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> Iterator[tuple[str, Cell]]:
+    def _cells(self, asked: AskedSet, arms: Mapping[str, ArmResults]) -> Iterator[tuple[str, Cell]]:
         """Yield the rows of a test with results of any model, or all if ``partial``."""
-        rows = [row for arm in arms.values() for row in arm.rows if row.benchmark == one.benchmark]
+        rows = [
+            row for arm in arms.values() for row in arm.rows if row.benchmark == asked.benchmark
+        ]
         if not rows and not self.partial:
             return
         known = {row.cell for row in rows}
-        for label, metric in one.scores.items():
-            if (one.benchmark, metric) in known or self.partial:
-                yield label, (one.benchmark, metric)
-        if one.parts is None:
+        for label, metric in asked.scores.items():
+            if (asked.benchmark, metric) in known or self.partial:
+                yield label, (asked.benchmark, metric)
+        if asked.parts is None:
             return
         # Categories with results, those of the published numbers first.
         ours = dict.fromkeys(row.by[PARTS] for row in rows if set(row.by) == {PARTS})
         theirs = [
             row["by"][PARTS]
             for row in published(self.name)["rows"]
-            if row["benchmark"] == one.benchmark and row["by"]
+            if row["benchmark"] == asked.benchmark and row["by"]
         ]
         for part in dict.fromkeys([*(name for name in theirs if name in ours), *ours]):
-            yield f"{one.parts}: {part}", (name_part(one.benchmark, {PARTS: part}), one.parts)
+            yield f"{asked.parts}: {part}", (name_part(asked.benchmark, {PARTS: part}), asked.parts)
 
     def _resolutions(
         self, runs: Runs, arms: Mapping[str, ArmResults], sets: Mapping[str, AskedSet]
@@ -181,10 +183,10 @@ class CompositionalTable(PaperTable):
         The score is that of the parts if the test has parts, otherwise its first score.
         """
         folders = [folder for arm in arms.values() for folder in runs.folders(arm.name)]
-        for name, one in sets.items():
-            metric = one.parts or next(iter(one.scores.values()))
-            found = (read_items(folder, one.benchmark) for folder in folders)
-            items = next((own for own in found if own is not None), None)
+        for name, asked in sets.items():
+            metric = asked.parts or next(iter(asked.scores.values()))
+            tables = (read_items(folder, asked.benchmark) for folder in folders)
+            items = next((table for table in tables if table is not None), None)
             if items is None:
                 continue
             values = items.metric(metric)
@@ -192,7 +194,7 @@ class CompositionalTable(PaperTable):
             if not counts.any():
                 continue
             clusters = np.asarray(items.columns[CLUSTER])[counts]
-            said = describe_resolution(
+            resolution = describe_resolution(
                 standard_error(values[counts], clusters), int(counts.sum()), len(set(clusters))
             )
-            yield f"{name}, {metric}: {said}."
+            yield f"{name}, {metric}: {resolution}."

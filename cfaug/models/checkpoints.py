@@ -44,10 +44,10 @@ def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: st
         return provides[0]
     if protocol in provides:
         return protocol
-    own = " or ".join(provide.__name__ for provide in provides)
+    names = " or ".join(provide.__name__ for provide in provides)
     raise UserError(
-        f"{owner} can be loaded as {own}, not as {protocol.__name__}: choose a model=... that "
-        f"provides {protocol.__name__}, or a benchmark that needs {own}"
+        f"{owner} can be loaded as {names}, not as {protocol.__name__}: choose a model=... that "
+        f"provides {protocol.__name__}, or a benchmark that needs {names}"
     )
 
 
@@ -63,8 +63,8 @@ class Spec:
         """
         known: Any = self  # a dataclass
         shown = [f for f in fields(known) if f.repr or getattr(self, f.name) != f.default]
-        told = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in shown)
-        return f"{type(self).__qualname__}({told})"
+        text = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in shown)
+        return f"{type(self).__qualname__}({text})"
 
     @property
     def owner(self) -> str:
@@ -167,8 +167,8 @@ class Checkpoint(Spec):
         """Return the sha256 of the files beside the weights and of the settings."""
         from cfaug.core.weights import hash_description, sha256_text
 
-        said = " ".join(map(str, [type(self).__qualname__, *self.settings_words()]))
-        return sha256_text(f"{said} {hash_description(self.folder())}")
+        words = " ".join(map(str, [type(self).__qualname__, *self.settings_words()]))
+        return sha256_text(f"{words} {hash_description(self.folder())}")
 
     def settings_words(self) -> list[object]:
         """Return the settings in the form that ``settings_hash`` hashes."""
@@ -334,21 +334,21 @@ def read_state(file: Path) -> dict[str, Tensor]:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found: Any = load_file(file)
+            content: Any = load_file(file)
         else:
-            found = torch.load(file, map_location="cpu", weights_only=True)
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # safetensors and torch have their own types of errors
         raise UserError(f"{file} cannot be read as weights: {error}") from error
     # Checkpoints of training scripts have other content as well.
     for name in ("state_dict", "model", "model_state_dict"):
-        if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
-            found = found[name]
-    if not isinstance(found, Mapping) or not all(
-        isinstance(value, torch.Tensor) for value in found.values()
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+    if not isinstance(content, Mapping) or not all(
+        isinstance(value, torch.Tensor) for value in content.values()
     ):
         raise UserError(f"{file} has no weights by name: save the model's state_dict() there")
     # ``DistributedDataParallel`` puts a prefix before every name.
-    return {str(name).removeprefix("module."): tensor for name, tensor in found.items()}
+    return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
 
 
 def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
@@ -391,21 +391,21 @@ def find_differences(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) 
 
 
 def choose_classes(
-    told: Sequence[str] | None, own: Sequence[str] | None, logits: int, owner: object
+    configured: Sequence[str] | None, default: Sequence[str] | None, logits: int, owner: object
 ) -> tuple[str, ...]:
     """Return the names of a model's classes.
 
     Args:
-        told: the names that the configuration gives; ``None`` if it gives no names.
-        own: the names that the model or its library gives; ``None`` if it gives no names.
+        configured: the names that the configuration gives; ``None`` if it gives no names.
+        default: the names that the model or its library gives; ``None`` if it gives no names.
     """
-    names = own if told is None else told
+    names = default if configured is None else configured
     if names is None:
         raise UserError(
             f"{owner} has {logits} classes without names: give model.classes=FILE with a line for "
             "each logit, a name or a WordNet id"
         )
     if len(names) != logits:
-        where = "it says" if told is None else "model.classes has"
+        where = "it says" if configured is None else "model.classes has"
         raise UserError(f"{owner} has {logits} logits, and {where} {len(names)} classes")
     return tuple(names)

@@ -44,8 +44,8 @@ class HFClassifier(Wrapped):
     ) -> None:
         super().__init__(model)
         self.transform = image_transform(processor, folder, geometry)
-        own = label_names(self.model, folder)
-        self.classes: tuple[str, ...] = choose_classes(classes, own, len(own), folder)
+        names = label_names(self.model, folder)
+        self.classes: tuple[str, ...] = choose_classes(classes, names, len(names), folder)
 
     def classify(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
@@ -86,29 +86,31 @@ class TimmClassifier(_OfLibrary):
     def __init__(
         self, model: nn.Module, owner: object, *, classes: Sequence[str] | None = None
     ) -> None:
-        told: Any = model
-        own: Sequence[str] | None = (getattr(told, "pretrained_cfg", None) or {}).get("label_names")
-        if own:
-            own = [str(name) for name in own]
+        untyped: Any = model
+        labels: Sequence[str] | None = (getattr(untyped, "pretrained_cfg", None) or {}).get(
+            "label_names"
+        )
+        if labels:
+            labels = [str(name) for name in labels]
         else:
-            subset = infer_imagenet_subset({"num_classes": told.num_classes})
-            own = None if subset is None else ImageNetInfo(subset).label_names()
+            subset = infer_imagenet_subset({"num_classes": untyped.num_classes})
+            labels = None if subset is None else ImageNetInfo(subset).label_names()
         transform = timm_transform(resolve_model_data_config(model), owner)
-        names = choose_classes(classes, own, int(told.num_classes), owner)
+        names = choose_classes(classes, labels, int(untyped.num_classes), owner)
         super().__init__(model, transform, names)
 
     @classmethod
     def load(
         cls,
-        place: Path,
+        path: Path,
         *,
         architecture: str | None = None,
         classes: Sequence[str] | None = None,
     ) -> Self:
         """Load a model in float32, in evaluation mode."""
         options: dict[str, int] = {}
-        if place.is_file():
-            file, name = place, str(architecture)
+        if path.is_file():
+            file, name = path, str(architecture)
             _require_known(name)
             # The last layer in the file tells the number of classes.
             head = getattr(timm.get_pretrained_cfg(name), "classifier", None)
@@ -117,16 +119,16 @@ class TimmClassifier(_OfLibrary):
                 if f"{layer}.bias" in state and not options:
                     options = {"num_classes": int(state[f"{layer}.bias"].shape[0])}
         else:
-            (file,), name = find_weights(place), f"local-dir:{place}"
-            check_folder(place)
+            (file,), name = find_weights(path), f"local-dir:{path}"
+            check_folder(path)
             refuse_pickles([file])
-            config = read_json(place / "config.json")
+            config = read_json(path / "config.json")
             if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
-                raise UserError(f"{place} has no config.json of timm, with the architecture's name")
+                raise UserError(f"{path} has no config.json of timm, with the architecture's name")
             _require_known(config["architecture"])
-            check_numbers(config, place / "config.json", count_stored([file]))
+            check_numbers(config, path / "config.json", count_stored([file]))
         made = build_and_fill(lambda: timm.create_model(name, pretrained=False, **options), file)
-        return cls(made, place, classes=classes).eval()
+        return cls(made, path, classes=classes).eval()
 
     def extract(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, size, size) to the last layer's input: float32 (n, dim)."""
@@ -138,9 +140,9 @@ class TimmClassifier(_OfLibrary):
 def default_weights(architecture: str) -> str:
     """Return timm's name of an architecture's default weights: ``NAME.TAG``."""
     _require_known(architecture)
-    found = timm.list_pretrained(f"{architecture}.*")
+    tags = timm.list_pretrained(f"{architecture}.*")
     default = timm.get_pretrained_cfg(architecture, allow_unregistered=False)
-    if not found or default is None or not default.tag:
+    if not tags or default is None or not default.tag:
         raise UserError(f"timm has no weights of {architecture}: give a file or a folder of them")
     return f"{architecture}.{default.tag}"
 
@@ -216,10 +218,10 @@ class TorchvisionClassifier(_OfLibrary):
                 f"{', '.join(tags.__members__)}"
             )
         prepared = tags[tag]
-        own = prepared.meta["categories"]
+        categories = prepared.meta["categories"]
         # Loading the file checks the number; its layers do not tell which is the last one.
-        count = len(classes) if of_file and classes is not None else len(own)
-        names = choose_classes(classes, own, count, owner)
+        count = len(classes) if of_file and classes is not None else len(categories)
+        names = choose_classes(classes, categories, count, owner)
         model: nn.Module
         if of_file:
             model = build_and_fill(lambda: _build(architecture, count), file)
@@ -238,8 +240,8 @@ class TorchvisionClassifier(_OfLibrary):
         if resample not in ("bicubic", "bilinear"):
             raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
         size, resized = (
-            square(one[0] if len(one) == 1 else tuple(one), owner)
-            for one in (given.crop_size, given.resize_size)
+            square(setting[0] if len(setting) == 1 else tuple(setting), owner)
+            for setting in (given.crop_size, given.resize_size)
         )
         mean, std = (channels(list(getattr(given, name)), name, owner) for name in ("mean", "std"))
         cut = resized if resized != size else None
@@ -302,6 +304,6 @@ class Inception(nn.Module):
     def extract(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, 299, 299) to float32 (n, 2048)."""
         device = next(self.network.parameters()).device
-        (found,) = self.network(pixels.to(device, non_blocking=True))
-        features: Tensor = found.float()
+        (output,) = self.network(pixels.to(device, non_blocking=True))
+        features: Tensor = output.float()
         return features

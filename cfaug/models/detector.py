@@ -45,7 +45,7 @@ class HFDetector(Wrapped):
             bottom in pixels of the image as given.
         """
         names = self.model.config.id2label
-        found: dict[int, list[dict[str, Any]]] = {}
+        detections: dict[int, list[dict[str, Any]]] = {}
         for rows, batch, _ in _batches(self.processor, images, [()] * len(images)):
             with torch.inference_mode():
                 output = self.model(**{name: part.to(self.device) for name, part in batch.items()})
@@ -54,8 +54,10 @@ class HFDetector(Wrapped):
                     target_sizes=[images[row].size[::-1] for row in rows],
                 )  # fmt: skip
             for row, result in zip(rows, results, strict=True):
-                found[row] = _describe(result["scores"], result["labels"], result["boxes"], names)
-        return [found[row] for row in range(len(images))]
+                detections[row] = _describe(
+                    result["scores"], result["labels"], result["boxes"], names
+                )
+        return [detections[row] for row in range(len(images))]
 
 
 def _batches(
@@ -64,10 +66,10 @@ def _batches(
     """Yield rows of equal names whose resized images have equal sizes, with the model's inputs."""
     given = [processor(images=image, return_tensors="pt") for image in images]
     alike: dict[tuple[tuple[int, ...], tuple[str, ...]], list[int]] = {}
-    for row, one in enumerate(given):
-        alike.setdefault((tuple(one["pixel_values"].shape), names[row]), []).append(row)
-    for (_, own), rows in alike.items():
-        yield rows, {n: torch.cat([given[row][n] for row in rows]) for n in given[rows[0]]}, own
+    for row, inputs in enumerate(given):
+        alike.setdefault((tuple(inputs["pixel_values"].shape), names[row]), []).append(row)
+    for (_, wanted), rows in alike.items():
+        yield rows, {n: torch.cat([given[row][n] for row in rows]) for n in given[rows[0]]}, wanted
 
 
 def _describe(scores: Tensor, labels: Tensor, boxes: Tensor, names: Any) -> list[dict[str, Any]]:
@@ -80,7 +82,7 @@ def _describe(scores: Tensor, labels: Tensor, boxes: Tensor, names: Any) -> list
         }
         for score, label, box in zip(scores.tolist(), labels.tolist(), boxes.tolist(), strict=True)
     ]
-    return sorted(objects, key=lambda one: (-one["score"], one["label"], one["box"]))
+    return sorted(objects, key=lambda entry: (-entry["score"], entry["label"], entry["box"]))
 
 
 # Open-vocabulary detectors: Grounding DINO and similar models, OWL-ViT, OWLv2.
@@ -131,8 +133,8 @@ class HFZeroShotDetector(Wrapped):
         self.threshold, self.overlap, self.most = threshold, overlap, most
         joined = getattr(model.config, "max_text_len", None)
         self._joined = joined is not None
-        own = longest_text(model, processor.tokenizer)
-        self._longest = own if joined is None else min(own, int(joined))
+        limit = longest_text(model, processor.tokenizer)
+        self._longest = limit if joined is None else min(limit, int(joined))
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:
@@ -157,8 +159,8 @@ class HFZeroShotDetector(Wrapped):
         self, images: Sequence[Image], names: Sequence[Sequence[str]]
     ) -> list[list[dict[str, Any]]]:
         """Return the objects in each RGB image that have one of its names; see ``detect``."""
-        distinct = [tuple(dict.fromkeys(own)) for own in names]
-        found: dict[int, list[dict[str, Any]]] = {}
+        distinct = [tuple(dict.fromkeys(labels)) for labels in names]
+        detections: dict[int, list[dict[str, Any]]] = {}
         for rows, batch, wanted in _batches(self.processor.image_processor, images, distinct):
             sizes = [images[row].size[::-1] for row in rows]
             asked = [(at, self._ask(batch, some, sizes)) for at, some in self._portions(wanted)]
@@ -166,13 +168,13 @@ class HFZeroShotDetector(Wrapped):
                 # The boxes do not depend on the names: each box gets the best of all names.
                 scores = torch.cat([scores for _, (scores, _) in asked], -1)
                 asked = [(0, (scores, asked[0][1][1]))]
-            for place, row in enumerate(rows):
+            for position, row in enumerate(rows):
                 parts = []
                 for first, (scores, boxes) in asked:
-                    best, number = scores[place].max(1)
-                    parts.append((best, number + first, boxes[place]))
-                found[row] = self._choose(parts, wanted, *images[row].size)
-        return [found[row] for row in range(len(images))]
+                    best, number = scores[position].max(1)
+                    parts.append((best, number + first, boxes[position]))
+                detections[row] = self._choose(parts, wanted, *images[row].size)
+        return [detections[row] for row in range(len(images))]
 
     def _ask(
         self, batch: dict[str, Tensor], names: Sequence[str], sizes: Sequence[tuple[int, int]]
@@ -182,15 +184,15 @@ class HFZeroShotDetector(Wrapped):
         tokenize = self.processor.tokenizer
         spans: list[tuple[int, int]] = []  # the range of tokens (first, end) of each name
         if self._joined:
-            own = [self._ids(f"{one.lower()}.") for one in read]
-            ids = list(tokenize(" ".join(f"{one.lower()}." for one in read))["input_ids"])
-            joint = [token for one in own for token in one]
+            pieces = [self._ids(f"{text.lower()}.") for text in read]
+            ids = list(tokenize(" ".join(f"{text.lower()}." for text in read))["input_ids"])
+            joint = [token for piece in pieces for token in piece]
             at = next((i for i in range(len(ids)) if ids[i : i + len(joint)] == joint), None)
             if at is None:
                 raise UserError("the detector's tokenizer joins names: choose another detector")
-            for one in own:
-                spans.append((at, at + len(one) - 1))  # its full stop is not part of a name
-                at += len(one)
+            for piece in pieces:
+                spans.append((at, at + len(piece) - 1))  # its full stop is not part of a name
+                at += len(piece)
             words = {"input_ids": torch.tensor([ids])}
             words["token_type_ids"] = torch.zeros_like(words["input_ids"])
             words["attention_mask"] = torch.ones_like(words["input_ids"])
@@ -204,13 +206,13 @@ class HFZeroShotDetector(Wrapped):
         with torch.inference_mode():
             output = self.model(**asked)
             # Every box passes, in order; the choice is made later, by name.
-            found = self.processor.image_processor.post_process_object_detection(
+            results = self.processor.image_processor.post_process_object_detection(
                 output, threshold=-1.0, target_sizes=list(sizes)
             )
         scores = torch.sigmoid(output.logits)
         if self._joined:
             scores = torch.stack([scores[:, :, a:b].amax(-1) for a, b in spans], -1)
-        return scores.cpu(), [one["boxes"].cpu() for one in found]
+        return scores.cpu(), [result["boxes"].cpu() for result in results]
 
     def _ids(self, text: str) -> list[int]:
         return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -194,8 +194,8 @@ class Tokenizer:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self._kept: dict[str, Row] = {}
         if backend is not None:  # its state determines its output
-            what = f"{tokenizer.model_input_names} {max_length} {backend.to_str()}"
-            self._kept = _KEPT.setdefault(hashlib.sha256(what.encode()).hexdigest(), {})
+            settings = f"{tokenizer.model_input_names} {max_length} {backend.to_str()}"
+            self._kept = _KEPT.setdefault(hashlib.sha256(settings.encode()).hexdigest(), {})
             # A tokenizer saves the settings of its last call, which have to be these even if all
             # captions are cached.
             self.tokenizer(["a"], truncation=True, max_length=max_length)
@@ -208,8 +208,8 @@ class Tokenizer:
         absent = [text for text in dict.fromkeys(texts) if text not in self._kept]
         fresh: dict[str, Row] = {}
         if absent:
-            found = self.tokenizer(absent, truncation=True, max_length=self.max_length)
-            each = ({name: found[name][n] for name in found} for n in range(len(absent)))
+            encoded = self.tokenizer(absent, truncation=True, max_length=self.max_length)
+            each = ({name: encoded[name][n] for name in encoded} for n in range(len(absent)))
             fresh = dict(zip(absent, each, strict=True))
         if len(self._kept) + len(fresh) <= KEEP_CAPTIONS:
             self._kept.update(fresh)
@@ -219,7 +219,7 @@ class Tokenizer:
             unknown = self.tokenizer.unk_token_id
             named = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
             special = {getattr(self.tokenizer, name, None) for name in named}
-            words = [one for row in rows for one in row["input_ids"] if one not in special]
+            words = [token for row in rows for token in row["input_ids"] if token not in special]
             # CLIP's own pieces spell any word.
             spells = unknown is None or unknown in special
             if words and not spells and words.count(unknown) > len(words) / 2:
@@ -312,9 +312,9 @@ def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
     except UserError:
         raise
     except Exception as error:
-        what = {"AutoProcessor": "processor", "AutoTokenizer": "tokenizer"}
+        names = {"AutoProcessor": "processor", "AutoTokenizer": "tokenizer"}
         raise UserError(
-            f"{folder} has no {what.get(kind, 'image processor')} that transformers can load "
+            f"{folder} has no {names.get(kind, 'image processor')} that transformers can load "
             f"({error}): save the model's tokenizer and image processor there "
             "(processor.save_pretrained)"
         ) from error
@@ -346,9 +346,9 @@ def stretch_positions(positions: Tensor, count: int, owner: object) -> Tensor:
             f"stretched to more, and from {FIRST_POSITIONS + 2} on"
         )
     more = torch.arange(count - FIRST_POSITIONS, dtype=torch.float64)
-    place = FIRST_POSITIONS + more * (length - FIRST_POSITIONS) / len(more)
-    before = place.floor().long().clamp(max=length - 2)
-    share = (place - before)[:, None].to(positions)
+    at = FIRST_POSITIONS + more * (length - FIRST_POSITIONS) / len(more)
+    before = at.floor().long().clamp(max=length - 2)
+    share = (at - before)[:, None].to(positions)
     between = positions[before] * (1 - share) + positions[before + 1] * share
     return torch.cat([positions[:FIRST_POSITIONS], between])
 
@@ -424,13 +424,13 @@ def image_transform(
         raise UserError(f"{owner}: the filter {processor.resample!r} is not bicubic or bilinear")
     if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
         raise UserError(f"{owner}: rescale_factor {processor.rescale_factor} is not 1/255")
-    own: Geometry = "crop" if dict(processor.size).get("shortest_edge") else "squash"
+    default: Geometry = "crop" if dict(processor.size).get("shortest_edge") else "squash"
     resized = _side(processor.size, owner)
     crops = getattr(processor, "do_center_crop", False)
     size = _side(processor.crop_size, owner) if crops else resized
     mean, std = (channels(getattr(processor, f"image_{n}"), n, owner) for n in ("mean", "std"))
     cut = resized if resized != size else None
-    return ImageTransform(size, mean, std, resample, geometry or own, cut)
+    return ImageTransform(size, mean, std, resample, geometry or default, cut)
 
 
 def _side(size: Mapping[str, int], owner: object) -> int:
@@ -489,5 +489,5 @@ def _pool(features: Any) -> Tensor:
     Transformers 5 returns an output object, 4 and remote classes the tensor itself. FLAVA projects
     the whole sequence; its contrastive head takes the first token, the CLS.
     """
-    found = features if isinstance(features, Tensor) else features.pooler_output
-    return found[:, 0] if found.ndim == 3 else found
+    output = features if isinstance(features, Tensor) else features.pooler_output
+    return output[:, 0] if output.ndim == 3 else output

@@ -45,8 +45,8 @@ class HFEntailer(Wrapped):
         super().__init__(model)
         self.tokenizer = processor
         self.max_length = text_length(model, processor, max_length, folder)
-        own = label_names(self.model, folder)
-        self.columns = label_columns(own if labels is None else list(labels), len(own), folder)
+        names = label_names(self.model, folder)
+        self.columns = label_columns(names if labels is None else list(labels), len(names), folder)
 
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
@@ -119,7 +119,7 @@ class AskedEntailer(nn.Module):
         images = check_images(premises, pixels)
         options = tuple(self.options)
         asked = [[Question(self.question.replace(HYPOTHESIS, t), options)] for t in hypotheses]
-        shown = [Image.fromarray(one.permute(1, 2, 0).cpu().numpy()) for one in images]
+        shown = [Image.fromarray(image.permute(1, 2, 0).cpu().numpy()) for image in images]
         costs = []
         for hypothesis, (answered,) in zip(
             hypotheses, self.answerer.answer(shown, asked), strict=True
@@ -127,7 +127,7 @@ class AskedEntailer(nn.Module):
             if answered.left_out:
                 raise UserError(f"{hypothesis:.200!r} is longer than the model reads: shorten it")
             summed = self.reduction == "sum"
-            costs.append([one.nll if summed else one.mean_nll for one in answered.scores])
+            costs.append([score.nll if summed else score.mean_nll for score in answered.scores])
         return torch.softmax(-torch.tensor(costs, dtype=torch.float32).reshape(-1, 3), dim=-1)
 
 

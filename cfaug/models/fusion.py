@@ -60,9 +60,9 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         self.processor = processor
         width = self.pooled_width(model)
         stored = _read_head(folder)
-        own: Sequence[str]
+        names: Sequence[str]
         if head_seed is not None and not _answers_three(stored):
-            head, own = _head(width, 2 * self.hidden_size(model)), ENTAILMENT
+            head, names = _head(width, 2 * self.hidden_size(model)), ENTAILMENT
             chance = torch.Generator().manual_seed(derive(head_seed, "entailment_head") % 2**63)
             with torch.no_grad():
                 for layer in head:
@@ -72,8 +72,8 @@ class FusionEntailer(FromFolder, Tunable, ABC):
                         layer.bias.zero_()
         else:
             head = _fill_head(stored, width, folder)
-            own = label_names(model, folder) if labels is None else labels
-        self.columns = label_columns(own, len(ENTAILMENT), folder)
+            names = label_names(model, folder) if labels is None else labels
+        self.columns = label_columns(names, len(ENTAILMENT), folder)
         self.model = _Assembled(model, head)
         check_finite(self.model, folder)
 
@@ -83,8 +83,8 @@ class FusionEntailer(FromFolder, Tunable, ABC):
         import transformers
 
         wanted = getattr(transformers, cls.transformers_class).config_class.model_type
-        said = read_json(folder / "config.json") if (folder / "config.json").is_file() else None
-        there = said.get("model_type") if isinstance(said, dict) else None
+        config = read_json(folder / "config.json") if (folder / "config.json").is_file() else None
+        there = config.get("model_type") if isinstance(config, dict) else None
         if there not in (None, wanted):
             raise UserError(
                 f"{folder} holds a model of the type {there!r}, and this entailer is a {wanted!r}: "
@@ -195,17 +195,17 @@ def _head(width: int, inner: int) -> nn.Sequential:
 
 def _read_head(folder: Path) -> dict[str, Tensor]:
     """Return the weights of a folder's head by their names in it; empty if it has none."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for file in find_weights(folder):
         if file.suffix == ".safetensors":
             from safetensors import safe_open
 
             with safe_open(file, "pt") as handle:
                 names = [name for name in handle.keys() if name.startswith(f"{HEAD}.")]  # noqa: SIM118
-                found |= {name: handle.get_tensor(name) for name in names}
+                tensors |= {name: handle.get_tensor(name) for name in names}
         else:
-            found |= {k: v for k, v in read_state(file).items() if k.startswith(f"{HEAD}.")}
-    return {name.removeprefix(f"{HEAD}."): tensor.float() for name, tensor in found.items()}
+            tensors |= {k: v for k, v in read_state(file).items() if k.startswith(f"{HEAD}.")}
+    return {name.removeprefix(f"{HEAD}."): tensor.float() for name, tensor in tensors.items()}
 
 
 def _answers_three(stored: dict[str, Tensor]) -> bool:
@@ -216,9 +216,9 @@ def _answers_three(stored: dict[str, Tensor]) -> bool:
 def _fill_head(stored: dict[str, Tensor], width: int, folder: Path) -> nn.Sequential:
     if not _answers_three(stored):
         last = stored.get("3.bias")
-        said = "no head" if last is None else f"a head of {last.numel()} logits"
+        text = "no head" if last is None else f"a head of {last.numel()} logits"
         raise UserError(
-            f"{folder} has {said}, and three logits are needed: fine-tune it first with "
+            f"{folder} has {text}, and three logits are needed: fine-tune it first with "
             "`python train.py task=entailment model.name_or_path=FOLDER data.real=SNLI_VE`, and "
             "name the checkpoint of that run"
         )
@@ -277,8 +277,8 @@ class BridgeTowerEncoder(HFEncoder):
     def features(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
         """Return unit features of images, texts and pairs, each (n, dim), in one pass."""
         tokens = on_device(self.tokenize(texts), self.log_scale.device)
-        found = self.model(**tokens, pixel_values=self.normalize(pixels))
-        return found.image_embeds, found.text_embeds, found.cross_embeds
+        output = self.model(**tokens, pixel_values=self.normalize(pixels))
+        return output.image_embeds, output.text_embeds, output.cross_embeds
 
     takes_negatives = False
 
@@ -353,12 +353,12 @@ class BridgeTowerEntailer(TowerEntailer):
         words = image = None
         for number, state in enumerate(states.unbind(1)):
             text = layers[self._first - 1 + number](text, shown)
-            said = _of_layer(body.cross_modal_text_transform, number)(text) + mark
+            projected = _of_layer(body.cross_modal_text_transform, number)(text) + mark
             if words is None or image is None:
-                words = body.cross_modal_text_layernorm(said)
+                words = body.cross_modal_text_layernorm(projected)
                 image = body.cross_modal_image_layernorm(state)
             else:
-                words = body.cross_modal_text_link_tower[number - 1](said, words, shown)
+                words = body.cross_modal_text_link_tower[number - 1](projected, words, shown)
                 image = body.cross_modal_image_link_tower[number - 1](state, image, None)
             of_text, of_image = body.cross_modal_text_layers, body.cross_modal_image_layers
             words, image = (
@@ -413,10 +413,10 @@ class FlavaEntailer(TowerEntailer):
         shown = tokens["attention_mask"]
         first = int(body.multimodal_model.use_cls_token)
         seen = shown.new_ones((len(states), states.shape[1] + first))
-        found = body.multimodal_model(
+        output = body.multimodal_model(
             torch.cat([states, words], dim=1), attention_mask=torch.cat([seen, shown], dim=1)
         )
-        pooled: Tensor = found.last_hidden_state[:, 0]
+        pooled: Tensor = output.last_hidden_state[:, 0]
         return pooled
 
 

@@ -47,8 +47,8 @@ class HFCaptioner(Wrapped):
         # Padding after the text is never seen, because the models are causal.
         processor.tokenizer.padding_side = "right"
         # BLIP-2's processor puts its queries before every text by itself.
-        own = getattr(processor, "num_query_tokens", None) is None
-        token = getattr(processor, "image_token", None) if own else None
+        needs_token = getattr(processor, "num_query_tokens", None) is None
+        token = getattr(processor, "image_token", None) if needs_token else None
         self.image_token = None if token is None else str(token)
         before = "" if IMAGE in prompt else self.image_token or ""
         self.prompt = before + prompt.replace(IMAGE, self.image_token or "")

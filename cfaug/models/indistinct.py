@@ -51,12 +51,12 @@ class Indistinct:
         return self.alike / self.captions if self.captions else 0.0
 
     def __str__(self) -> str:
-        told = f"{self.captions:,} different captions are {self.sequences:,} to the model"
+        text = f"{self.captions:,} different captions are {self.sequences:,} to the model"
         if not self.example:
-            return told
+            return text
         first, second = self.example
         return (
-            f"{told}: it reads {self.share:.0%} of them like another, as {first!r} and {second!r}"
+            f"{text}: it reads {self.share:.0%} of them like another, as {first!r} and {second!r}"
         )
 
 
@@ -90,7 +90,9 @@ def count_in_folder(
     tokenizer.no_padding()
     if max_length is not None:
         tokenizer.enable_truncation(max_length)
-    return _count(lambda some: [tuple(one.ids) for one in tokenizer.encode_batch(some)], texts)
+    return _count(
+        lambda some: [tuple(encoding.ids) for encoding in tokenizer.encode_batch(some)], texts
+    )
 
 
 def _count(read: Callable[[list[str]], list[Hashable]], texts: Sequence[str]) -> Indistinct:
@@ -138,12 +140,12 @@ def check_captions(count: Callable[[], Indistinct]) -> None:
     if check is None:
         return
     name, limit = check
-    found = count()
-    if found.share > limit:
+    alike = count()
+    if alike.share > limit:
         raise UserError(
-            f"{name}: {found}: such captions say nothing about it. Choose a model "
+            f"{name}: {alike}: such captions say nothing about it. Choose a model "
             "that was trained on such text, as model=clip_vit_b32, or evaluate all the same with "
             "max_indistinct=1"
         )
-    if found.share > WARNED_SHARE:
-        say_once(f"warning: {name}: {found}")
+    if alike.share > WARNED_SHARE:
+        say_once(f"warning: {name}: {alike}")

@@ -164,20 +164,24 @@ def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
             f"{folder} adapts {culprit!r}, which the model lacks: it belongs to another model"
         )
     inject(model, layers, rank, alpha, 0.0, derive(0, "adapter"))
-    own = {n: p for n, p in model.named_parameters() if f".{NAME}." in n}
+    parameters = {n: p for n, p in model.named_parameters() if f".{NAME}." in n}
     given = {
         name.removeprefix(PREFIX).replace(".weight", f".{NAME}.weight"): tensor
         for name, tensor in tensors.items()
     }
-    for name in sorted({*own, *given}):
-        if name not in own or name not in given or own[name].shape != given[name].shape:
+    for name in sorted({*parameters, *given}):
+        if (
+            name not in parameters
+            or name not in given
+            or parameters[name].shape != given[name].shape
+        ):
             raise UserError(
                 f"{folder / WEIGHTS}: {name} is missing, superfluous or of another shape: the "
                 "adapter belongs to another model"
             )
         if not torch.isfinite(given[name]).all():
             raise UserError(f"{folder / WEIGHTS}: {name} holds values that are not numbers")
-        own[name].data.copy_(given[name])
+        parameters[name].data.copy_(given[name])
     merge(model)
 
 
@@ -243,7 +247,7 @@ class Ends:
         if protocol not in self._loaded:
             before = dict(_module(self.initial.load(protocol)).state_dict())
             tuned = self.tuned.load(protocol)
-            after = {name: one.clone() for name, one in _module(tuned).state_dict().items()}
+            after = {name: weight.clone() for name, weight in _module(tuned).state_dict().items()}
             wrong = find_differences(after, before)
             if wrong:
                 more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""

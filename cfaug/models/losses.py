@@ -146,33 +146,33 @@ def set_invariance(
     """
     with torch.autocast(images.device.type, enabled=False):
         rows = torch.nonzero(shown >= 0).squeeze(1)
-        _, place, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
-        several = counts[place] > 1
+        _, group, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
+        several = counts[group] > 1
         rows = rows[several]
         if not len(rows):
             return images.float().sum() * 0
-        _, place, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
+        _, group, counts = torch.unique(sets[rows], return_inverse=True, return_counts=True)
         image, prompt = _unit(images[rows]), _unit(prompts)
         logits = logit_scale.float() * (image * prompt[shown[rows]]).sum(dim=-1)
-        return KINDS[kind](logits, place, counts).mean()
+        return KINDS[kind](logits, group, counts).mean()
 
 
-def _sum_by_set(values: Tensor, place: Tensor, counts: Tensor) -> Tensor:
-    return torch.zeros(len(counts), device=values.device).index_add(0, place, values)
+def _sum_by_set(values: Tensor, group: Tensor, counts: Tensor) -> Tensor:
+    return torch.zeros(len(counts), device=values.device).index_add(0, group, values)
 
 
-def _variance(logits: Tensor, place: Tensor, counts: Tensor) -> Tensor:
-    means = _sum_by_set(logits, place, counts) / counts
-    return _sum_by_set((logits - means[place]) ** 2, place, counts) / counts
+def _variance(logits: Tensor, group: Tensor, counts: Tensor) -> Tensor:
+    means = _sum_by_set(logits, group, counts) / counts
+    return _sum_by_set((logits - means[group]) ** 2, group, counts) / counts
 
 
-def _divergence(logits: Tensor, place: Tensor, counts: Tensor) -> Tensor:
+def _divergence(logits: Tensor, group: Tensor, counts: Tensor) -> Tensor:
     lowest = torch.full((len(counts),), -torch.inf, device=logits.device)
-    highest = lowest.scatter_reduce(0, place, logits.detach(), "amax")
-    shifted = logits - highest[place]
-    log_total = _sum_by_set(shifted.exp(), place, counts).log()
-    logs = shifted - log_total[place]
-    return _sum_by_set(logs.exp() * logs, place, counts) + counts.log()
+    highest = lowest.scatter_reduce(0, group, logits.detach(), "amax")
+    shifted = logits - highest[group]
+    log_total = _sum_by_set(shifted.exp(), group, counts).log()
+    logs = shifted - log_total[group]
+    return _sum_by_set(logs.exp() * logs, group, counts) + counts.log()
 
 
 KINDS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {

@@ -113,22 +113,27 @@ def load(
                 f"its tags: {', '.join(tags) or '-'}"
             )
         _compare_activations(source, str(pretrained))
-    told = {} if folder is None else read_config(folder)
+    model_config = {} if folder is None else read_config(folder)
     if folder is not None and file is not None:
         weights = count_stored([file])
-        check_numbers(told, folder / CONFIG, weights)
+        check_numbers(model_config, folder / CONFIG, weights)
         with no_questions():
             check_built(
-                lambda: _build(source, told, load_weights=False, device="meta"), folder, weights
+                lambda: _build(source, model_config, load_weights=False, device="meta"),
+                folder,
+                weights,
             )
     try:
         with no_questions():
-            model = _build(source, told, pretrained=pretrained)
+            model = _build(source, model_config, pretrained=pretrained)
             if max_tokens is not None:
-                told = told or open_clip.get_model_config(source)
-                model = _lengthen(model, source, told, max_tokens)
-                told = {**told, "text_cfg": {**told["text_cfg"], "context_length": max_tokens}}
-            tokenizer = _tokenizer(source, folder, told)
+                model_config = model_config or open_clip.get_model_config(source)
+                model = _lengthen(model, source, model_config, max_tokens)
+                model_config = {
+                    **model_config,
+                    "text_cfg": {**model_config["text_cfg"], "context_length": max_tokens},
+                }
+            tokenizer = _tokenizer(source, folder, model_config)
     except UserError:
         raise
     except Exception as error:
@@ -146,7 +151,7 @@ def load(
         )
     preprocess = dict(model.visual.preprocess_cfg)
     config = {
-        "model_cfg": told or open_clip.get_model_config(source),
+        "model_cfg": model_config or open_clip.get_model_config(source),
         "preprocess_cfg": {k: v for k, v in preprocess.items() if k != "size"},
     }
     resample = preprocess["interpolation"]
@@ -198,9 +203,9 @@ def _activation_in_training(source: str, pretrained: str) -> tuple[str | None, s
     """Return the activation that weights were trained with, if something tells, and what tells."""
     import open_clip
 
-    told: Mapping[str, Any] | None = open_clip.get_pretrained_cfg(source, pretrained) or None
+    settings: Mapping[str, Any] | None = open_clip.get_pretrained_cfg(source, pretrained) or None
     teller, file = f"the tag of {source}", Path(pretrained)
-    if told is None:
+    if settings is None:
         names = {
             open_clip.get_pretrained_cfg(*tag).get("url", "").rpartition("/")[2]: tag
             for tag in open_clip.list_pretrained()
@@ -208,21 +213,21 @@ def _activation_in_training(source: str, pretrained: str) -> tuple[str | None, s
         beside = file.with_name(CONFIG)
         if beside.is_file():
             content = read_json(beside)
-            told = content.get("model_cfg") if isinstance(content, dict) else None
+            settings = content.get("model_cfg") if isinstance(content, dict) else None
             teller = f"{CONFIG} beside it"
         elif file.name in names:
-            told = open_clip.get_pretrained_cfg(*names[file.name])
+            settings = open_clip.get_pretrained_cfg(*names[file.name])
             teller = f"open_clip's tag {names[file.name][1]} of this file name"
-    if not isinstance(told, Mapping):
+    if not isinstance(settings, Mapping):
         return None, ""
-    return "QuickGELU" if told.get("quick_gelu") else "GELU", teller
+    return "QuickGELU" if settings.get("quick_gelu") else "GELU", teller
 
 
-def _build(source: str, told: Mapping[str, Any], **options: Any) -> Any:
+def _build(source: str, model_config: Mapping[str, Any], **options: Any) -> Any:
     """Build the open_clip model of a name, or of a folder with its text tower."""
     import open_clip
 
-    text = told.get("text_cfg", {})
+    text = model_config.get("text_cfg", {})
     if text.get("hf_model_name"):
         options["text_cfg"] = {**text, "hf_model_pretrained": False}
     return open_clip.create_model(
@@ -252,15 +257,15 @@ POSITIONS = ("positional_embedding", "text.positional_embedding")
 """Names of the embeddings of a text's positions: of CLIP, and of models with a tower for texts."""
 
 
-def _tokenizer(source: str, folder: Path | None, told: Mapping[str, Any]) -> Any:
+def _tokenizer(source: str, folder: Path | None, model_config: Mapping[str, Any]) -> Any:
     """Return the tokenizer of a name, or of a folder, built only from files in that folder."""
     import open_clip
     from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 
     if folder is None:
-        length = told["text_cfg"]["context_length"] if told else None
+        length = model_config["text_cfg"]["context_length"] if model_config else None
         return open_clip.get_tokenizer(source, context_length=length)
-    text = told["text_cfg"]
+    text = model_config["text_cfg"]
     options = dict(text.get("tokenizer_kwargs") or {})
     options["context_length"] = text.get("context_length", 77)
     if not text.get("hf_tokenizer_name"):

@@ -45,8 +45,8 @@ class OptionRow:
         """The shapes that have to be equal within a batch: all except the length of texts."""
         length = self.inputs["input_ids"].shape
         return tuple(
-            (name, "text" if one.shape == length or name == DECODED else tuple(one.shape))
-            for name, one in sorted(self.inputs.items())
+            (name, "text" if tensor.shape == length or name == DECODED else tuple(tensor.shape))
+            for name, tensor in sorted(self.inputs.items())
         )
 
 
@@ -60,8 +60,8 @@ def option_row(
     """
     wanted = option.ids[option.start :]
     if isinstance(scoring, Translated):
-        said = torch.tensor([[scoring.start, *wanted[:-1]]])
-        return OptionRow({**asked.inputs, DECODED: said}, list(wanted))
+        decoded = torch.tensor([[scoring.start, *wanted[:-1]]])
+        return OptionRow({**asked.inputs, DECODED: decoded}, list(wanted))
     inputs = asked.whole(option)
     targets = [IGNORED] * inputs["input_ids"].shape[1]
     first = asked.head + option.start - 1  # the place that predicts the option's first token
@@ -75,15 +75,17 @@ def stack_rows(rows: Sequence[OptionRow], fill: int) -> dict[str, Any]:
     Returns:
         ``inputs``, the model's keyword arguments, and ``targets``, int64 (rows, places).
     """
-    texts = [name for name, what in rows[0].shapes if what == "text"]
+    texts = [name for name, kind in rows[0].shapes if kind == "text"]
     inputs = {}
     for name in rows[0].inputs:
-        own = [row.inputs[name] for row in rows]
+        parts = [row.inputs[name] for row in rows]
         if name in texts:
-            longest = max(one.shape[1] for one in own)
+            longest = max(part.shape[1] for part in parts)
             behind = fill if name in ("input_ids", DECODED) else 0
-            own = [functional.pad(one, (0, longest - one.shape[1]), value=behind) for one in own]
-        inputs[name] = torch.cat(own)
+            parts = [
+                functional.pad(part, (0, longest - part.shape[1]), value=behind) for part in parts
+            ]
+        inputs[name] = torch.cat(parts)
     targets = torch.full((len(rows), max(len(row.targets) for row in rows)), IGNORED)
     for number, row in enumerate(rows):
         targets[number, : len(row.targets)] = torch.tensor(row.targets)
@@ -135,8 +137,8 @@ class Translated:
     def shape(self, asked: EncodedQuestion) -> Shape:
         """Return the shapes that have to be equal within a batch: all except lengths of texts."""
         return tuple(sorted(
-            (name, tuple(one.shape)) if not is_text(one) else (name, ())
-            for name, one in asked.inputs.items()
+            (name, tuple(tensor.shape)) if not is_text(tensor) else (name, ())
+            for name, tensor in asked.inputs.items()
         ))  # fmt: skip
 
     def check(self, asked: EncodedQuestion, owner: object) -> None:
@@ -147,8 +149,8 @@ class Translated:
         scores = []
         for option in asked.options:
             device = asked.inputs[IDS].device
-            said = torch.tensor([[self.start, *option.ids[:-1]]], device=device)
-            output = self.model_of(asked.inputs)(**asked.inputs, decoder_input_ids=said)
+            decoded = torch.tensor([[self.start, *option.ids[:-1]]], device=device)
+            output = self.model_of(asked.inputs)(**asked.inputs, decoder_input_ids=decoded)
             scores.append(score(output.logits[0].float().log_softmax(-1), option.ids))
         return scores
 
@@ -156,34 +158,36 @@ class Translated:
         self, images: Sequence[Sequence[EncodedQuestion]], tokens_at_once: int
     ) -> list[list[list[OptionScore]]]:
         """Score all options of several images' questions; each question is encoded once."""
-        every = [one for own in images for one in own]
+        every = [question for questions in images for question in questions]
         output, mask = self._encode(every)
         memory = output.encoder_last_hidden_state
         first = output.logits[:, -1].float().log_softmax(-1)  # of an answer's first token
-        options = [(row, option) for row, one in enumerate(every) for option in one.options]
+        options = [
+            (row, option) for row, question in enumerate(every) for option in question.options
+        ]
         longer = [number for number, (_, option) in enumerate(options) if len(option.ids) > 1]
-        width = memory.shape[1] + max((len(one.ids) for _, one in options), default=0)
-        told: dict[int, Tensor] = {}
+        width = memory.shape[1] + max((len(option.ids) for _, option in options), default=0)
+        log_probs: dict[int, Tensor] = {}
         for some in chunks(longer, max(1, tokens_at_once // width)):
             rows = torch.tensor([options[number][0] for number in some]).to(memory.device)
             before = [options[number][1].ids[:-1] for number in some]
-            said = torch.zeros((len(some), max(map(len, before))), dtype=torch.int64)
+            decoded = torch.zeros((len(some), max(map(len, before))), dtype=torch.int64)
             for row, ids in enumerate(before):  # padding comes last and is not seen
-                said[row, : len(ids)] = torch.tensor(ids)
+                decoded[row, : len(ids)] = torch.tensor(ids)
             logits: Tensor = self.language(
                 encoder_outputs=(memory[rows],),
                 attention_mask=mask[rows],
-                decoder_input_ids=said.to(rows.device),
+                decoder_input_ids=decoded.to(rows.device),
                 past_key_values=copy_rows(output.past_key_values, rows),
             ).logits
-            told.update(zip(some, logits.float().log_softmax(-1), strict=True))
+            log_probs.update(zip(some, logits.float().log_softmax(-1), strict=True))
         scores: list[list[OptionScore]] = [[] for _ in every]
         for number, (row, option) in enumerate(options):
             ahead = first[row][None]
-            log_p = torch.cat([ahead, told[number]]) if number in told else ahead
+            log_p = torch.cat([ahead, log_probs[number]]) if number in log_probs else ahead
             scores[row].append(score(log_p[: len(option.ids)], option.ids))
-        found = iter(scores)
-        return [[next(found) for _ in own] for own in images]
+        remaining = iter(scores)
+        return [[next(remaining) for _ in questions] for questions in images]
 
     def _encode(self, asked: Sequence[EncodedQuestion]) -> tuple[Any, Tensor]:
         """Encode questions, and decode up to the first token of an answer.
@@ -202,7 +206,7 @@ class Translated:
             if shared and name == PIXELS:
                 # Equal images are processed once.
                 distinct = {id(row): row for row in rows}
-                places = {key: place for place, key in enumerate(distinct)}
+                places = {key: number for number, key in enumerate(distinct)}
                 seen = self.model.get_image_features(
                     torch.cat(list(distinct.values())), return_dict=True
                 ).pooler_output

@@ -77,7 +77,7 @@ class Continued:
 
     def check(self, asked: EncodedQuestion, owner: object) -> None:
         """Refuse a model whose outputs for the prompt depend on the option after it."""
-        option = max(asked.options, key=lambda one: len(one.ids))
+        option = max(asked.options, key=lambda each: len(each.ids))
         prompt = Option(option.ids[: option.start], option.start)
         alone = self.decoder.tell(asked.whole(prompt))[0]
         before = self.decoder.tell(asked.whole(option))[0][: len(alone)]
@@ -92,10 +92,10 @@ class Continued:
         """Score a question's options one at a time, without sharing: slow and simple."""
         scores = []
         for option in asked.options:
-            told = self.decoder.tell(asked.whole(option))[0]
+            log_probs = self.decoder.tell(asked.whole(option))[0]
             wanted = option.ids[option.start :]
             first = asked.head + option.start - 1
-            scores.append(score(told[first : first + len(wanted)], wanted))
+            scores.append(score(log_probs[first : first + len(wanted)], wanted))
         return scores
 
     def shared(
@@ -113,45 +113,49 @@ class Continued:
             The scores by image, question and option.
         """
         head = images[0][0].head
-        firsts = [own[0].inputs for own in images]
+        firsts = [questions[0].inputs for questions in images]
         inputs = {
             name: torch.cat([
-                own[name][:, :head] if own[name].shape == own["input_ids"].shape else own[name]
-                for own in firsts
+                part[name][:, :head] if part[name].shape == part["input_ids"].shape else part[name]
+                for part in firsts
             ])
             for name in firsts[0]
         }  # fmt: skip
         read = self.decoder.read(inputs, head)
-        asked = [(image, one) for image, own in enumerate(images) for one in own]
-        found: list[list[OptionScore]] = []
-        longest = head + max(len(one.common) for _, one in asked)
+        asked = [
+            (image, question) for image, questions in enumerate(images) for question in questions
+        ]
+        scored: list[list[OptionScore]] = []
+        longest = head + max(len(question.common) for _, question in asked)
         for rows in chunks(asked, max(1, tokens_at_once // longest)):
-            found += self._questions(read, rows, tokens_at_once)
-        scores = iter(found)
-        return [[next(scores) for _ in own] for own in images]
+            scored += self._questions(read, rows, tokens_at_once)
+        scores = iter(scored)
+        return [[next(scores) for _ in questions] for questions in images]
 
     def _questions(
         self, read: PrefixState, rows: Sequence[tuple[int, EncodedQuestion]], tokens_at_once: int
     ) -> list[list[OptionScore]]:
-        common = [one.common for _, one in rows]
+        common = [question.common for _, question in rows]
         if not all(common):
             raise ValueError("options differ in their first token after the image")
         before, _ = self.decoder.read_on(read.take([image for image, _ in rows]), common, "left")
         assert before.ahead is not None
-        options = [(row, option) for row, (_, one) in enumerate(rows) for option in one.options]
+        options = [
+            (row, option) for row, (_, question) in enumerate(rows) for option in question.options
+        ]
         # The log-probabilities after the tokens of each option of several tokens.
         rest = [(row, option.ids[len(common[row]) : -1]) for row, option in options]
         longer = [number for number, (_, ids) in enumerate(rest) if ids]
         width = before.mask.shape[1] + max((len(ids) for _, ids in rest), default=0)
-        told: dict[int, Tensor] = {}
+        log_probs: dict[int, Tensor] = {}
         for some in chunks(longer, max(1, tokens_at_once // width)):
             part = before.take([rest[number][0] for number in some])
             _, log_p = self.decoder.read_on(part, [rest[number][1] for number in some], "right")
-            told.update(zip(some, log_p, strict=True))
+            log_probs.update(zip(some, log_p, strict=True))
         scores: list[list[OptionScore]] = [[] for _ in rows]
         for number, (row, option) in enumerate(options):
             ahead = before.ahead[row][None]
-            every = torch.cat([ahead, told[number]]) if number in told else ahead
+            every = torch.cat([ahead, log_probs[number]]) if number in log_probs else ahead
             skipped = option.start - len(common[row])
             wanted = option.ids[option.start :]
             scores[row].append(score(every[skipped : skipped + len(wanted)], wanted))
@@ -269,9 +273,9 @@ class Decoder:
         ids = torch.zeros((len(texts), width), dtype=torch.int64, device=device)
         mask = torch.zeros_like(ids)
         for row, text in enumerate(texts):
-            place = slice(width - len(text), width) if pad == "left" else slice(0, len(text))
-            ids[row, place] = torch.tensor(list(text), device=device)
-            mask[row, place] = 1
+            span = slice(width - len(text), width) if pad == "left" else slice(0, len(text))
+            ids[row, span] = torch.tensor(list(text), device=device)
+            mask[row, span] = 1
         positions = (mask.cumsum(1) - 1).clamp(min=0) + before.next[:, None]
         whole = torch.cat([before.mask, mask], dim=1)
         output = self.reader(
@@ -280,9 +284,9 @@ class Decoder:
             **(self._keep_last(self.reader) if pad == "left" else {}),
         )  # fmt: skip
         logits = output.logits[:, -1:] if pad == "left" else output.logits
-        told = logits.float().log_softmax(-1)
-        ahead = told[:, -1] if pad == "left" else None
-        return PrefixState(before.cache, whole, before.next + mask.sum(1), ahead), told
+        log_probs = logits.float().log_softmax(-1)
+        ahead = log_probs[:, -1] if pad == "left" else None
+        return PrefixState(before.cache, whole, before.next + mask.sum(1), ahead), log_probs
 
     def tell(self, inputs: dict[str, Tensor]) -> Tensor:
         """Return log-probabilities of each next token: float32 (rows, places, words)."""

@@ -76,13 +76,13 @@ class Prompts:
             RejectedError: ``special_token`` if a text holds a special token of the model, such as
                 the one of an image; ``context`` if the texts are longer than any model reads.
         """
-        said = [question.text, question.opening, *question.options]
+        texts = [question.text, question.opening, *question.options]
         for example in question.demonstrations:
-            said += [example.question, example.answer]
-        length = sum(map(len, said))
+            texts += [example.question, example.answer]
+        length = sum(map(len, texts))
         if length > LONG:
             raise RejectedError("context", f"{question.text[:80]!r} ... is longer than {LONG:,}")
-        for text in said:
+        for text in texts:
             held = sorted(token for token in self._special if token in text)
             if held:
                 raise RejectedError(
@@ -118,7 +118,7 @@ class Prompts:
     def images(self, question: Question, image: Image | None) -> list[Image]:
         """Return the images of a prompt in the order in which it shows them."""
         shown = [demonstration.image for demonstration in question.demonstrations]
-        return [one for one in (*shown, image) if one is not None]
+        return [picture for picture in (*shown, image) if picture is not None]
 
     def last_place(self, ids: Sequence[int], images: bool) -> int:
         """Return the place of the last image's token, up to which the inputs depend on the images.
@@ -130,14 +130,14 @@ class Prompts:
             return 0
         if self.image_first:
             return -1
-        places = [place for place, token in enumerate(ids) if token == self.image_id]
-        if not places:
+        positions = [position for position, token in enumerate(ids) if token == self.image_id]
+        if not positions:
             raise UserError(
                 f"{self.folder}: the prompt has no place for an image ({self.image_token}): "
                 + ("its chat template leaves it out" if self.prompt is None else
                    f"put {IMAGE} into model.prompt={self.prompt!r}")
             )  # fmt: skip
-        return places[-1]
+        return positions[-1]
 
     def tokens(self, text: str) -> list[int]:
         """Return the tokens of a prompt as the processor writes them; an image is one token."""
@@ -170,8 +170,8 @@ class Prompts:
         return Option(ids, start)
 
     def _fill(self, question: str, image: bool) -> str:
-        place = self.image_token if image and not self.image_first else ""
-        return str(self.prompt).replace(IMAGE, place).replace(QUESTION, question)
+        token = self.image_token if image and not self.image_first else ""
+        return str(self.prompt).replace(IMAGE, token).replace(QUESTION, question)
 
 
 def _go_on(prompt: str, text: str) -> str:
@@ -212,8 +212,8 @@ def read_prompt(name: str) -> EntailmentPrompt:
     file = find_prompt_file(
         name, SHIPPED, "models/entailment_prompts", "model.asked", "question and options"
     )
-    found = read_keys(file, ("question", "options"))
-    question, options = found["question"], found["options"]
+    content = read_keys(file, ("question", "options"))
+    question, options = content["question"], content["options"]
     if not isinstance(question, str) or question.count(HYPOTHESIS) != 1:
         raise UserError(f"{file}: the question should be a text with {HYPOTHESIS} exactly once")
     if not isinstance(options, dict) or set(options) != set(ENTAILMENT):

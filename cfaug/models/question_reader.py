@@ -33,8 +33,10 @@ class Known:
     @property
     def bytes(self) -> int:
         """Size of all tensors in bytes."""
-        every = {id(one): one for inputs, _ in self.prompts.values() for one in inputs.values()}
-        return sum(one.element_size() * one.numel() for one in every.values())
+        every = {
+            id(tensor): tensor for inputs, _ in self.prompts.values() for tensor in inputs.values()
+        }
+        return sum(tensor.element_size() * tensor.numel() for tensor in every.values())
 
 
 class QuestionReader:
@@ -112,11 +114,11 @@ class QuestionReader:
         text = self.prompts.text(question, image is not None)
         ids = self.prompts.tokens(text)
         images = self.prompts.images(question, image)
-        place = self.prompts.last_place(ids, bool(images))
-        begin = (tuple(ids[: place + 1]), tuple(id(one) for one in images))
+        position = self.prompts.last_place(ids, bool(images))
+        begin = (tuple(ids[: position + 1]), tuple(id(picture) for picture in images))
         key = text if self.reads_whole_prompt else begin
         if key not in known.prompts:
-            inputs, head = self.inputs(text, images, ids[place + 1 :])
+            inputs, head = self.inputs(text, images, ids[position + 1 :])
             for name, tensor in inputs.items():
                 if not is_text(tensor):  # equal pixels are one tensor
                     inputs[name] = known.pixels.setdefault((name, begin[1]), tensor)
@@ -124,21 +126,21 @@ class QuestionReader:
         inputs, head = known.prompts[key]
         options = self.options(text, ids, question.options)
         if not self.translates:  # the tokens after the image
-            options = [Option(o.ids[place + 1 :], o.start - place - 1) for o in options]
+            options = [Option(o.ids[position + 1 :], o.start - position - 1) for o in options]
         asked = EncodedQuestion(inputs, head, tuple(options))
         return Answered(left_out="context") if self.is_too_long(asked) else asked
 
     def options(self, text: str, ids: Sequence[int], options: Sequence[str]) -> list[Option]:
         """Return the tokens of options: after the prompt, or alone for a separate decoder."""
         if self.translates:
-            alone = [Option(self.prompts.tokens(one), 0) for one in options]
-            for one, option in zip(alone, options, strict=True):
-                if not one.ids:
+            alone = [Option(self.prompts.tokens(option), 0) for option in options]
+            for encoded, option in zip(alone, options, strict=True):
+                if not encoded.ids:
                     raise RejectedError(
                         "no_token", f"{self.folder}: the option {option!r} has no token"
                     )
             return alone
-        return [self.prompts.option(text, ids, one) for one in options]
+        return [self.prompts.option(text, ids, option) for option in options]
 
     def inputs(
         self, text: str, images: list[Image], tail: list[int]
@@ -182,8 +184,8 @@ class QuestionReader:
 
 def longest_query(model: Any) -> int | None:
     """Return the limit of a question's tokens in a Q-Former; ``None`` for models without one."""
-    found = getattr(getattr(model.config, "qformer_config", None), "max_position_embeddings", None)
-    return None if found is None else int(found)
+    limit = getattr(getattr(model.config, "qformer_config", None), "max_position_embeddings", None)
+    return None if limit is None else int(limit)
 
 
 class ImageMemory:
@@ -209,7 +211,7 @@ class ImageMemory:
         """Return the image processor's output for images; the last output is cached."""
         asked = tuple(_flatten(images))
         same = len(asked) == len(self._images) and all(
-            one is other for one, other in zip(asked, self._images, strict=True)
+            image is other for image, other in zip(asked, self._images, strict=True)
         )
         if self._made is None or not same or settings != self._settings:
             self._made = self._processor(images, **settings)
@@ -219,5 +221,5 @@ class ImageMemory:
 
 def _flatten(images: Any) -> list[Any]:
     if isinstance(images, Sequence) and not isinstance(images, str):
-        return [one for part in images for one in _flatten(part)]
+        return [image for part in images for image in _flatten(part)]
     return [images]

@@ -135,8 +135,8 @@ class HFClip(Folder):
     def settings(self) -> dict[str, Any]:
         """Arguments of the model other than its folder."""
         bounds = (self.logit_scale_min, self.logit_scale_max)
-        told = {name: getattr(self, name) for name in ("max_length", "geometry", "max_tokens")}
-        return {**told, "log_scale_bounds": bounds}
+        settings = {name: getattr(self, name) for name in ("max_length", "geometry", "max_tokens")}
+        return {**settings, "log_scale_bounds": bounds}
 
 
 @dataclass(frozen=True, repr=False)

@@ -65,8 +65,8 @@ class Folder(Checked):
         The form of ``max_length`` and ``geometry`` never changes, so that earlier results are found
         again.
         """
-        told = {"max_length", "geometry"}
-        more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in told]
+        known = {"max_length", "geometry"}
+        more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in known]
         return [self.max_length, *filter(None, [self.geometry]), *more]
 
 
@@ -281,15 +281,15 @@ class AskedEntailment(ImageCheckpoint):
     @property
     def settings(self) -> dict[str, Any]:
         """Arguments of the model other than its folder, with the content of the prompt file."""
-        told = super().settings
-        asked = read_prompt(told.pop("asked"))
-        return {**told, "question": asked.question, "options": dict(asked.options)}
+        settings = super().settings
+        asked = read_prompt(settings.pop("asked"))
+        return {**settings, "question": asked.question, "options": dict(asked.options)}
 
     def answering(self) -> dict[str, Any]:
         """Return the settings that change the model's answers, with the content of the file."""
         asked = read_prompt(self.asked)
-        told = {name: value for name, value in super().answering().items() if name != "asked"}
-        return {**told, "asked": [asked.question, dict(sorted(asked.options.items()))]}
+        settings = {name: value for name, value in super().answering().items() if name != "asked"}
+        return {**settings, "asked": [asked.question, dict(sorted(asked.options.items()))]}
 
 
 @dataclass(frozen=True)

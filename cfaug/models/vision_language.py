@@ -99,18 +99,21 @@ class VisionLanguageModel(Wrapped):
             For each image and question, the scores of its options, or why it was left out.
         """
         with torch.inference_mode(), self._explain_memory():
-            asked = [self._ask(image, own) for image, own in zip(images, questions, strict=True)]
-            found: dict[Place, list[OptionScore]] = {}
+            asked = [
+                self._ask(image, of_image)
+                for image, of_image in zip(images, questions, strict=True)
+            ]
+            by_place: dict[Place, list[OptionScore]] = {}
             for batch in self._batches(asked):
-                found.update(self._score(batch))
+                by_place.update(self._score(batch))
         answers: list[list[Answered]] = []
-        for i, own in enumerate(asked):
+        for i, of_image in enumerate(asked):
             answers.append([])
-            for j, one in enumerate(own):
-                if isinstance(one, Answered):
-                    answers[i].append(one)
+            for j, question in enumerate(of_image):
+                if isinstance(question, Answered):
+                    answers[i].append(question)
                     continue
-                scores = found.get((i, j), [])
+                scores = by_place.get((i, j), [])
                 for option, score in zip(questions[i][j].options, scores, strict=True):
                     if not math.isfinite(score.nll):
                         raise UserError(
@@ -133,18 +136,22 @@ class VisionLanguageModel(Wrapped):
         by_shape: dict[object, list[tuple[int, dict[str, Tensor]]]] = {}
         answers = [Answered(left_out="context")] * len(questions)
         for row, (image, question) in enumerate(zip(images, questions, strict=True)):
-            found = self.reader.read_prompt(image, question, max_new_tokens)
-            if isinstance(found, Answered):
-                answers[row] = found
+            encoded = self.reader.read_prompt(image, question, max_new_tokens)
+            if isinstance(encoded, Answered):
+                answers[row] = encoded
             else:
-                inputs = self._place(found, {})
-                shape = tuple((name, tuple(one.shape)) for name, one in sorted(inputs.items()))
+                inputs = self._place(encoded, {})
+                shape = tuple(
+                    (name, tuple(tensor.shape)) for name, tensor in sorted(inputs.items())
+                )
                 by_shape.setdefault(shape, []).append((row, inputs))
         for alike in by_shape.values():
             size = max(1, self.tokens_at_once // alike[0][1]["input_ids"].shape[1])
             for start in range(0, len(alike), size):
                 part = alike[start : start + size]
-                given = {name: torch.cat([one[name] for _, one in part]) for name in part[0][1]}
+                given = {
+                    name: torch.cat([tensors[name] for _, tensors in part]) for name in part[0][1]
+                }
                 with self._explain_memory(), torch.inference_mode():
                     ids = self.scoring.model_of(given).generate(
                         **given, max_new_tokens=max_new_tokens, do_sample=False
@@ -164,14 +171,14 @@ class VisionLanguageModel(Wrapped):
         tensors: dict[int, Tensor] = {}
         placed: dict[int, dict[str, Tensor]] = {}
         made: list[EncodedQuestion | Answered] = []
-        for one in self.reader.read(image, questions):
-            if isinstance(one, EncodedQuestion):
-                own = id(one.inputs)
-                if own not in placed:
-                    placed[own] = self._place(one.inputs, tensors)
-                made.append(replace(one, inputs=placed[own]))
+        for question in self.reader.read(image, questions):
+            if isinstance(question, EncodedQuestion):
+                key = id(question.inputs)
+                if key not in placed:
+                    placed[key] = self._place(question.inputs, tensors)
+                made.append(replace(question, inputs=placed[key]))
             else:
-                made.append(one)
+                made.append(question)
         return made
 
     def _place(self, inputs: dict[str, Tensor], known: dict[int, Tensor]) -> dict[str, Tensor]:
@@ -181,27 +188,27 @@ class VisionLanguageModel(Wrapped):
             known: {id of a tensor: its copy on the device}, extended here, so that a shared tensor
                 is moved only once.
         """
-        own = self.model.dtype
+        dtype = self.model.dtype
         for tensor in inputs.values():
             if id(tensor) not in known:
-                format_ = own if tensor.is_floating_point() else tensor.dtype
+                format_ = dtype if tensor.is_floating_point() else tensor.dtype
                 known[id(tensor)] = tensor.to(self.device, format_)
-        return {name: known[id(one)] for name, one in inputs.items()}
+        return {name: known[id(tensor)] for name, tensor in inputs.items()}
 
     def _batches(self, asked: Sequence[Sequence[EncodedQuestion | Answered]]) -> Iterator[Batch]:
         """Yield batches of images: for each image, its questions with a common beginning."""
         by_shape: dict[Shape, Batch] = {}
-        for i, own in enumerate(asked):
+        for i, of_image in enumerate(asked):
             together: dict[int, list[tuple[Place, EncodedQuestion]]] = {}
-            for j, one in enumerate(own):
-                if isinstance(one, EncodedQuestion) and one.options:
-                    together.setdefault(id(one.inputs), []).append(((i, j), one))
+            for j, question in enumerate(of_image):
+                if isinstance(question, EncodedQuestion) and question.options:
+                    together.setdefault(id(question.inputs), []).append(((i, j), question))
             for questions in together.values():
                 shape = self.scoring.shape(questions[0][1])
                 by_shape.setdefault(shape, []).append(questions)
         for images in by_shape.values():
             batch: Batch = []
-            for own_questions in sorted(images, key=lambda one: one[0][1].head):  # a stable sort
+            for own_questions in sorted(images, key=lambda each: each[0][1].head):  # a stable sort
                 head = own_questions[0][1].head
                 if batch and (len(batch) + 1) * head > self.tokens_at_once:
                     yield batch
@@ -214,28 +221,40 @@ class VisionLanguageModel(Wrapped):
         with_image = "pixel_values" in batch[0][0][1].inputs
         if with_image not in self._checked:
             self._check([batch[0][:2], *([batch[-1][:2]] if len(batch) > 1 else [])], with_image)
-        asked = [[one for _, one in own] for own in batch]
+        asked = [[question for _, question in questions] for questions in batch]
         if self.shares[with_image]:
             scores = self.scoring.shared(asked, self.tokens_at_once)
         else:
-            scores = [[self.scoring.whole(one) for one in own] for own in asked]
+            scores = [
+                [self.scoring.whole(question) for question in questions] for questions in asked
+            ]
         return {
-            place: found
-            for own, its in zip(batch, scores, strict=True)
-            for (place, _), found in zip(own, its, strict=True)
+            place: of_options
+            for questions, its in zip(batch, scores, strict=True)
+            for (place, _), of_options in zip(questions, its, strict=True)
         }
 
     def _check(self, images: Batch, with_image: bool) -> None:
         """Check on the first images whether the model can score options, and share prefixes."""
         self._checked.add(with_image)
-        asked = [[one for _, one in own] for own in images]
+        asked = [[question for _, question in questions] for questions in images]
         self.scoring.check(asked[0][0], self.folder)
         if not self.shares[with_image]:
             return
-        whole = [score.nll for own in asked for one in own for score in self.scoring.whole(one)]
+        whole = [
+            score.nll
+            for questions in asked
+            for question in questions
+            for score in self.scoring.whole(question)
+        ]
         try:
-            found = self.scoring.shared(asked, self.tokens_at_once)
-            shared = [score.nll for own in found for one in own for score in one]
+            shared_scores = self.scoring.shared(asked, self.tokens_at_once)
+            shared = [
+                score.nll
+                for of_image in shared_scores
+                for of_question in of_image
+                for score in of_question
+            ]
         except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
             if lacks_memory(error):
                 raise

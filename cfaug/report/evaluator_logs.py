@@ -74,10 +74,10 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
     if first is None or not {"doc_id", "filtered_resps"} <= first[1].keys():
         return None
     filters: dict[str, list[Record]] = {}
-    for place, line in chain([first], lines):
+    for where, line in chain([first], lines):
         results = {name: value for name, value in line.items() if name not in NO_RESULT}
         record = unfold({"doc": line.get("doc")}) | results
-        filters.setdefault(str(line.get("filter", "")), []).append((place, record))
+        filters.setdefault(str(line.get("filter", "")), []).append((where, record))
     if chosen is None and len(filters) > 1:
         raise UserError(
             f"{file} has answers of several filters: compare_columns.filter=NAME chooses one of "
@@ -86,7 +86,7 @@ def _read_harness(file: Path, chosen: str | None) -> EvaluatorLog | None:
     if chosen is not None and chosen not in filters:
         raise UserError(f"{file} has no filter {chosen!r}; it has {', '.join(filters)}")
     records = filters[next(iter(filters)) if chosen is None else chosen]
-    if "filter" not in first[1] and len({str(one.get("doc_id")) for _, one in records}) < len(
+    if "filter" not in first[1] and len({str(record.get("doc_id")) for _, record in records}) < len(
         records
     ):
         raise UserError(

@@ -127,28 +127,34 @@ def _choose_metrics(
         return _listed(columns.metrics), [], {}
     taken = {*_listed(columns.item), *_listed(columns.by), columns.cluster, CLUSTER, *NAMES, TARGET}
     first, *others = tables
-    found = [
+    names = [
         name
         for name in first.columns
         if name not in taken
         and not name.startswith(ABOUT)
         and all(table.holds_scores(name) for table in tables)
     ]
-    if not found:
+    if not names:
         raise UserError(
             f"{first.file}: no column of all files has only 0 and 1, or True and False; "
             "compare_columns.metrics=[COLUMN,...] names what is compared, among "
             f"{', '.join(first.columns)}"
         )
     same = [
-        name for name in found if all(one.columns[name] == first.columns[name] for one in others)
+        name
+        for name in names
+        if all(table.columns[name] == first.columns[name] for table in others)
     ]
-    if len(same) == len(found):
+    if len(same) == len(names):
         same = []
     metrics: list[str] = []
     copies: dict[str, str] = {}
-    for name in found:
-        equal = (one for one in metrics if all(t.columns[one] == t.columns[name] for t in tables))
+    for name in names:
+        equal = (
+            metric
+            for metric in metrics
+            if all(t.columns[metric] == t.columns[name] for t in tables)
+        )
         if name not in same and (original := next(equal, None)) is not None:
             copies[name] = original  # Holm would count it twice
         elif name not in same:
@@ -179,16 +185,16 @@ def _match(
             (first, [name for name in places if name not in {*keys}]),
         ):
             if lacking:
-                told = ", ".join(map(repr, lacking[:NAMED]))
+                text = ", ".join(map(repr, lacking[:NAMED]))
                 more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
                 raise UserError(
-                    f"{table.file} lacks the items {told}{more}: {first.file} and {other.file} are "
+                    f"{table.file} lacks the items {text}{more}: {first.file} and {other.file} are "
                     "not about the same items"
                 )
         rows = [places[name] for name in keys]
-        own = {name: [values[row] for row in rows] for name, values in other.columns.items()}
+        reordered = {name: [values[row] for row in rows] for name, values in other.columns.items()}
         places_of = [other.places[row] for row in rows]
-        matched.append(ItemFileTable(other.file, own, places_of, other.model))
+        matched.append(ItemFileTable(other.file, reordered, places_of, other.model))
     _check_targets(matched)
     return matched
 
@@ -245,7 +251,7 @@ def shown_names(files: Sequence[Path]) -> list[str]:
         parts = file.with_suffix("").parts
         others = [path.with_suffix("").parts for path in files if path != file]
         depth = 1
-        while depth < len(parts) and any(one[-depth:] == parts[-depth:] for one in others):
+        while depth < len(parts) and any(other[-depth:] == parts[-depth:] for other in others):
             depth += 1
         names.append("/".join(parts[-depth:]))
     return names
@@ -289,32 +295,32 @@ class ItemFileTable:
             return is_binary(values)
         numbers = {read_number(value) for value in values}
         counted = {number for number in numbers if number is None or number == number}
-        return bool(counted) and all(one is not None and 0 <= one <= 1 for one in counted)
+        return bool(counted) and all(number is not None and 0 <= number <= 1 for number in counted)
 
     def key(self, names: Sequence[str]) -> list[str]:
         """Return the name of each row: the texts of some columns together."""
         rows = zip(*(self.column(name) for name in names), strict=True)
-        found = [" | ".join(map(str, row)) for row in rows]
+        keys = [" | ".join(map(str, row)) for row in rows]
         places: dict[str, str] = {}
-        for name, place in zip(found, self.places, strict=True):
+        for name, where in zip(keys, self.places, strict=True):
             if name in places:
                 raise UserError(
-                    f"{place}: the item {name!r} is duplicated, it is at {places[name]} already; "
+                    f"{where}: the item {name!r} is duplicated, it is at {places[name]} already; "
                     "compare_columns.item=[COLUMN,...] names what tells items apart"
                 )
-            places[name] = place
-        return found
+            places[name] = where
+        return keys
 
     def values(self, name: str) -> np.ndarray:
         """Return a metric, float64 (items,), ``nan`` where an item does not count."""
-        found = [read_number(value) for value in self.column(name)]
-        for number, value, place in zip(found, self.column(name), self.places, strict=True):
+        numbers = [read_number(value) for value in self.column(name)]
+        for number, value, where in zip(numbers, self.column(name), self.places, strict=True):
             if number is None:
                 raise UserError(
-                    f"{place}: {name} is {str(value)[:60]!r}: it should be 0 or 1, True or False, "
+                    f"{where}: {name} is {str(value)[:60]!r}: it should be 0 or 1, True or False, "
                     "or a number"
                 )
-        return np.array(found, np.float64)
+        return np.array(numbers, np.float64)
 
 
 def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
@@ -323,15 +329,15 @@ def read_table(file: Path, log_filter: str | None = None) -> ItemFileTable:
     columns: dict[str, list[Any]] = {}
     places: list[str] = []
     names: set[str] = set()
-    for place, record in list_records(file, 2**20) if log is None else log.records:
+    for where, record in list_records(file, 2**20) if log is None else log.records:
         names = names or {*record}
         if log is None and record.keys() != names:
             odd = sorted(record.keys() ^ names)[0]
-            raise UserError(f"{place}: not every row has the column {odd!r}")
+            raise UserError(f"{where}: not every row has the column {odd!r}")
         for name, value in unfold(record).items():
             text = ADDRESS.sub("", value).strip() if isinstance(value, str) else value
             columns.setdefault(name, [None] * len(places)).append(text)
-        places.append(place)
+        places.append(where)
         for column in columns.values():
             column += [None] * (len(places) - len(column))
     if not places:
@@ -347,10 +353,10 @@ def read_number(value: Any) -> float | None:
     if text in EMPTY:
         return math.nan
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return number if math.isfinite(number) else None
 
 
 def is_binary(values: Sequence[Any]) -> bool:
@@ -445,7 +451,7 @@ def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
                     cluster_error = standard_error(differences, clusters)
                 rng = generator(0, "item_files", metric, part)
                 better, worse = int((differences > 0).sum()), int((differences < 0).sum())
-                one = FileComparison(
+                comparison = FileComparison(
                     first,
                     other,
                     metric=metric,
@@ -458,58 +464,62 @@ def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
                     worse=worse,
                     p_exact=mcnemar(better, worse) if binary else math.nan,
                 )
-                comparisons.append(one)
+                comparisons.append(comparison)
     if not comparisons:
         raise UserError("no item counts in these files: every value is empty")
     corrected = holm([comparison.p for comparison in comparisons]).tolist()
-    return [replace(one, p_holm=p) for one, p in zip(comparisons, corrected, strict=True)]
+    return [
+        replace(comparison, p_holm=p) for comparison, p in zip(comparisons, corrected, strict=True)
+    ]
 
 
 def comparison_document(
-    answers: ItemAnswers, found: Sequence[FileComparison], name: str
+    answers: ItemAnswers, comparisons: Sequence[FileComparison], name: str
 ) -> Document:
     """Return the comparisons as a table, with a note on what a set of this size can show."""
     clustered = answers.clusters is not None
 
-    def difference(one: FileComparison) -> Entry:
-        numbers = {"value": one.drawn.mean, "n": float(one.drawn.items)}
-        return Entry(one.measure.difference(one.drawn.mean, 2), numbers=numbers)
+    def difference(row: FileComparison) -> Entry:
+        numbers = {"value": row.drawn.mean, "n": float(row.drawn.items)}
+        return Entry(row.measure.difference(row.drawn.mean, 2), numbers=numbers)
 
-    def corrected(one: FileComparison) -> Entry:
-        numbers = {} if math.isnan(one.p_holm) else {"p_holm": one.p_holm}
-        return Entry(p_text(one.p_holm), bold=one.p_holm <= ALPHA, numbers=numbers)
+    def corrected(row: FileComparison) -> Entry:
+        numbers = {} if math.isnan(row.p_holm) else {"p_holm": row.p_holm}
+        return Entry(p_text(row.p_holm), bold=row.p_holm <= ALPHA, numbers=numbers)
 
-    def interval(one: FileComparison) -> str:
-        return span_text(one.measure.text, one.drawn.low, one.drawn.high, DASH)
+    def interval(row: FileComparison) -> str:
+        return span_text(row.measure.text, row.drawn.low, row.drawn.high, DASH)
 
     columns: list[Column[FileComparison]] = [
-        text_column("items", lambda one: f"{one.drawn.items:,}"),
-        Column("first", lambda one: _entry(one.measure.text(one.means[0]), one.means[0])),
-        Column("other", lambda one: _entry(one.measure.text(one.means[1]), one.means[1])),
+        text_column("items", lambda row: f"{row.drawn.items:,}"),
+        Column("first", lambda row: _entry(row.measure.text(row.means[0]), row.means[0])),
+        Column("other", lambda row: _entry(row.measure.text(row.means[1]), row.means[1])),
         Column("difference", difference),
-        Column("SE", lambda one: _entry(one.measure.text(one.error), one.error)),
-        Column("only first right", lambda one: _entry(f"{one.better:,}", one.better)),
-        Column("only other right", lambda one: _entry(f"{one.worse:,}", one.worse)),
-        Column("p (McNemar)", lambda one: _entry(p_text(one.p_exact), one.p_exact)),
+        Column("SE", lambda row: _entry(row.measure.text(row.error), row.error)),
+        Column("only first right", lambda row: _entry(f"{row.better:,}", row.better)),
+        Column("only other right", lambda row: _entry(f"{row.worse:,}", row.worse)),
+        Column("p (McNemar)", lambda row: _entry(p_text(row.p_exact), row.p_exact)),
     ]
     if clustered:
         columns += [
-            Column("clusters", lambda one: _entry(f"{one.drawn.clusters:,}", one.drawn.clusters)),
+            Column("clusters", lambda row: _entry(f"{row.drawn.clusters:,}", row.drawn.clusters)),
             Column(
                 "SE, clusters",
-                lambda one: _entry(one.measure.text(one.cluster_error), one.cluster_error),
+                lambda row: _entry(row.measure.text(row.cluster_error), row.cluster_error),
             ),
             text_column("95 %, clusters", interval),
-            Column("p, clusters", lambda one: _entry(p_text(one.drawn.p), one.drawn.p)),
+            Column("p, clusters", lambda row: _entry(p_text(row.drawn.p), row.drawn.p)),
         ]
     labels = ("first", "other", "metric", *(("items of",) if answers.parts else ()))
-    rows = [((one.first, one.other, one.metric, one.part)[: len(labels)], one) for one in found]
-    notes = _explain(found, clustered)
+    rows = [
+        ((row.first, row.other, row.metric, row.part)[: len(labels)], row) for row in comparisons
+    ]
+    notes = _explain(comparisons, clustered)
     if answers.left_out:
         notes.append(f"Not compared, as the same in all files: {', '.join(answers.left_out)}.")
     if answers.copies:
-        told = ", ".join(f"{name} (as {metric})" for name, metric in answers.copies.items())
-        notes.append(f"Not compared again, as equal in every row: {told}.")
+        copied = ", ".join(f"{name} (as {metric})" for name, metric in answers.copies.items())
+        notes.append(f"Not compared again, as equal in every row: {copied}.")
     part = make_part("Item by item", labels, [*columns, Column("Holm", corrected)], rows, notes)
     return Document(name, "Models compared item by item", (part,))
 
@@ -522,12 +532,12 @@ def _explain(comparisons: Sequence[FileComparison], clustered: bool) -> list[str
     count, over = len(comparisons), " over clusters" if clustered else ""
     drawn = f"; SE, interval and p{over}: items of one cluster are drawn together (bootstrap)"
     whole = [comparison for comparison in comparisons if comparison.part == WHOLE]
-    first = {one.metric: one for one in reversed(whole)}
+    first = {comparison.metric: comparison for comparison in reversed(whole)}
     return [
         "Difference: first minus other, in points, with its standard error (SE) over items; p: "
         "McNemar's exact test on the items that only one answers right, two-sided"
         f"{drawn if clustered else ''}. Holm: p{over} corrected over {count} "
         f"comparison{'s' * (count > 1)}. Each file is one model, so this does not show what "
         "training again would give.",
-        *(one.describe() for one in whole if first[one.metric] is one),
+        *(comparison.describe() for comparison in whole if first[comparison.metric] is comparison),
     ]

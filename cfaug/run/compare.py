@@ -185,26 +185,26 @@ def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
             arms.setdefault(sizes, []).append(labels[arm.name])
     if len(arms) < 2:
         return []
-    told = [
+    texts = [
         f"{low:,}{f' to {high:,}' * (high > low)} ({', '.join(names)})"
         for (low, high), names in sorted(arms.items())
     ]
-    more = f" and {len(told) - NAMED} other numbers" if len(told) > NAMED else ""
-    return [f"Arms differ in their number of training examples: {'; '.join(told[:NAMED])}{more}."]
+    more = f" and {len(texts) - NAMED} other numbers" if len(texts) > NAMED else ""
+    return [f"Arms differ in their number of training examples: {'; '.join(texts[:NAMED])}{more}."]
 
 
 def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
     """Name the settings besides the data in which the arms differ, unless their names show them."""
-    told = []
+    texts = []
     for key, values in unnamed_settings(trained).items():
         arms: dict[str, list[str]] = {}
         for arm, value in values.items():
             arms.setdefault(value, []).append(labels[arm])
-        told.append(f"{key} " + ", ".join(f"{v} ({', '.join(a)})" for v, a in arms.items()))
-    if not told:
+        texts.append(f"{key} " + ", ".join(f"{v} ({', '.join(a)})" for v, a in arms.items()))
+    if not texts:
         return []
-    more = f" and {len(told) - NAMED} other settings" if len(told) > NAMED else ""
-    return [f"Arms differ in more than their data: {'; '.join(told[:NAMED])}{more}."]
+    more = f" and {len(texts) - NAMED} other settings" if len(texts) > NAMED else ""
+    return [f"Arms differ in more than their data: {'; '.join(texts[:NAMED])}{more}."]
 
 
 def compare_checkpoints(
@@ -224,8 +224,8 @@ def compare_checkpoints(
     for target in (*baselines, tested):
         record = {"state": "done", "seed": target.seed}
         run = Run(target.folder, target.experiment, target.arm, record)
-        own = [row for row in run.results() if row.benchmark in benchmarks]
-        lacks = sorted(set(benchmarks) - {row.benchmark for row in own})
+        results = [row for row in run.results() if row.benchmark in benchmarks]
+        lacks = sorted(set(benchmarks) - {row.benchmark for row in results})
         if lacks:
             raise UserError(
                 f"baseline={target.arm} has no result of {', '.join(lacks)} in {target.folder}: "
@@ -234,7 +234,7 @@ def compare_checkpoints(
         if target is not tested and target.folder == tested.folder:
             raise UserError(f"baseline={target.arm} is the checkpoint itself: name another")
         runs.append(run)
-        rows += own
+        rows += results
     names = list(dict.fromkeys(target.arm for target in baselines))
     table = significance_table(rows, names, items=RunItems(runs, rows), primary=benchmarks)
     print_table(table)

@@ -95,9 +95,9 @@ def compose_jobs(
         # Last, so that no file there hides a module of another package.
         sys.path += [folder for path in folders if (folder := str(path.resolve())) not in sys.path]
         every = watch(jobs, "composing the sweep", len(jobs), "jobs")
-        found = [_job(name, job, command, options) for job in every]
-        before = {tuple(words): job for (_, words), job in zip(found, jobs, strict=True)}
-        composed = leave_out_duplicated(found)
+        merged = [_job(name, job, command, options) for job in every]
+        before = {tuple(words): job for (_, words), job in zip(merged, jobs, strict=True)}
+        composed = leave_out_duplicated(merged)
 
         def written(words: Sequence[str]) -> Config:
             known = list(words)
@@ -337,17 +337,17 @@ def refuse_duplicated(parsed: Sequence[Any]) -> None:
 
 def first_values(words: Sequence[str]) -> Words:
     """Return the words of one job of a sweep: of each list, range or interval its first value."""
-    found = []
+    lines = []
     for override in _parse(words, True):
         if not override.is_sweep_override():
-            found.append(override.input_line)
+            lines.append(override.input_line)
             continue
         if override.is_discrete_sweep():
             first = next(iter(override.sweep_string_iterator()))
         else:
             first = override.value().start
-        found.append(f"{override.get_key_element()}={first}")
-    return found
+        lines.append(f"{override.get_key_element()}={first}")
+    return lines
 
 
 def split(parsed: Sequence[Any], options: Options) -> list[Words]:

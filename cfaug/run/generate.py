@@ -175,9 +175,9 @@ def _make_on_engine(
 ) -> Unpublished:
     """Make shards in the workers of ``settings.engine``."""
     assert settings.engine is not None
-    what = "editing" if stage == "captions" else "drawing"
+    verb = "editing" if stage == "captions" else "drawing"
     made = build(settings.engine).run(
-        partial(_shard_maker, settings, stage), numbers, what, "shards"
+        partial(_shard_maker, settings, stage), numbers, verb, "shards"
     )
     unpublished = {number: failures for number, failures in sorted(made) if failures}
     refresh(job.folder)  # what workers uploaded from elsewhere
@@ -430,8 +430,8 @@ def _is_newer(page: Path, *sources: Path) -> bool:
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
     """Write complete shards in the requested formats."""
     names = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit")
-    places = {name: Path(export[name]) for name in names if export[name] is not None}
-    if not places:
+    paths = {name: Path(export[name]) for name in names if export[name] is not None}
+    if not paths:
         return
     card = _card(folder)
     if len(card["shards"]) != card["of"]:
@@ -457,22 +457,22 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         }
         people.check_images(members, str(folder))
         verdicts = {name: label == GOOD for name, label in people.labels.items()}
-    for name, place in places.items():
+    for name, path in paths.items():
         sets = read_sets(folder)
         if name == "hub":
             croissant = None if export["croissant"] is None else Path(export["croissant"])
             about, layout = build(export["about"]), export["layout"]
-            export_hub(sets, place, about, layout=layout, croissant=croissant)
+            export_hub(sets, path, about, layout=layout, croissant=croissant)
         elif name == "clip_benchmark":
-            export_clip_benchmark(sets, place)
+            export_clip_benchmark(sets, path)
         elif name == "questions":
-            export_questions(sets, place, verdicts)
+            export_questions(sets, path, verdicts)
         elif name == "lmms_eval":
-            task = export_lmms_eval(sets, place, verdicts)
-            say(f"next: python -m lmms_eval --include_path {place} --tasks {task} --model MODEL")
+            task = export_lmms_eval(sets, path, verdicts)
+            say(f"next: python -m lmms_eval --include_path {path} --tasks {task} --model MODEL")
         else:
-            export_vlmevalkit(lambda: read_sets(folder), place, verdicts)
-        say(f"wrote {place}")
+            export_vlmevalkit(lambda: read_sets(folder), path, verdicts)
+        say(f"wrote {path}")
 
 
 SCRIPT = Script("generate", GenerateSettings, run_jobs, find_folder("conf"), __doc__ or "")

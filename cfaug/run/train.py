@@ -148,8 +148,8 @@ def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
     refused = [job for job, _ in failed if job.folder.state() in untouched]
     if speaks():
         for job, _ in failed:
-            said = "refused, and left as it is" if job in refused else "failed"
-            say(f"{said}: {job.folder.path}")
+            text = "refused, and left as it is" if job in refused else "failed"
+            say(f"{text}: {job.folder.path}")
     if failed and jobs > 1:
         ended = "failed or were refused" if refused else "failed"
         say(f"{len(failed)} of {jobs} runs {ended}; to repeat each by itself:")
@@ -183,8 +183,8 @@ def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:
         other = seen.setdefault(job.folder.path, job)
         if other is job:
             continue
-        one, two = (flatten(each.settings.config()) for each in (other, job))
-        differing = sorted(key for key in {*one, *two} if one.get(key) != two.get(key))
+        first, second = (flatten(each.settings.config()) for each in (other, job))
+        differing = sorted(key for key in {*first, *second} if first.get(key) != second.get(key))
         both = f"two jobs of this sweep would write to {job.folder.path}: they differ in "
         if other.folder.hash == job.folder.hash:
             raise UserError(

@@ -465,12 +465,14 @@ def accuracies(basic_N: np.ndarray, counterfactual_NK: Sequence[np.ndarray]) -> 
     basic = np.asarray(basic_N, dtype=bool)
     if len(basic) != len(counterfactual_NK):
         raise ValueError(f"{len(basic)} images have {len(counterfactual_NK)} counterfactual parts")
-    own = [np.asarray(one, dtype=bool).reshape(-1) for one in counterfactual_NK]
-    counterfactual = np.concatenate([np.zeros(0, dtype=bool), *own])
-    repeated = np.repeat(basic, [len(one) for one in own])
+    parts = [np.asarray(part, dtype=bool).reshape(-1) for part in counterfactual_NK]
+    counterfactual = np.concatenate([np.zeros(0, dtype=bool), *parts])
+    repeated = np.repeat(basic, [len(part) for part in parts])
     acc_b, acc_c = mean_or_nan(basic), mean_or_nan(counterfactual)
     acc_plus = mean_or_nan(repeated & counterfactual)
-    every = np.array([b and bool(one.all()) for b, one in zip(basic, own, strict=True)], dtype=bool)
+    every = np.array(
+        [b and bool(part.all()) for b, part in zip(basic, parts, strict=True)], dtype=bool
+    )
     return Accuracies(
         images=len(basic),
         acc_b=acc_b,

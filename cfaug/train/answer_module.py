@@ -51,7 +51,7 @@ class TunedAnswerer(KeepsTrained, Tunable, VisionLanguageModel):
         """The token that pads a text on the right."""
         tokenizer = self.processor.tokenizer
         known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
-        return next(int(one) for one in known if one is not None)
+        return next(int(token) for token in known if token is not None)
 
     def save(self, folder: Path) -> None:
         """Write a ``save_pretrained`` folder with the whole processor, adapters merged."""
@@ -100,13 +100,13 @@ class AnswerModule(TrainingModule):
     def _costs(self, batch: Batch) -> Tensor:
         """Return the loss of each of this process's questions, (count,)."""
         scoring = self.tuned.scoring
-        found = torch.cat(
-            [mean_costs(scoring, one["inputs"], one["targets"]) for one in batch["parts"]]
+        option_costs = torch.cat(
+            [mean_costs(scoring, part["inputs"], part["targets"]) for part in batch["parts"]]
         )
         right = batch["right"]
         options = int(batch["option"].max()) + 1
-        table = found.new_full((len(right), options), float("inf"))
-        table = table.index_put((batch["question"], batch["option"]), found)
+        table = option_costs.new_full((len(right), options), float("inf"))
+        table = table.index_put((batch["question"], batch["option"]), option_costs)
         costs = table.gather(1, right[:, None])[:, 0]
         if self.contrast:
             costs = costs + self.contrast * functional.cross_entropy(
@@ -121,7 +121,7 @@ class AnswerModule(TrainingModule):
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
         """Return a batch's share of the step's loss by its questions, as if all were one batch."""
-        return loss * (batch["global_size"] / sum(one["global_size"] for one in step))
+        return loss * (batch["global_size"] / sum(micro["global_size"] for micro in step))
 
 
 # Questions as batches: their images are read, and their prompts and options tokenized.
@@ -211,12 +211,14 @@ class AnswerExamples(Dataset[AnswerBatch]):
             places += [(number, option) for option in range(len(asked))]
             right.append(answer)
         alike: dict[object, list[int]] = {}
-        for place, one in enumerate(rows):
-            alike.setdefault(one.shapes, []).append(place)
-        order = [place for own in alike.values() for place in own]
+        for position, encoded in enumerate(rows):
+            alike.setdefault(encoded.shapes, []).append(position)
+        order = [position for positions in alike.values() for position in positions]
         question, option = np.array(places, np.int64)[order].T
         return {
-            "parts": [stack_rows([rows[n] for n in own], self.fill) for own in alike.values()],
+            "parts": [
+                stack_rows([rows[n] for n in positions], self.fill) for positions in alike.values()
+            ],
             "question": torch.from_numpy(question.copy()),
             "option": torch.from_numpy(option.copy()),
             "right": torch.tensor(right),
@@ -239,22 +241,24 @@ class AnswerExamples(Dataset[AnswerBatch]):
     def _ask(self, index: QuestionRows, row: int) -> EncodedQuestion:
         """Tokenize a question; its image is prepared once, if there is room to keep it."""
         code, image = int(index.contents[row]), index.image(row)
-        one = self._images.get(code)
-        if one is None:
+        entry = self._images.get(code)
+        if entry is None:
             assert image.image is not None  # rows have images
-            one = _AskedImage(decode_image(image.image.read(), f"image {image.key}"))
+            entry = _AskedImage(decode_image(image.image.read(), f"image {image.key}"))
             before = 0
         else:
-            before = one.bytes
-        (asked,) = self.reader.read(one.pixels, [put(self.wording, index.question(row))], one.known)
+            before = entry.bytes
+        (asked,) = self.reader.read(
+            entry.pixels, [put(self.wording, index.question(row))], entry.known
+        )
         if not isinstance(asked, EncodedQuestion):
             raise UserError(
                 f"{index.source}: the question {index.key(row)} is longer with its options than "
                 f"the {self.reader.longest} tokens that the model reads: leave it out of the set"
             )
-        if one.bytes - before <= self._left:
-            self._left -= one.bytes - before
-            self._images[code] = one
+        if entry.bytes - before <= self._left:
+            self._left -= entry.bytes - before
+            self._images[code] = entry
         elif before:  # it has grown too large to be kept
             self._left += before
             del self._images[code]
@@ -321,14 +325,14 @@ def check_questions(
         behind = max(len(option.ids) for option in options) + (len(ids) if reader.translates else 0)
         if behind + around > reader.longest:
             long.append(index.key(row))
-    for names, what in (
+    for names, fault in (
         (long, f"are longer with an option than the {reader.longest} tokens that it reads"),
         (alike, "have options that are the same tokens to it"),
     ):
         if names:
             named = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
             raise UserError(
-                f"{reader.folder}: {len(names):,} of {count:,} questions {what} ({named}): leave "
+                f"{reader.folder}: {len(names):,} of {count:,} questions {fault} ({named}): leave "
                 "them out of the set, or choose another model"
             )
 

@@ -74,12 +74,12 @@ HUB_DATA = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)")
 
 
 def write_card(
-    folder: Path, found: Sequence[MetricChange] = (), threshold: float | None = None
+    folder: Path, changes: Sequence[MetricChange] = (), threshold: float | None = None
 ) -> Path | None:
     """Write the card of a finished run into its checkpoint, whole or not at all.
 
     Args:
-        found: the watched metrics before and after training (``cfaug.report.checkpoint_tables``).
+        changes: the watched metrics before and after training (``cfaug.report.checkpoint_tables``).
         threshold: the fall beyond which a metric is mentioned; ``None`` mentions none.
 
     Returns:
@@ -89,11 +89,11 @@ def write_card(
     checkpoint = folder / "checkpoint"
     if not checkpoint.is_dir() or checkpoint.is_symlink():
         return None
-    card = model_card(folder, found, threshold)
+    card = model_card(folder, changes, threshold)
     return None if cards.write_card(checkpoint / CARD, card) else checkpoint / CARD
 
 
-def model_card(folder: Path, found: Sequence[MetricChange], threshold: float | None) -> Card:
+def model_card(folder: Path, changes: Sequence[MetricChange], threshold: float | None) -> Card:
     """Return the content of a finished run's card; the arguments are those of ``write_card``."""
     checkpoint = folder / "checkpoint"
     record, config = read_run(folder).record, read_config(folder)
@@ -119,8 +119,8 @@ def model_card(folder: Path, found: Sequence[MetricChange], threshold: float | N
         "sources": [_source(role, record, config) for role in ("real", "counterfactual")],
         "settings": list(_settings(record, config)),
         "unit": ", %" if plain else "",
-        "results": list(_results(rows, found, plain)),
-        "forgetting": sentences(found, threshold),
+        "results": list(_results(rows, changes, plain)),
+        "forgetting": sentences(changes, threshold),
     }
     templates = [TEMPLATES / f"{name}.md" for name in ("begin", kind, "end")]
     return Card("ModelCard", metadata, templates, values)
@@ -175,8 +175,8 @@ def _metadata(
 def _class(checkpoint: Path) -> str:
     """Return the class that transformers' config names; otherwise ``AutoModel``."""
     config = checkpoint / "config.json"
-    found = read_json(config) if config.exists() else None
-    named = found.get("architectures") if isinstance(found, dict) else None
+    content = read_json(config) if config.exists() else None
+    named = content.get("architectures") if isinstance(content, dict) else None
     first = str(named[0]) if isinstance(named, list) and named else ""
     return first if first.isidentifier() else "AutoModel"
 
@@ -184,9 +184,9 @@ def _class(checkpoint: Path) -> str:
 def _counterfactuals(data: Mapping[str, Any]) -> str:
     """Return a description of the examples of a counterfactual source."""
     singles = data.get("counterfactual_members") == "singles"
-    what = "single images of the counterfactual source" if singles else "counterfactual"
-    what += CAPTIONED.get(data.get("counterfactual_captions", ""), "")
-    return ORIGINALS.get(data.get("negatives", ""), what)
+    text = "single images of the counterfactual source" if singles else "counterfactual"
+    text += CAPTIONED.get(data.get("counterfactual_captions", ""), "")
+    return ORIGINALS.get(data.get("negatives", ""), text)
 
 
 def _share(record: Mapping[str, Any], role: str) -> str:
@@ -228,12 +228,12 @@ def _settings(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[
 
 
 def _results(
-    rows: Sequence[Result], found: Sequence[MetricChange], plain: bool
+    rows: Sequence[Result], changes: Sequence[MetricChange], plain: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each result; cells have units unless all values are fractions."""
-    changes = {(change.benchmark, change.metric): change for change in found}
+    by_cell = {(change.benchmark, change.metric): change for change in changes}
     for row in rows:
-        measure, change = Measure(row.unit, row.better), changes.get(row.cell)
+        measure, change = Measure(row.unit, row.better), by_cell.get(row.cell)
         unit = "" if plain else f" {measure.sign}"
         yield {
             "benchmark": row.cell[0],

@@ -75,7 +75,7 @@ def check_weights(
     there = {name: getattr(weight, "shape", None) for name, weight in weights.items()}
     wanted = {name: weight.shape for name, weight in model.items()}
     if there != wanted:
-        name = next(one for one in (*wanted, *there) if there.get(one) != wanted.get(one))
+        name = next(key for key in (*wanted, *there) if there.get(key) != wanted.get(key))
         raise UserError(f"{path} is of another model ({name} differs): {WAY_OUT}")
 
 
@@ -341,16 +341,16 @@ class CheckpointCallback(pl.Callback):
                 nullcontext() if average is None else average.applied(module.trained),
             ):
                 batches = self._interruptible(trainer, module, self.validation)
-                found = module.validation_loss(batches)
-                self._remember(trainer, module, step, found)
+                val_loss = module.validation_loss(batches)
+                self._remember(trainer, module, step, val_loss)
                 if self.called:
-                    measured = {"val/loss": found, **module.measured}
+                    measured = {"val/loss": val_loss, **module.measured}
                     for name, value in measured.items():
                         trainer.callback_metrics[name] = torch.tensor(value, dtype=torch.float64)
         except SIGTERMException:  # saved after the model got its own weights back
             self._save(trainer)
             raise
-        return found
+        return val_loss
 
     @contextmanager
     def _as_validation(self, trainer: pl.Trainer, module: pl.LightningModule) -> Iterator[None]:
@@ -365,14 +365,16 @@ class CheckpointCallback(pl.Callback):
             self._call(hook, trainer, module)
 
     def _remember(
-        self, trainer: pl.Trainer, module: TrainingModule, step: int, found: float
+        self, trainer: pl.Trainer, module: TrainingModule, step: int, val_loss: float
     ) -> None:
         """Keep the weights that were validated if they are the best so far."""
         self._unvalidated = None
         keep = self.settings.checkpoint == "best" and trainer.is_global_zero
-        if keep and (self.best is None or found < self.best.val_loss):
+        if keep and (self.best is None or val_loss < self.best.val_loss):
             weights = module.trained.state_dict()
-            self.best = Best(step, found, {k: v.detach().cpu().clone() for k, v in weights.items()})
+            self.best = Best(
+                step, val_loss, {k: v.detach().cpu().clone() for k, v in weights.items()}
+            )
 
     def _interruptible(
         self, trainer: pl.Trainer, module: pl.LightningModule, batches: Iterable[Batch]

@@ -127,15 +127,15 @@ class ContrastiveModule(TrainingModule):
         used = self.weighting is not None and self.weighting.negative_captions == "used"
         texts: list[str] = batch["negatives"] if used else []
         shown = len(batch.get("negative_image_owners", ()))
-        found = Negatives()
+        negatives = Negatives()
         if texts:
             weights = self._owner_weights(batch, "negative_owners")
-            found = Negatives(self._encode_texts(texts), text_log_weights=weights)
+            negatives = Negatives(self._encode_texts(texts), text_log_weights=weights)
         if shown:
             images = gather_all([self._encode_negative_images(batch)], shown)[0]
             weights = self._owner_weights(batch, "negative_image_owners")
-            found = replace(found, images=images, image_log_weights=weights)
-        return found if texts or shown else None
+            negatives = replace(negatives, images=images, image_log_weights=weights)
+        return negatives if texts or shown else None
 
     def _owner_weights(self, batch: Batch, owners: str) -> Tensor | None:
         if self.weighting is None or self.weighting.negative_weight == 1:

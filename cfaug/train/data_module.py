@@ -95,14 +95,14 @@ class MixtureDataModule(pl.LightningDataModule):
         there, here = state_dict["identity"], self.identity
         differing = [key for key in here if key in there and there[key] != here[key]]
         if differing:
-            said = [
+            changes = [
                 f"{key} was {there[key]} and is {here[key]}"
                 for key in differing
                 if not key.startswith("content.")
             ] or [f"the {key.removeprefix('content.')} data have changed" for key in differing]
             raise UserError(
                 "the checkpoint was trained on other batches, and a run of these would not be its "
-                f"continuation: {name_some(said)}. Make the data with its settings, or call fit "
+                f"continuation: {name_some(changes)}. Make the data with its settings, or call fit "
                 "without ckpt_path"
             )
         if unfinished := state_dict["unfinished"]:

@@ -253,8 +253,8 @@ def _make_trainer(settings: TrainerSettings, total_steps: int, folder: Path) -> 
         # As with a validation within an epoch: EarlyStopping and ModelCheckpoint act at its end.
         val_check_interval=NEVER if callbacks else None,
         check_val_every_n_epoch=None if callbacks else 1,
-        enable_checkpointing=any(isinstance(one, Checkpoint) for one in callbacks),
-        enable_progress_bar=any(isinstance(one, ProgressBar) for one in callbacks),
+        enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
+        enable_progress_bar=any(isinstance(callback, ProgressBar) for callback in callbacks),
         enable_model_summary=False,
         use_distributed_sampler=False,
         inference_mode=False,
@@ -617,10 +617,10 @@ class StepProgress(pl.Callback):
     ) -> None:
         """Advance by a step."""
         batches = batch if isinstance(batch, list) else [batch]
-        self._examples += sum(one["global_size"] for one in batches)
+        self._examples += sum(micro["global_size"] for micro in batches)
         rate = self._examples / max(1e-9, time.monotonic() - self._began)
-        said = f"{rate:.1f} examples/s, loss {outputs['loss'].item():.3f}"
-        self._progress.advance(trainer.global_step - self._progress.done, said)
+        text = f"{rate:.1f} examples/s, loss {outputs['loss'].item():.3f}"
+        self._progress.advance(trainer.global_step - self._progress.done, text)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Remove the bar, also after an error."""

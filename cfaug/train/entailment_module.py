@@ -60,4 +60,4 @@ class EntailmentModule(TrainingModule):
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
         """Return a batch's share of the step's loss by its examples, as if all were one batch."""
-        return loss * (batch["global_size"] / sum(one["global_size"] for one in step))
+        return loss * (batch["global_size"] / sum(micro["global_size"] for micro in step))

@@ -33,13 +33,13 @@ class EntailmentTask(MixtureTask):
     @property
     def classes(self) -> dict[str, dict[str, int]]:
         """The number of examples of each label on either side of the split."""
-        found = {}
+        counts = {}
         for side, rows in (("train", self.mixture.train), ("validation", self.mixture.validation)):
             labels = Counter(
                 cast("Any", self.indexes[source]).label(row) for source, row in rows.tolist()
             )
-            found[side] = {label: labels[label] for label in ENTAILMENT}
-        return found
+            counts[side] = {label: labels[label] for label in ENTAILMENT}
+        return counts
 
     def load(self) -> FusionEntailer:
         """Return the encoder with its head, which the run's seed draws if there is none."""
@@ -95,14 +95,14 @@ class EntailmentTask(MixtureTask):
             return {}
         device = device_of(self.trainer)
         trained.eval().to(device)
-        truth, said = [], []
+        truth, predicted = [], []
         for batch in self.validation_batches(trained, None, 0, 1):
             with torch.inference_mode():
                 logits = trained.logits(batch["pixels"], batch["texts"])
             truth.append(batch["labels"].numpy())
-            said.append(logits.argmax(-1).cpu().numpy())
+            predicted.append(logits.argmax(-1).cpu().numpy())
         trained.cpu()
-        matrix = confusion_matrix(np.concatenate(truth), np.concatenate(said), len(ENTAILMENT))
+        matrix = confusion_matrix(np.concatenate(truth), np.concatenate(predicted), len(ENTAILMENT))
         scores = macro_scores(matrix)
         return {
             "evaluation": {

@@ -108,15 +108,15 @@ class TunedLanguageModel(KeepsTrained):
         first = [self.tokenizer.bos_token_id] if self.start else []
         first = [token for token in first if token is not None]
         rows = []
-        for one in answers:
-            prompt = [*first, *self._ids(asked.prompt(one.prompt, one.caption))]
+        for sample in answers:
+            prompt = [*first, *self._ids(asked.prompt(sample.prompt, sample.caption))]
             if len(prompt) >= self.longest:
                 raise UserError(
-                    f"{self.owner}: the prompt {one.prompt!r} about {one.caption[:60]!r} has "
+                    f"{self.owner}: the prompt {sample.prompt!r} about {sample.caption[:60]!r} has "
                     f"{len(prompt)} tokens, and {self.longest} are read with the answer: choose "
                     "data.format=short, a larger data.max_length or a model that reads more"
                 )
-            answer = [*self._ids(asked.response(one.edits)), self.tokenizer.eos_token_id]
+            answer = [*self._ids(asked.response(sample.edits)), self.tokenizer.eos_token_id]
             rows.append(TokenRow(tuple([*prompt, *answer][: self.longest]), len(prompt)))
         return rows
 
@@ -191,4 +191,4 @@ class LanguageModule(TrainingModule):
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
         """Return a batch's share of the step's loss by its tokens, as if all were one batch."""
-        return loss * (batch["tokens"] / sum(one["tokens"] for one in step))
+        return loss * (batch["tokens"] / sum(micro["tokens"] for micro in step))

@@ -107,8 +107,8 @@ class LanguageTask(Task):
 
         def training(start: int, rank: int, world: int) -> Iterator[Any]:
             for number in range(start, total_steps * self.trainer.accumulate_grad_batches):
-                epoch, place = divmod(number, self.batches_per_epoch)
-                chosen = self._order(epoch)[place * size : (place + 1) * size]
+                epoch, position = divmod(number, self.batches_per_epoch)
+                chosen = self._order(epoch)[position * size : (position + 1) * size]
                 yield collate([rows[i] for i in chosen], fill, rank, world)
 
         def validation(rank: int, world: int) -> list[Any]:
@@ -173,15 +173,15 @@ def tabulate(
         tokens: the number of tokens of each prompt's answers.
         answers: the number of each prompt's answers.
     """
-    found = {}
+    table = {}
     for name, part in [(name, [name]) for name in sorted(sums)] + [("all", sorted(sums))]:
-        count = sum(tokens[one] for one in part)
-        loss = sum(sums[one] for one in part) / count
-        found[name] = {
+        count = sum(tokens[key] for key in part)
+        loss = sum(sums[key] for key in part) / count
+        table[name] = {
             "loss": round_digits(loss), "perplexity": round_digits(math.exp(loss)),
-            "tokens": count, "answers": sum(answers[one] for one in part),
+            "tokens": count, "answers": sum(answers[key] for key in part),
         }  # fmt: skip
-    return found
+    return table
 
 
 # The training data of a perturber: the configuration node ``data=edits``. No torch at import.

@@ -194,8 +194,8 @@ class MixtureTask(Task):
                 "images": held.images, "pairs": len(held.rows), "copies": held.copies,
             }  # fmt: skip
         if mixture.join is not None:
-            found, missed = int(mixture.join.rows.sum()), len(mixture.join.missed)
-            described["real_captions"] = {"edited": found, "missed": missed}
+            edited, missed = int(mixture.join.rows.sum()), len(mixture.join.missed)
+            described["real_captions"] = {"edited": edited, "missed": missed}
         joined = count_joined_groups(self.indexes)
         if joined:
             described["groups_joined"] = joined  # equal images under several names
@@ -240,9 +240,9 @@ class ContrastiveTask(MixtureTask):
         This warns of captions that the encoder cannot tell apart.
         """
         encoder: Encoder = self.model.load(DualEncoder)
-        found = count_indistinct(encoder.tokenize, self.some_captions())
-        if found.share > WARNED_SHARE:
-            say_once(f"warning: {TRAINING_CAPTIONS}: {found}")
+        alike = count_indistinct(encoder.tokenize, self.some_captions())
+        if alike.share > WARNED_SHARE:
+            say_once(f"warning: {TRAINING_CAPTIONS}: {alike}")
         return encoder
 
     def some_captions(self) -> list[str]:
@@ -317,8 +317,8 @@ class ContrastiveTask(MixtureTask):
         if self.data.negatives is None:
             return described
         names = ("train", "text_negatives", "image_negatives")
-        found = [round(self.counts.get(n, 0) / self.batches_per_epoch, 2) for n in names]
-        described["a_batch"] = dict(zip(("positives", *names[1:]), found, strict=True))
+        averages = [round(self.counts.get(n, 0) / self.batches_per_epoch, 2) for n in names]
+        described["a_batch"] = dict(zip(("positives", *names[1:]), averages, strict=True))
         return described
 
     def save(self, trained: Encoder, folder: Path) -> None:

@@ -263,7 +263,7 @@ class TrainingModule(pl.LightningModule):
                 f"{self.steps.optim.lr}) or raise optim.warmup_steps"
             )
         if self.metrics is not None:
-            self.measured = {name: one.item() for name, one in self.metrics.compute().items()}
+            self.measured = {name: metric.item() for name, metric in self.metrics.compute().items()}
             self.metrics.reset()
         return mean
 
@@ -464,9 +464,11 @@ def parameter_groups(
     groups: list[dict[str, Any]] = []
     for decay, decays in ((weight_decay, True), (0.0, False)):
         for rate in sorted(set(rates.values()), reverse=True):
-            found = [p for n, p in named.items() if (n in decayed) == decays and rates[n] == rate]
-            if found or rate == 1.0:
-                groups.append({"params": found, "weight_decay": decay, "lr": lr * rate})
+            parameters = [
+                p for n, p in named.items() if (n in decayed) == decays and rates[n] == rate
+            ]
+            if parameters or rate == 1.0:
+                groups.append({"params": parameters, "weight_decay": decay, "lr": lr * rate})
     return groups
 
 
@@ -499,16 +501,16 @@ def layer_rates(names: Iterable[str], layer_decay: float) -> dict[str, float]:
     """
     names = list(names)
     numbers: dict[str, set[int]] = {}
-    for found in filter(None, map(BLOCK.match, names)):
-        numbers.setdefault(found["list"], set()).add(int(found["number"]))
-    blocks = {tower: sorted(found, reverse=True) for tower, found in numbers.items()}
+    for match in filter(None, map(BLOCK.match, names)):
+        numbers.setdefault(match["list"], set()).add(int(match["number"]))
+    blocks = {tower: sorted(indices, reverse=True) for tower, indices in numbers.items()}
     return {name: layer_decay ** _layers_above(name, blocks) for name in names}
 
 
 def _layers_above(name: str, blocks: dict[str, list[int]]) -> int:
-    found = BLOCK.match(name)
-    if found:
-        return blocks[found["list"]].index(int(found["number"])) + 1
+    match = BLOCK.match(name)
+    if match:
+        return blocks[match["list"]].index(int(match["number"])) + 1
     if not BEGINNING.search(name):
         return 0
     towers = [tower for tower in blocks if name.startswith(_root(tower))]
@@ -541,10 +543,10 @@ class KeepsTrained(nn.Module):
         every = {prefix + name for name, _ in self.named_parameters(remove_duplicate=False)}
         # torch calls this for each submodule as well.
         before = set(kwargs.get("destination") or ())
-        found = super().state_dict(*args, prefix=prefix, **kwargs)
-        for name in [name for name in found if name in every - trained and name not in before]:
-            del found[name]
-        return found
+        state = super().state_dict(*args, prefix=prefix, **kwargs)
+        for name in [name for name in state if name in every - trained and name not in before]:
+            del state[name]
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
         """Load the trained weights; the others keep their values."""

@@ -61,14 +61,14 @@ class QuestionTask(MixtureTask):
     def kinds(self) -> dict[str, dict[str, int]]:
         """The number of questions of each kind on either side of the split."""
         sides = {"train": self.mixture.train, "validation": self.mixture.validation}
-        found = {}
+        by_side = {}
         for side, rows in sides.items():
             counts: Counter[str] = Counter()
             for source, index in enumerate(self.questions):
                 if index is not None:
                     counts.update(index.kinds(rows[rows[:, 0] == source, 1].tolist()))
-            found[side] = dict(sorted(counts.items()))
-        return found
+            by_side[side] = dict(sorted(counts.items()))
+        return by_side
 
     @property
     def left_out(self) -> dict[str, int]:
@@ -175,11 +175,13 @@ class QuestionTask(MixtureTask):
         for source, row in rows.tolist():
             index = cast("QuestionRows", self.questions[source])
             by_image.setdefault(int(index.contents[row]), []).append((index, row))
-        images = [_decode(own) for own in by_image.values()]
-        asked = [[put(wording, index.question(row)) for index, row in own]
-                 for own in by_image.values()]  # fmt: skip
-        for own, answers in zip(by_image.values(), trained.answer(images, asked), strict=True):
-            for (index, row), answered in zip(own, answers, strict=True):
+        images = [_decode(questions) for questions in by_image.values()]
+        asked = [[put(wording, index.question(row)) for index, row in questions]
+                 for questions in by_image.values()]  # fmt: skip
+        for questions, answers in zip(
+            by_image.values(), trained.answer(images, asked), strict=True
+        ):
+            for (index, row), answered in zip(questions, answers, strict=True):
                 question = index.question(row)
                 costs = [(score.nll, score.tokens) for score in answered.scores]
                 chosen = None
@@ -189,8 +191,8 @@ class QuestionTask(MixtureTask):
                 yield question.kind, chosen == question.answer
 
 
-def _decode(own: Sequence[tuple[QuestionRows, int]]) -> Any:
-    image = own[0][0].image(own[0][1])
+def _decode(questions: Sequence[tuple[QuestionRows, int]]) -> Any:
+    image = questions[0][0].image(questions[0][1])
     if image.image is None:
         raise UserError(f"the image {image.key!r} is missing")
     return decode_image(image.image.read(), f"image {image.key}")

@@ -117,13 +117,13 @@ class Tuning:
 
 def _patterns(key: str, patterns: Sequence[str]) -> tuple[str, ...]:
     """Return patterns as a tuple, after checking that each is a regular expression."""
-    found = (patterns,) if isinstance(patterns, str) else tuple(patterns)
-    for pattern in found:
+    listed = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+    for pattern in listed:
         try:
             re.compile(pattern)
         except (re.error, TypeError) as error:
             raise UserError(f"{key}: {pattern!r} is not a regular expression: {error}") from error
-    return found
+    return listed
 
 
 def matching(key: str, patterns: Iterable[str], names: Collection[str]) -> set[str]:
@@ -132,14 +132,14 @@ def matching(key: str, patterns: Iterable[str], names: Collection[str]) -> set[s
     >>> sorted(matching("tuning.freeze", ["^visual"], ["visual.proj", "text.proj"]))
     ['visual.proj']
     """
-    found: set[str] = set()
+    matched: set[str] = set()
     for pattern in patterns:
         hits = {name for name in names if re.search(pattern, name)}
         if not hits:
             near = ", ".join(_near(pattern, names))
             raise UserError(f"{key}: {pattern!r} matches none of {len(names)} names; near: {near}")
-        found |= hits
-    return found
+        matched |= hits
+    return matched
 
 
 def _near(pattern: str, names: Collection[str]) -> list[str]:
@@ -191,9 +191,9 @@ def _refuse_other_than_linear(targets: Iterable[str], modules: dict[str, Any]) -
 def _frozen_statistics(model: nn.Module) -> Iterable[nn.Module]:
     """Yield frozen modules that would update running statistics while training."""
     for module in model.modules():
-        own = list(module.parameters(recurse=False))
-        frozen = not any(parameter.requires_grad for parameter in own)
-        if own and frozen and hasattr(module, "track_running_stats"):
+        parameters = list(module.parameters(recurse=False))
+        frozen = not any(parameter.requires_grad for parameter in parameters)
+        if parameters and frozen and hasattr(module, "track_running_stats"):
             yield module
 
 
@@ -262,7 +262,9 @@ class AveragedWeights:
             self._average = {name: tensor.clone() for name, tensor in current.items()}
             return
         # A resumed run's average comes from the CPU.
-        self._average = {name: self._average[name].to(one.device) for name, one in current.items()}
+        self._average = {
+            name: self._average[name].to(tensor.device) for name, tensor in current.items()
+        }
         self._update(list(self._average.values()), list(current.values()), 0)
 
     @contextmanager
@@ -278,9 +280,9 @@ class AveragedWeights:
         if self._average is None:
             return
         for name, current in averaged_tensors(model).items():
-            own = current.clone()
+            previous = current.clone()
             current.copy_(self._average[name])
-            self._average[name].copy_(own)
+            self._average[name].copy_(previous)
 
     def write_to(self, model: nn.Module) -> None:
         """Replace the model's weights by the averaged ones; before the first step do nothing."""
@@ -303,9 +305,13 @@ def averaged_tensors(model: nn.Module) -> dict[str, Tensor]:
     These are the trained parameters and the running statistics of norm layers, which belong to
     them. Other buffers (positions, masks, counts) are not averaged.
     """
-    found = {name: one.detach() for name, one in model.named_parameters() if one.requires_grad}
+    tensors = {
+        name: parameter.detach()
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
     for owner, module in model.named_modules():
         if getattr(module, "track_running_stats", False):
             buffers = module.named_buffers(owner, recurse=False)
-            found |= {name: one for name, one in buffers if one.is_floating_point()}
-    return found
+            tensors |= {name: buffer for name, buffer in buffers if buffer.is_floating_point()}
+    return tensors

@@ -127,10 +127,10 @@ def _size(rows: int) -> str:
     ('n<1K', '10K<n<100K')
     """
     names = ["1K", "10K", "100K", "1M", "10M", "100M"]
-    place = next((i for i, size in enumerate(SIZES) if rows < size), len(SIZES))
-    if place == 0:
+    index = next((i for i, size in enumerate(SIZES) if rows < size), len(SIZES))
+    if index == 0:
         return "n<1K"
-    return f"{names[place - 1]}<n<{names[place]}" if place < len(names) else "n>100M"
+    return f"{names[index - 1]}<n<{names[index]}" if index < len(names) else "n>100M"
 
 
 # Croissant (MLCommons, 1.0), with the fields of its extension for responsible AI that are counted.
@@ -174,7 +174,7 @@ def write_croissant(
     stated = {"license": about.license, "url": about.url, "datePublished": about.published}
     distribution: list[dict[str, Any]] = []
     record_sets = []
-    for place, data in enumerate(sorted((folder / "data").glob("*.parquet"))):
+    for shard, data in enumerate(sorted((folder / "data").glob("*.parquet"))):
         with require_regular(data).open("rb") as handle:
             digest = hashlib.file_digest(handle, "sha256").hexdigest()
         distribution.append({
@@ -183,7 +183,7 @@ def write_croissant(
             "contentSize": f"{data.stat().st_size} B",
             "encodingFormat": "application/x-parquet", "sha256": digest,
         })  # fmt: skip
-        rows = f"rows-{place:05d}"
+        rows = f"rows-{shard:05d}"
         record_sets.append({
             "@type": "cr:RecordSet", "@id": rows, "name": rows,
             "field": [_field(rows, name, kind, data.name) for name, kind in columns.items()],
@@ -280,53 +280,55 @@ class Facts:
     grids: Counter[str] = field(default_factory=Counter)
     attributes: dict[str, list[str]] = field(default_factory=dict)
 
-    def count(self, one: CounterfactualSet) -> None:
+    def count(self, counterfactual: CounterfactualSet) -> None:
         """Count a set."""
         self.sets += 1
-        self.members += len(one.members)
-        self.images += len(one.images)
-        self.image_bytes += sum(map(len, one.images.values()))
-        self.generated += "recipe" in one.provenance
-        self.groups.add(hash(one.group))
-        self.kinds.update(m.edit.kind for m in one.members if m.edit is not None)
+        self.members += len(counterfactual.members)
+        self.images += len(counterfactual.images)
+        self.image_bytes += sum(map(len, counterfactual.images.values()))
+        self.generated += "recipe" in counterfactual.provenance
+        self.groups.add(hash(counterfactual.group))
+        self.kinds.update(m.edit.kind for m in counterfactual.members if m.edit is not None)
         made_by = [
-            str(one.provenance[n]) for n in ("recipe", "zoo", "source") if n in one.provenance
+            str(counterfactual.provenance[n])
+            for n in ("recipe", "zoo", "source")
+            if n in counterfactual.provenance
         ]
         self.made_by.update([", ".join(made_by)] if made_by else [])
-        models = one.provenance.get("models")
+        models = counterfactual.provenance.get("models")
         for part, about in models.items() if isinstance(models, Mapping) else ():
             self.models.setdefault(str(part), set()).add(
                 about if isinstance(about, str) else json.dumps(about, sort_keys=True, default=str)
             )
-        for name, value in (dict(one.scores) | draw(one)).items():
+        for name, value in (dict(counterfactual.scores) | draw(counterfactual)).items():
             if name != "seed" and isinstance(value, int | float):
                 self.numbers.setdefault(name, array("d")).append(value)
-        grid = one.members[0].extra.get(GRID)
+        grid = counterfactual.members[0].extra.get(GRID)
         if not isinstance(grid, str):
             return
         self.grids[grid] += 1
-        for member in one.members:
-            found = member.extra.get(ATTRIBUTES)
-            for name, value in found.items() if isinstance(found, Mapping) else ():
+        for member in counterfactual.members:
+            attributes = member.extra.get(ATTRIBUTES)
+            for name, value in attributes.items() if isinstance(attributes, Mapping) else ():
                 values = self.attributes.setdefault(str(name), [])
                 if str(value) not in values:
                     values.append(str(value))
 
     def count_all(self, sets: Any) -> Iterator[CounterfactualSet]:
         """Yield the sets while counting them."""
-        for one in sets:
-            self.count(one)
-            yield one
+        for counterfactual in sets:
+            self.count(counterfactual)
+            yield counterfactual
 
 
-def draw(one: CounterfactualSet) -> dict[str, Any]:
+def draw(counterfactual: CounterfactualSet) -> dict[str, Any]:
     """Return those of seed, p and cfg that a set's members have."""
-    found: dict[str, Any] = {}
-    for member in one.members:
+    drawn: dict[str, Any] = {}
+    for member in counterfactual.members:
         for name in ("seed", "p", "cfg"):
             if name in member.extra:
-                found.setdefault(name, member.extra[name])
-    return found
+                drawn.setdefault(name, member.extra[name])
+    return drawn
 
 
 def empty_folder(folder: Path) -> Path:
@@ -366,12 +368,12 @@ BY_ATTRIBUTE = {
 
 def cautions(attributes: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the cautions for grids of some attributes, a paragraph each."""
-    found = list(GENERAL)
+    texts = list(GENERAL)
     for name, values in attributes.items():
-        said = next((text for key, text in BY_ATTRIBUTE.items() if name.startswith(key)), None)
-        if said is not None:
-            found.append(said.format(values=", ".join(map(code, values))))
-    return found
+        template = next((text for key, text in BY_ATTRIBUTE.items() if name.startswith(key)), None)
+        if template is not None:
+            texts.append(template.format(values=", ".join(map(code, values))))
+    return texts
 
 
 def caution_lines(

@@ -38,11 +38,13 @@ def parse_answer(text: str, options: Sequence[str]) -> int | None:
     0
     """
     plain = [_plain(option) for option in options]
-    said = LEAD.sub("", text.strip().casefold())
-    for part in (said, END_OF_CLAUSE.split(said.strip(EDGES), maxsplit=1)[0]):
-        places = [place for place, option in enumerate(plain) if option and option == _plain(part)]
-        if places:
-            return places[0] if len(places) == 1 else None
+    answer = LEAD.sub("", text.strip().casefold())
+    for part in (answer, END_OF_CLAUSE.split(answer.strip(EDGES), maxsplit=1)[0]):
+        positions = [
+            position for position, option in enumerate(plain) if option and option == _plain(part)
+        ]
+        if positions:
+            return positions[0] if len(positions) == 1 else None
     return None
 
 
@@ -58,56 +60,60 @@ def _plain(text: str) -> str:
 
 def acc_b(results: Sequence[Result]) -> float:
     """Return the share of right basic questions."""
-    return _share(one["question_right"] for one in results if one["kind"] == "basic")
+    return _share(result["question_right"] for result in results if result["kind"] == "basic")
 
 
 def acc_c(results: Sequence[Result]) -> float:
     """Return the share of right counterfactual questions."""
-    return _share(one["question_right"] for one in results if one["kind"] == "counterfactual")
+    return _share(
+        result["question_right"] for result in results if result["kind"] == "counterfactual"
+    )
 
 
 def acc_plus(results: Sequence[Result]) -> float:
     """Return the share of pairs of a basic and a counterfactual question that are both right."""
-    basic = {one["group"]: one["question_right"] for one in results if one["kind"] == "basic"}
+    basic = {
+        result["group"]: result["question_right"] for result in results if result["kind"] == "basic"
+    }
     return _share(
-        one["question_right"] and basic[one["group"]]
-        for one in results
-        if one["kind"] == "counterfactual" and one["group"] in basic
+        result["question_right"] and basic[result["group"]]
+        for result in results
+        if result["kind"] == "counterfactual" and result["group"] in basic
     )
 
 
 def strict(results: Sequence[Result]) -> float:
     """Return the share of groups with every answer right."""
-    return _whole(results, lambda one: one["group"])
+    return _whole(results, lambda result: result["group"])
 
 
 def acc(results: Sequence[Result]) -> float:
     """Return the share of right answers."""
-    return _share(one["question_right"] for one in results)
+    return _share(result["question_right"] for result in results)
 
 
 def q_acc(results: Sequence[Result]) -> float:
     """Return the share of questions that are right for both images."""
-    return _whole(results, lambda one: (one["group"], one["question_number"]))
+    return _whole(results, lambda result: (result["group"], result["question_number"]))
 
 
 def i_acc(results: Sequence[Result]) -> float:
     """Return the share of images for which both questions are right."""
-    return _whole(results, lambda one: (one["group"], one["image_number"]))
+    return _whole(results, lambda result: (result["group"], result["image_number"]))
 
 
 g_acc = strict
 
 
 def _share(right: Iterable[Any]) -> float:
-    values = [bool(one) for one in right]
+    values = [bool(value) for value in right]
     return sum(values) / len(values) if values else float("nan")
 
 
 def _whole(results: Sequence[Result], key: Any) -> float:
     whole: dict[Any, bool] = {}
-    for one in results:
-        whole[key(one)] = whole.get(key(one), True) and bool(one["question_right"])
+    for result in results:
+        whole[key(result)] = whole.get(key(result), True) and bool(result["question_right"])
     return _share(whole.values())
 
 

@@ -47,23 +47,23 @@ def question_rows(
         verdicts: people's judgements of the questions of sets, as in ``export_questions``.
     """
     kinds: set[bool] = set()
-    for one in sets:
-        asked = isinstance(one, AskedImage) or QUESTION in one.members[0].extra
+    for item in sets:
+        asked = isinstance(item, AskedImage) or QUESTION in item.members[0].extra
         kinds.add(asked)
         if len(kinds) > 1:
             raise UserError(
-                f"set {one.key!r}: questions and pairs of images have different scores, so they "
+                f"set {item.key!r}: questions and pairs of images have different scores, so they "
                 "are exported apart"
             )
-        if isinstance(one, AskedImage):
-            if one.image is None:
-                raise UserError(f"{one.key!r} has no image: only questions about images are asked")
-            yield from _asked_rows(one, one.image.read())
+        if isinstance(item, AskedImage):
+            if item.image is None:
+                raise UserError(f"{item.key!r} has no image: only questions about images are asked")
+            yield from _asked_rows(item, item.image.read())
         elif asked:
-            for entry, data in judged_questions([one], verdicts):
+            for entry, data in judged_questions([item], verdicts):
                 yield from _asked_rows(entry, data)
         else:
-            yield from _pair_rows(one)
+            yield from _pair_rows(item)
 
 
 def _asked_rows(asked: AskedImage, data: bytes) -> Iterator[Row]:
@@ -79,25 +79,25 @@ def _asked_rows(asked: AskedImage, data: bytes) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def _pair_rows(one: CounterfactualSet) -> Iterator[Row]:
-    first, *others = one.members
+def _pair_rows(item: CounterfactualSet) -> Iterator[Row]:
+    first, *others = item.members
     if not others:
-        raise UserError(f"set {one.key!r} has one member: a pair has two")
-    for place, other in enumerate(others, 1):
+        raise UserError(f"set {item.key!r} has one member: a pair has two")
+    for index, other in enumerate(others, 1):
         pair = (first, other)
         if first.image_name == other.image_name:
             raise UserError(
-                f"set {one.key!r}: members 0 and {place} share one image: export sets of pairs of "
+                f"set {item.key!r}: members 0 and {index} share one image: export sets of pairs of "
                 "images, or of questions (recipe=cfmm)"
             )
-        group = one.key if len(others) == 1 else f"{one.key}_{place}"
+        group = item.key if len(others) == 1 else f"{item.key}_{index}"
         category = "" if other.edit is None else other.edit.kind
         for i, image in enumerate(pair):
             for j, caption in enumerate(pair):
                 yield {
                     "id": f"{group}/caption_{j}-image_{i}", "group": group, "kind": PAIR,
                     "question_number": j, "image_number": i, "category": category,
-                    "image": one.images[image.image_name],
+                    "image": item.images[image.image_name],
                     "question": SHOWS.format(caption=caption.text), "options": YES_NO,
                     "answer_number": int(i != j),
                 }  # fmt: skip
@@ -222,7 +222,7 @@ def export_vlmevalkit(
     if most > len(LETTERS):
         raise UserError(f"a question has {most} options: VLMEvalKit has {len(LETTERS)} letters")
     file.parent.mkdir(parents=True, exist_ok=True)
-    options = [_option_cells([row[place : place + 1] for row in asked]) for place in range(most)]
+    options = [_option_cells([row[number : number + 1] for row in asked]) for number in range(most)]
     shown: dict[str, int] = {}
     rows = enumerate(zip(question_rows(sets(), verdicts), *options, strict=True))
     with replace_file(file) as handle:

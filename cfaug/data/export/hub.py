@@ -109,64 +109,64 @@ def export_hub(
     facts = Facts()
     rows = _rows(facts.count_all(chain([first], stream)), layout)
     reserved = columns(layout, ())
-    found = columns(layout, [name for name in first.scores if name not in reserved])
+    kinds = columns(layout, [name for name in first.scores if name not in reserved])
     (folder / "data").mkdir()
-    write_parquet(rows, folder / "data", split, found)
-    write_card(folder, about, facts, found, split)
-    if croissant is not None and (lacks := write_croissant(croissant, folder, about, facts, found)):
+    write_parquet(rows, folder / "data", split, kinds)
+    write_card(folder, about, facts, kinds, split)
+    if croissant is not None and (lacks := write_croissant(croissant, folder, about, facts, kinds)):
         settings = ", ".join(f"export.about.{name}" for name in lacks)
         say(f"{croissant}: catalogues also ask for {settings}")
     return facts
 
 
 def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[str, Any]]:
-    for one in sets:
+    for item in sets:
         rest = {
-            "members": [describe_member(member) for member in one.members],
-            "scores": dict(one.scores),
-            "provenance": dict(one.provenance),
+            "members": [describe_member(member) for member in item.members],
+            "scores": dict(item.scores),
+            "provenance": dict(item.provenance),
         }
         if layout == "pairs":
-            if len(one.members) != 2:
+            if len(item.members) != 2:
                 raise UserError(
-                    f"set {one.key!r} has {len(one.members)} members, so it is not a pair: use "
+                    f"set {item.key!r} has {len(item.members)} members, so it is not a pair: use "
                     "layout='members'"
                 )
-            row = _common(one, one.members[1])
-            for i, member in enumerate(one.members):
-                row |= {f"image_{i}": _image(one, i), f"caption_{i}": member.text}
+            row = _common(item, item.members[1])
+            for i, member in enumerate(item.members):
+                row |= {f"image_{i}": _image(item, i), f"caption_{i}": member.text}
             yield row | {"about": _json(rest)}
             continue
-        for i, member in enumerate(one.members):
+        for i, member in enumerate(item.members):
             # Only the first row has the facts about the whole set; the others would repeat them.
             about = rest if i == 0 else {}
             if layout == "members":
-                cells = {"member": i, "image": _image(one, i), "caption": member.text}
-                yield _common(one, member) | cells | {"about": _json(about)}
+                cells = {"member": i, "image": _image(item, i), "caption": member.text}
+                yield _common(item, member) | cells | {"about": _json(about)}
                 continue
             attributes = member.extra.get(ATTRIBUTES)
             named = isinstance(attributes, Mapping) and len(attributes) == 2
             if not isinstance(attributes, Mapping) or not named or not member.extra.get(GRID):
                 raise UserError(
-                    f"set {one.key!r}, member {i}: SocialCounterfactuals has grids of two "
+                    f"set {item.key!r}, member {i}: SocialCounterfactuals has grids of two "
                     f"attributes; this member says {attributes!r} of its attributes: use "
                     "layout='members'"
                 )
             (first, second), values = attributes, [str(value) for value in attributes.values()]
             texts = (
-                str(member.extra[GRID]), first, second, one.key, member.text, *values,
+                str(member.extra[GRID]), first, second, item.key, member.text, *values,
                 " ".join(values),
             )  # fmt: skip
-            place = {"member": i, **({"group": one.group, **rest} if i == 0 else {})}
+            details = {"member": i, **({"group": item.group, **rest} if i == 0 else {})}
             row = dict(zip(GRID_COLUMNS, texts, strict=True))
-            yield row | {"image": _image(one, i), "about": _json(place)}
+            yield row | {"image": _image(item, i), "about": _json(details)}
 
 
 def _common(counterfactual: CounterfactualSet, edited: Member) -> dict[str, Any]:
     edit = {} if edited.edit is None else asdict(edited.edit)
-    found = draw(counterfactual)
-    seed = {} if found.get("seed") is None else {"seed": str(found["seed"])}
-    numbers = {**counterfactual.scores, **{name: found.get(name) for name in ("p", "cfg")}}
+    drawn = draw(counterfactual)
+    seed = {} if drawn.get("seed") is None else {"seed": str(drawn["seed"])}
+    numbers = {**counterfactual.scores, **{name: drawn.get(name) for name in ("p", "cfg")}}
     return (
         {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)}
         | {"id": counterfactual.key, "group": counterfactual.group}
@@ -186,17 +186,17 @@ def _image(counterfactual: CounterfactualSet, i: int) -> dict[str, Any]:
 
 
 def write_parquet(
-    rows: Iterator[dict[str, Any]], folder: Path, split: str, found: Mapping[str, str]
+    rows: Iterator[dict[str, Any]], folder: Path, split: str, kinds: Mapping[str, str]
 ) -> None:
     """Write files of about ``BYTES_PER_FILE``, named last: each name has the number of files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    fields = [(n, image if kind == "image" else getattr(pa, kind)()) for n, kind in found.items()]
+    fields = [(n, image if kind == "image" else getattr(pa, kind)()) for n, kind in kinds.items()]
     features = {  # as ``datasets`` reads them
         name: {"_type": "Image"} if kind == "image" else {"dtype": kind, "_type": "Value"}
-        for name, kind in found.items()
+        for name, kind in kinds.items()
     }
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     schema, written = pa.schema(fields, metadata=metadata), list[Path]()
@@ -241,15 +241,17 @@ def export_clip_benchmark(
     images = captions = shards = 0
 
     def samples() -> Iterator[list[tuple[str, bytes]]]:
-        for one in facts.count_all(sets):
+        for counterfactual in facts.count_all(sets):
             texts: dict[str, list[str]] = {}
-            for member in one.members:
+            for member in counterfactual.members:
                 # One line each: split() removes every line break that CLIP_benchmark's splitlines()
                 # finds.
                 texts.setdefault(member.image_name, []).append(" ".join(member.text.split()))
-            about = json.dumps({"group": one.group, "from_set": one.key}).encode()
+            about = json.dumps(
+                {"group": counterfactual.group, "from_set": counterfactual.key}
+            ).encode()
             for number, (image, lines) in enumerate(texts.items()):
-                key, data = f"{one.key}_{number}", one.images[image]
+                key, data = f"{counterfactual.key}_{number}", counterfactual.images[image]
                 yield [
                     (f"{key}.{image_extension(data, key)}", data),
                     (f"{key}.txt", "\n".join(lines).encode()),
@@ -298,10 +300,12 @@ def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
     """
 
     def with_images() -> Iterator[tuple[AskedImage, bytes]]:
-        for one in images:
-            if one.image is None:
-                raise UserError(f"{one.key!r} has no image: questions are written with images only")
-            yield one, one.image.read()
+        for asked in images:
+            if asked.image is None:
+                raise UserError(
+                    f"{asked.key!r} has no image: questions are written with images only"
+                )
+            yield asked, asked.image.read()
 
     return _write(with_images(), Path(folder))
 
@@ -330,31 +334,33 @@ def judged_questions(
     sets: Iterable[CounterfactualSet], verdicts: Mapping[str, bool] | None = None
 ) -> Iterator[tuple[AskedImage, bytes]]:
     """Yield the questions of each set that ``export_questions`` writes, and their image."""
-    for one in sets:
-        asked, left = asked_of(one), []
+    for counterfactual in sets:
+        asked, left = asked_of(counterfactual), []
         for number, question in enumerate(asked.questions):
-            good = (verdicts or {}).get(f"{one.key}_{number}")
+            good = (verdicts or {}).get(f"{counterfactual.key}_{number}")
             if good is not False:
                 extra = {**question.extra, VERIFIED: True} if good else question.extra
                 left.append(replace(question, extra=extra))
         if {BASIC, COUNTERFACTUAL} <= {question.kind for question in left}:
-            names = {member.image_name for member in one.members}
+            names = {member.image_name for member in counterfactual.members}
             if len(names) > 1:
-                raise UserError(f"set {one.key!r}: its members are not questions about one image")
-            yield replace(asked, questions=tuple(left)), one.images[names.pop()]
+                raise UserError(
+                    f"set {counterfactual.key!r}: its members are not questions about one image"
+                )
+            yield replace(asked, questions=tuple(left)), counterfactual.images[names.pop()]
 
 
-def asked_of(one: CounterfactualSet) -> AskedImage:
+def asked_of(counterfactual: CounterfactualSet) -> AskedImage:
     """Return a set of questions as an entry of a question set, without its image."""
-    first = one.members[0].extra
+    first = counterfactual.members[0].extra
     return AskedImage(
-        key=one.key,
-        group=one.group,
+        key=counterfactual.key,
+        group=counterfactual.group,
         image=None,
         category=str(first.get(CATEGORY, "")),
         questions=tuple(
-            question_of(member.text, member.extra.get(QUESTION), f"set {one.key!r}")
-            for member in one.members
+            question_of(member.text, member.extra.get(QUESTION), f"set {counterfactual.key!r}")
+            for member in counterfactual.members
         ),
         extra={name: value for name, value in first.items() if name not in USED},
     )
@@ -363,32 +369,32 @@ def asked_of(one: CounterfactualSet) -> AskedImage:
 def _write(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
     def written_as(question: AskedQuestion) -> dict[str, Any]:
         extra, answer = dict(question.extra), cast("Any", question.answer)
-        said = extra.pop("answer", None)
-        if answer == NO_OPTION and isinstance(said, str):
-            answer = said  # is read back as an empty option
+        stated = extra.pop("answer", None)
+        if answer == NO_OPTION and isinstance(stated, str):
+            answer = stated  # is read back as an empty option
         return {"q": question.text, "options": list(question.options), "answer": answer, **extra}
 
     folder = empty_folder(folder)
     (folder / IMAGES).mkdir()
     lines: list[str] = []
     written: set[str] = set()
-    for one, data in entries:
-        extension = image_extension(data, f"the image of {one.key!r}")
+    for asked, data in entries:
+        extension = image_extension(data, f"the image of {asked.key!r}")
         content = hashlib.blake2b(data, digest_size=16).hexdigest()
         name = f"{IMAGES}/{content}.{extension}"
         if name not in written:
             write_file(folder / name, data)
             written.add(name)
-        basic, further = one.of_kind(BASIC), one.of_kind(COUNTERFACTUAL)
-        if len(basic) != 1 or 1 + len(further) != len(one.questions):
-            kinds = ", ".join(question.kind for question in one.questions)
+        basic, further = asked.of_kind(BASIC), asked.of_kind(COUNTERFACTUAL)
+        if len(basic) != 1 or 1 + len(further) != len(asked.questions):
+            kinds = ", ".join(question.kind for question in asked.questions)
             raise UserError(
-                f"{one.key!r} has questions of the kinds {kinds}: only one basic question and "
+                f"{asked.key!r} has questions of the kinds {kinds}: only one basic question and "
                 "counterfactual ones are written"
             )
         record = {
-            "id": one.key, "image": name, "group": one.group, "category": one.category,
-            **one.extra,
+            "id": asked.key, "image": name, "group": asked.group, "category": asked.category,
+            **asked.extra,
             "basic": written_as(basic[0]),
             "counterfactuals": [written_as(question) for question in further],
         }  # fmt: skip
