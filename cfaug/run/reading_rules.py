@@ -517,6 +517,8 @@ GENERATE = (
          _weighs_images),
     Rule(("export.layout", "export.about", "export.croissant"), "with export.hub=FOLDER",
          lambda config: config["export"]["hub"] is not None),
+    Rule(("export.about.url", "export.about.published"), "with export.croissant=FILE",
+         lambda config: config["export"]["croissant"] is not None),
     Rule(("export.verified",),
          "with export.questions=FOLDER, export.lmms_eval=FOLDER or export.vlmevalkit=FILE.tsv",
          lambda config: any(config["export"][name] is not None

@@ -28,17 +28,17 @@ NOT_MEANS = (
 """Parts of the names of metrics that are not means over items."""
 
 
-# One process makes the runs of a page, for both tests.
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in TARGETS],
-)
-def runs(request, tmp_path_factory) -> list[Path]:
-    root = tmp_path_factory.mktemp("golden")
-    child = children.start(golden.run, root, [request.param])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_items_outcomes_and_rankings_agree(target, tmp_path):
+    child = children.start(golden.run, tmp_path, [target])
     child.join()
     assert child.exitcode == 0
-    return sorted(file.parent for file in root.rglob("results.jsonl") if file.is_file())
+    runs = sorted(file.parent for file in tmp_path.rglob("results.jsonl") if file.is_file())
+    check_outcomes(runs)
+    check_items(runs)
+    check_schemas(runs)
+    check_rankings(runs)
 
 
 def evaluated(runs: list[Path]) -> list[tuple[Items, list[Result]]]:
@@ -62,8 +62,8 @@ def of_part(items: Items, by: dict[str, str]) -> np.ndarray | None:
     return rows
 
 
-@pytest.mark.slow
-def test_an_outcome_is_the_mean_of_its_column(runs):
+def check_outcomes(runs: list[Path]) -> None:
+    """An outcome is the mean of its column."""
     compared = Counter()
     for items, rows in evaluated(runs):
         for row in rows:
@@ -81,8 +81,7 @@ def test_an_outcome_is_the_mean_of_its_column(runs):
     assert sum(compared.values()) > 5
 
 
-@pytest.mark.slow
-def test_items_are_of_the_results_beside_them(runs):
+def check_items(runs: list[Path]) -> None:
     for items, rows in evaluated(runs):
         assert {(row.weights, row.data) for row in rows} == {(items.weights, items.data)}
         names = np.asarray(items.columns["item"]).tolist()
@@ -90,8 +89,7 @@ def test_items_are_of_the_results_beside_them(runs):
         assert all(np.asarray(items.columns["cluster"]).astype(str) != "")
 
 
-@pytest.mark.slow
-def test_columns_are_those_of_one_schema(runs):
+def check_schemas(runs: list[Path]) -> None:
     schemas = [kind.item_schema for kind in shipped_benchmarks() if hasattr(kind, "item_schema")]
     for items, _ in evaluated(runs):
         fitting = []
@@ -103,8 +101,7 @@ def test_columns_are_those_of_one_schema(runs):
         assert fitting, (items.benchmark, list(items.columns))
 
 
-@pytest.mark.slow
-def test_rankings_are_of_the_items_beside_them(runs):
+def check_rankings(runs: list[Path]) -> None:
     for folder in runs:
         for name in benchmarks_with_items(folder):
             items, ranked = read_items(folder, name), read_items(folder, name, RANKINGS)

@@ -32,7 +32,8 @@ CAPTIONS = [
     "an old man with an umbrella and a boy",
     "dogs",
 ]
-NOWHERE = {"hub": None, "clip_benchmark": None, "questions": None}
+EXPORTS = ("hub", "clip_benchmark", "questions", "lmms_eval", "vlmevalkit", "croissant")
+NOWHERE = dict.fromkeys(EXPORTS)
 
 
 @pytest.fixture(autouse=True)
@@ -174,7 +175,7 @@ def test_every_setting_of_an_export_changes_it_or_is_refused(kind, tmp_path):
 
     def export(config: dict[str, Any]) -> list[Any]:
         place = tmp_path / f"{next(number)}"
-        named = {name: config["export"][name] for name in ("hub", "clip_benchmark", "questions")}
+        named = {name: config["export"][name] for name in EXPORTS}
         there = {name: None if to is None else str(place / name) for name, to in named.items()}
         write_exports(folder, {**config["export"], **there})
         every = [file for file in sorted(place.rglob("*")) if file.is_file()]
