@@ -70,7 +70,7 @@ class ImageServer(InstructedEditor):
             for no further ones.
         guidance: the name of the field that is ``Draw.cfg``, ``guidance_scale`` or
             ``true_cfg_scale``; ``None`` sends none.
-        seed: whether a seed is sent; some hosted services take none.
+        seeded: whether a seed is sent; some hosted services take none.
         instructions: see ``cfaug.imaging.instructed_photos.InstructedPhotos``, also for ``side``,
             ``square`` and ``multiple``.
         attempts: the largest number of times that a request is sent until its answer is usable.
@@ -81,7 +81,7 @@ class ImageServer(InstructedEditor):
     cache: str | None = None
     fields: Arguments | None = field(default_factory=lambda: {"response_format": "b64_json"})
     guidance: str | None = None
-    seed: bool = True
+    seeded: bool = True
     instructions: str = "instructions"
     side: Positive = 1024
     square: bool = False
@@ -131,7 +131,7 @@ class ImageServer(InstructedEditor):
                 f"the server at {self.base_url} gives no image for any request: "
                 f"{refusals[0].said}. Give base_url with its version, such as "
                 "http://localhost:8000/v1, and only fields that the server takes "
-                "(recipe.image_editor.fields, seed, guidance)"
+                "(recipe.image_editor.fields, seeded, guidance)"
             )
         results: list[NDArray[np.uint8] | str] = []
         for question in asked:
@@ -146,7 +146,7 @@ class ImageServer(InstructedEditor):
             "image": f"image server {self.model}",
             "fields": json.dumps(dict(self.fields or {}), sort_keys=True),
             "guidance": str(self.guidance),
-            "seed": "sent" if self.seed else "not sent",
+            "seed": "sent" if self.seeded else "not sent",
             "instructions": self._describe_instructions(),
             "licence": "the server's terms",
             "reproducible": "no: another server, version or machine may answer differently; "
@@ -241,9 +241,9 @@ class _Question:
         }
         photo = b"" if request.photo is None else request.photo.tobytes()
         # The seed is part of the key even if it is not sent: candidates differ by it.
-        asked = [self._fields, server.seed, draw.seed, hashlib.sha256(photo).hexdigest()]
+        asked = [self._fields, server.seeded, draw.seed, hashlib.sha256(photo).hexdigest()]
         self.key = sha256_text(json.dumps(asked, sort_keys=True))
-        if server.seed:  # servers read it as a signed integer of 32 bits
+        if server.seeded:  # servers read it as a signed integer of 32 bits
             self._fields["seed"] = draw.seed % 2**31
 
     def content(self) -> tuple[str, bytes, str]:

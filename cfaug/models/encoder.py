@@ -365,7 +365,8 @@ def _lengthen(model: Any, tokenizer: Any, count: int, owner: object) -> None:
     known = embeddings.position_embedding.weight
     if count != len(known):
         longer = stretch_positions(known.detach(), count, owner)
-        embeddings.position_embedding = nn.Embedding.from_pretrained(longer, freeze=False)
+        embeddings.position_embedding.weight = nn.Parameter(longer)
+        embeddings.position_embedding.num_embeddings = count
         embeddings.position_ids = torch.arange(count)[None]
         model.config.text_config.max_position_embeddings = count
     tokenizer.model_max_length = count

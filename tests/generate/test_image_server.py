@@ -98,7 +98,7 @@ def test_an_edit_is_a_form_and_a_first_image_is_json(monkeypatch):
 
 def test_a_service_without_seeds_gets_none_and_the_card_says_so(tmp_path):
     with serving(paint) as server:
-        asked = editor(server, seed=False, fields=None, cache=str(tmp_path))
+        asked = editor(server, seeded=False, fields=None, cache=str(tmp_path))
         asked.edit([an_edit(1, photo=1), an_edit(2, photo=1)])
         assert len(server.asked) == 2  # two candidates
     assert not {"seed", "response_format", "guidance_scale"} & set(server.asked[0][2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -96,7 +97,7 @@ UNSEEN_IN = {
 def read(config: dict[str, Any]) -> list[Any]:
     """Return the content of the examples, and the folder of the scenes."""
     data = config["data"]
-    job = _job(GenerateSettings(**config))
+    job = _job(GenerateSettings(**config), Path(config["paths"]["shards"]))
     world = None if data["grid"] or data["world"] is None else data["world"]
     drawn = str(data["source"]).startswith("shapescapes:") and world is not None
     return [digest_of(job.examples), build(world).content_hash() if drawn else None]
@@ -114,7 +115,7 @@ def test_every_setting_of_a_source_changes_the_examples_or_is_refused(kind, sour
 
 
 def edit(config: dict[str, Any]) -> list[Any]:
-    job = _job(GenerateSettings(**config))
+    job = _job(GenerateSettings(**config), Path(config["paths"]["shards"]))
     found = job.annotation.annotate(job.examples)
     return [job.editor.edit([found.done[place] for place in sorted(found.done)])]
 
