@@ -224,13 +224,14 @@ def hold_shard(folder: Path, number: int) -> Iterator[None]:
     """Lock one shard: with another division into parts, another process may have it as well."""
     busy = _busy(f"shard {number:05d} of {folder}")
     (folder / WORK).mkdir(exist_ok=True)  # a worker's mirror was not claimed here
-    lock = folder / WORK / f"{number:05d}.lock"
-    begun = lock.exists()
-    with hold_lock(lock, refusal=busy):
-        if begun:  # the folder is listed only then: with many shards that takes long
+    begun = folder / WORK / f"{number:05d}.begun"
+    with hold_lock(folder / WORK / f"{number:05d}.lock", refusal=busy):
+        if begun.exists():  # the folder is listed only then: with many shards that takes long
             _sweep(folder, f"{number:05d}.")
             _sweep(folder / edits.FOLDER, f"{number:05d}.")
+        begun.touch()
         yield
+        begun.unlink()
 
 
 @contextmanager
