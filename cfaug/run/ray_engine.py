@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -67,8 +67,8 @@ class RayEngine:
         itself is raised: it would be the same on any machine.
 
         Args:
-            make_worker: called once in each worker; returns what does a task there. It has to be
-                picklable: a module's function, or a ``partial`` of one.
+            make_worker: called once in each worker; returns what does a task there. Ray sends
+                it there, so it may hold nothing of this process, such as an open file.
             title: the work in the progress bar, such as "drawing".
             unit: the plural noun of the tasks, such as "shards".
 
@@ -94,7 +94,7 @@ class RayEngine:
                             raise UserError(f"a worker cannot start: {error}") from error
                         if number is not None:
                             lost[number] += 1
-                            self._say_lost(_first_line(error), lost[number], unit)
+                            self._report_loss(_first_line(error), lost[number], unit)
                             waiting.append(number)
                         time.sleep(SECONDS_TO_RESTART)
                         idle[worker.__ray_ready__.remote()] = worker
@@ -109,7 +109,7 @@ class RayEngine:
                 for worker in workers:
                     ray.kill(worker)
 
-    def _say_lost(self, reason: str, times: int, unit: str) -> None:
+    def _report_loss(self, reason: str, times: int, unit: str) -> None:
         if times == self.tries:
             raise UserError(
                 f"one of the {unit} lost its worker {times} times, the last time so: {reason}. "
@@ -190,12 +190,3 @@ class _Worker:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def always(work: Callable[[Task], Answer]) -> Callable[[], Callable[[Task], Answer]]:
-    """Return a ``make_worker`` for a function that needs no preparation."""
-    return partial(_same, work)
-
-
-def _same(work: Callable[[Task], Answer]) -> Callable[[Task], Answer]:
-    return work

@@ -44,7 +44,7 @@ from cfaug.run.arguments import flatten
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
 from cfaug.run.parallel import run_at_once, shared_pixels, start_ranks
-from cfaug.run.ray_engine import RayEngine, always
+from cfaug.run.ray_engine import RayEngine
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
 from cfaug.train.mixture_task import MixtureTask
@@ -108,7 +108,7 @@ def _on_engine(
 ) -> list[tuple[TrainJob, int]]:
     """Run the jobs in the workers of a cluster; a failure ends those at work if it is to stop."""
     codes: dict[Path, int] = {}
-    with closing(engine.run(always(run_and_report), jobs, "the sweep", "runs")) as finished:
+    with closing(engine.run(lambda: run_and_report, jobs, "the sweep", "runs")) as finished:
         for job, code in finished:
             codes[job.folder.path] = code
             if stop_on_error and code != DONE:

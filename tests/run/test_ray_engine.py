@@ -16,7 +16,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.report.results import read_results
 from cfaug.run import generate
-from cfaug.run.ray_engine import RayEngine, always
+from cfaug.run.ray_engine import RayEngine
 from tests import skips
 from tests.run import ray_tasks
 from tests.run.conftest import SCENES, Place, output_of
@@ -46,7 +46,7 @@ def answers(engine: RayEngine, make_worker, count: int = 5) -> dict[int, int]:
 
 def test_every_task_is_done_also_with_more_workers_than_the_cluster_has_room_for():
     engine = RayEngine(workers=5, gpus_per_worker=1)
-    assert answers(engine, always(ray_tasks.square)) == {n: n * n for n in range(5)}
+    assert answers(engine, lambda: ray_tasks.square) == {n: n * n for n in range(5)}
 
 
 def test_a_task_whose_worker_is_lost_is_started_again_but_not_for_ever(tmp_path, capsys):
@@ -76,7 +76,7 @@ def test_no_cluster_at_an_address_is_named(monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuse_connection)
     with pytest.raises(UserError, match=r"engine\.address=auto: no Ray cluster answers there"):
-        answers(RayEngine(address="auto"), always(ray_tasks.square))
+        answers(RayEngine(address="auto"), lambda: ray_tasks.square)
 
 
 def refuse_connection(*_, **__):
