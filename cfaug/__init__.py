@@ -11,10 +11,11 @@ __version__ = "0.1.0"
 
 PUBLIC = {
     "AnswerModule": "cfaug.train.answer_module",
+    "ClassificationModule": "cfaug.train.classification_module",
     "Comparison": "cfaug.run.comparison",
     "ContrastiveModule": "cfaug.train.contrastive_module",
     "CounterfactualDataModule": "cfaug.run.lightning",
-    "EntailmentModule": "cfaug.train.entailment_module",
+    "EntailmentModule": "cfaug.train.classification_module",
     "Index": "cfaug.data.index",
     "Mixture": "cfaug.data.mixture.records",
     "Result": "cfaug.report.results",

@@ -13,7 +13,8 @@ from cfaug.run.api import read_run as read_run
 from cfaug.run.comparison import Comparison as Comparison
 from cfaug.run.lightning import CounterfactualDataModule as CounterfactualDataModule
 from cfaug.train.answer_module import AnswerModule as AnswerModule
+from cfaug.train.classification_module import ClassificationModule as ClassificationModule
+from cfaug.train.classification_module import EntailmentModule as EntailmentModule
 from cfaug.train.contrastive_module import ContrastiveModule as ContrastiveModule
-from cfaug.train.entailment_module import EntailmentModule as EntailmentModule
 
 __version__: str

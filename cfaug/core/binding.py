@@ -248,5 +248,6 @@ _TESTED: Mapping[str, Mapping[Any, str]] = {
         "captions": "runs that learnt from captions",
         "hypotheses": "runs that learnt from labelled hypotheses",
         "questions": "runs that learnt from questions",
+        "labels": "runs that learnt the classes of images",
     },
 }

@@ -54,6 +54,7 @@ class EvaluationContext:
         has_hypotheses: whether the run learnt from labelled hypotheses.
         questions: a function that opens a set of questions about images.
         has_questions: whether the run learnt from questions about images.
+        has_labels: whether the run learnt the classes of images.
         trained_questions: a function that returns the images about which the run learnt from
             questions, each with all questions of its set; empty for a checkpoint.
         features: folder of cached features; ``None`` if there is no cache.
@@ -72,6 +73,7 @@ class EvaluationContext:
     has_hypotheses: bool = False
     questions: Callable[[str], Sequence[AskedImage]] | None = None
     has_questions: bool = False
+    has_labels: bool = False
     trained_questions: Callable[[], Sequence[AskedImage]] = tuple
     features: Path | None = None
 

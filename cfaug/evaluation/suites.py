@@ -163,8 +163,8 @@ class Suite:
 class HeldOut:
     """The rows that the experiment held out (``data.holdout``), the same for every arm.
 
-    Retrieval between images and captions; zero-shot classification if the captions only name the
-    class, as for class folders, where many images share each caption.
+    Retrieval between images and captions; classification if the captions only name the class, as
+    for class folders, where many images share each caption, or if the run learnt from labels.
 
     Args:
         batch_size: number of images or captions embedded at once.
@@ -193,6 +193,8 @@ class HeldOut:
             split, kind = context.validation(), "validation"
         index, rows = split
         classes = captioned_classes(index, rows)
+        if classes is None and context.has_labels:
+            classes = sorted({index.label(int(row)) or "" for row in rows} - {""})
         if classes is None:
             retrieval = Retrieval(name=f"{kind}_retrieval", batch_size=self.batch_size)
             return cast("list[Benchmark]", [retrieval.ask(index, rows)])
@@ -213,6 +215,10 @@ def _say_what_validation_is() -> None:
     )
 
 
+OTHERS = ("hypotheses", "questions", "labels")
+"""What runs learn from other than captions."""
+
+
 @dataclass(frozen=True)
 class Auto:
     """The world's tests for a run on the world; the held-out test set for a run on other data.
@@ -227,6 +233,9 @@ class Auto:
         questions_world: the suite for a run that learnt from questions about the world's pictures;
             ``None`` uses ``world``.
         questions: the suite for any other run that learnt from questions; ``None`` uses ``own``.
+        labels_world: the suite for a classifier that learnt the world's labels; ``None`` uses
+            ``world``.
+        labels: the suite for any other classifier that was trained; ``None`` uses ``own``.
     """
 
     world: SuiteMember
@@ -235,25 +244,27 @@ class Auto:
     hypotheses: SuiteMember | None = None
     questions_world: SuiteMember | None = None
     questions: SuiteMember | None = None
+    labels_world: SuiteMember | None = None
+    labels: SuiteMember | None = None
 
     read_with: ClassVar[ReadWith] = {
         name: [
             {WORLD: (on_world,), LEARNT: ("captions",)},
-            {WORLD: (on_world,), LEARNT: ("hypotheses",), f"hypotheses{where}": (None,)},
-            {WORLD: (on_world,), LEARNT: ("questions",), f"questions{where}": (None,)},
+            *(
+                {WORLD: (on_world,), LEARNT: (learnt,), f"{learnt}{where}": (None,)}
+                for learnt in OTHERS
+            ),
         ]
         for name, where, on_world in (("world", "_world", True), ("own", "", False))
     } | {
         f"{learnt}{where}": {WORLD: (on_world,), LEARNT: (learnt,)}
-        for learnt in ("hypotheses", "questions")
+        for learnt in OTHERS
         for where, on_world in (("_world", True), ("", False))
     }
     reads_data: ClassVar[ReadWith] = {"data.real": {}, "data.counterfactual": {}}
 
     def __post_init__(self) -> None:
-        for name in (
-            "world", "own", "hypotheses_world", "hypotheses", "questions_world", "questions",
-        ):  # fmt: skip
+        for name in ("world", "own", *(f"{n}{where}" for n in OTHERS for where in ("_world", ""))):
             member = getattr(self, name)
             if member is not None:
                 check_member(member, f"benchmark.{name}")
@@ -261,12 +272,10 @@ class Auto:
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return the benchmarks that fit the run."""
         usual = self.world if context.has_world else self.own
-        taught = None
-        if context.has_hypotheses:
-            taught = self.hypotheses_world if context.has_world else self.hypotheses
-        elif context.has_questions:
-            taught = self.questions_world if context.has_world else self.questions
-        return open_member(usual if taught is None else taught, context)
+        where = "_world" if context.has_world else ""
+        taught = next((n for n in OTHERS if getattr(context, f"has_{n}")), None)
+        member = None if taught is None else getattr(self, f"{taught}{where}")
+        return open_member(usual if member is None else member, context)
 
 
 # Check the object that ``benchmark=`` names, and the benchmarks that it opens.

@@ -20,7 +20,7 @@ from cfaug.core.cards import CARD
 from cfaug.core.errors import UserError
 from cfaug.core.files import replace_folder
 from cfaug.core.processes import uncollected
-from cfaug.core.protocols import DualEncoder, Matcher
+from cfaug.core.protocols import Classifier, DualEncoder, Matcher
 from cfaug.core.safety.safe_loading import (
     check_built,
     check_finite,
@@ -49,6 +49,37 @@ def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: st
         f"{owner} can be loaded as {names}, not as {protocol.__name__}: choose a model=... that "
         f"provides {protocol.__name__}, or a benchmark that needs {names}"
     )
+
+
+Matching = Callable[[Sequence[str], Sequence[str], str], Any]
+"""A rule by which labels name classes: (labels, a model's classes, its name) -> the number of each
+label's class, int64 (labels,), or a UserError that names the labels without a class."""
+
+
+def knows_labels(
+    labels: Sequence[str], classes: Sequence[str] | None, match: Matching, owner: str
+) -> bool:
+    """Return whether a model's classes include the labels; False if they have none in common.
+
+    Args:
+        classes: the model's classes; ``None`` if they have no names.
+
+    Raises:
+        UserError: if some labels name classes and others do not.
+    """
+    if classes is None:
+        return False
+    try:
+        match(labels, classes, owner)
+    except UserError:
+        for label in labels:
+            try:
+                match([label], classes, owner)
+            except UserError:
+                continue
+            raise
+        return False
+    return True
 
 
 class Spec:
@@ -83,6 +114,11 @@ class Spec:
         """Refuse a model that is not a dual encoder."""
         if DualEncoder in self.provides:
             return
+        if Classifier in self.provides:
+            raise UserError(
+                f"{self.owner} cannot be fine-tuned on images and their captions: it learns the "
+                "classes of images, by `python train.py task=classification` with labelled images"
+            )
         use = f"benchmarks that need a {self.provides[0].__name__}"
         if Matcher in self.provides:
             use = "`python evaluate.py benchmark=matching`"
@@ -203,11 +239,13 @@ def load_model(
     dtype: str = "float32",
     required: Sequence[str] = (),
     unused: Sequence[str] = (),
+    head: Mapping[int, str] | None = None,
 ) -> Any:
     """Load a folder's weights in one number format, whatever format the file has.
 
     Args:
         unused: parts of the names of unused weights, which may be missing.
+        head: the classes of a new head, which torch's generator draws; ``None`` keeps the folder's.
     """
     import torch
     import transformers
@@ -229,9 +267,11 @@ def load_model(
         with quiet():
             # Otherwise the file's own type would be used: a float16 file would train in float16.
             number_format = getattr(torch, dtype)
+            options = {} if head is None else {"num_labels": len(head), "id2label": dict(head)}
             model, report = from_folder(
                 kind, folder, dtype=number_format, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are named below
+                **options,
             )  # fmt: skip
     except UserError:
         raise
@@ -243,6 +283,10 @@ def load_model(
         key: f" ({tuple(there)}, not {tuple(wanted)} as config.json says)"
         for key, there, wanted in report["mismatched_keys"]
     }
+    if head is not None:
+        body = f"{model.base_model_prefix}."
+        missing = [key for key in missing if key.startswith(body)]
+        shapes = {key: text for key, text in shapes.items() if key.startswith(body)}
     wrong = sorted([*missing, *shapes])
     if wrong:
         raise UserError(

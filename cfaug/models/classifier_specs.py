@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,7 +10,10 @@ from typing import Any, ClassVar
 from cfaug.core.errors import UserError
 from cfaug.core.files import read_lines
 from cfaug.core.protocols import Classifier, FeatureExtractor
-from cfaug.models.checkpoints import Checkpoint, Spec, choose_protocol
+from cfaug.models.checkpoints import Checkpoint, Matching, Spec, choose_protocol
+
+SAVED_WEIGHTS, CLASS_NAMES = "model.safetensors", "classes.txt"
+"""Files in the checkpoint of a model of torchvision: its weights, and the name of each logit."""
 
 
 def class_names(file: str | None) -> tuple[str, ...] | None:
@@ -54,6 +58,17 @@ class TimmClassification(Checkpoint):
     def answering(self) -> dict[str, Any]:
         """Return the settings that change the model's answers, with the content of the file."""
         return with_names(super().answering())
+
+    def load_with_head(self, labels: Sequence[str], seed: int, match: Matching) -> Any:
+        """Load the model for training, with a random head if it knows none of the labels."""
+        from cfaug.models.classifiers import TimmClassifier
+
+        return TimmClassifier.load_with_head(self.folder(), self.settings, labels, seed, match)
+
+    def at(self, checkpoint: str) -> TimmClassification:
+        """Return the same settings for a folder, which names its architecture, or for a file."""
+        architecture = None if Path(checkpoint).is_dir() else self.architecture
+        return replace(super().at(checkpoint), architecture=architecture)
 
     def folder(self) -> Path:
         """Return the folder or file of the weights, downloaded if necessary."""
@@ -154,12 +169,20 @@ class TorchvisionClassification(Spec):
         from cfaug.models.classifiers import TorchvisionClassifier
 
         choose_protocol(self.provides, protocol, self.owner)
-        return TorchvisionClassifier.load(
-            self.architecture,
-            self.pretrained,
-            prepared_as=self.prepared_as,
-            classes=class_names(self.classes),
-        )
+        return TorchvisionClassifier.load(self.architecture, **self.settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Arguments of the model other than its architecture."""
+        names = {name: getattr(self, name) for name in ("pretrained", "prepared_as")}
+        return {**names, "classes": class_names(self.classes)}
+
+    def load_with_head(self, labels: Sequence[str], seed: int, match: Matching) -> Any:
+        """Load the model for training, with a random head if it knows none of the labels."""
+        from cfaug.models.classifiers import TorchvisionClassifier
+
+        kind, settings = TorchvisionClassifier, self.settings
+        return kind.load_with_head(self.architecture, settings, labels, seed, match)
 
     def _file(self) -> Path | None:
         file = Path(self.pretrained).expanduser()
@@ -198,8 +221,15 @@ class TorchvisionClassification(Spec):
         return None if file is None else parameter_count([file])
 
     def at(self, checkpoint: str) -> TorchvisionClassification:
-        """Return the same settings for a file of weights or another tag."""
-        return replace(self, pretrained=checkpoint)
+        """Return the same settings for a file of weights, another tag, or a run's checkpoint."""
+        folder = Path(checkpoint)
+        if not folder.is_dir():
+            return replace(self, pretrained=checkpoint)
+        prepared = self.prepared_as if self._file() is not None else self.pretrained
+        return replace(
+            self, pretrained=str(folder / SAVED_WEIGHTS), prepared_as=prepared,
+            classes=str(folder / CLASS_NAMES),
+        )  # fmt: skip
 
     @property
     def owner(self) -> str:

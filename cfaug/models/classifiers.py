@@ -4,30 +4,78 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import timm
+import torch
 import torchvision
+from safetensors.torch import save_file
 from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_model_data_config
 from torch import Tensor, nn
+from transformers import AutoConfig
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import Geometry, ImageTransform
+from cfaug.core.rng import derive
 from cfaug.core.safety.safe_loading import (
     check_finite,
     check_folder,
     check_numbers,
     count_stored,
+    from_folder,
     read_json,
 )
 from cfaug.core.weights import find_weights, refuse_pickles
-from cfaug.models.checkpoints import build_and_fill, choose_classes, read_state
-from cfaug.models.encoder import Wrapped, channels, image_transform, label_names, square
+from cfaug.models.checkpoints import (
+    Matching,
+    build_and_fill,
+    choose_classes,
+    knows_labels,
+    load_model,
+    quiet,
+    read_state,
+    replace_checkpoint,
+)
+from cfaug.models.classifier_specs import CLASS_NAMES, SAVED_WEIGHTS
+from cfaug.models.encoder import (
+    FromFolder,
+    Tunable,
+    channels,
+    image_transform,
+    label_names,
+    load_processor,
+    square,
+)
 
 
-class HFClassifier(Wrapped):
+class TrainedClassifier(Tunable):
+    """A :class:`cfaug.core.protocols.Classifier` that can be fine-tuned and saved."""
+
+    transform: ImageTransform
+    classes: tuple[str, ...]
+
+    @abstractmethod
+    def classify(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write a folder that the model's library can load, atomically."""
+
+
+@contextmanager
+def _drawing(seed: int) -> Iterator[None]:
+    """Draw a new head from a run's seed, and leave torch's generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive(seed, "classifier_head") % 2**63)
+        yield
+
+
+class HFClassifier(FromFolder, TrainedClassifier):
     """``AutoModelForImageClassification`` as a :class:`cfaug.core.protocols.Classifier`."""
 
     transformers_class = "AutoModelForImageClassification"
@@ -42,10 +90,39 @@ class HFClassifier(Wrapped):
         geometry: Geometry | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(model)
+        super().__init__()
+        self.model = model
+        self.processor = processor
         self.transform = image_transform(processor, folder, geometry)
         names = label_names(self.model, folder)
         self.classes: tuple[str, ...] = choose_classes(classes, names, len(names), folder)
+
+    @classmethod
+    def load_with_head(
+        cls, folder: Path, settings: Mapping[str, Any], labels: Sequence[str], seed: int,
+        match: Matching,
+    ) -> Self:  # fmt: skip
+        """Load a folder with its own head if it knows the labels, or else with a random one."""
+        config: Any = from_folder(AutoConfig, folder)
+        names = settings.get("classes") or [str(name) for name in config.id2label.values()]
+        if knows_labels(labels, names, match, str(folder)):
+            return cls.load(folder, **settings)
+        _refuse_names(settings.get("classes"), folder)
+        with _drawing(seed):
+            model = load_model(cls.transformers_class, folder, head=dict(enumerate(labels)))
+        cls.check_model(model, folder)
+        return cls(model, load_processor(folder, cls.processor_class), folder, **settings)
+
+    @classmethod
+    def check_model(cls, model: Any, folder: Path) -> None:
+        """Refuse weights that are infinite or NaN."""
+        check_finite(model, folder)
+
+    def save(self, folder: Path) -> None:
+        """Write a ``save_pretrained`` folder with its image processor."""
+        with replace_checkpoint(folder) as fresh, quiet():
+            self.model.save_pretrained(fresh)
+            self.processor.save_pretrained(fresh)
 
     def classify(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
@@ -54,7 +131,17 @@ class HFClassifier(Wrapped):
         return logits.float()
 
 
-class _OfLibrary(nn.Module):
+def _refuse_names(classes: Sequence[str] | None, owner: object) -> None:
+    """Refuse names of the logits if none of them is a label of the data."""
+    if classes is not None:
+        raise UserError(
+            f"{owner}: model.classes names {len(classes)} classes, and no label of the data is "
+            "among them: name the labels' folders by them, or leave out model.classes, which "
+            "gives the model a new head for the labels"
+        )
+
+
+class _OfLibrary(TrainedClassifier):
     """A model of timm or torchvision as a :class:`cfaug.core.protocols.Classifier`."""
 
     def __init__(
@@ -87,16 +174,8 @@ class TimmClassifier(_OfLibrary):
         self, model: nn.Module, owner: object, *, classes: Sequence[str] | None = None
     ) -> None:
         untyped: Any = model
-        labels: Sequence[str] | None = (getattr(untyped, "pretrained_cfg", None) or {}).get(
-            "label_names"
-        )
-        if labels:
-            labels = [str(name) for name in labels]
-        else:
-            subset = infer_imagenet_subset({"num_classes": untyped.num_classes})
-            labels = None if subset is None else ImageNetInfo(subset).label_names()
         transform = timm_transform(resolve_model_data_config(model), owner)
-        names = choose_classes(classes, labels, int(untyped.num_classes), owner)
+        names = choose_classes(classes, _timm_names(model), int(untyped.num_classes), owner)
         super().__init__(model, transform, names)
 
     @classmethod
@@ -108,33 +187,66 @@ class TimmClassifier(_OfLibrary):
         classes: Sequence[str] | None = None,
     ) -> Self:
         """Load a model in float32, in evaluation mode."""
-        options: dict[str, int] = {}
-        if path.is_file():
-            file, name = path, str(architecture)
-            _require_known(name)
-            # The last layer in the file tells the number of classes.
-            head = getattr(timm.get_pretrained_cfg(name), "classifier", None)
-            state = read_state(file)
-            for layer in [head] if isinstance(head, str) else list(head or ()):
-                if f"{layer}.bias" in state and not options:
-                    options = {"num_classes": int(state[f"{layer}.bias"].shape[0])}
-        else:
-            (file,), name = find_weights(path), f"local-dir:{path}"
-            check_folder(path)
-            refuse_pickles([file])
-            config = read_json(path / "config.json")
-            if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
-                raise UserError(f"{path} has no config.json of timm, with the architecture's name")
-            _require_known(config["architecture"])
-            check_numbers(config, path / "config.json", count_stored([file]))
-        made = build_and_fill(lambda: timm.create_model(name, pretrained=False, **options), file)
-        return cls(made, path, classes=classes).eval()
+        return cls(_build_timm(path, architecture), path, classes=classes).eval()
+
+    @classmethod
+    def load_with_head(
+        cls, path: Path, settings: Mapping[str, Any], labels: Sequence[str], seed: int,
+        match: Matching,
+    ) -> Self:  # fmt: skip
+        """Load a model with its own head if it knows the labels, or else with a random one."""
+        model: Any = _build_timm(path, settings["architecture"])
+        classes = settings["classes"]
+        if knows_labels(labels, classes or _timm_names(model), match, str(path)):
+            return cls(model, path, classes=classes)
+        _refuse_names(classes, path)
+        with _drawing(seed):
+            model.reset_classifier(len(labels))
+        return cls(model, path, classes=labels)
+
+    def save(self, folder: Path) -> None:
+        """Write a folder in timm's format, with the names of the classes."""
+        with replace_checkpoint(folder) as fresh:
+            named = {"label_names": list(self.classes)}
+            timm.models.save_for_hf(self.model, str(fresh), named, safe_serialization=True)
 
     def extract(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, size, size) to the last layer's input: float32 (n, dim)."""
         features = self.model.forward_features(self._normalize(pixels))
         pooled: Tensor = self.model.forward_head(features, pre_logits=True)
         return pooled.float()
+
+
+def _build_timm(path: Path, architecture: str | None) -> nn.Module:
+    options: dict[str, int] = {}
+    if path.is_file():
+        file, name = path, str(architecture)
+        _require_known(name)
+        # The last layer in the file tells the number of classes.
+        head = getattr(timm.get_pretrained_cfg(name), "classifier", None)
+        state = read_state(file)
+        for layer in [head] if isinstance(head, str) else list(head or ()):
+            if f"{layer}.bias" in state and not options:
+                options = {"num_classes": int(state[f"{layer}.bias"].shape[0])}
+    else:
+        (file,), name = find_weights(path), f"local-dir:{path}"
+        check_folder(path)
+        refuse_pickles([file])
+        config = read_json(path / "config.json")
+        if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
+            raise UserError(f"{path} has no config.json of timm, with the architecture's name")
+        _require_known(config["architecture"])
+        check_numbers(config, path / "config.json", count_stored([file]))
+    return build_and_fill(lambda: timm.create_model(name, pretrained=False, **options), file)
+
+
+def _timm_names(model: Any) -> list[str] | None:
+    """Return the names of a model's classes: its own, or ImageNet's if their number fits."""
+    names = (getattr(model, "pretrained_cfg", None) or {}).get("label_names")
+    if names:
+        return [str(name) for name in names]
+    subset = infer_imagenet_subset({"num_classes": model.num_classes})
+    return None if subset is None else list(ImageNetInfo(subset).label_names())
 
 
 def default_weights(architecture: str) -> str:
@@ -246,6 +358,36 @@ class TorchvisionClassifier(_OfLibrary):
         mean, std = (channels(list(getattr(given, name)), name, owner) for name in ("mean", "std"))
         cut = resized if resized != size else None
         return cls(model, ImageTransform(size, mean, std, resample, "crop", cut), names).eval()
+
+    @classmethod
+    def load_with_head(
+        cls, architecture: str, settings: Mapping[str, Any], labels: Sequence[str], seed: int,
+        match: Matching,
+    ) -> Self:  # fmt: skip
+        """Load a model with its own head if it knows the labels, or else with a random one."""
+        if architecture in FROM_TENSORFLOW:
+            raise UserError(
+                f"{architecture} learns from the losses of further heads, which "
+                "task=classification does not compute: choose another architecture"
+            )
+        classifier = cls.load(architecture, **settings)
+        if knows_labels(labels, classifier.classes, match, architecture):
+            return classifier
+        _refuse_names(settings["classes"], architecture)
+        with _drawing(seed):
+            model = _build(architecture, len(labels))
+        fresh = model.state_dict()
+        known = classifier.model.state_dict()
+        model.load_state_dict(
+            {name: known[name] if known[name].shape == v.shape else v for name, v in fresh.items()}
+        )
+        return cls(model, classifier.transform, tuple(labels)).eval()
+
+    def save(self, folder: Path) -> None:
+        """Write ``model.safetensors``, and ``classes.txt`` with the name of each logit."""
+        with replace_checkpoint(folder) as fresh:
+            save_file(self.model.state_dict(), fresh / SAVED_WEIGHTS)
+            (fresh / CLASS_NAMES).write_text("".join(f"{name}\n" for name in self.classes))
 
 
 def _build(architecture: str, classes: int) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -10,7 +11,7 @@ from cfaug.core.protocols import DualEncoder, Matcher, NoModel
 from cfaug.core.validation import Positive
 from cfaug.core.weights import sha256_text
 from cfaug.models import classifier_specs, task_specs
-from cfaug.models.checkpoints import Spec, choose_protocol
+from cfaug.models.checkpoints import Matching, Spec, choose_protocol
 from cfaug.models.task_specs import Folder
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
@@ -73,6 +74,20 @@ class EntailmentLearner(ModelSpec, Protocol):
 
     def load_to_train(self, seed: int) -> Any:
         """Return the initial model, with a random head if it has none."""
+        ...
+
+
+@runtime_checkable
+class ClassifierLearner(ModelSpec, Protocol):
+    """A specification of an image classifier that can be fine-tuned."""
+
+    def load_with_head(self, labels: Sequence[str], seed: int, match: Matching) -> Any:
+        """Return the initial model: its own head if it knows the labels, or else a random one.
+
+        Args:
+            labels: the labels of the data; a new head has them as its classes.
+            match: (labels, classes, owner) -> numbers of the labels' classes, or a UserError.
+        """
         ...
 
 

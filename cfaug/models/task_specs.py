@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +19,7 @@ from cfaug.core.protocols import (
 )
 from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.core.words import visual_words
-from cfaug.models.checkpoints import Checkpoint
+from cfaug.models.checkpoints import Checkpoint, Matching
 from cfaug.models.classifier_specs import class_names, with_names
 from cfaug.models.prompts import Reduction, read_prompt
 
@@ -131,6 +132,12 @@ class ImageClassification(ImageCheckpoint):
     def settings(self) -> dict[str, Any]:
         """Arguments of the model other than its folder."""
         return {**super().settings, "classes": class_names(self.classes)}
+
+    def load_with_head(self, labels: Sequence[str], seed: int, match: Matching) -> Any:
+        """Load the model for training, with a random head if it knows none of the labels."""
+        from cfaug.models.classifiers import HFClassifier
+
+        return HFClassifier.load_with_head(self.folder(), self.settings, labels, seed, match)
 
     def answering(self) -> dict[str, Any]:
         """Return the settings that change the model's answers, with the content of the file."""

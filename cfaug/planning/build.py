@@ -15,6 +15,7 @@ from cfaug.models import specs
 TARGET = "_target_"
 SETTINGS_OF_A_RUN = frozenset(
     {
+        "cfaug.data.mixture.settings.ClassificationData",
         "cfaug.data.mixture.settings.DataSettings",
         "cfaug.data.mixture.settings.EntailmentData",
         "cfaug.data.mixture.settings.QuestionData",

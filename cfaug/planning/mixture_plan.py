@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -23,11 +24,19 @@ from cfaug.data.mixture.hard_negatives import require_neutral
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.question_rows import QuestionRows, name_digest, read_digest
 from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
-from cfaug.data.mixture.settings import DataSettings, EntailmentData, QuestionData, Sources
+from cfaug.data.mixture.settings import (
+    ClassificationData,
+    DataSettings,
+    EntailmentData,
+    LabelData,
+    QuestionData,
+    Sources,
+)
 from cfaug.data.sources.lists import json_lines
 from cfaug.editing.edit_prompts import group_rows, read_wording, split_by_caption
+from cfaug.evaluation.class_mapping import match_classes
 from cfaug.models.checkpoints import Checkpoint, choose_protocol
-from cfaug.models.specs import EntailmentLearner
+from cfaug.models.specs import ClassifierLearner, EntailmentLearner
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.planning.sources import (
     Opened,
@@ -44,11 +53,11 @@ from cfaug.planning.sources import (
     say_once,
 )
 from cfaug.planning.training import TrainPlan, TrainRequest
-from cfaug.train.entailment_task import EntailmentTask
+from cfaug.train.classification_task import ClassificationTask, EntailmentTask
 from cfaug.train.language_task import EditData, LanguageTask
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.question_task import QuestionTask
-from cfaug.train.settings import AnswerLoss, LossSettings
+from cfaug.train.settings import AnswerLoss, ClassLoss, LossSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -122,6 +131,10 @@ def plan_contrastive(data: DataSettings, asked: TrainRequest) -> TrainPlan:
     if isinstance(given, AnswerLoss):
         raise UserError(
             "loss=answers is for questions and their options: leave it out, or choose task=vqa"
+        )
+    if isinstance(given, ClassLoss):
+        raise UserError(
+            "loss=classes is for the classes of images: leave it out, or choose task=classification"
         )
     if data.batch_size == 1:
         raise UserError(
@@ -249,28 +262,70 @@ def plan_entailment(data: EntailmentData, asked: TrainRequest) -> TrainPlan:
             "model=vilt_entailer, bridgetower_entailer or flava_entailer"
         )
     asked.refuse_contrastive("task=entailment")
+    opened, mixture = _draw_labelled(
+        data, asked, lambda label: label in ENTAILMENT, f"no label of {', '.join(ENTAILMENT)}",
+        "learns from labelled hypotheses, such as SNLI-VE's or shapescapes:ve",
+    )  # fmt: skip
+    task = EntailmentTask(**of_mixture(mixture, data, asked))
+    for side, counts in task.classes.items():
+        say_once(f"{side}: {_counted(counts)}")
+    return planned_mixture(task, opened, opened.content)
+
+
+def plan_classification(data: ClassificationData, asked: TrainRequest) -> TrainPlan:
+    """Open the sources and draw the mixture; collect the labels of both sources."""
+    model: Any = asked.model
+    owner = getattr(model, "owner", type(model).__name__)
+    if not isinstance(model, ClassifierLearner):
+        raise UserError(
+            f"{owner} is not an image classifier with classes of its own: choose model=classifier, "
+            "timm or torchvision; a dual encoder learns from captions, without task=classification"
+        )
+    if asked.loss is not None and not isinstance(asked.loss, ClassLoss):
+        raise UserError(
+            "loss=... is of another task: leave it out with task=classification, or change "
+            "loss.label_smoothing and loss.augment"
+        )
+    asked.refuse_pieces("task=classification")
+    opened, mixture = _draw_labelled(
+        data, asked, lambda label: label is not None, "no label",
+        "learns from folders of a class each, or from sets whose members have labels",
+    )  # fmt: skip
+    # Of whole sources, so that arms of other ratios and sizes have the same classes.
+    labels = {
+        label for index in mixture.sources if index is not None
+        for label in map(index.label, range(len(index)))
+    }  # fmt: skip
+    task = ClassificationTask(
+        **of_mixture(mixture, data, asked), loss=asked.loss, match=match_classes,
+        labels=tuple(sorted(label for label in labels if label is not None)),
+    )  # fmt: skip
+    say_once(f"{len(task.labels)} classes: {shorten(', '.join(task.labels), 200)}")
+    return planned_mixture(task, opened, opened.content)
+
+
+def _draw_labelled(
+    data: LabelData, asked: TrainRequest, known: Callable[[str | None], bool], lacking: str,
+    learns: str,
+) -> tuple[Opened, Mixture]:  # fmt: skip
+    """Open the sources and draw the mixture; refuse examples without a label that is ``known``."""
     opened = open_sources(data, asked.paths)
     check_sources(data, opened)
     mixture = mix(data, opened)
     for source, index in enumerate(mixture.sources):
         rows = [side[side[:, 0] == source, 1] for side in (mixture.train, mixture.validation)]
         drawn = [row for part in rows for row in part.tolist()]
-        wrong = [row for row in drawn if cast("Index", index).label(row) not in ENTAILMENT]
+        wrong = [row for row in drawn if not known(cast("Index", index).label(row))]
         if wrong:
             assert index is not None
             label = index.label(wrong[0])
             problem = "no label" if label is None else f"the label {label[:40]!r}"
             raise UserError(
-                f"{index.source}: {len(wrong):,} of {len(drawn):,} examples have no label of "
-                f"{', '.join(ENTAILMENT)}, such as {index.key(wrong[0])}, which has {problem}: "
-                "task=entailment learns from labelled hypotheses, such as SNLI-VE's or "
-                "shapescapes:ve"
+                f"{index.source}: {len(wrong):,} of {len(drawn):,} examples have {lacking}, such "
+                f"as {index.key(wrong[0])}, which has {problem}: task={data.task} {learns}"
             )
     report_mixture(mixture, data, opened, asked)
-    task = EntailmentTask(**of_mixture(mixture, data, asked))
-    for side, counts in task.classes.items():
-        say_once(f"{side}: {_counted(counts)}")
-    return planned_mixture(task, opened, opened.content)
+    return opened, mixture
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
     from cfaug.train.settings import (
         AnswerLoss,
+        ClassLoss,
         Factory,
         LoggerSettings,
         LossSettings,
@@ -49,8 +50,8 @@ class TrainRequest:
         logger: the destination of the curves besides ``metrics.csv``; a function that makes it, if
             it is a logger of Lightning's.
         tuning: the parameters to train; ``None`` trains all.
-        loss: the loss over images and captions, or over a question's options; ``None`` is the loss
-            of the model's authors.
+        loss: the loss over images and captions, over a question's options or over classes; ``None``
+            is the loss of the model's authors.
     """
 
     model: ModelSpec
@@ -58,7 +59,7 @@ class TrainRequest:
     trainer: TrainerSettings
     logger: LoggerSettings | Factory
     tuning: Tuning | None
-    loss: LossSettings | AnswerLoss | None
+    loss: LossSettings | AnswerLoss | ClassLoss | None
     seed: int
     paths: Mapping[str, Any]
 
@@ -180,8 +181,8 @@ class TrainSettings:
             for no sweeper.
         threads: number of torch's threads; ``None`` uses all cores.
         tuning: node of the parameters to train; ``None`` trains all.
-        loss: node of ``LossSettings``, or of ``AnswerLoss`` for questions; ``None`` is the loss of
-            the model's authors.
+        loss: node of ``LossSettings``, of ``AnswerLoss`` for questions, or of ``ClassLoss`` for
+            classes; ``None`` is the loss of the model's authors.
         preset: the training settings of the model's file, already filled into the others.
         overrides: the words of the command line.
     """

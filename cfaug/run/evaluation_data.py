@@ -157,6 +157,7 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
         withheld=lambda: _withheld(data, opener),
         has_hypotheses=learnt == "hypotheses",
         has_questions=asked is not None,
+        has_labels=learnt == "labels",
         questions=ask,
         trained_questions=trained_questions,
         features=opener.features,

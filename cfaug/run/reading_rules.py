@@ -91,13 +91,14 @@ def describe_learning(data: Any) -> tuple[bool, str]:
     """Return whether a run's data are in the embedded world, and what it learnt from.
 
     Args:
-        data: the run's ``DataSettings``, or its settings of questions or hypotheses.
+        data: the run's ``DataSettings``, or its settings of questions, hypotheses or labels.
     """
-    from cfaug.data.mixture.settings import EntailmentData, QuestionData
+    from cfaug.data.mixture.settings import ClassificationData, EntailmentData, QuestionData
 
     if isinstance(data, QuestionData):
         return any(is_questions(name) for name in data.question_sets if name), "questions"
-    learnt = "hypotheses" if isinstance(data, EntailmentData) else "captions"
+    kinds = {EntailmentData: "hypotheses", ClassificationData: "labels"}
+    learnt = next((name for kind, name in kinds.items() if isinstance(data, kind)), "captions")
     names = (getattr(data, name, None) for name in ("real", "counterfactual"))
     return any(is_world(name) for name in names if name), learnt
 

@@ -19,9 +19,15 @@ from cfaug.core.processes import use_threads
 from cfaug.core.progress import watch
 from cfaug.core.validation import RunSeed, check
 from cfaug.core.weights import is_world
-from cfaug.data.mixture.settings import DataSettings, EntailmentData, QuestionData
+from cfaug.data.mixture.settings import (
+    ClassificationData,
+    DataSettings,
+    EntailmentData,
+    QuestionData,
+)
 from cfaug.planning.build import build
 from cfaug.planning.mixture_plan import (
+    plan_classification,
     plan_contrastive,
     plan_entailment,
     plan_language,
@@ -139,6 +145,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
 
 PLANS: Mapping[type, Callable[[Any, TrainRequest], TrainPlan]] = {
     EntailmentData: plan_entailment,
+    ClassificationData: plan_classification,
     QuestionData: plan_questions,
     DataSettings: plan_contrastive,
     EditData: plan_language,

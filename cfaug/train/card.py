@@ -25,6 +25,7 @@ from cfaug.core.files import write_file
 from cfaug.core.safety.safe_loading import ADAPTER, read_json
 from cfaug.core.types import ENTAILMENT
 from cfaug.data.mixture.records import COUNTERFACTUAL
+from cfaug.models.classifier_specs import CLASS_NAMES
 from cfaug.models.lora import BASE
 from cfaug.report.checkpoint_tables import MetricChange, sentences
 from cfaug.report.page import Measure
@@ -50,6 +51,7 @@ HOW = (
 KINDS: dict[str, tuple[str, str | None]] = {
     "edits": ("text-generation", "text-generation"),
     "entailment": ("visual-entailment", None),  # the Hub has no such task
+    "labels": ("image-classification", "image-classification"),
     "questions": ("visual-question-answering", "visual-question-answering"),
     "pairs": ("image-text", "zero-shot-image-classification"),
 }
@@ -107,11 +109,11 @@ def model_card(folder: Path, changes: Sequence[MetricChange], threshold: float |
         "run": {name: record[name] for name in TOLD if name in record},
         "base": base,
         "library": metadata["library_name"],
-        "architecture": _class(checkpoint),
+        "architecture": _class(checkpoint, config),
         "module": target.rpartition(".")[0],
         "spec": target.rpartition(".")[2],
         "is_adapter": (checkpoint / BASE).exists(),
-        "labels": ENTAILMENT,
+        "labels": record.get("labels", ENTAILMENT),
         "kinds": sorted({*questions.get("train", ()), *questions.get("validation", ())}),
         "edits": config.get("data", {}).get("edits"),
         "counterfactuals": _counterfactuals(config.get("data", {})),
@@ -130,9 +132,8 @@ def _kind(record: Mapping[str, Any]) -> str:
     """Return the name of the template for a run of this record."""
     if "edits" in (record.get("counts") or {}):
         return "edits"
-    return (
-        "entailment" if "classes" in record else "questions" if "questions" in record else "pairs"
-    )
+    kinds = {"labels": "labels", "classes": "entailment", "questions": "questions"}
+    return next((kind for entry, kind in kinds.items() if entry in record), "pairs")
 
 
 def _base(config: Mapping[str, Any]) -> str:
@@ -149,7 +150,10 @@ def _metadata(
     tag, task = KINDS[_kind(record)]
     base = _base(config).removeprefix("hf-hub:")
     is_hub = re.fullmatch(r"\w[\w.-]*/[\w.-]+", base) is not None and not Path(base).exists()
-    library = "peft" if (checkpoint / ADAPTER).exists() else "transformers"
+    libraries = {ADAPTER: "peft", OPEN_CLIP: "open_clip", CLASS_NAMES: "torchvision"}
+    library = next((libraries[n] for n in libraries if (checkpoint / n).exists()), "transformers")
+    if "architecture" in _read_config(checkpoint):
+        library = "timm"
     sources = [str(config.get("data", {}).get(role)) for role in ("real", "counterfactual")]
     datasets = dict.fromkeys(name[1] for source in sources if (name := HUB_DATA.match(source)))
     results = [
@@ -165,18 +169,24 @@ def _metadata(
     return {
         "base_model": base if is_hub else None,
         "datasets": list(datasets) or None,
-        "library_name": "open_clip" if (checkpoint / OPEN_CLIP).exists() else library,
+        "library_name": library,
         "pipeline_tag": task,
         "tags": ["cfaug", "counterfactual", tag],
         "model-index": index if results else None,
     }
 
 
-def _class(checkpoint: Path) -> str:
-    """Return the class that transformers' config names; otherwise ``AutoModel``."""
-    config = checkpoint / "config.json"
-    content = read_json(config) if config.exists() else None
-    named = content.get("architectures") if isinstance(content, dict) else None
+def _read_config(checkpoint: Path) -> dict[str, Any]:
+    file = checkpoint / "config.json"
+    content = read_json(file) if file.exists() else None
+    return content if isinstance(content, dict) else {}
+
+
+def _class(checkpoint: Path, config: Mapping[str, Any]) -> str:
+    """Return the class that transformers' config names, or torchvision's architecture."""
+    if (checkpoint / CLASS_NAMES).exists():
+        return re.sub(r"\W", "", str(config.get("model", {}).get("architecture")))
+    named = _read_config(checkpoint).get("architectures")
     first = str(named[0]) if isinstance(named, list) and named else ""
     return first if first.isidentifier() else "AutoModel"
 

@@ -144,8 +144,9 @@ class TrainingModule(pl.LightningModule):
         if not issubclass(cls, task.kind):
             raise UserError(
                 f"{cls.__name__} does not learn from these data: {task.kind.__name__} does; "
-                "task=entailment makes data of EntailmentModule, task=vqa of AnswerModule, and "
-                "without task=... they are of ContrastiveModule"
+                "task=entailment makes data of EntailmentModule, task=classification of "
+                "ClassificationModule, task=vqa of AnswerModule, and without task=... they are of "
+                "ContrastiveModule"
             )
         module: Self = task.make_module(task.load_tuned(), None, cls)
         # from_pretrained returns a model in evaluation mode, and Lightning keeps the mode.

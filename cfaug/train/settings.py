@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -330,6 +330,27 @@ class AnswerLoss:
     """
 
     contrast: Weight = 0.0
+
+    def __post_init__(self) -> None:
+        check_fields(self, "loss")
+
+
+Augmentation = Literal["flip", "randaugment", "cutmix"]
+
+
+@dataclass(frozen=True)
+class ClassLoss:
+    """The cross-entropy of an image classifier.
+
+    Args:
+        label_smoothing: the share of a label's weight that is spread over all classes in training.
+        augment: classical augmentation of the training images, drawn anew at each step by the run's
+            seed: ``flip``, a horizontal flip of half of them; ``randaugment`` (Cubuk et al., 2020)
+            and ``cutmix`` (Yun et al., 2019) with torchvision's defaults.
+    """
+
+    label_smoothing: PartialShare = 0.0
+    augment: Sequence[Augmentation] = ()
 
     def __post_init__(self) -> None:
         check_fields(self, "loss")

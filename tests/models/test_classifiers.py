@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Classifier, FeatureExtractor
+from cfaug.evaluation.class_mapping import match_classes
 from cfaug.models.checkpoints import read_state
 from cfaug.models.classifier_specs import (
     InceptionFeatures,
@@ -218,8 +219,8 @@ def test_a_file_of_names_counts_by_what_it_says(tmp_path):
         replace(plain, classes=str(tmp_path / "none")).load()
 
 
-def test_a_classifier_cannot_be_trained():
-    with pytest.raises(UserError, match="benchmarks that need a Classifier"):
+def test_a_classifier_learns_no_captions():
+    with pytest.raises(UserError, match="task=classification"):
         TorchvisionClassification("resnet18", "IMAGENET1K_V1").check_trainable()
 
 
@@ -290,3 +291,107 @@ def test_features_are_those_of_torch_fidelity(tmp_path, monkeypatch):
     torch.save({"fc": torch.zeros(1)}, tmp_path / "other.pth")
     with pytest.raises(UserError, match="not hold the weights of FID's Inception"):
         InceptionFeatures(str(tmp_path / "other.pth")).load()
+
+
+# The models that task=classification trains: a head that knows the labels is kept, and saved.
+
+
+@pytest.fixture(scope="module")
+def learners(timm_folder, files, tmp_path_factory):
+    """A model of each library with the classes NAMES, and the name of its last layer's weight."""
+    hf = tiny.save_classifier(tmp_path_factory.mktemp("hf") / "vit")
+    names = str(files / "names.txt")
+    return {
+        "transformers": (ImageClassification(str(hf), classes=names), "classifier.weight"),
+        "timm": (TimmClassification(str(timm_folder)), "head.fc.weight"),
+        "torchvision": (
+            TorchvisionClassification(
+                "shufflenet_v2_x0_5", str(files / "torchvision.pth"), classes=names
+            ),
+            "fc.weight",
+        ),
+    }  # fmt: skip
+
+
+LIBRARIES = ("transformers", "timm", "torchvision")
+ANIMALS = ["cat", "dog", "eel"]
+
+
+def pixels_of(model, count=2):
+    size = model.transform.size
+    made = torch.Generator().manual_seed(3)
+    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=made)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_head_that_knows_the_labels_is_kept_and_saved(library, learners, tmp_path):
+    spec, _ = learners[library]
+    plain, learner = spec.load(), spec.load_with_head(["star", "Ball"], 7, match_classes)
+    assert learner.classes == plain.classes
+    with torch.no_grad():
+        for first, second in zip(learner.parameters(), plain.parameters(), strict=True):
+            assert torch.equal(first, second)
+            first += torch.arange(first.numel()).reshape(first.shape) % 3 / 10
+        learner.eval().save(tmp_path / "checkpoint")
+        again = spec.at(str(tmp_path / "checkpoint")).load()
+        pixels = pixels_of(plain)
+        torch.testing.assert_close(again.classify(pixels), learner.classify(pixels))
+        assert not torch.allclose(again.classify(pixels), plain.classify(pixels))
+    assert again.classes == plain.classes
+    assert vars(again.transform) == vars(plain.transform)
+
+
+@pytest.mark.parametrize("library", ["transformers", "timm"])
+def test_labels_that_no_class_has_get_a_head_drawn_from_the_seed(library, learners, tmp_path):
+    spec, name = learners[library]
+    if library != "timm":  # whose folder has names of its own
+        with pytest.raises(UserError, match=r"model\.classes names 5 classes, and no label"):
+            spec.load_with_head(ANIMALS, 7, match_classes)
+    if library == "transformers":
+        spec = replace(spec, classes=None)
+    first, again, other = (spec.load_with_head(ANIMALS, seed, match_classes) for seed in (7, 7, 8))
+    plain = spec.load().model.state_dict()
+    weights = [model.model.state_dict() for model in (first, again, other)]
+    assert torch.equal(weights[0][name], weights[1][name])
+    assert not torch.equal(weights[0][name], weights[2][name])
+    assert len(weights[0][name]) == 3
+    head = name.rpartition(".")[0]
+    for key, value in weights[0].items():
+        if not key.startswith(head):
+            assert torch.equal(value, plain[key]), key
+    first.save(tmp_path / "checkpoint")
+    loaded = spec.at(str(tmp_path / "checkpoint")).load()
+    assert loaded.classes == tuple(ANIMALS)
+    with torch.no_grad():
+        pixels = pixels_of(loaded)
+        torch.testing.assert_close(loaded.classify(pixels), first.eval().classify(pixels))
+
+
+def test_a_model_of_torchvision_gets_a_new_head_too(tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        imagenet = torchvision.models.get_model("shufflenet_v2_x0_5")
+    save_file(imagenet.state_dict(), tmp_path / "model.safetensors")
+    spec = TorchvisionClassification("shufflenet_v2_x0_5", str(tmp_path / "model.safetensors"))
+    kept = spec.load_with_head(["n01440764", "goldfish"], 7, match_classes)
+    assert len(kept.classes) == 1000
+    fresh = spec.load_with_head(["zyzzyva", "quokka"], 7, match_classes)
+    assert fresh.classes == ("zyzzyva", "quokka")
+    known, state = imagenet.state_dict(), fresh.model.state_dict()
+    assert [n for n in state if not torch.equal(state[n].float(), known[n].float())] == [
+        "fc.weight", "fc.bias",
+    ]  # fmt: skip
+    fresh.save(tmp_path / "checkpoint")
+    loaded = spec.at(str(tmp_path / "checkpoint"))
+    assert loaded.load().classes == fresh.classes
+    assert loaded.weights_hash() != spec.weights_hash()
+    with pytest.raises(UserError, match="further heads"):
+        TorchvisionClassification("googlenet", "IMAGENET1K_V1").load_with_head(
+            ["zyzzyva"], 7, match_classes
+        )
+
+
+def test_a_label_that_is_misspelt_is_named(learners):
+    spec, _ = learners["timm"]
+    with pytest.raises(UserError, match="cubbe"):
+        spec.load_with_head(["ball", "cubbe"], 7, match_classes)

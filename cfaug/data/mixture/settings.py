@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from cfaug.core.errors import UserError
 from cfaug.core.validation import PartialShare, Positive, Seed, Share, Workers, check_fields
@@ -244,25 +244,46 @@ class DataSettings:
 
 
 @dataclass(frozen=True)
-class EntailmentData(DataSettings):
-    """Two sources of images with labelled hypotheses; mixed and read like any others.
+class LabelData(DataSettings):
+    """Two sources of labelled images; mixed and read like any others.
 
-    The arguments are those of :class:`DataSettings`. Labels of rows are among
-    ``cfaug.core.types.ENTAILMENT``.
+    The arguments are those of :class:`DataSettings`.
     """
+
+    task: ClassVar[str]
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.counterfactual_captions != "own":
             raise UserError(
                 f"data.counterfactual_captions={self.counterfactual_captions} would give texts the "
-                "labels of others: leave it out with task=entailment"
+                f"labels of others: leave it out with task={self.task}"
             )
         if self.negatives is not None:
             raise UserError(
                 f"data.negatives={self.negatives} is of a contrastive loss: leave it out with "
-                "task=entailment"
+                f"task={self.task}"
             )
+
+
+@dataclass(frozen=True)
+class EntailmentData(LabelData):
+    """Images with labelled hypotheses; labels are among ``cfaug.core.types.ENTAILMENT``.
+
+    The arguments are those of :class:`DataSettings`.
+    """
+
+    task: ClassVar[str] = "entailment"
+
+
+@dataclass(frozen=True)
+class ClassificationData(LabelData):
+    """Images with the names of their classes: folders of a class each, or sets with labels.
+
+    The arguments are those of :class:`DataSettings`.
+    """
+
+    task: ClassVar[str] = "classification"
 
 
 @dataclass(frozen=True)
