@@ -54,7 +54,7 @@ class TrainerSettings:
             Dropout draws other masks than without it.
         val_metrics: metrics of the validation split, logged beside ``val/loss``: ``recall@K`` of a
             dual encoder (or ``image_to_text_recall@K``, ``text_to_image_recall@K``), ``accuracy``
-            of an entailer, or of a model that learns from all options of a question.
+            of a classifier, an entailer, or a model that learns from all options of a question.
         early_stopping: the number of validations in a row without a lower validation loss after
             which the run stops; ``None`` trains to the end. The schedule still extends over the
             whole length.
