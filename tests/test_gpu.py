@@ -61,7 +61,8 @@ class Steps:
 
     def __init__(self, monkeypatch, folder):
         self.ran, self.ends = [], {}
-        self.folder, self.machine = folder, ONE
+        self.folder, self.machine, self.code = folder, ONE, "code"
+        monkeypatch.setattr(gpu, "hash_code", lambda: self.code)
         monkeypatch.setattr(gpu, "probe", lambda: self.machine)
         monkeypatch.setattr(gpu, "list_steps", lambda: [*map(self.step, ("a", "b", "c", "d"))])
 
@@ -115,13 +116,28 @@ def test_the_same_command_runs_only_what_is_not_done(steps, capsys):
     assert "c: done" in capsys.readouterr().out
 
 
-def test_another_machine_and_other_data_are_not_done(steps, tmp_path):
+def test_another_machine_other_data_and_other_code_are_not_done(steps, tmp_path):
     steps.main()
     steps.main("--photos", str(tmp_path))
     assert steps.ran == ["a", "b", "c"]
     steps.machine = TWO
     steps.main()
     assert steps.ran == ["a", "b", "c", "d"]
+    steps.code = "other"
+    steps.main()
+    assert steps.ran == ["a", "b", "c", "d"]
+
+
+def test_the_code_of_the_steps_has_a_hash(tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "ROOT", tmp_path)
+    found = [gpu.hash_code()]
+    for file, text in (("cfaug/x.py", "1"), ("conf/x.yaml", "1"), ("conf/x.yaml", "2")):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+        found.append(gpu.hash_code())
+    assert len(set(found)) == 4
+    (tmp_path / "README.md").write_text("1")
+    assert gpu.hash_code() == found[-1]
 
 
 def test_steps_for_which_there_is_no_time_are_named(steps, capsys):
@@ -272,7 +288,7 @@ def test_the_commands_for_a_gpu_compose(tmp_path, monkeypatch):
     options = Namespace(photos=tmp_path, pairs=tmp_path, weights="org/clip", size=10)
     for step in gpu_steps.list_steps():
         if not step.name.startswith("benchmark-"):
-            with suppress(ParsedError, AttributeError):  # no output is not a text
+            with suppress(ParsedError, FileNotFoundError):  # there is no table
                 step.work(Workplace(tmp_path / step.name, TWO, 0.0, options))
     assert [name for name, _ in asked] == [
         *["train"] * 3, *["generate"] * 3, *["evaluate"] * 2, "train", "evaluate",

@@ -2,10 +2,10 @@
 
 Every step is a few commands in processes of their own, with a time limit. The result of a finished
 step is kept in ``runs/gpu/STEP.json``, so the same command continues with the steps that are left:
-those that failed, those that the time did not suffice for, and all of them after a new commit or on
-another device. Without a GPU the steps run on the processor, in their smallest form. A step that
-needs a missing library or missing data is not run, and the reason is printed. Only Python's own
-library is imported here, so a machine's own environment will do.
+those that failed, those that the time did not suffice for, and all of them after a change of code
+or on another device. Without a GPU the steps run on the processor, in their smallest form. A step
+that needs a missing library or missing data is not run, and the reason is printed. Only Python's
+own library is imported here, so a machine's own environment will do.
 
     python -m tools.gpu                                  # all steps
     python -m tools.gpu train-bf16 benchmark-generation  # these
@@ -16,6 +16,7 @@ library is imported here, so a machine's own environment will do.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import shutil
 import signal
@@ -79,6 +80,17 @@ def write(file: Path, text: str) -> None:
     part.replace(file)
 
 
+def hash_code() -> str:
+    """Return the sha256 of all that the steps run."""
+    folders = ("cfaug", "conf", "benchmarks", "tools")
+    files = (file for name in folders for file in sorted((ROOT / name).rglob("*")))
+    digest = hashlib.sha256()
+    for file in files:
+        if file.suffix in (".py", ".yaml"):
+            digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
 class Rehearsal:
     """All steps on this machine, with what is known of each.
 
@@ -88,17 +100,12 @@ class Rehearsal:
 
     def __init__(self, folder: Path, machine: Machine, options: argparse.Namespace) -> None:
         self.folder, self.machine, self.options = folder.resolve(), machine, options
-        git = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-        commit = ""
-        if shutil.which("git"):
-            asked = subprocess.run(git, capture_output=True, text=True, encoding="utf-8")
-            commit = asked.stdout.strip()
         data = [str(getattr(options, name)) for name in ("photos", "pairs", "weights", "size")]
-        self.subject = [commit, machine.text, *data]
+        self.subject = [hash_code(), machine.text, *data]
         self.records: dict[str, dict[str, object]] = {}
 
     def read(self, step: Step) -> dict[str, object] | None:
-        """Return the record of a step that is done: of this commit, device and data."""
+        """Return the record of a step that is done: of this code, device and data."""
         try:
             record = json.loads((self.folder / f"{step.name}.json").read_text("utf-8"))
         except (OSError, ValueError):
