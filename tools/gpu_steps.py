@@ -164,7 +164,7 @@ class Workplace:
             match = MISSING.search(errors) or MISSING.search(text)
             name = (match[1] or match[2]).partition(".")[0] if match else ""
             if name and name not in OURS:
-                raise NotRunError(f"{name} is missing: pip install -e '{ROOT}[all]'")
+                raise NotRunError(f"{name} is missing: pip install '.[all]'")
             last = (errors.strip() or text.strip() or "no message").splitlines()[-1]
             raise StepError(f"exit code {ended}: {last[:300]} (all of it: {self.folder}/log.txt)")
         return text
