@@ -214,7 +214,6 @@ def main(argv: list[str]) -> int:
             note = f"; not run: needs {step.devices} GPUs" if lacks else ""
             print(f"{step.name:24} {step.says}{note}")
         return 0
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the step's processes, too
     options.out.mkdir(parents=True, exist_ok=True)
     rehearsal = Rehearsal(options.out, machine, options)
     until = time.monotonic() + 60 * options.minutes
@@ -234,4 +233,5 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the step's processes, too
     sys.exit(main(sys.argv[1:]))
