@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full tables stress social xmai compositional cfmm test test-slow test-all test-system slurm-test lint types floors docs lock clean-runs
+.PHONY: help env demo demo-full tables stress social xmai compositional cfmm test test-slow test-all test-system slurm-test gpu lint types floors docs lock clean-runs
 
 help:  ## list the targets (minutes are those of two cores)
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -157,6 +157,10 @@ test-system:  ## as root on Debian: Chromium, without which some tests are skipp
 
 slurm-test: $(STAMP)  ## as root on Debian: install slurm, prove the sbatch scripts, clean up
 	$(BIN)/python tools/slurm_test.py
+
+# Not of $(STAMP): a machine with a GPU may have a torch of its own that nothing should replace.
+gpu:  ## check this machine's GPU and measure on it: runs/gpu/RESULTS-block.md (20 min at most)
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) -m tools.gpu $(ARGS)
 
 lint: $(STAMP)  ## ruff, check and format
 	$(BIN)/ruff check .

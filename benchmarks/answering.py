@@ -9,6 +9,7 @@ logarithm. Weights are random, and pictures noise: times do not depend on them.
 
     python benchmarks/answering.py
     python benchmarks/answering.py --families llava qwen2_vl --images 64 --rounds 7
+    python benchmarks/answering.py --device cuda
 """
 
 from __future__ import annotations
@@ -107,8 +108,9 @@ def measure(family: str, args: argparse.Namespace, folder: Path) -> str:
 
     SAVERS[family](folder / family)
     settings = {"prompt": PROMPT if family in PROMPTED else None}
-    ours = VisionLanguageModel.load(folder / family, **settings)
+    ours = VisionLanguageModel.load(folder / family, **settings).to(args.device)
     theirs = VisionLanguageModel.load(folder / family, sharing="none", **settings)
+    theirs = theirs.to(args.device)
     images, questions = draw_images(args.images), ask_questions(args.options)
     seconds = time_rounds(
         {
@@ -133,13 +135,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--options", type=int, default=2, choices=range(2, len(OPTIONS) + 1))
     parser.add_argument("--batch", type=int, default=12, help="images in a batch")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args(argv)
     import torch
 
     torch.set_num_threads(args.threads)
     print(
-        f"{machine('cpu')}; {args.images} images x 5 questions x {args.options} options, "
+        f"{machine(args.device)}; {args.images} images x 5 questions x {args.options} options, "
         f"{args.batch} images a batch, {args.rounds} interleaved rounds"
     )
     print("| family | one option (ms an image) | shared (ms an image) | faster by (95 %) |")

@@ -11,6 +11,7 @@ given), so run it on an idle machine.
 
     python benchmarks/captions.py                     # the tiny models of zoo=captions
     python benchmarks/captions.py --roberta           # random weights in roberta-base's shape, too
+    python benchmarks/captions.py --roberta --device cuda
     python benchmarks/captions.py --captions FILE     # JSON lines with "caption"
 """
 
@@ -20,7 +21,6 @@ import argparse
 import gc
 import json
 import os
-import platform
 import statistics
 import sys
 import tempfile
@@ -28,6 +28,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from generation import machine
 
 from cfaug.core.types import Example
 from cfaug.editing.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
@@ -179,7 +181,7 @@ def report(name: str, rates: dict[str, list[float]]) -> None:
         )
 
 
-def random_models(folder: Path) -> tuple[MaskedLM, SentenceEncoder, CausalLM]:
+def random_models(folder: Path, device: str) -> tuple[MaskedLM, SentenceEncoder, CausalLM]:
     """Save random weights in the shapes of roberta-base, all-MiniLM-L6-v2 and gpt2.
 
     They have the tiny zoo's vocabulary of whole words, so that some guesses pass the tagger; the
@@ -219,22 +221,10 @@ def random_models(folder: Path) -> tuple[MaskedLM, SentenceEncoder, CausalLM]:
         model.save_pretrained(folder / name)
         tokenizers[name].save_pretrained(folder / name)
     return (
-        MaskedLM(str(folder / "masked")),
-        SentenceEncoder(str(folder / "sentence")),
-        CausalLM(str(folder / "causal")),
+        MaskedLM(str(folder / "masked"), device=device),
+        SentenceEncoder(str(folder / "sentence"), device=device),
+        CausalLM(str(folder / "causal"), device=device),
     )
-
-
-def machine() -> str:
-    """Return the processor's name and the number of threads."""
-    import torch
-
-    info = (
-        Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
-    )
-    models = [line.split(":")[1].strip() for line in info.splitlines() if "model name" in line]
-    model = models[0] if models else platform.processor() or platform.machine()
-    return f"{model}, {torch.get_num_threads()} thread(s), torch {torch.__version__}"
 
 
 def main(argv: list[str]) -> int:
@@ -244,6 +234,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--captions", type=Path, default=SAMPLE, help="JSON Lines (bundled sample)")
     parser.add_argument("--count", type=int, default=200, help="number of captions (%(default)s)")
     parser.add_argument("--repeats", type=int, default=3, help="passes of each way (%(default)s)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--roberta", action="store_true", help="also time the large shapes")
     parser.add_argument("--few", type=int, default=6, help="captions of large shapes (%(default)s)")
     parser.add_argument(
@@ -257,17 +248,17 @@ def main(argv: list[str]) -> int:
 
     torch.set_num_threads(args.threads)
     captions = read(args.captions, args.count)
-    print(machine())
+    print(machine(args.device))
     tiny = (
-        MaskedLM("zoo:language/masked"),
-        SentenceEncoder("zoo:language/sentence"),
-        CausalLM("zoo:language/causal"),
+        MaskedLM("zoo:language/masked", device=args.device),
+        SentenceEncoder("zoo:language/sentence", device=args.device),
+        CausalLM("zoo:language/causal", device=args.device),
     )
     rates = measure(editors(*tiny, (0.8, 0.91)), captions, args.repeats)
     report("Tiny models of zoo=captions, float32", rates)
     if args.roberta:
         with tempfile.TemporaryDirectory() as name:
-            large = random_models(Path(name))
+            large = random_models(Path(name), args.device)
             # Random sentences are all similar, so the band is open: later filters need work.
             rates = measure(editors(*large, (-1, 1)), captions[: args.few], 1)
         report("Random weights, shapes of roberta-base, MiniLM-L6 and gpt2, float32", rates)

@@ -133,6 +133,7 @@ class Loops:
 
         image = Image.open(io.BytesIO(file.read_bytes())).convert("RGB")
         pixels = torch.from_numpy(self.model.transform(image)[None].copy())
+        pixels = pixels.to(self.model.log_scale.device)
         return normalize(self.model.encode_image(pixels), dim=-1)
 
     def sugarcrepe(self, laid: Laid) -> np.ndarray:
@@ -269,6 +270,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=150)
     parser.add_argument("--side", type=int, default=240, help="shorter side of the photos")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--weights", default="zoo:clip-0")
     parser.add_argument("--quick", action="store_true")
@@ -281,7 +283,7 @@ def main() -> None:
     from cfaug.models.specs import HFClip
 
     torch.set_num_threads(args.threads)
-    model = HFClip(args.weights).load().eval()
+    model = HFClip(args.weights).load().eval().to(args.device)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         laid = lay_out(folder, args.items, args.pairs, args.side)
@@ -290,7 +292,7 @@ def main() -> None:
         )
         found = measure(laid, indexes, model, args.rounds)
         first, second = measure_shared(indexes[0], model, folder / "features")
-    print(machine("cpu"))
+    print(machine(args.device))
     print(f"{args.items} items, {args.pairs} pairs, photos of {args.side} px, {args.weights}")
     print("| set | loop, s | ours, s | ours is faster by | loop, CPU s | ours, CPU s | by |")
     print("|---|---|---|---|---|---|---|")

@@ -408,7 +408,7 @@ def main(argv: Sequence[str]) -> int:
     add("--count", type=int, default=300, help="number of captions (%(default)s)")
     add("--few", type=int, default=40, help="the plain loop's captions per round (%(default)s)")
     add("--rounds", type=int, default=5, help="number of rounds (%(default)s)")
-    add("--device", default="cpu", help="cpu, cuda, ... (%(default)s)")
+    add("--device", default="cpu", choices=["cpu", "cuda"])
     add("--shapes", default="tiny", choices=("tiny", "paper"), help="model sizes (%(default)s)")
     add("--threads", type=int, help="number of CPU threads")
     add("--only", choices=("batching", "sweeps", "timing"), help="measure only this")
@@ -419,7 +419,7 @@ def main(argv: Sequence[str]) -> int:
     if given.threads:
         torch.set_num_threads(given.threads)
     examples = read(given.captions, given.count)
-    print(machine("cuda" if given.device.startswith("cuda") else "cpu"), flush=True)
+    print(machine(given.device), flush=True)
     with tempfile.TemporaryDirectory() as folder:
         editor = insertion(given.shapes, given.device, Path(folder))
         if given.only in (None, "batching"):

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -26,6 +25,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from generation import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = [
@@ -155,6 +156,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--check", type=int, default=3, help="seeds repeated on one thread")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--quick", action="store_true", help="2 seeds of 3 steps, once")
     parser.add_argument(
         "words", nargs="*", default=["experiment=coco_cf_3/base"],
@@ -164,14 +166,14 @@ def main() -> None:
     seeds, rounds, check = options.seeds, options.rounds, options.check
     if options.quick:
         seeds, rounds, check = 2, 1, 1
-    words = [*options.words, *(QUICK if options.quick else [])]
+    words = [*options.words, *(QUICK if options.quick else []), f"trainer.device={options.device}"]
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
         every = Seeds(seeds, words, Path(folder))
         if not options.quick:  # otherwise the first seed draws them
             every.draw(cores)
         found = measure(every, rounds, cores, check)
-    print(f"{platform.machine()}, {cores} cores, train.py {' '.join(words)}, {rounds} rounds")
+    print(f"{machine(options.device)}, {cores} cores, train.py {' '.join(words)}, {rounds} rounds")
     print(table(found, seeds))
     print("The packed runs' weights are the solo runs' bytes.")
 

@@ -2,6 +2,7 @@
 
     python benchmarks/sharing.py                       # about 10 minutes on one core
     python benchmarks/sharing.py --pairs 20 --out /tmp/sharing
+    python benchmarks/sharing.py --device cuda
 
 The zoo's Stable Diffusion generates pairs for full captions that differ in the subject, with
 independent noise, with the same noise (p = 0), and with attention shared for a share p of the
@@ -27,6 +28,7 @@ from scipy import ndimage
 
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import Draw, Example, ImageJob, Proposal
+from cfaug.imaging.model import DiffusionWeights
 from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.settings import (
@@ -100,7 +102,7 @@ def oracle(pairs: Sequence[Pair]) -> Arm:
 
 def generate(
     pairs: Sequence[Pair],
-    model: str,
+    model: DiffusionWeights,
     noise: str,
     shares: Sequence[float],
     *,
@@ -111,10 +113,9 @@ def generate(
     from rich.console import Console
     from rich.progress import track
 
-    from cfaug.imaging.model import DiffusionWeights
     from cfaug.imaging.prompt_to_prompt import PromptToPrompt
 
-    editor = PromptToPrompt(DiffusionWeights(model), steps=steps, noise=noise)
+    editor = PromptToPrompt(model, steps=steps, noise=noise)
     found: list[list[Pixels]] = [[] for _ in shares]
     starts = range(0, len(pairs), CHUNK)
     for start in track(starts, f"{noise} noise", console=Console(stderr=True)):
@@ -126,7 +127,7 @@ def generate(
             for p in shares
         ]
         for i, latents in enumerate(editor.sample(jobs)):
-            images = (editor.decode(latents) * 255).round().byte().numpy()
+            images = (editor.decode(latents) * 255).round().byte().cpu().numpy()
             found[i % len(shares)].append(images)
     return [np.stack(rows) for rows in found]
 
@@ -296,12 +297,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--cfg", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="zoo:diffusion")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--out", type=Path, help="folder for sharing.table.md, .json and .png")
     options = parser.parse_args(argv)
     pairs = draw_pairs(options.seed, options.pairs)
     how = {"steps": options.steps, "cfg": options.cfg}
-    (apart,) = generate(pairs, options.model, "independent", (0.0,), **how)
-    shared = generate(pairs, options.model, "shared", SHARES, **how)
+    model = DiffusionWeights(options.model, device=options.device)
+    (apart,) = generate(pairs, model, "independent", (0.0,), **how)
+    shared = generate(pairs, model, "shared", SHARES, **how)
     names = [f"shared attention, p = {p}" if p else "same noise, p = 0" for p in SHARES]
     arms = [
         oracle(pairs),

@@ -17,7 +17,6 @@ import importlib.util
 import json
 import math
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -144,7 +143,7 @@ def ours(rival: str, folder: Path, args: argparse.Namespace) -> list[str]:
         "data.cf_ratio=0", "data.validation=0", "data.holdout=0", f"data.batch_size={args.batch}",
         f"data.workers={args.workers}", "optim=paper", f"optim.lr={args.lr}",
         "trainer.max_steps=null", "trainer.max_epochs=1", "trainer.checkpoint=last",
-        "trainer.progress=false", f"trainer.accelerator={args.device}",
+        "trainer.progress=false", f"trainer.device={args.device}",
         f"paths.runs={folder / 'out'}", f"paths.shards={folder / 'shards'}", "arm=ours", "seed=7",
     ]  # fmt: skip
 
@@ -154,7 +153,7 @@ def theirs(rival: str, folder: Path, args: argparse.Namespace) -> list[str]:
     return [
         sys.executable, str(ROOT / "benchmarks" / "rivals.py"), rival, str(folder),
         "--batch", str(args.batch), "--workers", str(args.workers), "--lr", str(args.lr),
-        "--device", "cuda" if args.device == "gpu" else args.device,
+        "--device", args.device,
     ]  # fmt: skip
 
 
@@ -200,25 +199,10 @@ def ratio(theirs: list[float], ours: list[float]) -> str:
     return f"{math.exp(statistics.fmean(logs)):.2f} ({spread})"
 
 
-def machine(device: str) -> str:
-    """Return the name of the machine and its load."""
-    import torch
-
-    info = (
-        Path("/proc/cpuinfo").read_text(encoding="utf-8") if Path("/proc/cpuinfo").exists() else ""
-    )
-    models = [line.split(":")[1].strip() for line in info.splitlines() if "model name" in line]
-    name = models[0] if models else platform.machine()
-    gpu = f"{torch.cuda.get_device_name()}, " if device == "gpu" else ""
-    return (
-        f"{gpu}{name}, {len(os.sched_getaffinity(0))} cores, "
-        f"load average {os.getloadavg()[0]:.1f}, python {platform.python_version()}, "
-        f"torch {torch.__version__}"
-    )
-
-
 def report(found: dict[str, dict[str, list[Timing]]], args: argparse.Namespace) -> None:
     """Print the table and its numbers as JSON."""
+    from generation import machine  # beside this script
+
     print(machine(args.device))
     print(
         f"{args.model}, {args.images} images, batches of {args.batch}, {args.workers} loader "
@@ -251,7 +235,7 @@ def main(argv: list[str]) -> int:
     add("--threads", type=int, help="torch's threads in training (as many as cores)")
     add("--repeats", type=int, default=5, help="number of rounds (%(default)s)")
     add("--lr", type=float, default=5e-7, help="learning rate (%(default)s)")
-    add("--device", choices=["cpu", "gpu"], default="cpu")
+    add("--device", default="cpu", choices=["cpu", "cuda"])
     add("--quick", action="store_true", help="one round of a few steps, to see that it runs")
     args = parser.parse_args(argv)
     if args.quick:

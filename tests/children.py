@@ -38,14 +38,15 @@ def kill_at_line(log: Path, line: int, work: Callable[..., Any], *args: Any, **k
         *args: positional arguments of ``work``.
         **kwargs: keyword arguments of ``work``.
     """
-    child = start(_work_until_line, log, line, work, args, kwargs)
+    child = start(work_until_line, log, line, work, args, kwargs)
     child.join()
     assert child.exitcode == -signal.SIGKILL
 
 
-def _work_until_line(
+def work_until_line(
     log: Path, line: int, work: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
+    """Run ``work``, and end this process by SIGKILL as ``kill_at_line`` does."""
     from cfaug.train.engine import AppendingCsvLogger
 
     write = AppendingCsvLogger.log_metrics

@@ -159,6 +159,7 @@ def find_devices() -> Iterator[CheckedPart]:
         for number in range(torch.cuda.device_count()):
             known = torch.cuda.get_device_properties(number)
             details = f"{known.name}, {known.total_memory / 2**30:.0f} GiB"
+            details += "; make gpu checks it" if is_checkout() else ""
             yield CheckedPart(f"cuda:{number}", True, details)
     elif not torch.backends.mps.is_available():
         details = "papers' weights need one"

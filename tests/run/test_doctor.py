@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,6 +124,18 @@ def test_a_gpu_that_torch_cannot_use_is_told_from_none(machine, monkeypatch, cap
     (machine / "nvidia-smi").write_text("#!/bin/sh\n")
     (machine / "nvidia-smi").chmod(0o755)
     assert "GPU no this torch cannot use the one here" in lines(capsys, "devices")
+
+
+@pytest.mark.parametrize("checkout", [True, False])
+def test_a_gpu_comes_with_the_command_that_checks_it(machine, monkeypatch, capsys, checkout):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    properties = SimpleNamespace(name="Tiny GPU", total_memory=2**33)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: properties)
+    monkeypatch.setattr(doctor, "is_checkout", lambda: checkout)
+    said = lines(capsys, "devices")
+    assert "cuda:0 yes Tiny GPU, 8 GiB" in said
+    assert ("make gpu checks it" in said) == checkout
 
 
 def test_a_folder_of_data_that_cannot_be_read_is_told_from_an_empty_one(
