@@ -38,7 +38,7 @@ class Cluster:
         gpu: the GPU whose seconds per set are taken from the cost table.
         workers: the numbers of workers to simulate.
         sets_per_shard: the choices of ``shards.sets_per_shard`` to compare.
-        seconds_per_set: as measured; ``None`` takes them from the cost table.
+        seconds_per_set: the measured seconds of an example; ``None`` takes the cost table's.
         start_up: seconds from a worker's start to its first shard, mostly for loading weights.
         seconds_per_shard: seconds of a shard besides its sets: locks, commit, upload.
         stragglers: the share of machines that are slow.
@@ -77,8 +77,8 @@ class Workload:
     """Sets to make, in shards.
 
     Attributes:
-        seconds_per_set: on a machine that is no straggler.
-        sets_per_batch: sets between two savings of a shard's journal; may be a fraction.
+        seconds_per_set: the seconds of a set on a machine that is not slow.
+        sets_per_batch: the number of sets between two savings of the journal; may be a fraction.
     """
 
     sets: int
@@ -97,10 +97,10 @@ class SimulatedRun:
     """The times of one simulated run, in seconds; all but ``wall`` are sums over workers.
 
     Attributes:
-        paid: from the start to the end, without the time in which a lost machine is replaced.
-        kept: on sets that were kept, by stragglers too.
-        lost: on sets that a failure destroyed.
-        overhead: on start-ups and on commits.
+        paid: the time from start to end, without that in which a lost machine is replaced.
+        kept: the time for sets that were kept, by stragglers too.
+        lost: the time for sets that a failure destroyed.
+        overhead: the time for start-ups and commits.
     """
 
     wall: float
@@ -131,8 +131,8 @@ def simulate(
 
     Args:
         replicate: the number of the run; each has random numbers of its own.
-        uptimes: in place of random failures: for each worker, the seconds from each of its starts
-            to its next crash; it does not fail again after the last one.
+        uptimes: the seconds from each start of each worker to its next crash; it does not fail
+            again after the last one. ``None`` for random failures.
     """
     return _Simulation(work, workers, cluster, replicate, uptimes).run()
 

@@ -48,8 +48,8 @@ class Gpu:
     """Published dense peaks of a GPU in TFLOP/s, and its memory in GB.
 
     Attributes:
-        bf16: of the tensor cores, also for fp16.
-        fp32: of the other cores.
+        bf16: the peak of the tensor cores, also for fp16.
+        fp32: the peak of the other cores.
     """
 
     bf16: float
@@ -103,7 +103,7 @@ class Cost:
         members: the number of their texts.
         side: the side of an image in pixels; ``None`` for images of the source.
         weights: bytes of all weights.
-        missing: what is not counted, and why.
+        missing: the parts that are not counted, with the reason.
     """
 
     sets: float
