@@ -7,16 +7,21 @@ cluster, calls for each shard; keys are checked and the card is written once. A 
 
     python benchmarks/shards.py
     python benchmarks/shards.py --shards 10 100
+    python benchmarks/shards.py --kills  # the simulated cluster against Ray workers that are killed
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import platform
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -47,8 +52,11 @@ class OtherNoun:
         return {"editor": "other noun"}
 
 
+@dataclass(frozen=True)
 class Grey:
-    """An image editor that makes one grey image."""
+    """An image editor that makes one grey image, and sleeps as if a GPU made it."""
+
+    seconds: float = 0.0
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the same image for both texts of each job."""
@@ -56,6 +64,7 @@ class Grey:
 
         from cfaug.core.types import Images
 
+        time.sleep(self.seconds * len(jobs))
         return [Images((np.full((2, 2, 3), 99, np.uint8),), (0, 0)) for _ in jobs]
 
     def describe(self) -> dict[str, str]:
@@ -63,19 +72,19 @@ class Grey:
         return {"image_editor": "grey"}
 
 
-def make_job(folder: Path, count: int) -> Job:
-    """Return a job with one caption a shard."""
+def make_job(folder: Path, count: int, per_shard: int = 1, seconds: float = 0.0) -> Job:
+    """Return a job with so many shards, made whole: a killed worker loses its shard."""
     from cfaug.core.types import Example
     from cfaug.generate.job import Job
     from cfaug.generate.recipe import Recipe, RunSettings, ShardSettings
     from cfaug.imaging.select import Selection
 
-    examples = [Example(f"{n:06d}", f"{n:06d}", ("a dog",)) for n in range(count)]
+    examples = [Example(f"{n:06d}", f"{n:06d}", ("a dog",)) for n in range(count * per_shard)]
     recipe = Recipe(
-        "simulated", editor=OtherNoun(), image_editor=Grey(), scorers={}, draws=None,
+        "simulated", editor=OtherNoun(), image_editor=Grey(seconds), scorers={}, draws=None,
         selection=Selection(minimum={}, maximise=None),
     )  # fmt: skip
-    shards = ShardSettings(sets_per_shard=1)
+    shards = ShardSettings(sets_per_shard=per_shard)
     return Job(folder, recipe, lambda: examples, run=RunSettings(), shards=shards)
 
 
@@ -127,17 +136,144 @@ def measure(count: int) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+# The simulated cluster against real workers. The simulation is given the measured seconds of a set
+# and of a start, and when each worker was killed; it predicts the wall time and the waste.
+
+SHARDS, PER_SHARD, SECONDS = 30, 5, 0.1
+UPTIMES = (1.7, 0.9, 2.6, 0.8, 1.9, 3.1)
+"""Seconds from the first shard of each worker process to its kill; later ones are not killed."""
+
+
+def dying_worker(folder: Path) -> Callable[[int], object]:
+    """Return what makes a shard; the process notes when it works, and is killed at its time."""
+    import ray
+
+    from cfaug.generate.job import ProgressReporter, generate
+
+    job = make_job(folder / "shards", SHARDS, PER_SHARD, SECONDS)
+    watch = ProgressReporter("images", "units", "made", 0, shown=False)
+    with tempfile.TemporaryDirectory() as own:  # what is imported late belongs to the start
+        generate(make_job(Path(own), 1))
+    number = 0
+    while True:  # the first free number
+        try:
+            (folder / f"{number}").touch(exist_ok=False)
+            break
+        except FileExistsError:
+            number += 1
+    about = {"ready": time.time(), "worker": ray.get_runtime_context().get_actor_id()}
+
+    def note(**more: float) -> None:
+        (folder / f"{number}.json").write_text(json.dumps(about | more))
+
+    begun: list[float] = []
+
+    def die() -> None:
+        now = time.time()
+        note(died=now, lost=sum(now - since for since in begun))
+        os._exit(9)
+
+    note()
+    if number < len(UPTIMES):
+        threading.Timer(UPTIMES[number], die).start()
+
+    def make(shard: int) -> float:
+        begun[:] = [time.time()]
+        assert job.make_shard("images", shard, watch) == ()
+        return time.time() - begun.pop()
+
+    return make
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A real run with killed workers, and the simulated one."""
+
+    kills: int
+    seconds_per_set: float
+    start_up: float
+    wall: float
+    predicted_wall: float
+    lost: float
+    predicted_lost: float
+
+
+def compare_with_kills(folder: Path, workers: int = 2) -> Comparison:
+    """Make shards by Ray's workers, some of which are killed, and simulate the same.
+
+    Returns:
+        Seconds; ``lost`` is the workers' time that made nothing which was kept.
+    """
+    from cfaug.generate import job as generation
+    from cfaug.generate.cluster_simulation import Cluster, Workload, simulate
+    from cfaug.run.ray_engine import RayEngine
+
+    job = make_job(folder / "shards", SHARDS, PER_SHARD, SECONDS)
+
+    def only_captions(
+        job: Job, stage: generation.ShardStage, numbers: Sequence[int]
+    ) -> generation.Unpublished:
+        return generation.make_shards(job, stage, numbers) if stage == "captions" else {}
+
+    generation.generate(job, only_captions)
+    began = time.time()
+    engine = RayEngine(workers=workers, tries=SHARDS)
+    took = dict(engine.run(partial(dying_worker, folder), range(SHARDS), "drawing", "shards"))
+    wall = time.time() - began
+    lives: dict[str, list[dict[str, float]]] = {}
+    for file in folder.glob("*.json"):
+        life = json.loads(file.read_text())
+        lives.setdefault(life["worker"], []).append(life)
+    starts, uptimes, lost = [], [], 0.0
+    for ordered in (sorted(some, key=lambda life: life["ready"]) for some in lives.values()):
+        since, times = began, []
+        for life in ordered:
+            starts.append(life["ready"] - since)
+            if "died" in life:
+                since = life["died"]
+                times.append(since - life["ready"])
+                lost += life["lost"]
+        uptimes.append(times)
+    start_up = fmean(starts)
+    each = fmean(took.values()) / PER_SHARD
+    cluster = Cluster(
+        stragglers=0, restarts_per_hour=0, losses_per_hour=0, start_up=start_up,
+        seconds_per_shard=0, journal=False,
+    )  # fmt: skip
+    run = simulate(
+        Workload(SHARDS * PER_SHARD, PER_SHARD, each), workers, cluster,
+        uptimes=[[start_up + time for time in times] for times in uptimes],
+    )  # fmt: skip
+    dead = sum(map(len, uptimes))
+    return Comparison(dead, each, start_up, wall, run.wall, lost, run.lost)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--shards", type=int, nargs="+", default=[10, 100, 1000, 10_000])
-    counts = parser.parse_args().shards
-    print(f"{platform.machine()}, Python {platform.python_version()}; milliseconds")
+    parser.add_argument("--kills", action="store_true")
+    asked = parser.parse_args()
+    machine = f"{platform.machine()}, Python {platform.python_version()}"
+    if asked.kills:
+        with tempfile.TemporaryDirectory() as folder:
+            made = compare_with_kills(Path(folder))
+        print(
+            f"{machine}; {SHARDS} shards of {PER_SHARD} sets, two workers, {made.kills} killed; "
+            f"a set {made.seconds_per_set:.3f} s, a start {made.start_up:.1f} s"
+        )
+        print("| seconds | measured | simulated | ratio |\n|---|---|---|---|")
+        for name, real, simulated in (
+            ("wall", made.wall, made.predicted_wall), ("lost", made.lost, made.predicted_lost),
+        ):  # fmt: skip
+            print(f"| {name} | {real:.1f} | {simulated:.1f} | {simulated / real:.2f} |")
+        return
+    print(f"{machine}; milliseconds")
     print(
         "| shards | a call | a call, second half | keys and card, once | a part a shard | ratio |"
     )
     print("|---|---|---|---|---|---|")
-    for count in counts:
+    for count in asked.shards:
         print(measure(count), flush=True)
 
 

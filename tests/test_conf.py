@@ -79,6 +79,8 @@ def _with_readers(name, option):
     """Return an option and what reads it: finished runs have data of their own."""
     if name == "evaluate" and option.startswith("data="):
         return [option, "weights=zoo:clip-0"]
+    if option.startswith("cluster="):
+        return [option, "dry_run=true"]
     return [option]
 
 

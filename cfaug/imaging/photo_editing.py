@@ -352,6 +352,7 @@ class SameImage:
     max_pixels: int = MAX_PIXELS
 
     keeps_files: ClassVar[bool] = True
+    uses_models: ClassVar[bool] = False
 
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the source image of each job, once for each of its texts."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 import inspect
 import json
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cfaug.core.binding import Config, locate
 from cfaug.core.errors import UserError, say, say_record
@@ -56,6 +57,9 @@ from cfaug.run.identity import without_module
 from cfaug.run.launch import DONE, FAILED, Jobs, Script, launch, report
 from cfaug.run.parallel import run_at_once
 
+if TYPE_CHECKING:
+    from cfaug.report.document import Part
+
 WHERE_IT_RUNS = {
     "device": "the machine's",
     "batch_tokens": "memory",
@@ -72,6 +76,8 @@ WHERE_IT_RUNS = {
 about instead."""
 NAMES_OF_WEIGHTS = ("name_or_path", "weights", "vae")
 """Keys of parts that name models."""
+LINE = 110
+"""Characters of a line of a plan's tables."""
 MOST_SHOWN = 2000
 """Sets on the gallery of an object store."""
 GenerationPaths = Annotated[
@@ -125,6 +131,7 @@ class GenerateSettings(RunSettings):
     force: bool = False
     threads: Threads = None
     engine: Node | None = None
+    cluster: Node | None = None
     overrides: Sequence[str] = ()
 
 
@@ -145,7 +152,7 @@ def _generate(settings: GenerateSettings, folder: Path) -> int:
     use_threads(settings.threads)
     job = _job(settings, folder)
     if settings.dry_run:
-        say_record(_plan(job) | _find_downloads(settings), as_json=settings.dry_run == "json")
+        _say_plan(settings, job)
         return DONE
     make = make_shards
     if settings.engine is not None:
@@ -371,6 +378,44 @@ def _plan(job: Job) -> dict[str, Any]:
         "candidates_at_most": examples * count_candidates(job.recipe.draws),
         "folder": shown(job.folder),
     }
+
+
+def _say_plan(settings: GenerateSettings, job: Job) -> None:
+    """Print the plan of a job, its cost, and the time of a simulated cluster."""
+    from cfaug.report.layout import part_lines
+
+    about = _plan(job) | _find_downloads(settings)
+    parts: list[Part] = []
+    if job.run.stage != "captions":
+        from cfaug.generate.costs import GPUS, cost_parts, describe_cost, estimate
+
+        examples = about["captions"]
+        cost, basis = estimate(job, examples)
+        about["cost"] = describe_cost(cost, job, basis)
+        parts += cost_parts(cost, job, basis)
+        if settings.cluster is not None:
+            from cfaug.generate.cluster_simulation import cluster_part, predict, recommend
+
+            cluster = build(settings.cluster)
+            seconds = cluster.seconds_per_set or GPUS[cluster.gpu].seconds(cost.work) / examples
+            if not seconds:
+                raise UserError(
+                    "cluster.seconds_per_set=null: the work of this recipe is not counted "
+                    f"({'; '.join(cost.missing) or 'no models'}): give the seconds of an example"
+                )
+            candidates = about["candidates_at_most"] / examples
+            predictions = predict(examples, seconds, job.shards.batch / candidates, cluster)
+            about["recommended_sets_per_shard"] = recommend(predictions, cluster.most_files)
+            parts.append(cluster_part(predictions, cluster))
+    if settings.dry_run == "json":
+        say_record(about, as_json=True)
+        return
+    say_record(about, hidden=("cost", "recommended_sets_per_shard"), as_json=False)
+    for part in parts:
+        for line in part_lines(part, LINE, styled=False) if part.rows else ():
+            say(line.plain, sys.stdout)
+        for note in part.notes:
+            say(note, sys.stdout)
 
 
 def _find_downloads(settings: GenerateSettings) -> dict[str, list[str]]:

@@ -484,6 +484,7 @@ def _weighs_images(config: Config) -> bool:
 _EDITS, _IMAGES = "with stage=captions or stage=all", "with stage=images or stage=all"
 
 GENERATE = (
+    Rule(("cluster",), "with dry_run=true", lambda config: config["dry_run"]),
     Rule(("parallel",), "in sweeps of parts (--multirun part=0,1 parts=2)",
          lambda config: config.get("multirun")),
     Rule(("zoo",), "by parts of the recipe that are used and name it as ${zoo....}",

@@ -312,6 +312,7 @@ class CaptionTruth:
     """
 
     names = ("truth_0", "truth_1", "inserted_true", "entailment_0", "entailment_1")
+    uses_models: ClassVar[bool] = False
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
         """Return the scores of each candidate; see ``cfaug.core.protocols.Scorer``."""

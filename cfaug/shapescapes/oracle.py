@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from annotated_types import Ge
@@ -106,6 +106,8 @@ class OracleEdit:
 
     world: WorldSettings
 
+    uses_models: ClassVar[bool] = False
+
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return the images of each job, one for each text.
 
@@ -191,6 +193,8 @@ class OracleSets:
     image_size: Annotated[int, Ge(8)]
     style: Annotated[str, OneOf(STYLES)]
     shuffled: bool = False
+
+    uses_models: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.image_editor")

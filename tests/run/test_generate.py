@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 
 import pytest
@@ -19,7 +20,7 @@ from cfaug.shapescapes.language import parse
 from tests.data.layouts import images, table
 from tests.editing import tiny as language
 from tests.models import tiny as clips
-from tests.run.conftest import EVERYTHING, compose, files, make_sets, refusal, stdout_of
+from tests.run.conftest import EVERYTHING, compose, files, make_sets, output_of, refusal, stdout_of
 from tests.scripts import load
 
 CAPTIONS = [
@@ -82,7 +83,21 @@ def test_a_zoo_that_cannot_draw_says_which_can(generate):
 def test_a_dry_run_writes_nothing(generate, tmp_path):
     plan, _ = generate("dry_run=json")
     assert (plan["captions"], plan["shards"], plan["candidates_at_most"]) == (5, 3, 10)
+    cost = plan["cost"]
+    assert cost["flop"] > 0
+    assert (cost["sets_at_most"], cost["not_counted"]) == (5, [])
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dry_run_prints_the_cost_and_simulates_a_cluster(generate):
+    words = ["dry_run=true", "cluster=spot", "cluster.workers=[2,4]", "cluster.start_up=0"]
+    words += ["cluster.sets_per_shard=[1,2]", "cluster.seconds_per_set=100"]
+    printed = output_of(generate.main, generate._words(words))[0]
+    assert re.search(r"^UNet \| fp32 +[\d,]+ +[\d.]+ MFLOP", printed, re.MULTILINE)
+    assert re.search(r"^A100 +312 TFLOP/s +19.5 TFLOP/s", printed, re.MULTILINE)
+    assert "hours = FLOP / (peak x efficiency) / 3600" in printed
+    assert re.search(r"^4 \| 2( \*)? +15 ", printed, re.MULTILINE)
+    assert "resumes after its last batch" in printed
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchmarks import shards
 from cfaug.core.errors import UserError
 from cfaug.report.results import read_results
 from cfaug.run import generate
@@ -145,3 +146,10 @@ def test_runs_and_their_evaluations_are_those_of_one_process(tmp_path, shards, s
         ]
     shutil.rmtree(tmp_path / "ray/main/run/seed=1")
     assert by_ray.train(*words, "engine=ray", "trainer.devices=2") == 2
+
+
+def test_the_simulated_cluster_predicts_a_run_whose_workers_are_killed(tmp_path):
+    made = shards.compare_with_kills(tmp_path)
+    assert made.kills == len(shards.UPTIMES)
+    assert made.predicted_wall == pytest.approx(made.wall, rel=0.25)
+    assert made.lost / 2 < made.predicted_lost < made.lost * 2

@@ -55,6 +55,7 @@ NO_OTHER = {"stage"}
         (["recipe=cfmm", "export.verified=labels.jsonl"], "export.questions=FOLDER"),
         (["limit=3", "export.lmms_eval=x", "export.croissant=y"], "export.hub=FOLDER"),
         (["parallel=2"], "sweeps of parts"),
+        (["cluster=spot"], "dry_run=true"),
         (["stage=captions", "recipe.draws.candidates=4"], "stage=images or stage=all"),
         (["stage=captions", "recipe.scorers.scorer.device=cpu"], "stage=images or stage=all"),
         (["stage=captions", "zoo.diffusion.device=cpu"], "stage=images or stage=all"),

@@ -1,0 +1,255 @@
+"""The cost of a generation, against formulas, published numbers, and real runs that are counted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
+from cfaug.generate.costs import GPUS, Work, count_cost
+from cfaug.generate.image_server import ImageServer
+from cfaug.generate.recipe import Pipeline, ShardPlan
+from cfaug.generate.sampling import Draws, GridDraws
+from cfaug.imaging.clip import LazyClipScorer
+from cfaug.imaging.flops import (
+    UncountedError,
+    count_diffusion,
+    count_encoder,
+    count_operations,
+    count_pipeline,
+)
+from cfaug.imaging.instructed_photos import InstructedPhotos, PhotoRequest
+from cfaug.imaging.inversion import DirectInversion, EditFriendly, NullText
+from cfaug.imaging.model import DiffusionWeights, PipelineFolder
+from cfaug.imaging.photo_editing import InvertAndEdit, SameImage
+from cfaug.imaging.prompt_to_prompt import PromptToPrompt
+from cfaug.imaging.tree import shared_steps
+from cfaug.models.specs import HFClip
+from cfaug.shapescapes.oracle import OracleSets
+from tests.generate.photos import photo
+from tests.imaging import tiny, tiny_pipelines
+
+SD15 = "stable-diffusion-v1-5/stable-diffusion-v1-5"
+EDIT = Edit("noun", "ball", "cube")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return tiny.save_pipeline(tmp_path_factory.mktemp("sd") / "tiny")
+
+
+def proposals(texts=("a red ball", "a red cube"), count=2, image=None):
+    return [
+        Proposal(
+            Example(f"k{n}", f"k{n}", texts[:1], image), texts, (None, *[EDIT] * (len(texts) - 1))
+        )
+        for n in range(count)
+    ]
+
+
+def cost_of(editor, draws, sets, scorers=None):
+    whole = isinstance(editor, InvertAndEdit)
+    pipeline = Pipeline(editor, scorers or {})
+    return count_cost(pipeline, ShardPlan(sets, draws, 0, 64, whole_examples=whole))
+
+
+def parts(cost):
+    return {one.part: one for one in cost.work}
+
+
+def test_the_known_configurations_have_the_published_numbers_of_parameters():
+    sd = count_diffusion(DiffusionWeights(SD15, vae="stabilityai/sd-vae-ft-mse"))
+    assert sd.weights == 859_520_964 + 83_653_863 + 123_060_480
+    assert sd.side == 512
+    clip = count_encoder("openai/clip-vit-large-patch14", None)
+    assert clip.weights == 427_616_513
+
+
+def test_a_candidate_of_the_paper_costs_what_the_recipe_says():
+    editor = PromptToPrompt(DiffusionWeights(SD15, vae="stabilityai/sd-vae-ft-mse"), steps=100)
+    scorers = {"clip": LazyClipScorer(HFClip("openai/clip-vit-large-patch14"))}
+    cost = cost_of(editor, Draws(candidates=1), proposals(count=1), scorers)
+    assert cost.total / 1e12 == pytest.approx(327, abs=0.5)
+    assert cost.images == 2
+
+
+def unet_formula(config, side, tokens):
+    """Operations of a row of a UNet with attention in every block, written down."""
+    widths, text = config.block_out_channels, config.cross_attention_dim
+    layers = config.layers_per_block
+    time = 4 * widths[0]
+
+    def conv(a, b, size, kernel=3):
+        return 2 * a * b * kernel**2 * size**2
+
+    def residual(a, b, size):
+        shortcut = conv(a, b, size, 1) if a != b else 0
+        return conv(a, b, size) + conv(b, b, size) + shortcut + 2 * time * b
+
+    def attention(width, size):
+        n = size**2
+        project = 2 * conv(width, width, size, 1)
+        own = 4 * 2 * n * width**2 + 2 * 2 * n * n * width
+        cross = 2 * 2 * n * width**2 + 2 * 2 * tokens * text * width + 2 * 2 * n * tokens * width
+        gated = 2 * n * width * 8 * width + 2 * n * 4 * width * width
+        return project + own + cross + gated
+
+    total = 2 * (widths[0] * time + time * time)
+    total += conv(config.in_channels, widths[0], side)
+    skips, before, size = [widths[0]], widths[0], side
+    for at, width in enumerate(widths):
+        for _ in range(layers):
+            total += residual(before, width, size) + attention(width, size)
+            before = width
+            skips.append(width)
+        if at < len(widths) - 1:
+            size //= 2
+            total += conv(width, width, size)
+            skips.append(width)
+    total += 2 * residual(before, before, size) + attention(before, size)
+    for at, width in enumerate(reversed(widths)):
+        for _ in range(layers + 1):
+            total += residual(before + skips.pop(), width, size) + attention(width, size)
+            before = width
+        if at < len(widths) - 1:
+            size *= 2
+            total += conv(width, width, size)
+    return total + conv(before, config.out_channels, side)
+
+
+def test_a_row_is_that_of_the_formula(weights):
+    counted = count_diffusion(DiffusionWeights(str(weights)))
+    assert counted.row == unet_formula(tiny.unet().config, tiny.SAMPLE, 77)
+
+
+@pytest.mark.parametrize(
+    "sampling", [pytest.param("independent", marks=pytest.mark.slow), "tree(3)"]
+)
+def test_sets_cost_what_a_real_run_does(weights, sampling):
+    editor = PromptToPrompt(DiffusionWeights(str(weights), device="cpu"), steps=6)
+    draws = Draws(candidates=3, sampling=sampling)
+    sets = proposals(("a red ball", "a red cube", "a red star"))
+    cost = cost_of(editor, draws, sets)
+    jobs = [ImageJob(one, draw) for one in sets for draw in draws.draw(one.key, 0)]
+    _ = editor._sampler
+    real = count_operations(lambda: editor.edit(jobs))
+    # Texts are projected once, not for every row, and each candidate of a tree decodes its base.
+    decoded = parts(cost)["decoder"]
+    real_images = 18 * decoded.operations
+    assert cost.total - decoded.total == pytest.approx(real - real_images, rel=0.06)
+    assert cost.images == len_of_tree(jobs)
+    if sampling == "independent":
+        assert (parts(cost)["UNet"].calls, cost.images) == (2 * 6 * 18, 18)
+
+
+def len_of_tree(jobs):
+    """Return the number of different images: bases, and edits that share for as many steps."""
+    texts = len(jobs[0].texts)
+    seeds = {(job.proposal.key, job.draw.seed) for job in jobs}
+    ways = {(job.proposal.key, job.draw.seed, shared_steps(job.draw.p, 6)) for job in jobs}
+    return len(seeds) + (texts - 1) * len(ways)
+
+
+def test_halving_costs_half_of_each_part_and_a_look_at_it(weights):
+    editor = PromptToPrompt(DiffusionWeights(str(weights), device="cpu"), steps=8)
+    cost = cost_of(editor, Draws(candidates=4, sampling="halving(1)"), proposals(count=1))
+    assert parts(cost)["UNet"].calls == 2 * 2 * (4 * 4 + 2 * 4)
+    assert cost.images == 2 * 4 + 2 * 2
+
+
+@pytest.mark.parametrize(
+    "inversion",
+    [
+        DirectInversion(),
+        pytest.param(DirectInversion("next"), marks=pytest.mark.slow),
+        pytest.param(EditFriendly(0.25), marks=pytest.mark.slow),
+        pytest.param(NullText(inner_steps=2, tolerance=1e-30, growth=0), marks=pytest.mark.slow),
+    ],
+    ids=lambda one: f"{one.name}-{getattr(one, 'timestep', '')}",
+)
+def test_edits_of_photos_cost_what_a_real_run_does(weights, inversion):
+    picture = photo(1)
+    editor = InvertAndEdit(
+        DiffusionWeights(str(weights), device="cpu"), inversion, steps=8, cross=None
+    )
+    draws = GridDraws([0.25, 0.5])
+    sets = proposals(image=picture, count=1)
+    cost = cost_of(editor, draws, sets)
+    jobs = [ImageJob(one, draw) for one in sets for draw in draws.draw(one.example.key, 0)]
+    _ = editor._engine
+    real = count_operations(lambda: editor.edit(jobs))
+    assert cost.missing == []
+    assert cost.total == pytest.approx(real, rel=0.06)
+    assert cost.images == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "pipeline"),
+    [
+        ("klein", {"num_inference_steps": 2, "text_encoder_out_layers": [0, 1]}, None),
+        pytest.param("kontext", {"num_inference_steps": 2}, None, marks=pytest.mark.slow),
+        pytest.param("instruct_pix2pix", {"num_inference_steps": 3}, None, marks=pytest.mark.slow),
+        pytest.param("sdxl", {"num_inference_steps": 4, "strength": 0.5},
+                     "StableDiffusionXLImg2ImgPipeline", marks=pytest.mark.slow),
+        pytest.param("sd3", {"num_inference_steps": 4, "strength": 0.5},
+                     "StableDiffusion3Img2ImgPipeline", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_any_pipeline_is_counted_exactly_without_weights(tmp_path, name, settings, pipeline):
+    folder = tiny_pipelines.save(getattr(tiny_pipelines, name), tmp_path / name)
+    guidance, draw = (
+        (None, Draw(1, 0.0, 1.0)) if name == "klein" else ("guidance_scale", Draw(1, 0.0, 2.0))
+    )
+    real = InstructedPhotos(
+        PipelineFolder(str(folder), pipeline=pipeline, device="cpu"), settings=settings,
+        guidance=guidance, side=64,
+    )  # fmt: skip
+    photo = np.zeros((64, 64, 3), np.uint8)
+    _ = real._pipeline
+    edit = count_operations(lambda: real.answer([PhotoRequest("a", photo, draw, (64, 64))]))
+    texts = name in ("klein", "kontext")
+    image = 0
+    if texts:
+        image = count_operations(lambda: real.answer([PhotoRequest("a", None, draw, (64, 64))]))
+    for file in folder.rglob("*.safetensors"):
+        file.unlink()
+    counted = count_pipeline(replace(real), draw, from_texts=texts)
+    assert (counted.image, counted.edit) == (image, edit)
+    models = [part for part in real._pipeline.components.values() if hasattr(part, "parameters")]
+    assert counted.weights == sum(p.numel() for part in models for p in part.parameters())
+
+
+def test_what_cannot_be_counted_is_named_and_not_guessed():
+    unknown = PromptToPrompt(DiffusionWeights("nobody/nothing"), steps=4)
+    cost = cost_of(unknown, Draws(candidates=2), proposals())
+    assert cost.total == 0
+    assert "hf download nobody/nothing" in cost.missing[0]
+    server = cost_of(ImageServer("http://localhost:1/v1", "m"), None, proposals())
+    assert server.missing == ["images: the server at http://localhost:1/v1 makes them"]
+    klein = InstructedPhotos(PipelineFolder("nobody/klein"), guidance=None)
+    with pytest.raises(UncountedError, match=r"--exclude '\*\.safetensors'"):
+        count_pipeline(klein, Draw(0, 0.0, 1.0), from_texts=True)
+
+
+def test_an_absurd_configuration_is_refused_before_it_is_built(weights, tmp_path):
+    folder = shutil.copytree(weights, tmp_path / "sd")
+    file = folder / "unet" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "layers_per_block": 10**9}))
+    cost = cost_of(PromptToPrompt(DiffusionWeights(str(folder)), steps=4), None, proposals())
+    assert "layers_per_block=1000000000 is absurd" in cost.missing[0]
+
+
+def test_methods_without_models_cost_nothing():
+    assert cost_of(SameImage(), None, proposals()).total == 0
+    oracle = cost_of(OracleSets(64, "clear"), Draws(candidates=3), proposals())
+    assert (oracle.total, oracle.side, oracle.missing) == (0, 64, [])
+    assert oracle.images == 12
+
+
+def test_hours_are_operations_over_the_peak_of_the_format_at_the_efficiency():
+    work = [Work("a", 2, 3 * 10**15, "bf16"), Work("b", 1, 10**15, "fp32")]
+    assert GPUS["A100"].seconds(work) == pytest.approx(6000 / (312 * 0.3) + 1000 / (19.5 * 0.3))
