@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +16,13 @@ from cfaug.core.types import Draw
 from cfaug.imaging import schedules
 from cfaug.imaging.model import PipelineFolder
 from cfaug.imaging.shared_pipeline import SharedPipeline
-from tests.imaging import reference_joint, tiny_pipelines
+from tests.imaging import tiny_pipelines
 from tests.imaging.test_sharing import close
 from tests.records import image_job
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    from written_down_joint import WrittenDownJoint, draw_set
 
 PAIR = ("a red ball on the beach", "a blue ball on the beach")
 SET = (*PAIR, "a red tree on the beach", "a red star on the sand")
@@ -26,6 +31,9 @@ DYNAMIC = {"use_dynamic_shifting": True}
 BUILDS = {
     "sd3": functools.partial(tiny_pipelines.sd3, shift=3.0),
     "sd3_dynamic": functools.partial(tiny_pipelines.sd3, **DYNAMIC),
+    "sd3_first": functools.partial(  # SD 3, before 3.5
+        tiny_pipelines.sd3, shift=3.0, qk_norm=None, dual_attention_layers=()
+    ),
     "klein": functools.partial(tiny_pipelines.klein, **DYNAMIC),
     "klein_base": functools.partial(tiny_pipelines.klein, is_distilled=False, **DYNAMIC),
     "klein_dev": functools.partial(tiny_pipelines.klein, guidance_embeds=True, **DYNAMIC),
@@ -138,7 +146,7 @@ def expected(folder, family, job, *, dtype=torch.float64, share_texts=False):
     """
     own, noise, _ = run(folder, family, job, dtype, independent=True)
     settings, guided = texts_of(family), family not in UNGUIDED
-    processor = reference_joint.Explicit(share_texts)
+    processor = WrittenDownJoint(share_texts=share_texts)
     shown = [*[""] * len(job.texts) * guided, *job.texts]
     sigmas, timesteps = own.scheduler.sigmas.tolist(), own.scheduler.timesteps
     network, options = getattr(own, "unet", None) or own.transformer, {}
@@ -181,13 +189,12 @@ def expected(folder, family, job, *, dtype=torch.float64, share_texts=False):
             return network(x, hidden, pooled, moment, return_dict=False)[0]
 
     with torch.inference_mode():
-        return reference_joint.draw(
-            ask, processor, noise, job.draw.p, job.draw.cfg, sigmas, guided=guided, **options
-        )
+        sharing = job.draw.p, job.draw.cfg
+        return draw_set(ask, processor, noise, sharing, sigmas, guided=guided, **options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["sd3", "klein", "klein_base", "klein_dev", "sdxl"])
+@pytest.mark.parametrize("family", ["sd3", "sd3_first", "klein", "klein_base", "klein_dev", "sdxl"])
 def test_pairs_and_sets_equal_maps_written_down(shelf, family):
     folder, cfg = shelf(family), guidance(family)
     draw = functools.partial(editor, folder, family, noise="independent")

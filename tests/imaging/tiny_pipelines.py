@@ -104,7 +104,7 @@ def sdxl():
     )  # fmt: skip
 
 
-def sd3(**flow):
+def sd3(dual_attention_layers=(0,), qk_norm="rms_norm", **flow):
     """SD 3.5 medium's features: a second, image-only attention, and normalised queries and keys."""
     from diffusers import (
         FlowMatchEulerDiscreteScheduler,
@@ -118,7 +118,7 @@ def sd3(**flow):
         sample_size=16, patch_size=2, in_channels=4, out_channels=4, num_layers=2,
         attention_head_dim=8, num_attention_heads=4, joint_attention_dim=32,
         caption_projection_dim=32, pooled_projection_dim=32, pos_embed_max_size=32,
-        dual_attention_layers=(0,), qk_norm="rms_norm",
+        dual_attention_layers=dual_attention_layers, qk_norm=qk_norm,
     )  # fmt: skip
     return StableDiffusion3Pipeline(
         transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(**{**FLOW, **flow}),
