@@ -45,6 +45,15 @@ SMALL = {
 }
 """The arguments of a quick run, and what its output has. A new script needs an entry here."""
 
+FURTHER = [
+    (
+        "generation",
+        "--weights flux2_tiny --steps 2 --candidates 4 --reference-candidates 1 --repeats 1 "
+        "--threads 1",
+        r"differs by \d\.\de-0[67], relatively[^$]*\| tree\(4\) \| [\d.]+ \|",
+    ),
+]
+"""Further quick runs of scripts."""
 ELSEWHERE = {
     "inversion": "tests/imaging/test_inversion_benchmark.py",
     "rivals": "benchmarks/training.py",
@@ -77,10 +86,12 @@ def run_script(file: Path, words: list[str], place: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(commands() - ELSEWHERE.keys()))
-def test_a_script_runs_and_prints_its_comparison(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [(name, *SMALL[name]) for name in sorted(commands() - ELSEWHERE.keys())] + FURTHER,
+)
+def test_a_script_runs_and_prints_its_comparison(name, words, said, tmp_path):
     """training.py had failed since photos are held out by default."""
-    words, said = SMALL[name]
     if name == "gallery" and browser.find() is None:
         skips.skip("browser")
     child = children.start(run_script, FOLDER / f"{name}.py", words.split(), tmp_path)
