@@ -147,7 +147,7 @@ class SharedPipeline(SetEditor):
         """
         import torch
 
-        with self._one_at_a_time, torch.inference_mode():
+        with torch.inference_mode():
             base, *edited = map(self._embed, texts)
         return any(all(map(torch.equal, base, other)) for other in edited)
 

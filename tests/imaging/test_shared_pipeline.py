@@ -241,6 +241,19 @@ def test_trees_halving_and_batches_are_their_single_runs(shelf, family):
     assert [rows * (2 if family == "klein" else 1) for rows in seen] == [4, 6, 8, 8]
 
 
+def test_diffusers_own_processors_run_with_the_backend_that_is_set(shelf):
+    one = editor(shelf("klein"), "klein", noise="independent")
+    network, single = one._loaded.network, job(p=0.8, cfg=1.0)
+    kinds = {type(processor) for processor in network.attn_processors.values()}
+    assert {kind.__module__.split(".")[0] for kind in kinds} == {"diffusers"}
+    [wanted] = one.sample([single])
+    network.set_attention_backend("_native_math")
+    with torch.profiler.profile() as profile:
+        [found] = one.sample([single])
+    close(found, wanted, 1e-5)
+    assert any("_scaled_dot_product_attention_math" in e.key for e in profile.key_averages())
+
+
 def test_noise_may_be_independent(shelf):
     apart = editor(shelf("sd3"), "sd3", noise="independent").sample([job(p=0.5)])[0]
     shared = editor(shelf("sd3"), "sd3").sample([job(p=0.5)])[0]
