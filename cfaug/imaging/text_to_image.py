@@ -52,6 +52,11 @@ class TextToImage:
         return True
 
     @property
+    def prompts(self) -> dict[str, None]:
+        """Further arguments that ``encode_prompt`` has to get."""
+        return {}
+
+    @property
     def patch(self) -> int:
         """The height and width of a network's token in latents of the autoencoder."""
         return 1
@@ -75,7 +80,7 @@ class TextToImage:
     def encode(self, text: str) -> Texts:
         """Return what the network is told about one text, which is encoded alone."""
         hidden, _, pooled, _ = self.pipeline.encode_prompt(
-            prompt=text, do_classifier_free_guidance=False, **self.text_settings
+            prompt=text, **self.prompts, do_classifier_free_guidance=False, **self.text_settings
         )
         return hidden[0], pooled[0]
 
@@ -117,13 +122,10 @@ class StableDiffusion3(TextToImage):
         """The height and width of a token in latents."""
         return int(self.network.config.patch_size)
 
-    def encode(self, text: str) -> Texts:
-        """Return the hidden states and the pooled vectors of the text encoders."""
-        hidden, _, pooled, _ = self.pipeline.encode_prompt(
-            prompt=text, prompt_2=None, prompt_3=None, do_classifier_free_guidance=False,
-            **self.text_settings,
-        )  # fmt: skip
-        return hidden[0], pooled[0]
+    @property
+    def prompts(self) -> dict[str, None]:
+        """The other encoders' texts: the same one."""
+        return {"prompt_2": None, "prompt_3": None}
 
     def _timing(self, config: Any, steps: int) -> dict[str, Any]:
         from diffusers.pipelines.stable_diffusion_3 import pipeline_stable_diffusion_3 as module
