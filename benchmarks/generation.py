@@ -8,6 +8,8 @@ included.
 
     python benchmarks/generation.py                        # the zoo's or a tiny model, on a CPU
     python benchmarks/generation.py --device cuda --compile   # Stable Diffusion 1.5's shape
+    python benchmarks/generation.py --weights sd35_tiny       # or flux2_tiny: their layers, small
+    python benchmarks/generation.py --device cuda --weights sd35   # or flux2: the published shapes
 
 On a GPU the weights are random, as the time does not depend on their values. TFLOP/s counts the
 reference's operations for the rows that were computed.
@@ -21,6 +23,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from written_down import TEXTS, Reference, WrittenDown
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from cfaug.imaging.model import Diffusion
@@ -46,6 +50,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "attention_head_dim": 2,
     },
 }
+JOINT = ("sd35", "sd35_tiny", "flux2", "flux2_tiny")
+"""Shapes of ``joint_generation``."""
 KINDS = {  # kind: parts of the names of its operators (CPU) and kernels (CUDA)
     "attention": ("scaled_dot_product", "flash", "fmha", "attention"),
     "convolution": ("conv", "winograd", "implicit", "dgrad", "fprop"),
@@ -106,6 +112,10 @@ class Model:
 class Bench:
     """Both engines over the same weights."""
 
+    ours: Any
+    shape: tuple[int, int, int]
+    device: torch.device
+
     def __init__(self, args: argparse.Namespace) -> None:
         from cfaug.imaging.model import DiffusionWeights
         from cfaug.imaging.prompt_to_prompt import PromptToPrompt
@@ -126,6 +136,7 @@ class Bench:
         loaded = weights("fp32", False, False).load()
         loaded.unet.set_attn_processor(processor)
         self.reference = Reference(loaded, processor, args.steps)
+        self.device = loaded.device
         side = loaded.unet.config.sample_size
         self.shape = (loaded.unet.config.in_channels, side, side)
 
@@ -161,20 +172,23 @@ class Bench:
         wait(self.args.device)
         started = time.perf_counter()
         if arm == "reference":
-            device = self.reference.loaded.device
-            stream = torch.Generator(device).manual_seed(0)
+            stream = torch.Generator(self.device).manual_seed(0)
 
             def noise(_: int) -> Tensor:
-                drawn = torch.randn((1, *self.shape), generator=stream, device=device)
+                drawn = torch.randn((1, *self.shape), generator=stream, device=self.device)
                 return drawn.expand(2, -1, -1, -1)
 
             with torch.inference_mode():
                 for job in jobs:
-                    self.reference.sample(job.draw.p, job.draw.cfg, noise)
+                    self.refer(job.draw.p, job.draw.cfg, noise)
         else:
             self.ours.sample(jobs)
         wait(self.args.device)
         return time.perf_counter() - started, len(jobs), 2 * self.latent_steps(jobs)
+
+    def refer(self, p: float, cfg: float, noise: Callable[[int], Tensor]) -> Tensor:
+        """Return the reference's pair; step -1 of ``noise`` is the initial noise of both images."""
+        return self.reference.sample(p, cfg, noise)
 
     def difference(self) -> float:
         """Return the relative difference of the two engines' latents of a candidate."""
@@ -183,13 +197,12 @@ class Bench:
         from cfaug.imaging import schedules
 
         (job,) = self.jobs(1, 1)
-        device = self.reference.loaded.device
 
         def drawn(step: int) -> Tensor:
-            return schedules.noise_batch([(job.draw.seed, 0)] * 2, step, self.shape, device)
+            return schedules.noise_batch([(job.draw.seed, 0)] * 2, step, self.shape, self.device)
 
         with torch.inference_mode():
-            wanted = self.reference.sample(job.draw.p, job.draw.cfg, drawn)
+            wanted = self.refer(job.draw.p, job.draw.cfg, drawn)
             found = self.ours.sample([job])[0]
             return float((found - wanted).norm() / wanted.norm())
 
@@ -198,18 +211,26 @@ class Bench:
         import torch
         from torch.utils.flop_counter import FlopCounterMode
 
-        texts = torch.stack([self.reference.loaded.encode(text) for text in ("", "", *TEXTS)])
-        rows = torch.zeros(4, *self.shape, device=texts.device)
+        rows = torch.zeros(4, *self.shape, device=self.device)
         with torch.inference_mode(), FlopCounterMode(display=False) as counted:
-            self.reference.call(rows, 500.0, texts)
+            self.ask(rows)
         return counted.get_total_flops() / 4
+
+    def ask(self, rows: Tensor) -> Tensor:
+        """Call the reference's network once: both texts, without and with guidance."""
+        import torch
+
+        texts = torch.stack([self.reference.loaded.encode(text) for text in ("", "", *TEXTS)])
+        return self.reference.call(rows, 500.0, texts)
 
     def peak(self) -> float:
         """Return the best FLOP/s of several products of large matrices, in our dtype."""
         import torch
 
+        from cfaug.imaging.model import DTYPES
+
         side = 8192 if self.args.device == "cuda" else 1024
-        dtype = self.ours._diffusion.dtype
+        dtype = getattr(torch, DTYPES[self.args.dtype])
         a = torch.randn(side, side, device=self.args.device, dtype=dtype)
         best = math.inf
         for _ in range(10):
@@ -304,7 +325,10 @@ def main(argv: list[str]) -> int:
     )
     add = parser.add_argument
     add("--device", default="cpu", choices=["cpu", "cuda"])
-    add("--weights", help="a folder, zoo:NAME, or a shape of random weights: sd15, tiny")
+    add(
+        "--weights",
+        help="a folder, zoo:NAME, or a shape of random weights: sd15, tiny, " + ", ".join(JOINT),
+    )
     add(
         "--dtype",
         choices=["fp32", "bf16", "fp16"],
@@ -340,7 +364,12 @@ def main(argv: list[str]) -> int:
     )
     if args.threads:
         torch.set_num_threads(args.threads)
-    report(Bench(args), args)
+    if args.weights in JOINT:
+        from joint_generation import JointBench
+
+        report(JointBench(args), args)
+    else:
+        report(Bench(args), args)
     return 0
 
 

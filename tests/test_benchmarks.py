@@ -51,6 +51,15 @@ PRINTED = {
 }
 """What the output has."""
 
+FURTHER = [
+    (
+        "generation",
+        "--weights flux2_tiny --steps 2 --candidates 4 --reference-candidates 1 --repeats 1 "
+        "--threads 1",
+        r"differs by \d\.\de-0[67], relatively[^$]*\| tree\(4\) \| [\d.]+ \|",
+    ),
+]
+"""Further quick runs of scripts."""
 ELSEWHERE = {
     "inversion": "tests/imaging/test_inversion_benchmark.py",
     "rivals": "benchmarks/training.py",
@@ -84,10 +93,13 @@ def run_script(file: Path, words: list[str], place: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(commands() - ELSEWHERE.keys()))
-def test_a_script_runs_and_prints_its_comparison(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "words", "said"),
+    [(name, SMALL[name], PRINTED.get(name, "")) for name in sorted(commands() - ELSEWHERE.keys())]
+    + FURTHER,
+)
+def test_a_script_runs_and_prints_its_comparison(name, words, said, tmp_path):
     """training.py had failed since photos are held out by default."""
-    words, said = SMALL[name], PRINTED.get(name, "")
     if name == "gallery" and browser.find() is None:
         skips.skip("browser")
     child = children.start(run_script, FOLDER / f"{name}.py", words.split(), tmp_path)

@@ -250,6 +250,10 @@ def test_a_zoo_lacks_a_part_only_where_it_says_so():
     for name, zoo in (*photos, ("lance_oracle", "shapescapes")):
         [(config, _)] = _compose("generate", f"recipe={name}", f"zoo={zoo}")
         assert build_recipe(GenerateSettings(**config)).set_per == "example"
+    for recipe in ("social", "coco_cf"):
+        [(config, _)] = _compose("generate", f"recipe={recipe}", "zoo=sd35")
+        built = build_recipe(GenerateSettings(**config))
+        assert type(built.image_editor).__name__ == "SharedPipeline"
     for recipe in ("lance", "social", "coco_cf"):
         for role in ("photo_editor", "image_server"):
             editor = f"recipe.image_editor='${{zoo.{role}}}'"

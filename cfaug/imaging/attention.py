@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,15 +25,15 @@ from cfaug.core.errors import UserError
 from cfaug.imaging.cross_attention import CrossAttention, Tokens
 
 if TYPE_CHECKING:
-    from diffusers import UNet2DConditionModel
+    from diffusers import Flux2Transformer2DModel, SD3Transformer2DModel, UNet2DConditionModel
     from diffusers.models.attention_processor import Attention
     from torch import Tensor
 
     from cfaug.imaging.tree import Branches
 
 
-Heads = tuple["Tensor", "Tensor"]
-"""Queries and keys, each (rows, heads, tokens, width)."""
+Heads = tuple["Tensor", ...]
+"""Queries and keys, each (rows, heads, tokens, width); or one of them."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,10 @@ class CallRows:
 
 
 class SharedAttention:
-    """State shared by all layers of one UNet: the rows of the current call, and the lent rows.
+    """State shared by all layers of a network: the rows of the current call, and the lent rows.
 
-    The sampler sets ``rows`` before each call; no layer counts steps or calls.
+    The sampler sets ``rows`` before each call, and its network ``text_tokens`` if layers mix texts
+    and images; no layer counts steps or calls.
 
     Args:
         max_tokens: the largest number of tokens up to which self-attention is shared; ``None`` for
@@ -88,6 +89,7 @@ class SharedAttention:
     def __init__(self, max_tokens: int | None = None, *, cross: bool = False) -> None:
         self.max_tokens, self.cross = max_tokens, cross
         self.rows: CallRows | None = None
+        self.text_tokens = 0
         self.lent: dict[str, Heads] = {}
 
     def attach(self, unet: UNet2DConditionModel) -> None:
@@ -105,15 +107,45 @@ class SharedAttention:
                 )
         unet.set_attn_processor({f"{name}.processor": _Processor(self, name) for name in layers})
 
+    def attach_joint(self, transformer: SD3Transformer2DModel | Flux2Transformer2DModel) -> None:
+        """Give each row of a transformer of images and texts its source's queries and keys.
+
+        Only those of image tokens are given; text tokens, values, and everything after stay the
+        row's own. The layers' processors are diffusers' own, with their rotary positions, backends
+        and parallel settings: queries and keys are replaced as they leave their normalisation,
+        which sees image tokens alone, or, in single blocks, the text's tokens and then the image's
+        (``text_tokens`` says how many).
+        """
+        for name, layer in transformer.named_modules():
+            if not hasattr(layer, "norm_q"):
+                continue
+            mixed = not hasattr(layer, "to_q")  # one projection of both kinds of tokens
+            for part in ("q", "k"):
+                # Without normalisation, as in SD 3, the projection itself has the image's tokens.
+                norm = getattr(layer, f"norm_{part}")
+                leaving = getattr(layer, f"to_{part}") if norm is None else norm
+                leaving.register_forward_hook(self._replace(f"{name}.{part}", mixed))
+
+    def _replace(self, name: str, mixed: bool) -> Callable[..., Tensor]:
+        def hook(_: Any, __: Any, made: Tensor) -> Tensor:
+            rows = self.rows
+            if rows is None:
+                raise RuntimeError("set SharedAttention.rows before the call")
+            first = self.text_tokens if mixed else 0
+            (pooled,) = self.pool(name, (made[:, first:] if mixed else made,), rows)
+            taken = pooled[rows.source]
+            return torch.cat([made[:, :first], taken], dim=1) if mixed else taken
+
+        return hook
+
     def pool(self, name: str, heads: Heads, rows: CallRows) -> Heads:
         """Return the call's queries and keys, then the borrowed ones; lend the requested rows."""
-        query, key = heads
+        pooled = heads
         if rows.borrow:
-            lent_query, lent_key = self.lent[name]
-            heads = torch.cat([query, lent_query]), torch.cat([key, lent_key])
+            pooled = tuple(map(torch.cat, zip(heads, self.lent[name], strict=True)))
         if rows.lend is not None:
-            self.lent[name] = query[rows.lend], key[rows.lend]
-        return heads
+            self.lent[name] = tuple(tensor[rows.lend] for tensor in heads)
+        return pooled
 
 
 class _Processor:

@@ -17,14 +17,21 @@ from cfaug.core.protocols import Progressive
 from cfaug.core.types import ImageJob, Images
 from cfaug.core.validation import OneOf, Positive, check_fields
 from cfaug.imaging.cross_attention import CrossAttention, Tokens, tokenize
-from cfaug.imaging.model import Diffusion, DiffusionWeights, load_part, load_tools, resolve
-from cfaug.imaging.tree import Branches, find_parents, plan
+from cfaug.imaging.model import (
+    Diffusion,
+    DiffusionWeights,
+    PipelineFolder,
+    load_part,
+    load_tools,
+    resolve,
+)
+from cfaug.imaging.tree import Branches, Tree, find_parents, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from cfaug.imaging.attention import Folds
-    from cfaug.imaging.sampler import Sampler
+    from cfaug.imaging.sampler import Sampler, Texts
 
 
 Keep = Callable[[Sequence[int], "list[Tensor]"], Sequence[int]]
@@ -33,16 +40,28 @@ KEPT = 1024
 """Number of cached text embeddings: every batch of a set's candidates needs the same texts."""
 
 
-class DiffusionEditor:
+class LatentEditor:
+    """An image editor whose calls must not overlap: attention layers share one object's rows."""
+
+    model: DiffusionWeights | PipelineFolder
+
+    @cached_property
+    def _one_at_a_time(self) -> Lock:
+        return Lock()
+
+    def _check_finite(self, latents: Tensor) -> None:
+        if not latents.isfinite().all():
+            raise FloatingPointError(
+                f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
+            )
+
+
+class DiffusionEditor(LatentEditor):
     """The model of an image editor, loaded at first use, with its texts embedded once."""
 
     model: DiffusionWeights
     self_max_tokens: int | None
     cross: CrossAttention | None
-
-    @cached_property
-    def _one_at_a_time(self) -> Lock:
-        return Lock()
 
     @cached_property
     def _diffusion(self) -> Diffusion:
@@ -77,15 +96,100 @@ class DiffusionEditor:
         loaded = self._diffusion
         return Folds(self.cross, tokens, steps, loaded.device, loaded.dtype)
 
-    def _check_finite(self, latents: Tensor) -> None:
-        if not latents.isfinite().all():
-            raise FloatingPointError(
-                f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
+
+class SetEditor(LatentEditor):
+    """What editors share that draw the images of a set from its texts, step by step."""
+
+    steps: int
+    mode: str
+    decode_rows: int
+
+    def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
+        """Return each job's final latents, float32 (texts, channels, height, width).
+
+        Jobs with equal texts, seed and guidance form a tree and share identical computations.
+        """
+        final = self.sample_halving(jobs, 0, lambda numbers, _: numbers)
+        return [final[number] for number in range(len(jobs))]
+
+    def sample_halving(
+        self, jobs: Sequence[ImageJob], rounds: int, keep: Keep
+    ) -> dict[int, Tensor]:
+        """Draw jobs, and drop some of them on the way: an approximation.
+
+        The steps are split into ``rounds + 1`` equal parts. After each part except the last,
+        ``keep`` gets predictions of the final latents, and only the jobs that it returns continue,
+        with the same results as alone. Whether a dropped job would have become better is unknown.
+
+        Args:
+            keep: a function that maps the numbers of the remaining jobs and their predictions
+                (texts, channels, height, width) to the numbers of those that continue, in order.
+
+        Returns:
+            Final latents, float32 (texts, channels, height, width), by number of the job.
+
+        Raises:
+            FloatingPointError: if a latent is not finite.
+        """
+        import torch
+
+        if rounds >= self.steps:
+            raise UserError(
+                f"recipe.image_editor.steps={self.steps} cannot be halved {rounds} times"
             )
+        left = list(range(len(jobs)))
+        if not jobs:
+            return {}
+        bounds = [self.steps * i // (rounds + 1) for i in range(rounds + 2)]
+        with self._one_at_a_time, torch.inference_mode():
+            tree = self._plan(jobs)
+            texts = self._embed_all(tree)
+            latents = self._sampler.begin(tree, texts[0].device)
+            for steps in map(range, bounds[:-1], bounds[1:]):
+                folds = self._control(tree)
+                latents, guess = self._sampler.denoise(tree, texts, folds, latents, steps)
+                self._check_finite(latents)
+                if steps.stop == self.steps:
+                    break
+                born = find_parents(tree, tree, range(len(left)), steps.stop)
+                better = list(keep(left, [guess[born[list(job)]] for job in tree.jobs]))
+                places = [left.index(number) for number in better]
+                fewer = self._plan([jobs[number] for number in better])
+                latents = latents[find_parents(tree, fewer, places, steps.stop)]
+                tree, left, texts = fewer, better, self._embed_all(fewer)
+            return {number: latents[list(job)] for number, job in zip(left, tree.jobs, strict=True)}
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""
+        import torch
+
+        with torch.inference_mode():
+            return torch.cat([self._decode(part) for part in latents.split(self.decode_rows)])
+
+    def unsafe(self, images: Tensor) -> list[bool]:
+        """Return whether a safety checker flags each image; false without a checker."""
+        return [False] * len(images)
+
+    @property
+    def _sampler(self) -> Sampler:
+        raise NotImplementedError
+
+    def _plan(self, jobs: Sequence[ImageJob]) -> Tree:
+        return plan(jobs, self.steps, self.mode)
+
+    def _embed_all(self, tree: Tree) -> Texts:
+        """Return what the network is told about the texts of a tree, the empty text first."""
+        raise NotImplementedError
+
+    def _control(self, tree: Tree) -> Folds | None:
+        return None
+
+    def _decode(self, latents: Tensor) -> Tensor:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class PromptToPrompt(DiffusionEditor):
+class PromptToPrompt(DiffusionEditor, SetEditor):
     """Draws the images of a set with shared noise and shared self-attention.
 
     The model is loaded at the first call. All methods may be called from several threads: one
@@ -131,12 +235,15 @@ class PromptToPrompt(DiffusionEditor):
 
     @cached_property
     def _sampler(self) -> Sampler:
-        from cfaug.imaging.sampler import Batching, Sampler
+        from cfaug.imaging.sampler import Batching, Sampler, UNet
         from cfaug.imaging.schedules import noise_levels
 
         config = self._diffusion.unet.config
+        parts = self._sampler_parts()
         return Sampler(
-            **self._sampler_parts(),
+            network=UNet(parts["unet"]),
+            shared=parts["shared"],
+            dtype=parts["dtype"],
             levels=noise_levels(self._diffusion.scheduler, self.steps),
             shape=(config.in_channels, config.sample_size, config.sample_size),
             batching=Batching(self.max_rows, self.row_multiple, self.mode == "ip2p"),
@@ -149,68 +256,16 @@ class PromptToPrompt(DiffusionEditor):
         """Return the images of each job, one for each text, all decoded."""
         return edit_at_once(self, jobs)
 
-    def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
-        """Return each job's final latents, float32 (texts, channels, height, width).
-
-        Jobs with equal texts, seed and guidance form a tree and share identical computations.
-        """
-        final = self.sample_halving(jobs, 0, lambda numbers, _: numbers)
-        return [final[number] for number in range(len(jobs))]
-
-    def sample_halving(
-        self, jobs: Sequence[ImageJob], rounds: int, keep: Keep
-    ) -> dict[int, Tensor]:
-        """Draw jobs, and drop some of them on the way: an approximation.
-
-        The steps are split into ``rounds + 1`` equal parts. After each part except the last,
-        ``keep`` gets predictions of the final latents, and only the jobs that it returns continue,
-        with the same results as alone. Whether a dropped job would have become better is unknown.
-
-        Args:
-            keep: a function that maps the numbers of the remaining jobs and their predictions
-                (texts, channels, height, width) to the numbers of those that continue, in order.
-
-        Returns:
-            Final latents, float32 (texts, channels, height, width), by number of the job.
-
-        Raises:
-            FloatingPointError: if a latent is not finite.
-        """
+    def _embed_all(self, tree: Tree) -> Texts:
         import torch
 
-        if rounds >= self.steps:
-            raise UserError(
-                f"recipe.image_editor.steps={self.steps} cannot be halved {rounds} times"
-            )
-        left = list(range(len(jobs)))
-        if not jobs:
-            return {}
-        bounds = [self.steps * i // (rounds + 1) for i in range(rounds + 2)]
-        # The attention layers get their rows from one shared object, so calls must not overlap.
-        with self._one_at_a_time, torch.inference_mode():
-            tree = plan(jobs, self.steps, self.mode)
-            latents = self._sampler.begin(tree, self._diffusion.device)
-            for steps in map(range, bounds[:-1], bounds[1:]):
-                texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
-                folds = self._folds(tree, self.steps)
-                latents, guess = self._sampler.denoise(tree, texts, folds, latents, steps)
-                self._check_finite(latents)
-                if steps.stop == self.steps:
-                    break
-                born = find_parents(tree, tree, range(len(left)), steps.stop)
-                better = list(keep(left, [guess[born[list(job)]] for job in tree.jobs]))
-                places = [left.index(number) for number in better]
-                fewer = plan([jobs[number] for number in better], self.steps, self.mode)
-                latents = latents[find_parents(tree, fewer, places, steps.stop)]
-                tree, left = fewer, better
-            return {number: latents[list(job)] for number, job in zip(left, tree.jobs, strict=True)}
+        return (torch.stack([self._embed(text) for text in ("", *tree.texts)]),)
 
-    def decode(self, latents: Tensor) -> Tensor:
-        """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""
-        import torch
+    def _control(self, tree: Tree) -> Folds | None:
+        return self._folds(tree, self.steps)
 
-        with torch.inference_mode():
-            return torch.cat([self._diffusion.decode(x) for x in latents.split(self.decode_rows)])
+    def _decode(self, latents: Tensor) -> Tensor:
+        return self._diffusion.decode(latents)
 
     def unsafe(self, images: Tensor) -> list[bool]:
         """Return whether the safety checker flags each image; false without a checker."""

@@ -1,4 +1,4 @@
-"""The Euler-ancestral sampler of InstructPix2Pix over a tree of candidates, in float32.
+"""Euler's sampler over a tree of candidates, ancestral as in InstructPix2Pix or plain, in float32.
 
 Diffusers' ``EulerAncestralDiscreteScheduler.step`` draws noise for every row, which destroys the
 pairing of a set. Here, noise is shared within a set, and each candidate has its guidance and p.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import torch
@@ -26,20 +26,57 @@ if TYPE_CHECKING:
     from cfaug.imaging.attention import Folds
 
 
+Texts = tuple["Tensor", ...]
+"""What a network is told about some texts: tensors with a row for each."""
+
+
+class Network(Protocol):
+    """The network of a diffusion model, with a text for each row."""
+
+    def __call__(
+        self, noisy: Tensor, timestep: Tensor, texts: Texts, text: Tensor, guidance: Tensor
+    ) -> Tensor:
+        """Return the predictions, like ``noisy``.
+
+        Args:
+            noisy: (rows, *shape), in the network's number format.
+            timestep: float32, one number.
+            texts: the embeddings of the call's distinct texts.
+            text: (rows,) the index of each row's text in ``texts``.
+            guidance: (rows with text,) the guidance scales, for a network that reads them.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class UNet:
+    """Stable Diffusion's network, whose only condition is the hidden states of a text."""
+
+    unet: UNet2DConditionModel
+
+    def __call__(
+        self, noisy: Tensor, timestep: Tensor, texts: Texts, text: Tensor, guidance: Tensor
+    ) -> Tensor:
+        """Return the predictions; the attention layers give each row its text."""
+        (hidden,) = texts
+        (out,) = self.unet(noisy, timestep, encoder_hidden_states=hidden, return_dict=False)
+        return cast("Tensor", out)
+
+
 @dataclass(frozen=True)
 class Sampler:
     """Denoises all candidates of a tree step by step.
 
     Attributes:
         shape: the shape of a latent, (channels, height, width).
-        dtype: the number format of the UNet's input; latents and the sampler's own sums are
-            float32, or float64 for a float64 UNet.
+        dtype: the number format of the network's input; latents and the sampler's own sums are
+            float32, or float64 for a float64 network.
         independent: whether every image of a set has its own noise (an ablation).
         on_device: whether noise is drawn with the device's generator instead of the CPU's.
         eta: the share of the ancestral noise at every step: 1 is Euler-ancestral, 0 adds no noise.
     """
 
-    unet: UNet2DConditionModel
+    network: Network
     shared: SharedAttention
     levels: NoiseLevels
     shape: tuple[int, int, int]
@@ -72,22 +109,23 @@ class Sampler:
         """Return the initial noise of a tree, (latents, *shape)."""
         drawn = self._noise(tree, device)(schedules.INITIAL)
         exact = torch.promote_types(self.dtype, torch.float32)
-        return drawn.to(exact) * float(self.levels.sigmas[0])
+        return drawn.to(exact) * self.levels.initial
 
     def denoise(
-        self, tree: Tree, texts: Tensor, folds: Folds | None, latents: Tensor, steps: range
+        self, tree: Tree, texts: Texts, folds: Folds | None, latents: Tensor, steps: range
     ) -> tuple[Tensor, Tensor]:
         """Denoise during some steps.
 
         Args:
-            texts: the embeddings (1 + tree's texts, tokens, width), the empty text first.
+            texts: the embeddings of the tree's texts, the empty text first; of Stable Diffusion,
+                (1 + tree's texts, tokens, width) alone.
             latents: the latents before the first of the steps, (latents, *shape).
 
         Returns:
             The latents after the last step, and its prediction of the clean latents; both are
             meaningless for a branch that has not started by then.
         """
-        device, exact = texts.device, latents.dtype
+        device, exact = latents.device, latents.dtype
         latents = latents.clone()
         cfg = torch.from_numpy(tree.cfg[tree.family]).to(device, exact)[:, None, None, None]
         parents = torch.from_numpy(tree.parent).to(device)
@@ -105,18 +143,22 @@ class Sampler:
                 todo = calls(tree, step, self.batching, device, folds)
             denoised = torch.zeros_like(latents)
             sigma, following = (float(s) for s in self.levels.sigmas[step : step + 2])
-            scale = (sigma**2 + 1) ** -0.5
+            scale = self.levels.input_scale(sigma)
             for call in todo:
-                noisy = latents[call.latents]
+                noisy, guidance = latents[call.latents], cfg[call.latents]
                 self.shared.rows = call.rows
-                (out,) = self.unet(
-                    (noisy * scale).to(self.dtype).repeat(2, 1, 1, 1),
+                entering = (noisy * scale).to(self.dtype)
+                out = self.network(
+                    torch.cat([entering[call.guided], entering]),
                     timesteps[step],
-                    encoder_hidden_states=texts[call.texts],
-                    return_dict=False,
-                )
-                without, with_text = out.to(noisy.dtype).chunk(2)
-                guided = without + cfg[call.latents] * (with_text - without)
+                    tuple(tensor[call.texts] for tensor in texts),
+                    call.rows.text,
+                    guidance.flatten(),
+                ).to(noisy.dtype)
+                guided = out[len(call.guided) :]
+                if len(call.guided):
+                    without = out[: len(call.guided)]
+                    guided = without + guidance * (guided - without)
                 if self.levels.prediction == "v_prediction":
                     guess = noisy * scale**2 - guided * (sigma * scale)
                 else:

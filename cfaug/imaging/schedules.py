@@ -119,6 +119,9 @@ def ddim_schedule(config: Mapping[str, Any], steps: int) -> Schedule:
 # itself, not its log.
 
 
+FLOW = "flow"
+
+
 @dataclass(frozen=True)
 class NoiseLevels:
     """The noise levels of the sampler.
@@ -126,14 +129,23 @@ class NoiseLevels:
     Attributes:
         sigmas: the noise levels, float64 (steps + 1,), descending to 0.
         timesteps: the fractional timesteps of the model's calls, float64 (steps,).
+        prediction: ``epsilon`` or ``v_prediction``, of latents that are clean ones plus sigma times
+            noise; or ``flow``, the noise less the clean latents, of (1 - sigma) times clean ones
+            plus sigma times noise.
+        initial: the scale of the initial noise.
     """
 
     sigmas: NDArray[np.float64]
     timesteps: NDArray[np.float64]
     prediction: str
+    initial: float
 
     def __len__(self) -> int:
         return len(self.timesteps)
+
+    def input_scale(self, sigma: float) -> float:
+        """Return the factor by which latents are multiplied for the model."""
+        return 1.0 if self.prediction == FLOW else float((sigma**2 + 1) ** -0.5)
 
 
 def trained_alphas(config: Mapping[str, Any]) -> NDArray[np.float64]:
@@ -181,7 +193,14 @@ def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
     trained = np.sqrt((1 - kept) / kept)
     timesteps = np.linspace(len(trained) - 1, 0, steps)
     sigmas = np.exp(np.interp(timesteps, np.arange(len(trained)), np.log(trained)))
-    return NoiseLevels(np.append(sigmas, 0.0), timesteps, prediction)
+    return NoiseLevels(np.append(sigmas, 0.0), timesteps, prediction, float(sigmas[0]))
+
+
+def scheduler_levels(scheduler: Any, prediction: str) -> NoiseLevels:
+    """Return the levels of one of diffusers' Euler schedulers, after its ``set_timesteps``."""
+    sigmas, timesteps = (x.double().cpu().numpy() for x in (scheduler.sigmas, scheduler.timesteps))
+    initial = 1.0 if prediction == FLOW else float(scheduler.init_noise_sigma)
+    return NoiseLevels(sigmas, timesteps, prediction, initial)
 
 
 def ancestral(sigma: float, following: float, eta: float = 1.0) -> tuple[float, float]:

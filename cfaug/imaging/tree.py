@@ -79,7 +79,7 @@ class Branches:
     @property
     def guided(self) -> NDArray[np.bool_]:
         """The latents that are also denoised without their text, for guidance."""
-        return np.ones(len(self), dtype=np.bool_)
+        raise NotImplementedError
 
     @property
     def empty_text(self) -> Integers:
@@ -104,21 +104,31 @@ class Tree(Branches):
     Attributes:
         cfg: the guidance scale of each family, float64.
         family: the number of each latent's family.
+        guides: whether guidance needs a row without text.
     """
 
     seeds: tuple[int, ...]
     cfg: NDArray[np.float64]
     family: Integers
+    guides: bool = True
+
+    @property
+    def guided(self) -> NDArray[np.bool_]:
+        """The latents that are also denoised without their text: all or none."""
+        return np.full(len(self), self.guides)
 
     def latent_steps(self, steps: int) -> int:
         """Return the number of latents denoised over all steps; each needs two rows of the UNet."""
         return int((steps - self.birth).sum())
 
 
-def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
+def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p", *, guides: bool = True) -> Tree:
     """Return the tree of ``jobs``: jobs with equal texts, seed and cfg are one family.
 
     A job with a single text is a family with only a base, whatever its p.
+
+    Args:
+        guides: whether guidance needs a row without text.
     """
     families: dict[tuple[tuple[str, ...], int, float], list[int]] = {}
     for number, job in enumerate(jobs):
@@ -155,6 +165,7 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
         birth=birth,
         shared=shared,
         jobs=tuple(by_job[number] for number in range(len(jobs))),
+        guides=guides,
     )
 
 

@@ -112,7 +112,7 @@ def test_guesses_are_those_of_single_runs_and_end_in_the_image(pipeline) -> None
     texts = torch.stack([one._embed(text) for text in ("", *tree.texts)])
     with torch.inference_mode():
         begun = one._sampler.begin(tree, texts.device)
-        latents, guess = one._sampler.denoise(tree, texts, None, begun, range(8))
+        latents, guess = one._sampler.denoise(tree, (texts,), None, begun, range(8))
     close(guess, latents)
     assert np.isfinite(distances).all()
 

@@ -104,7 +104,7 @@ def sdxl():
     )  # fmt: skip
 
 
-def sd3():
+def sd3(dual_attention_layers=(0,), qk_norm="rms_norm", **flow):
     """SD 3.5 medium's features: a second, image-only attention, and normalised queries and keys."""
     from diffusers import (
         FlowMatchEulerDiscreteScheduler,
@@ -118,10 +118,10 @@ def sd3():
         sample_size=16, patch_size=2, in_channels=4, out_channels=4, num_layers=2,
         attention_head_dim=8, num_attention_heads=4, joint_attention_dim=32,
         caption_projection_dim=32, pooled_projection_dim=32, pos_embed_max_size=32,
-        dual_attention_layers=(0,), qk_norm="rms_norm",
+        dual_attention_layers=dual_attention_layers, qk_norm=qk_norm,
     )  # fmt: skip
     return StableDiffusion3Pipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(**FLOW),
+        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(**{**FLOW, **flow}),
         vae=_vae(shift_factor=0.1), text_encoder=_clip_text(first, "CLIPTextModelWithProjection"),
         text_encoder_2=_clip_text(second, "CLIPTextModelWithProjection"), tokenizer=first,
         tokenizer_2=second, text_encoder_3=text, tokenizer_3=words,
@@ -149,7 +149,7 @@ def kontext():
     )  # fmt: skip
 
 
-def klein(is_distilled=True):
+def klein(is_distilled=True, guidance_embeds=False, **flow):
     from diffusers import (
         AutoencoderKLFlux2,
         FlowMatchEulerDiscreteScheduler,
@@ -173,10 +173,10 @@ def klein(is_distilled=True):
     transformer = Flux2Transformer2DModel(
         patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16,
         num_attention_heads=2, joint_attention_dim=32, axes_dims_rope=(4, 4, 4, 4),
-        guidance_embeds=False,
+        guidance_embeds=guidance_embeds,
     )  # fmt: skip
     return Flux2KleinPipeline(
-        scheduler=FlowMatchEulerDiscreteScheduler(**FLOW), vae=vae, text_encoder=text,
+        scheduler=FlowMatchEulerDiscreteScheduler(**{**FLOW, **flow}), vae=vae, text_encoder=text,
         tokenizer=words, transformer=transformer, is_distilled=is_distilled,
     )  # fmt: skip
 
