@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.lance.stress_drops import (
+from cfaug.stats.edit_effects import (
     compare_factors,
     discover_factors,
+    group_effects,
     precision_at,
 )
-from cfaug.lance.stress_items import group_effects
 from cfaug.stats.significance import holm
 
 
