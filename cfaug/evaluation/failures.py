@@ -1,0 +1,349 @@
+"""What a model fails at: findings of evaluations, of other systems or of people, a line each.
+
+``evaluate.py ... failures=FILE`` writes ``FILE``, a JSON object a line; ``recipe=repair`` reads it.
+A benchmark says which of its items belong together (``failure_cells``): items with the same edit
+are a cell, and a cell in which the model loses more than without the edit is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from annotated_types import Interval
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular, write_file
+from cfaug.core.validation import Positive, Share, check_fields, nearest
+from cfaug.stats.edit_effects import MINIMUM, group_effects, shrink_means
+
+if TYPE_CHECKING:
+    from cfaug.report.items import Items
+
+FAMILIES = ("stress", "choice", "pairs", "matching", "retrieval", "vqa")
+"""The kinds of benchmarks that find failures."""
+TYPED = "typed"
+"""The ``found_by`` of a finding that somebody typed."""
+LONGEST_LINE = 2**20
+"""The largest number of bytes of a line."""
+Difference = Annotated[float, Interval(ge=-1, le=1)]
+
+
+@dataclass(frozen=True)
+class Finder:
+    """What found a failure.
+
+    Attributes:
+        model: the checkpoint or run.
+        weights: the hash of its weights.
+        benchmark: the benchmark's name in tables.
+        data: the hash of the test data and settings.
+    """
+
+    model: str
+    weights: str
+    benchmark: str
+    data: str
+
+    def __post_init__(self) -> None:
+        check_fields(self, "found_by")
+
+
+@dataclass(frozen=True)
+class ModelFailure:
+    """An edit after which a model fails more often than without it.
+
+    Only ``family``, ``kind``, ``before`` and ``after`` have to be given.
+
+    Attributes:
+        family: the kind of benchmark, such as ``stress`` or ``pairs``.
+        kind: the kind of the edit, such as ``background``.
+        before: the words that the edit replaces; empty for an insertion.
+        after: the words that replace them; empty for a deletion.
+        labels: the classes of the items; () for all.
+        effect: mean loss of probability of the true class, or share of misses, minus that of the
+            control.
+        shrunk: the effect, shrunk towards that of all cells measured together
+            (``cfaug.stats.edit_effects.shrink_means``); ``None`` takes ``effect``.
+        low: lower end of the 95 % interval of the effect, from a bootstrap over photos.
+        p: one-sided p of an effect above zero, from a permutation over photos.
+        p_holm: ``p``, corrected over the cells measured together.
+        prevalence: share of the cell's photos among all photos of the cells.
+        items: the names of the test's items in the cell.
+        found_by: the model and the test; ``typed`` for a finding of a person or another system.
+    """
+
+    family: str
+    kind: str
+    before: str
+    after: str
+    labels: tuple[str, ...] = ()
+    effect: Difference = 1.0
+    shrunk: Difference | None = None
+    low: Difference | None = None
+    high: Difference | None = None
+    p: Share | None = None
+    p_holm: Share | None = None
+    prevalence: Share = 1.0
+    items: tuple[str, ...] = ()
+    found_by: Finder | str = TYPED
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.shrunk is None:
+            object.__setattr__(self, "shrunk", self.effect)
+        for name in ("family", "kind"):
+            if not getattr(self, name).strip():
+                raise UserError(f"{name} is empty")
+        before, after = (" ".join(words.lower().split()) for words in (self.before, self.after))
+        if before == after:
+            raise UserError(f"before and after are both {self.before!r}: nothing is edited")
+        if isinstance(self.found_by, str) and self.found_by != TYPED:
+            raise UserError(
+                f"found_by={self.found_by!r} should be {TYPED!r}, or an object with "
+                + ", ".join(field.name for field in fields(Finder))
+            )
+
+    @property
+    def words(self) -> str:
+        """The failure in words, for people."""
+        classes = f"{', '.join(self.labels)}: " if self.labels else ""
+        change = f"{self.before} → {self.after}" if self.before else f"+ {self.after}"
+        return f"{classes}{self.kind}: {change if self.after else f'- {self.before}'}"
+
+    @property
+    def identity(self) -> tuple[Hashable, ...]:
+        """Everything that says which failure of which model it is."""
+        return self.family, self.labels, self.kind, self.before, self.after, self.found_by
+
+
+# Reading and writing: a line for each failure; an error names the line.
+
+
+def write_failures(file: Path, failures: Sequence[ModelFailure]) -> None:
+    """Write failures, a line each, atomically; without any, the file is empty."""
+    lines = [
+        json.dumps(asdict(failure), ensure_ascii=False, allow_nan=False) for failure in failures
+    ]
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, "".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def read_failures(file: Path | str) -> tuple[ModelFailure, ...]:
+    """Read failures in their order; () for an empty file, as of a model in which none was found.
+
+    Raises:
+        UserError: naming the first line that is invalid, the key at fault and the choices.
+    """
+    path = Path(file).expanduser()
+    failures: list[ModelFailure] = []
+    line_of: dict[Hashable, int] = {}
+    try:
+        with require_regular(path).open("rb") as handle:
+            number = 0
+            while line := handle.readline(LONGEST_LINE + 1):
+                number += 1
+                if not line.strip():
+                    continue
+                try:
+                    failure = _parse(line)
+                    first = line_of.setdefault(failure.identity, number)
+                    if first != number:
+                        raise UserError(f"{failure.words} is already in line {first}")
+                except UserError as error:
+                    raise UserError(f"{path}, line {number}: {error}") from error
+                failures.append(failure)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read: {error.strerror}; python evaluate.py benchmark=stress ... "
+            f"failures={path} writes it"
+        ) from error
+    return tuple(failures)
+
+
+def _parse(line: bytes) -> ModelFailure:
+    if len(line) > LONGEST_LINE:
+        raise UserError(f"more than {LONGEST_LINE:,} bytes, which no failure has")
+    try:
+        content = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError("should be a JSON object with family, kind, before and after")
+    _check_keys(content, ModelFailure, ("family", "kind", "before", "after"))
+    found_by = content.get("found_by")
+    if isinstance(found_by, dict):
+        _check_keys(found_by, Finder, [field.name for field in fields(Finder)])
+        content["found_by"] = Finder(**found_by)
+    elif found_by is not None and not isinstance(found_by, str):
+        raise UserError(f"found_by should be {TYPED!r} or an object, not {found_by!r:.100}")
+    given = {name: value for name, value in content.items() if value is not None}
+    return ModelFailure(**given)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _check_keys(content: dict[str, Any], kind: type, needed: Sequence[str]) -> None:
+    taken = [field.name for field in fields(kind)]
+    for name in content:
+        if name not in taken:
+            near = nearest(name, taken)
+            hint = f"did you mean {near}? " if near else ""
+            raise UserError(f"unknown key {name!r}: {hint}keys are {', '.join(taken)}")
+    lacking = [name for name in needed if content.get(name) is None]
+    if lacking:
+        raise UserError(f"{lacking[0]} is missing")
+
+
+# Finding: which cells of a benchmark's items pass the declared rule.
+
+
+class Cell(NamedTuple):
+    """The edit that the items of a cell share; () are all classes."""
+
+    labels: tuple[str, ...]
+    kind: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Items of a test with an edit, and what the model loses by it.
+
+    Attributes:
+        names: the name of each item, text (items,).
+        delta: the loss of each item, (items,): of the true class's probability, or 1 for a miss.
+        control: the same without the edit, such as of the photo's reconstruction, (items,); ``nan``
+            where there is none, which leaves the item out.
+        clusters: the photo or group that each item was sampled in, (items,).
+        groups: the cell of each item, with its class, (items,).
+    """
+
+    names: Sequence[str]
+    delta: np.ndarray
+    control: np.ndarray
+    clusters: Sequence[str]
+    groups: Sequence[Cell]
+
+
+@runtime_checkable
+class HasFailureCells(Protocol):
+    """A benchmark whose items can be grouped into cells of the same edit.
+
+    Attributes:
+        kind: the kind of the benchmark, the ``family`` of its failures.
+    """
+
+    kind: str
+
+    def failure_cells(self, items: Items) -> Cells:
+        """Return the items with an edit; a cell names the class of its items, if they have one."""
+        ...
+
+
+@dataclass(frozen=True)
+class FailureRule:
+    """Which cells are failures; declared before they are measured.
+
+    Args:
+        minimum: the smallest effect, in probability or share of misses.
+        alpha: the largest p, corrected over all cells measured together (Holm).
+        least_items: the smallest number of photos of a cell. A class with fewer joins the cell of
+            all classes; a cell that is still smaller is not measured.
+    """
+
+    minimum: Share = MINIMUM
+    alpha: Share = 0.05
+    least_items: Positive = 8
+
+    def __post_init__(self) -> None:
+        check_fields(self, "failure_rule")
+
+
+@dataclass(frozen=True)
+class FoundFailures:
+    """The failures of one model on one benchmark, strongest first.
+
+    Attributes:
+        measured: the number of cells that were measured and corrected together.
+        small: the number of cells that were not, as they have too few photos.
+    """
+
+    failures: tuple[ModelFailure, ...]
+    measured: int
+    small: int
+
+
+def find_failures(
+    cells: Cells, rule: FailureRule, family: str, found_by: Finder, *, seed: int = 0
+) -> FoundFailures:
+    """Measure every cell, and return those that pass the rule.
+
+    The effect is the mean of ``delta`` minus ``control``. Its interval, p and correction are those
+    of ``group_effects``; which cells are measured depends on their sizes alone.
+    """
+    delta, control = (np.asarray(values, float) for values in (cells.delta, cells.control))
+    known = np.flatnonzero(~np.isnan(delta - control))
+    excess = (delta - control)[known]
+    clusters = [cells.clusters[row] for row in known]
+    groups, small = _pool_small([cells.groups[row] for row in known], clusters, rule.least_items)
+    rows = np.array([i for i, group in enumerate(groups) if group is not None], int)
+    if not len(rows):
+        return FoundFailures((), 0, small)
+    photos = np.array(clusters)[rows]
+    measured = group_effects(
+        excess[rows], np.zeros(len(rows)), photos, [groups[row] for row in rows], seed=seed
+    )
+    shrunk = shrink_means([_photo_means(excess[rows][e.rows], photos[e.rows]) for e in measured])
+    total = len(set(clusters))
+    failures = [
+        ModelFailure(
+            family, *effect.group[1:], effect.group.labels, _plain(effect.mean), _plain(value),
+            _plain(effect.low), _plain(effect.high), effect.p, effect.p_holm,
+            effect.photos / total,
+            tuple(cells.names[known[rows[row]]] for row in sorted(effect.rows.tolist())), found_by,
+        )
+        for effect, value in zip(measured, shrunk.tolist(), strict=True)
+        if effect.p_holm <= rule.alpha and effect.mean >= rule.minimum
+    ]  # fmt: skip
+    failures.sort(key=lambda failure: -(failure.shrunk or 0.0))
+    return FoundFailures(tuple(failures), len(measured), small)
+
+
+def _plain(value: float) -> float | None:
+    """Return a number within its bounds, which rounding may pass; ``None`` for ``nan``."""
+    return None if np.isnan(value) else min(1.0, max(-1.0, float(value)))
+
+
+def _photo_means(values: np.ndarray, photos: np.ndarray) -> np.ndarray:
+    _, codes, counts = np.unique(photos, return_inverse=True, return_counts=True)
+    means: np.ndarray = np.bincount(codes.reshape(-1), values) / counts
+    return means
+
+
+def _pool_small(
+    groups: Sequence[Cell], clusters: Sequence[str], least: int
+) -> tuple[list[Cell | None], int]:
+    """Return the cell to which each item counts, ``None`` for one too small, and how many are."""
+
+    def small_of(named: Sequence[Cell]) -> set[Cell]:
+        photos: dict[Cell, set[str]] = {}
+        for group, cluster in zip(named, clusters, strict=True):
+            photos.setdefault(group, set()).add(cluster)
+        return {group for group, of in photos.items() if len(of) < least}
+
+    small = small_of(groups)
+    pooled = [group._replace(labels=()) if group in small else group for group in groups]
+    lost = small_of(pooled)
+    return [None if group in lost else group for group in pooled], len(lost)
