@@ -18,10 +18,13 @@ from annotated_types import Interval
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, write_file
+from cfaug.core.rng import generator
 from cfaug.core.validation import Positive, Share, check_fields, nearest
+from cfaug.core.words import caption_changes, longest_change, normalise_caption, replaced_run
 from cfaug.stats.edit_effects import MINIMUM, group_effects, shrink_means
 
 if TYPE_CHECKING:
+    from cfaug.data.index import Index
     from cfaug.report.items import Items
 
 FAMILIES = ("stress", "choice", "pairs", "matching", "retrieval", "vqa")
@@ -68,7 +71,8 @@ class ModelFailure:
         effect: mean loss of probability of the true class, or share of misses, minus that of the
             control.
         shrunk: the effect, shrunk towards that of all cells measured together
-            (``cfaug.stats.edit_effects.shrink_means``); ``None`` takes ``effect``.
+            (``cfaug.stats.edit_effects.shrink_means``); ``None`` if it was not
+            measured together with others.
         low: lower end of the 95 % interval of the effect, from a bootstrap over photos.
         p: one-sided p of an effect above zero, from a permutation over photos.
         p_holm: ``p``, corrected over the cells measured together.
@@ -94,13 +98,10 @@ class ModelFailure:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.shrunk is None:
-            object.__setattr__(self, "shrunk", self.effect)
         for name in ("family", "kind"):
             if not getattr(self, name).strip():
                 raise UserError(f"{name} is empty")
-        before, after = (" ".join(words.lower().split()) for words in (self.before, self.after))
-        if before == after:
+        if normalise_caption(self.before) == normalise_caption(self.after):
             raise UserError(f"before and after are both {self.before!r}: nothing is edited")
         if isinstance(self.found_by, str) and self.found_by != TYPED:
             raise UserError(
@@ -114,6 +115,11 @@ class ModelFailure:
         classes = f"{', '.join(self.labels)}: " if self.labels else ""
         change = f"{self.before} → {self.after}" if self.before else f"+ {self.after}"
         return f"{classes}{self.kind}: {change if self.after else f'- {self.before}'}"
+
+    @property
+    def size(self) -> float:
+        """The shrunk effect."""
+        return self.effect if self.shrunk is None else self.shrunk
 
     @property
     def identity(self) -> tuple[Hashable, ...]:
@@ -216,6 +222,11 @@ class Cell(NamedTuple):
     before: str
     after: str
 
+    @property
+    def is_edit(self) -> bool:
+        """Whether the words differ."""
+        return normalise_caption(self.before) != normalise_caption(self.after)
+
 
 @dataclass(frozen=True)
 class Cells:
@@ -293,37 +304,40 @@ def find_failures(
     The effect is the mean of ``delta`` minus ``control``. Its interval, p and correction are those
     of ``group_effects``; which cells are measured depends on their sizes alone.
     """
-    delta, control = (np.asarray(values, float) for values in (cells.delta, cells.control))
-    known = np.flatnonzero(~np.isnan(delta - control))
-    excess = (delta - control)[known]
+    excess = np.asarray(cells.delta, float) - np.asarray(cells.control, float)
+    edited = [row for row, cell in enumerate(cells.groups) if cell.is_edit]
+    known = [row for row in edited if not np.isnan(excess[row])]
     clusters = [cells.clusters[row] for row in known]
     groups, small = _pool_small([cells.groups[row] for row in known], clusters, rule.least_items)
-    rows = np.array([i for i, group in enumerate(groups) if group is not None], int)
-    if not len(rows):
+    of = {row: cell for row, cell in zip(known, groups, strict=True) if cell is not None}
+    if not of:
         return FoundFailures((), 0, small)
-    photos = np.array(clusters)[rows]
+    rows, total = np.array(list(of)), len(set(clusters))
+    photos = np.array([cells.clusters[row] for row in of])
     measured = group_effects(
-        excess[rows], np.zeros(len(rows)), photos, [groups[row] for row in rows], seed=seed
+        excess[rows], np.zeros(len(rows)), photos, list(of.values()), seed=seed
     )
     shrunk = shrink_means([_photo_means(excess[rows][e.rows], photos[e.rows]) for e in measured])
-    total = len(set(clusters))
-    failures = [
-        ModelFailure(
-            family, *effect.group[1:], effect.group.labels, _plain(effect.mean), _plain(value),
-            _plain(effect.low), _plain(effect.high), effect.p, effect.p_holm,
-            effect.photos / total,
-            tuple(cells.names[known[rows[row]]] for row in sorted(effect.rows.tolist())), found_by,
-        )
-        for effect, value in zip(measured, shrunk.tolist(), strict=True)
-        if effect.p_holm <= rule.alpha and effect.mean >= rule.minimum
-    ]  # fmt: skip
-    failures.sort(key=lambda failure: -(failure.shrunk or 0.0))
+    failures = []
+    for effect, value in zip(measured, shrunk.tolist(), strict=True):
+        if effect.p_holm <= rule.alpha and effect.mean >= rule.minimum:
+            cell: Cell = effect.group
+            items = tuple(cells.names[row] for row in sorted(rows[effect.rows].tolist()))
+            low, high = _plain(effect.low), _plain(effect.high)
+            failures.append(
+                ModelFailure(
+                    family, cell.kind, cell.before, cell.after, cell.labels,
+                    _plain(effect.mean), _plain(value), low, high, effect.p, effect.p_holm,
+                    effect.photos / total, items, found_by,
+                )
+            )  # fmt: skip
+    failures.sort(key=lambda failure: -failure.size)
     return FoundFailures(tuple(failures), len(measured), small)
 
 
-def _plain(value: float) -> float | None:
-    """Return a number within its bounds, which rounding may pass; ``None`` for ``nan``."""
-    return None if np.isnan(value) else min(1.0, max(-1.0, float(value)))
+def _plain(value: float) -> float:
+    """Return a number within its bounds, which rounding may pass."""
+    return min(1.0, max(-1.0, float(value)))
 
 
 def _photo_means(values: np.ndarray, photos: np.ndarray) -> np.ndarray:
@@ -347,3 +361,65 @@ def _pool_small(
     pooled = [group._replace(labels=()) if group in small else group for group in groups]
     lost = small_of(pooled)
     return [None if group in lost else group for group in pooled], len(lost)
+
+
+# Cells of sources whose items are two texts, or a set of them.
+
+
+def read_cells(index: Index, rows_N2: np.ndarray, *, labelled: bool = True) -> list[Cell]:
+    """Return the cell of each pair of an original and an edited row of a source.
+
+    The words are those by which their captions differ; the kind is the source's ``edit_kind`` or
+    ``category``, or ``text``.
+
+    Args:
+        rows_N2: rows of the source, integers (items, 2).
+        labelled: whether the label of a row is a class.
+    """
+    first, second = rows_N2.T
+    kinds: list[Any] = [None] * len(rows_N2)
+    for name, rows in (("category", first), ("edit_kind", second)):
+        if name in index.extra_names:
+            values = index.extra_values(name, rows)
+            kinds = [old if new is None else new for old, new in zip(kinds, values, strict=True)]
+    labels = [index.label(int(row)) if labelled else None for row in first]
+    return [
+        Cell(
+            () if label is None else (label,),
+            "text" if kind is None else str(kind),
+            *words_changed(*(index.text(int(row)) for row in rows)),
+        )
+        for kind, label, rows in zip(kinds, labels, rows_N2, strict=True)
+    ]
+
+
+def words_changed(before: str, after: str) -> tuple[str, str]:
+    """Return the words by which two captions differ, in lower case.
+
+    >>> words_changed("A red ball.", "An orange ball.")
+    ('red', 'orange')
+    >>> words_changed("a cat on a mat", "a mat on a cat")
+    ('cat on a mat', 'mat on a cat')
+    """
+    if len(caption_changes(before, after)) == 1:
+        return longest_change(before, after)
+    went, came = replaced_run(before, after)
+    return went.lower(), came.lower()
+
+
+def draw_twins(names: Sequence[str], groups: Sequence[Cell], seed: int = 0) -> np.ndarray:
+    """Return, for each item, a random item of another cell, keyed by its name; -1 without one.
+
+    An item without an unedited form is compared with the usual item of its test. A random one
+    instead of their mean keeps the two exchangeable, as the permutation assumes.
+
+    Returns:
+        int64 (items,).
+    """
+    twins = np.full(len(names), -1)
+    if len(set(groups)) > 1:
+        for row, name in enumerate(names):
+            rng = generator(seed, "twins", name)
+            while twins[row] < 0 or groups[twins[row]] == groups[row]:
+                twins[row] = rng.integers(len(names))
+    return twins

@@ -175,7 +175,9 @@ def _checks_data(config: Config, words: Sequence[str]) -> bool:
     )
 
 
-ANY_EVALUATION = ("benchmark", "items", "paths", "threads", "engine", "dry_run")
+ANY_EVALUATION = (
+    "benchmark", "items", "failures", "failure_rule", "paths", "threads", "engine", "dry_run"
+)  # fmt: skip
 
 EVALUATE = (
     Branch("table=...", lambda c, _: c.get("table") is not None, ("table", "paths", "threads")),
@@ -411,6 +413,7 @@ EVALUATED = (
         lambda config: _drawing(_tested_sources(config))
         or (config.get("annotate") is None and _read_of_data(config)),
     ),
+    Rule(("failure_rule",), "with failures=FILE", lambda c: c.get("failures") is not None),
     Rule(("name", "arm"), "without runs=[...]", lambda config: config.get("runs") is None),
     Rule(
         ("comparison.baselines",), "with baseline=null",
