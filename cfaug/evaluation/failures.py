@@ -68,8 +68,8 @@ class ModelFailure:
         before: the words that the edit replaces; empty for an insertion.
         after: the words that replace them; empty for a deletion.
         labels: the classes of the items; () for all.
-        effect: mean loss of probability of the true class, or share of misses, minus that of the
-            control.
+        effect: mean over photos of the loss of probability of the true class, or of the share of
+            misses, minus that of the control.
         shrunk: the effect, shrunk towards that of all cells measured together
             (``cfaug.stats.edit_effects.shrink_means``); ``None`` if it was not
             measured together with others.
@@ -301,7 +301,7 @@ def find_failures(
 ) -> FoundFailures:
     """Measure every cell, and return those that pass the rule.
 
-    The effect is the mean of ``delta`` minus ``control``. Its interval, p and correction are those
+    The effect is the mean over photos of ``delta`` minus ``control``. Its interval, p and correction are those
     of ``group_effects``; which cells are measured depends on their sizes alone.
     """
     excess = np.asarray(cells.delta, float) - np.asarray(cells.control, float)
@@ -309,26 +309,28 @@ def find_failures(
     known = [row for row in edited if not np.isnan(excess[row])]
     clusters = [cells.clusters[row] for row in known]
     groups, small = _pool_small([cells.groups[row] for row in known], clusters, rule.least_items)
-    of = {row: cell for row, cell in zip(known, groups, strict=True) if cell is not None}
-    if not of:
+    rows_of: dict[tuple[Cell, str], list[int]] = {}  # the items of a photo in a cell
+    for row, cell, cluster in zip(known, groups, clusters, strict=True):
+        if cell is not None:
+            rows_of.setdefault((cell, cluster), []).append(row)
+    if not rows_of:
         return FoundFailures((), 0, small)
-    rows, total = np.array(list(of)), len(set(clusters))
-    photos = np.array([cells.clusters[row] for row in of])
-    measured = group_effects(
-        excess[rows], np.zeros(len(rows)), photos, list(of.values()), seed=seed
-    )
-    shrunk = shrink_means([_photo_means(excess[rows][e.rows], photos[e.rows]) for e in measured])
+    means = np.array([excess[rows].mean() for rows in rows_of.values()])
+    listed, photos = zip(*rows_of, strict=True)
+    measured = group_effects(means, np.zeros(len(means)), photos, listed, seed=seed)
+    shrunk = shrink_means([means[effect.rows] for effect in measured]).tolist()
     failures = []
-    for effect, value in zip(measured, shrunk.tolist(), strict=True):
+    for effect, value in zip(measured, shrunk, strict=True):
         if effect.p_holm <= rule.alpha and effect.mean >= rule.minimum:
-            cell: Cell = effect.group
-            items = tuple(cells.names[row] for row in sorted(rows[effect.rows].tolist()))
+            cell = effect.group
+            rows = [row for photo in effect.rows for row in rows_of[cell, photos[photo]]]
             low, high = _plain(effect.low), _plain(effect.high)
             failures.append(
                 ModelFailure(
                     family, cell.kind, cell.before, cell.after, cell.labels,
                     _plain(effect.mean), _plain(value), low, high, effect.p, effect.p_holm,
-                    effect.photos / total, items, found_by,
+                    effect.photos / len(set(clusters)),
+                    tuple(cells.names[row] for row in sorted(rows)), found_by,
                 )
             )  # fmt: skip
     failures.sort(key=lambda failure: -failure.size)
@@ -338,12 +340,6 @@ def find_failures(
 def _plain(value: float) -> float:
     """Return a number within its bounds, which rounding may pass."""
     return min(1.0, max(-1.0, float(value)))
-
-
-def _photo_means(values: np.ndarray, photos: np.ndarray) -> np.ndarray:
-    _, codes, counts = np.unique(photos, return_inverse=True, return_counts=True)
-    means: np.ndarray = np.bincount(codes.reshape(-1), values) / counts
-    return means
 
 
 def _pool_small(

@@ -25,7 +25,7 @@ from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprin
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.class_mapping import Answers, judge, match_classes
 from cfaug.evaluation.classification import PAPER_TEMPLATE, Classes, prompt_templates
-from cfaug.evaluation.failures import Cell, Cells
+from cfaug.evaluation.failures import Cell, Cells, words_changed
 from cfaug.evaluation.inference import Pixels, classify_images
 from cfaug.lance.stress_items import STRESS_ITEMS, StressItems
 from cfaug.lance.stress_sets import (
@@ -270,11 +270,11 @@ class Stress(JoinedBenchmark):
         rows = answers.rows(EDITED)
         names, clusters, labels, kinds, before, after = (
             [answers.texts(name)[row] for row in rows]
-            for name in (ITEM, CLUSTER, "class", "kind", "before", "after")
+            for name in (ITEM, CLUSTER, "class", "kind", "text_before", "text")
         )
-        cells = [
-            Cell((label,), kind, old.lower(), new.lower())
-            for label, kind, old, new in zip(labels, kinds, before, after, strict=True)
+        cells = [  # by whole runs of words: the items' may be "in" and "on" alone
+            Cell((label,), kind, *words_changed(*texts))
+            for label, kind, *texts in zip(labels, kinds, before, after, strict=True)
         ]
         return Cells(names, *answers.deltas(rows, "drop"), clusters, cells)
 
