@@ -301,8 +301,9 @@ def find_failures(
 ) -> FoundFailures:
     """Measure every cell, and return those that pass the rule.
 
-    The effect is the mean over photos of ``delta`` minus ``control``. Its interval, p and correction are those
-    of ``group_effects``; which cells are measured depends on their sizes alone.
+    The effect is the mean over photos of ``delta`` minus ``control``. Its interval, p and
+    correction are those of ``group_effects``; which cells are measured depends on their sizes
+    alone.
     """
     excess = np.asarray(cells.delta, float) - np.asarray(cells.control, float)
     edited = [row for row, cell in enumerate(cells.groups) if cell.is_edit]
