@@ -66,8 +66,8 @@ def test_a_typed_finding_needs_four_keys(tmp_path):
     file = tmp_path / "failures.jsonl"
     file.write_text(lines_of(TYPED, {**TYPED, "labels": ["ball"], "effect": 0.5}))
     first, second = read_failures(file)
-    assert (first.effect, first.shrunk, first.found_by, first.labels) == (1, 1, "typed", ())
-    assert (second.effect, second.shrunk, second.labels) == (0.5, 0.5, ("ball",))
+    assert (first.effect, first.size, first.found_by, first.labels) == (1, 1, "typed", ())
+    assert (second.effect, second.size, second.labels) == (0.5, 0.5, ("ball",))
     assert second.words == "ball: background: on the beach → at night"
 
 
