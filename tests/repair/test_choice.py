@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from cfaug.core.errors import UserError
@@ -12,10 +14,8 @@ from cfaug.evaluation.failures import Finder, ModelFailure, write_failures
 from cfaug.generate.captions import write_captions
 from cfaug.generate.failures import Attempt
 from cfaug.generate.folder import write_card
-from cfaug.models.specs import HFClip
 from cfaug.repair.choice import RepairChoice
 from tests.evaluation.joined import picture
-from tests.models import tiny
 
 WORDS = ("beach", "night", "water", "road", "grass")
 
@@ -132,9 +132,18 @@ def test_a_card_beside_shards_says_which_sets_are_read(tmp_path):
         open_index(str(folder), tmp_path / "cache")
 
 
+@dataclass(frozen=True)
+class Weights:
+    """A model's weights, of which only the hash counts here."""
+
+    name: str
+
+    def weights_hash(self) -> str:
+        return f"sha of {self.name}"
+
+
 def test_the_model_under_repair_does_not_judge(tmp_path):
-    judge = HFClip(str(tiny.save_clip(tmp_path / "clip")))
-    other = HFClip(str(tiny.save_clip(tmp_path / "other", seed=1)))
+    judge, other = Weights("one"), Weights("other")
     finder = Finder("demo/real/seed=1", judge.weights_hash(), "a_stress", "data")
     file = tmp_path / "failures.jsonl"
     write_failures(file, failures_of(2, found_by=finder))
