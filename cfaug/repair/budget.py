@@ -11,10 +11,10 @@ def allocate(
 ) -> list[int]:
     """Divide a total in proportion to weights, within bounds, by largest remainders.
 
-    Whoever would get more than its upper bound gets that, whoever would get fewer than ``least``
-    gets ``least``, and the rest is divided among the others (Ibaraki and Katoh, 1988, on bounded
-    apportionment). If there is not enough for all, the heaviest are kept; equal weights keep their
-    order. What cannot be placed is left over: ``total - sum(...)``.
+    A failure that would get more than its upper bound gets that, one that would get fewer than
+    ``least`` gets ``least``, and the rest is divided among the others (Ibaraki and Katoh, 1988, on
+    bounded apportionment). If there is not enough for all, the heaviest are kept; equal weights
+    keep their order. What cannot be placed is left over: ``total - sum(...)``.
 
     Args:
         weights: the weight of each; 0 or less gets nothing.

@@ -9,7 +9,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Edited, Example, Member, Proposal
 from cfaug.data.index import open_index
-from cfaug.data.shards.shards import read_chosen, write_chosen, write_shard
+from cfaug.data.shards.shards import read_chosen, read_sets, write_chosen, write_shard
 from cfaug.evaluation.failures import Finder, ModelFailure, write_failures
 from cfaug.generate.captions import write_captions
 from cfaug.generate.failures import Attempt
@@ -120,6 +120,7 @@ def test_a_card_beside_shards_says_which_sets_are_read(tmp_path):
         == (content["keys"])
     )
     assert index.hash != whole.hash
+    assert sorted(made.key for made in read_sets(folder)) == content["keys"]
     write_chosen(folder, {"keys": ["p0f0-000", "gone"]})
     with pytest.raises(UserError, match=r"chosen\.json names sets .* \(gone\)"):
         open_index(str(folder), tmp_path / "cache")

@@ -247,15 +247,16 @@ def read_chosen(folder: Path) -> frozenset[str] | None:
 
 
 def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
-    """Yield the sets of every complete shard, in order."""
-    commits = dict(list_complete(folder))
+    """Yield the sets of every complete shard that are to be read, in order."""
+    commits, chosen = dict(list_complete(folder)), read_chosen(folder)
     for tar_file in with_copies(list(commits)):
         commit, count = commits[tar_file], 0
         try:
             with tarfile.open(require_regular(tar_file), "r:") as tar:
                 for counterfactual in _sets_of(tar, tar_file):
                     count += 1
-                    yield counterfactual
+                    if chosen is None or counterfactual.key in chosen:
+                        yield counterfactual
         except (tarfile.TarError, OSError) as error:
             raise UserError(f"{tar_file} cannot be read: {error}") from error
         if count != commit["sets"]:  # tarfile reads a damaged header as the end
