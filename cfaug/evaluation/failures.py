@@ -8,6 +8,7 @@ are a cell, and a cell in which the model loses more than without the edit is a 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -289,11 +290,14 @@ class FoundFailures:
     Attributes:
         measured: the number of cells that were measured and corrected together.
         small: the number of cells that were not, as they have too few photos.
+        largest: the largest effect of a measured cell, whether it passes the rule or not; ``nan``
+            without one.
     """
 
     failures: tuple[ModelFailure, ...]
     measured: int
     small: int
+    largest: float
 
 
 def find_failures(
@@ -315,7 +319,7 @@ def find_failures(
         if cell is not None:
             rows_of.setdefault((cell, cluster), []).append(row)
     if not rows_of:
-        return FoundFailures((), 0, small)
+        return FoundFailures((), 0, small, math.nan)
     means = np.array([excess[rows].mean() for rows in rows_of.values()])
     listed, photos = zip(*rows_of, strict=True)
     measured = group_effects(means, np.zeros(len(means)), photos, listed, seed=seed)
@@ -335,7 +339,8 @@ def find_failures(
                 )
             )  # fmt: skip
     failures.sort(key=lambda failure: -failure.size)
-    return FoundFailures(tuple(failures), len(measured), small)
+    largest = max(effect.mean for effect in measured)
+    return FoundFailures(tuple(failures), len(measured), small, largest)
 
 
 def _plain(value: float) -> float:
