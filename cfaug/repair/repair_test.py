@@ -1,9 +1,8 @@
-"""How much of a model's declared failures is left, and which new ones it has: ``benchmark=repair``."""
+"""What is left of a model's declared failures, and which others it has: ``benchmark=repair``."""
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -109,7 +108,8 @@ class RepairTest:
     @property
     def needs(self) -> type:
         """The protocol of the models that the inner benchmark takes."""
-        needs: type = (self._inner or self.test).needs
+        inner: Any = self._inner or self.test
+        needs: type = inner.needs
         return needs
 
     def __getattr__(self, name: str) -> Any:
@@ -121,8 +121,8 @@ class RepairTest:
     @property
     def data_hash(self) -> str:
         """A hash of the edits, the failures and the rule."""
-        declared = [list(map(str, failure.identity[:-1])) for failure in self._declared]
-        return fingerprint(self._inner.data_hash, declared, list(vars(self.rule).values()))
+        declared = [str(failure.identity[:-1]) for failure in self._declared]
+        return fingerprint(self._inner.data_hash, declared, str(self.rule))
 
     def run(self, model: Any) -> Evaluation:
         """Return what is left of the failures, and the failures that were not declared."""
@@ -130,9 +130,8 @@ class RepairTest:
         cells = self._inner.failure_cells(Items(self._inner.name, "", "", evaluation.items))
         excess = np.asarray(cells.delta, float) - np.asarray(cells.control, float)
         number = [match_failure(cell, self._declared) for cell in cells.groups]
-        rows = [
-            n for n in range(len(number)) if number[n] is not None and not math.isnan(excess[n])
-        ]
+        known = np.array([n is not None for n in number]) & ~np.isnan(excess)
+        rows = np.flatnonzero(known).tolist()
         if not rows:
             raise UserError(
                 f"{self.name}: no edit of the test is that of a declared failure, such as "
