@@ -41,10 +41,11 @@ from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemSchema
 from cfaug.core.protocols import Answerer
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
-from cfaug.core.types import Evaluation
+from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.core.validation import Count, Positive, Seed, check_fields
 from cfaug.editing.edit_prompts import OPTIONS, read_wording
 from cfaug.evaluation.benchmark import WritesModelPage, fingerprint
+from cfaug.evaluation.failures import Cell, Cells
 from cfaug.evaluation.vqa_inference import Asker
 from cfaug.stats.choices import Reduction
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.leakage import Leaks
     from cfaug.evaluation.cached_model import CachedAnswerer
     from cfaug.evaluation.context import EvaluationContext
+    from cfaug.report.items import Items
     from cfaug.report.model_pages import ImageSource, ModelPage
 
 SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "f_acc", "g_acc")
@@ -270,6 +272,33 @@ class VisualQuestions(WritesModelPage):
             reasons = sorted(set(items["left_out"]))
             raise UserError(f"{self.name}: every question was left out ({', '.join(reasons)})")
         return Evaluation(question_outcomes(str(self.name), self._rows, items), items)
+
+    def failure_cells(self, items: Items) -> Cells:
+        """Return the counterfactual questions: a wrong answer, with that to the basic question.
+
+        The words are the right answers of the two; questions with the same one are left out.
+        """
+        wrong = 1 - items.metric("right")
+        names, clusters = (np.asarray(items.columns[name]).tolist() for name in (ITEM, CLUSTER))
+        basic = {
+            row.image.key: (number, row.question.right)
+            for number, row in enumerate(self._rows)
+            if row.question.kind == BASIC
+        }
+        asked = [
+            (number, *basic[row.image.key], row)
+            for number, row in enumerate(self._rows)
+            if row.question.kind == COUNTERFACTUAL and row.image.key in basic
+        ]
+        cells = [
+            Cell((), row.image.category or COUNTERFACTUAL, before or "", row.question.right or "")
+            for _, _, before, row in asked
+        ]
+        edited, plain = (np.array([row[place] for row in asked], int) for place in (0, 1))
+        return Cells(
+            [names[row] for row in edited], wrong[edited], wrong[plain],
+            [clusters[row] for row in edited], cells,
+        )  # fmt: skip
 
     def summarise(self, evaluation: Evaluation) -> list[str]:
         """Report the accuracies of all questions, with and without images, and those left out."""

@@ -36,6 +36,7 @@ from cfaug.core.validation import Positive
 from cfaug.core.words import same_words
 from cfaug.data.index import Index
 from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_rows
+from cfaug.evaluation.failures import Cell, Cells, draw_twins, words_changed
 from cfaug.stats.choices import (
     ABSENT,
     FALSE,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
     from cfaug.compositional.caption_scores import Scored
     from cfaug.evaluation.context import EvaluationContext
+    from cfaug.report.items import Items
 
 
 METRICS = ("accuracy", "ties", "original_accuracy", "brittleness", "text_only",
@@ -210,6 +212,24 @@ class CaptionChoice(ItemSource):
         }
         tied = self._outcome("ties", "ties", float(ties.mean()), len(ties), {})
         return Evaluation([*self._outcomes(hits), tied], columns)
+
+    def failure_cells(self, items: Items) -> Cells:
+        """Return the items: a miss, with that of a random item with another edit.
+
+        The edit leads from the first true caption to the first false one.
+        """
+        missed = 1 - items.metric("accuracy")
+        names, clusters = (np.asarray(items.columns[name]).tolist() for name in (ITEM, CLUSTER))
+        kinds = [None] * len(names)
+        if CATEGORY in items.columns:
+            kinds = np.asarray(items.columns[CATEGORY]).tolist()
+        groups = []
+        for kind, texts, truth in zip(kinds, self._choices.texts, self._choices.truth, strict=True):
+            true, false = (texts[truth.tolist().index(value)] for value in (TRUE, FALSE))
+            groups.append(Cell((), kind or "text", *words_changed(true, false)))
+        twins = draw_twins(names, groups)
+        usual = np.where(twins < 0, np.nan, missed[twins])
+        return Cells(names, missed, usual, clusters, groups)
 
     def summarise(self, evaluation: Evaluation) -> Sequence[str]:
         """Return a few lines for the terminal."""

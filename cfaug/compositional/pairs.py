@@ -27,12 +27,14 @@ from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.protocols import Answerer, Matcher
 from cfaug.core.types import CLUSTER, ITEM, ColumnValues, Evaluation, Outcome
 from cfaug.evaluation.benchmark import cluster_rows, fingerprint, name_pairs, paired_rows
+from cfaug.evaluation.failures import Cells, read_cells
 from cfaug.stats.choices import pair_hits, winoground_hits
 
 if TYPE_CHECKING:
     from cfaug.compositional.caption_scores import Scored
     from cfaug.data.index import Index
     from cfaug.evaluation.context import EvaluationContext
+    from cfaug.report.items import Items
 
 KIND = "image_kind"
 """The column with the kind of a member's image, such as real or synthetic."""
@@ -162,6 +164,20 @@ class PairMatching(ItemSource):
         columns |= {name: hit for name, hit in hits.items() if name not in columns}
         columns |= {name: only(values) for name, values in {**self._tags, **self._kinds}.items()}
         return Evaluation([*self.mean_outcomes(hits, CHANCE), *self._parts(hits)], columns)
+
+    def failure_cells(self, items: Items) -> Cells:
+        """Return the pairs: a miss of the second image's caption, with one of the first's."""
+        right, other, false, true = (
+            items.metric(f"text {text} image {image}")
+            for text, image in ((1, 1), (0, 1), (1, 0), (0, 0))
+        )
+        return Cells(
+            np.asarray(items.columns[ITEM]).tolist(),
+            (right <= other).astype(float),
+            (true <= false).astype(float),
+            np.asarray(items.columns[CLUSTER]).tolist(),
+            read_cells(self._index, self._rows_N2),
+        )
 
     def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
         """Return every score by tag, and single directions by the kind of image."""

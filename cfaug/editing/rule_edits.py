@@ -21,7 +21,7 @@ from cfaug.core.protocols import ChecksSource, Editor
 from cfaug.core.rng import generator
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION, Edit, Edited, Example, Proposal
 from cfaug.core.validation import check_fields
-from cfaug.core.words import indefinite_article
+from cfaug.core.words import indefinite_article, right_articles
 from cfaug.editing.paraphrase import MEDIUM, Phrases, find_phrases
 from cfaug.editing.protocols import Tagger, VariationRequest, Variations
 from cfaug.editing.sentence import Slot, copy_case, normalise, replace_slot, split
@@ -302,28 +302,59 @@ class FixedEdit:
     def _edit(self, example: Example) -> Edited:
         if self.labels and example.label not in self.labels:
             return Edited((), {OTHER_CLASS: 0})
-        sentence = split(example.text)
-        text, old, after = sentence.text, "", self.after
-        before = [word.lower() for word in split(self.before).words]
-        if before:
-            words = [word.lower() for word in sentence.words]
-            starts = range(len(words) - len(before) + 1)
-            first = next((i for i in starts if words[i : i + len(before)] == before), None)
-            if first is None:
-                return Edited((), {NOT_THERE: 0})
-            slot = Slot(first, first + len(before) - 1)
-            start, end = slot.span(sentence)
-            old = text[start:end]
-            after = after if old[0].islower() else after[:1].upper() + after[1:]
-            edited = replace_slot(sentence, slot, after, article=True).text
-        elif self.where == "start":
-            edited = f"{after} {text}"
-        else:
-            edited = f"{text.rstrip(' .')} {after}{'.' * text.rstrip().endswith('.')}"
-        change = f"{self.before} -> {self.after}" if before else f"+ {self.after}"
+        replaced = replace_words(example.text, self.before, self.after, self.where)
+        if replaced is None:
+            return Edited((), {NOT_THERE: 0})
+        edited, old, after = replaced
+        change = f"{self.before} -> {self.after}" if self.before else f"+ {self.after}"
         details: tuple[Mapping[str, str], ...] = ({}, {"intervention": change})
         edits = (None, Edit(self.kind, old, after))
-        return Edited((Proposal(example, (text, edited), edits, details=details),))
+        return Edited((Proposal(example, (example.text, edited), edits, details=details),))
+
+
+def find_words(text: str, words: str) -> Slot | None:
+    """Return the first occurrence of some words in a text, ignoring case; ``None`` without one."""
+    wanted = [word.lower() for word in split(words).words]
+    there = [word.lower() for word in split(text).words]
+    starts = range(len(there) - len(wanted) + 1) if wanted else ()
+    first = next((i for i in starts if there[i : i + len(wanted)] == wanted), None)
+    return None if first is None else Slot(first, first + len(wanted) - 1)
+
+
+def replace_words(
+    text: str, before: str, after: str, where: Literal["end", "start"] = "end"
+) -> tuple[str, str, str] | None:
+    """Return a text with its first occurrence of some words replaced, and both sides of the change.
+
+    Args:
+        before: the words to replace; empty adds ``after``.
+        after: the new words; empty removes ``before``.
+        where: the place of added words.
+
+    Returns:
+        The text, the replaced words and the new ones as they stand there; ``None`` if the words to
+        replace are missing.
+
+    >>> replace_words("A red ball.", "red", "orange"), replace_words("a red ball", "red", "")
+    (('An orange ball.', 'red', 'orange'), ('a ball', 'red', ''))
+    >>> replace_words("a ball.", "", "at night"), replace_words("a ball", "cat", "dog")
+    (('a ball at night.', '', 'at night'), None)
+    """
+    if not before.strip():
+        if where == "start":
+            return f"{after} {text}", "", after
+        return f"{text.rstrip(' .')} {after}{'.' * text.rstrip().endswith('.')}", "", after
+    slot = find_words(text, before)
+    if slot is None:
+        return None
+    sentence = split(text)
+    start, end = slot.span(sentence)
+    old = text[start:end]
+    if not after.strip():
+        rest = f"{text[:start].rstrip()} {text[end:].lstrip()}".strip()
+        return right_articles(re.sub(r" (?=[.,!?])", "", rest)), old, ""
+    after = after if old[0].islower() else after[:1].upper() + after[1:]
+    return replace_slot(sentence, slot, after, article=True).text, old, after
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,15 @@ from cfaug.evaluation.benchmark import (
     name_pairs,
     paired_rows,
 )
+from cfaug.evaluation.failures import Cells, read_cells
 from cfaug.evaluation.inference import PairsToScore, match_pairs
-from cfaug.stats.matching import GAPS, SCORES, gaps_where_scored
+from cfaug.stats.matching import COUNTERFACTUAL, GAPS, RANDOM, SCORES, gaps_where_scored
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.evaluation.cached_model import CachedMatcher
     from cfaug.evaluation.context import EvaluationContext
+    from cfaug.report.items import Items
 
 
 @dataclass
@@ -150,6 +152,24 @@ class Matching(SourceBenchmark):
                 scores[pairs.name] = np.full(len(self._first), np.nan)
                 scores[pairs.name][among] = values
         return scores
+
+    def failure_cells(self, items: Items) -> Cells:
+        """Return the pairs: their gaps that are not above 0, with those of random pairs."""
+        hits = {name: items.metric(name) for name in GAPS if name in items.columns}
+        if not all(name in hits for name in RANDOM):
+            raise UserError(
+                f"{self.name}: failures are compared with random pairs of photographs, which "
+                "benchmark.real=FOLDER names"
+            )
+        missed, usual = (
+            1 - np.mean([hits[name] for name in names], axis=0)
+            for names in (COUNTERFACTUAL, RANDOM)
+        )
+        return Cells(
+            np.asarray(items.columns[ITEM]).tolist(), missed, usual,
+            np.asarray(items.columns[CLUSTER]).tolist(),
+            read_cells(self._pairs, np.stack([self._first, self._second], axis=1)),
+        )  # fmt: skip
 
     def write_page(self, folder: Path, title: str) -> Path:
         """Draw the gaps of every benchmark of pairs in the folder of a run; return the page."""

@@ -13,6 +13,7 @@ from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.types import CLUSTER, ITEM, Evaluation
 from cfaug.core.validation import Positive
 from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprint, name_rows
+from cfaug.evaluation.failures import Cells, read_cells
 from cfaug.evaluation.inference import Pixels, embed_images, embed_texts
 from cfaug.stats.ranking import all_tied, hits_at, standings
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.evaluation.cached_model import CachedEncoder
     from cfaug.evaluation.context import EvaluationContext
+    from cfaug.report.items import Items
     from cfaug.stats.ranking import QueryRanks
 
 
@@ -129,6 +131,25 @@ class Retrieval(SourceBenchmark):
         expected = hits_at(all_tied(self._image_of_text))
         chance = {metric: float(values.mean()) for metric, values in expected.items()}
         return Evaluation(self.mean_outcomes(hits, chance), self._items(ranks, hits))
+
+    def failure_cells(self, items: Items) -> Cells:
+        """Return the edited rows: misses of image and caption, with those of the set's first row.
+
+        A row loses 1 if neither its caption finds its image first nor its image the caption.
+        """
+        index, rows = self._index, self._rows
+        count = len(self._pixels.rows)
+        missed = 1 - items.metric("text_to_image_R@1")[count:]
+        missed += (1 - items.metric("image_to_text_R@1")[:count])[self._image_of_text]
+        sets = np.asarray(index.sets)[rows]
+        first = np.searchsorted(sets, sets)  # rows are sorted, so those of a set are adjacent
+        edited = np.flatnonzero(self._image_of_text != self._image_of_text[first])
+        names = np.asarray(items.columns[ITEM])[count:][edited]
+        clusters = np.asarray(items.columns[CLUSTER])[count:][edited]
+        return Cells(
+            names.tolist(), missed[edited] / 2, missed[first[edited]] / 2, clusters.tolist(),
+            read_cells(index, np.stack([rows[first[edited]], rows[edited]], axis=1)),
+        )  # fmt: skip
 
     def _items(
         self, ranks: Mapping[str, QueryRanks], hits: Mapping[str, np.ndarray]

@@ -19,7 +19,14 @@ from cfaug.core.files import require_regular, write_file, write_json
 from cfaug.core.processes import acquire, hold_lock
 from cfaug.core.stores import is_store, local_name, mirror_of, open_mirror
 from cfaug.data.shards import shards as edits
-from cfaug.data.shards.shards import CARD, FOLDER, list_committed, read_caption_commit, summarise
+from cfaug.data.shards.shards import (
+    CARD,
+    CHOSEN,
+    FOLDER,
+    list_committed,
+    read_caption_commit,
+    summarise,
+)
 from cfaug.generate.images import add_yields
 from cfaug.generate.recipe import RunSettings
 
@@ -82,7 +89,7 @@ def name_settings(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
 GALLERY, CANDIDATES = "gallery.html", "candidates.svg"
 """The pages of a folder of shards."""
 OBJECT = re.compile(
-    rf"(?:{FOLDER}/)?\d{{5,}}\.\w+|{RECORD}|{CARD}|{FOLDER}/report\.md|{GALLERY}|{CANDIDATES}"
+    rf"(?:{FOLDER}/)?\d{{5,}}\.\w+|{RECORD}|{CARD}|{CHOSEN}|{FOLDER}/report\.md|{GALLERY}|{CANDIDATES}"
 )
 """Names of the objects that generation writes; others in the folder are left alone."""
 
@@ -315,7 +322,7 @@ def _make_room(
             f"another process is at work in {folder} with the settings that overwrite=true would "
             "clear: stop it first, or choose another paths.shards"
         )
-    for pattern in ("[0-9]*.json", "[0-9]*.tar", "[0-9]*.parquet", "*.tmp", CARD):
+    for pattern in ("[0-9]*.json", "[0-9]*.tar", "[0-9]*.parquet", "*.tmp", CARD, CHOSEN):
         for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
     _remove_journals(folder)

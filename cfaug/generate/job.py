@@ -16,7 +16,7 @@ from cfaug.core.protocols import ChecksSource, Editor, SharesExamples
 from cfaug.core.stores import shown
 from cfaug.core.types import Example, SourceImage
 from cfaug.data.shards import shards as edits
-from cfaug.data.shards.shards import CARD, read_commit
+from cfaug.data.shards.shards import CARD, CHOSEN, read_commit, write_chosen
 from cfaug.generate import captions, images
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.candidate_scoring import Journal, ShardScorer
@@ -387,6 +387,10 @@ def generate(
                 failed |= make(job, "images", missing)
         card = write_card(job.folder)
         publish_files(job.folder, [CARD])
+        if job.recipe.choice is not None and len(card["shards"]) == card["of"] and not failed:
+            with hold_file(job.folder, CHOSEN):  # by whichever part is the last
+                write_chosen(job.folder, job.recipe.choice.choose(job.folder))
+            publish_files(job.folder, [CHOSEN])
         drawn = () if stage == "captions" else (read_drawn_commit,)
         *_, made = of_stages = [
             [

@@ -11,7 +11,8 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from PIL import Image
 
@@ -27,6 +28,18 @@ from cfaug.imaging.select import Selection
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+class ChoosesSets(Protocol):
+    """A part that chooses among the sets of a folder, such as as many as a budget allows."""
+
+    def choose(self, folder: Path) -> Mapping[str, Any]:
+        """Return the ``keys`` of the sets to read, and how they were chosen, as JSON.
+
+        Args:
+            folder: shards of which all are made; the same shards give the same choice.
+        """
+        ...
 
 
 ExamplePer = Literal["text", "image", "questions"]
@@ -71,6 +84,8 @@ class Recipe:
             only from texts needs no images.
         count_by: the name of an entry of examples, such as ``grid``, by whose values accepted
             candidates are counted; ``None`` does not count them by values.
+        choice: a part that chooses, when all shards are made, which sets are read as a source;
+            ``None`` for all.
     """
 
     name: str
@@ -88,6 +103,7 @@ class Recipe:
     example_per: ExamplePer = "text"
     source_images: bool = False
     count_by: str | None = None
+    choice: ChoosesSets | None = None
 
     read_with: ClassVar[ReadWith] = {"replace_texts": {"texts_from": GIVEN}}
 

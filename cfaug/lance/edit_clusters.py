@@ -22,19 +22,16 @@ from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION
 from cfaug.core.validation import Positive, Seed, check_fields, from_json
 from cfaug.editing.protocols import SentenceEmbedder
 from cfaug.evaluation.inference import embed_texts
-from cfaug.lance.stress_items import (
-    CENTRE,
+from cfaug.lance.stress_items import CENTRE, GROUP, Insight, StressItems
+from cfaug.report.page import write_page
+from cfaug.stats.edit_effects import (
     CLUSTERS,
-    GROUP,
     Feature,
     Grouping,
-    Insight,
-    StressItems,
     cluster_edits,
     difference_features,
     group_within,
 )
-from cfaug.report.page import write_page
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec

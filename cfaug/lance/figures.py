@@ -9,7 +9,7 @@ from functools import partial
 
 from cfaug.lance.edit_clusters import ShownInsight, read_insights
 from cfaug.lance.stress_drops import EDITED_PHOTOS
-from cfaug.lance.stress_items import EDITED, GroupEffect
+from cfaug.lance.stress_items import EDITED
 from cfaug.lance.tables import StressTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import (
@@ -25,6 +25,7 @@ from cfaug.report.document import (
 from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import EVERYTHING, PaperTable
 from cfaug.report.results import RESULTS, Result, read_results
+from cfaug.stats.edit_effects import GroupEffect
 from cfaug.stats.significance import summarise
 
 SENSITIVE = 0.05

@@ -25,8 +25,9 @@ from cfaug.evaluation.benchmark import SourceBenchmark, cluster_rows, fingerprin
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.class_mapping import Answers, judge, match_classes
 from cfaug.evaluation.classification import PAPER_TEMPLATE, Classes, prompt_templates
+from cfaug.evaluation.failures import Cell, Cells, words_changed
 from cfaug.evaluation.inference import Pixels, classify_images
-from cfaug.lance.stress_items import STRESS_ITEMS
+from cfaug.lance.stress_items import STRESS_ITEMS, StressItems
 from cfaug.lance.stress_sets import (
     EDITED,
     RANDOM,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from cfaug.evaluation.context import EvaluationContext
     from cfaug.evaluation.inference import ZeroShotClassifier
     from cfaug.lance.edit_clusters import EditClusters
+    from cfaug.report.items import Items
 
 
 # The common base of benchmarks of photos and their edits: their shards and their identity.
@@ -261,6 +263,20 @@ class Stress(JoinedBenchmark):
         if self.clusters is not None:
             items |= self.clusters.columns(items)
         return Evaluation(outcomes(str(self.name), items, self.parts), items)
+
+    def failure_cells(self, items: Items) -> Cells:
+        """Return the edits: the loss of probability, with that of the photo's reconstruction."""
+        answers = StressItems("", items)
+        rows = answers.rows(EDITED)
+        names, clusters, labels, kinds, before, after = (
+            [answers.texts(name)[row] for row in rows]
+            for name in (ITEM, CLUSTER, "class", "kind", "text_before", "text")
+        )
+        cells = [  # by whole runs of words: the items' may be "in" and "on" alone
+            Cell((label,), kind, *words_changed(*texts))
+            for label, kind, *texts in zip(labels, kinds, before, after, strict=True)
+        ]
+        return Cells(names, *answers.deltas(rows, "drop"), clusters, cells)
 
     def write_page(self, folder: Path, title: str) -> Path:
         """Show the edits, and test every drop (``stress.md``), in the folder of a run."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import write_file
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ORIGINAL, RECONSTRUCTION
-from cfaug.lance.stress_items import GroupEffect
 from cfaug.report.document import Column, Document, Part, make_part, text_column
 from cfaug.report.items import Items
 from cfaug.report.page import p_text, percent, points
@@ -171,101 +170,3 @@ def write_drops(folder: Path, model: str, items: Items) -> Path:
     except OSError as error:
         raise UserError(f"{file} cannot be written: {error.strerror}") from error
     return file
-
-
-# Compare the factors and slices found to make a classifier fail with the planted ones.
-
-TOP_MEMBERS = 10
-"""Number of a slice's members that count."""
-MINIMUM = 0.1
-"""Smallest excess of a factor that counts: a smaller one may be real but has no practical use. On
-scenes held out from the training of ShapeScapes' classifiers the oracle's edits of the planted
-factor move the probability of the true class by 0.7 to 0.8, those of others by 0.04 to 0.07, up or
-down."""
-
-
-def discover_factors(
-    effects: Sequence[GroupEffect], *, minimum: float = MINIMUM, alpha: float = 0.05
-) -> list[Hashable]:
-    """Return the factors that a classifier relies on, the one it relies on most first.
-
-    A classifier relies on a factor if its edits move the classifier by at least ``minimum`` more
-    than a reconstruction does, significantly after correction.
-
-    Args:
-        effects: effect of the edits of each factor, measured together by ``group_effects``.
-        minimum: smallest excess that counts, in probability; a smaller one may be real but has no
-            practical use.
-        alpha: largest corrected p that counts as significant.
-    """
-    selected = [effect for effect in effects if effect.p_holm <= alpha and effect.excess >= minimum]
-    return [effect.group for effect in sorted(selected, key=lambda effect: -effect.excess)]
-
-
-@dataclass(frozen=True)
-class SliceRetrieval:
-    """How well discovered factors match the planted ones, summed over all classifiers."""
-
-    right: int
-    found: int
-    planted: int
-
-    @property
-    def precision(self) -> float:
-        """Share of the found factors that were planted; ``nan`` if nothing was found."""
-        return self.right / self.found if self.found else math.nan
-
-    @property
-    def recall(self) -> float:
-        """Share of the planted factors that were found; ``nan`` if nothing was planted."""
-        return self.right / self.planted if self.planted else math.nan
-
-
-def compare_factors(
-    discovered: Sequence[Collection[Hashable]], planted: Sequence[Collection[Hashable]]
-) -> SliceRetrieval:
-    """Count found and planted factors over classifiers.
-
-    Factors found for a classifier without a planted one count in ``found`` as well, so that false
-    alarms cost precision.
-
-    Args:
-        discovered: the factors found for each classifier, for example only the first of
-            ``discover_factors``.
-
-    Raises:
-        ValueError: if the two differ in the number of classifiers.
-
-    >>> got = compare_factors([{"style"}, {"colour"}, {"colour"}, set()],
-    ...                       [{"style"}, {"style"}, set(), {"style"}])
-    >>> got.right, got.found, got.planted, round(got.precision, 3), round(got.recall, 3)
-    (1, 3, 3, 0.333, 0.333)
-    """
-    pairs = [(set(factors), set(true)) for factors, true in zip(discovered, planted, strict=True)]
-    return SliceRetrieval(
-        right=sum(len(factors & true) for factors, true in pairs),
-        found=sum(len(factors) for factors, _ in pairs),
-        planted=sum(len(true) for _, true in pairs),
-    )
-
-
-def precision_at(members: Sequence[int], planted: Collection[int], k: int = TOP_MEMBERS) -> float:
-    """Return the share of a slice's first ``k`` members that belong to a planted slice.
-
-    The divisor is ``k`` for a slice of fewer members as well: a group of one cannot reach 1.
-
-    Args:
-        members: rows of a discovered slice, in descending order of membership.
-
-    Raises:
-        ValueError: if ``k`` is below 1, or a member is duplicated.
-
-    >>> precision_at([4, 2, 9], {2, 4, 5}, k=4)
-    0.5
-    """
-    if k < 1:
-        raise ValueError(f"k={k} must be 1 or more")
-    if len(set(members)) < len(members):
-        raise ValueError("the members of a slice are duplicated")
-    true = set(planted)
-    return sum(row in true for row in list(members)[:k]) / k

@@ -40,7 +40,7 @@ NAMED = 3
 """Most captions that a message names."""
 FEW = 10
 """Number of images among which recall at 10 is always 1."""
-SMALL_FILE = re.compile(r"(?:\d+|card|run|imported)\.json")
+SMALL_FILE = re.compile(r"(?:\d+|card|chosen|run|imported)\.json")
 """Names of the files of a folder of shards that are copied before it is indexed."""
 SOURCE = "data.source"
 """The setting of ``generate.py`` that names the source of the examples."""

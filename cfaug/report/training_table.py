@@ -22,7 +22,7 @@ from cfaug.report.paper_tables import PaperTable
 from cfaug.report.results import Cell, Result, join_seeds, name_part
 from cfaug.report.significance_rows import ALPHA, SignificanceRow, Table
 from cfaug.report.significance_table import items_of_arms, significance_table
-from cfaug.stats.significance import holm
+from cfaug.stats.significance import holm, paired_t
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,8 @@ class TrainingTable(PaperTable):
         baselines: the arms that the others are compared with, the main one first.
         columns: {key: settings of ``TrainingColumn``}, with the costs last.
         declared: {name: {``arm``, ``baseline``, ``column``: key of ``columns``}}, the comparisons
-            that were declared before looking, with a correction over these alone.
+            that were declared before looking, with a correction over these alone. With ``margin``,
+            such as 0.01, the arm is tested to be less than so much worse (non-inferiority).
         seeds_and_items: whether to compare the declared arms over seeds and items at once too, or
             all arms with the main baseline if none are declared.
         against: {baseline: arms that are compared with it}; other baselines have all arms.
@@ -47,7 +48,7 @@ class TrainingTable(PaperTable):
     arms: Mapping[str, str]
     baselines: Sequence[str]
     columns: Mapping[str, Mapping[str, Any]]
-    declared: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    declared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     seeds_and_items: bool = False
     against: Mapping[str, Sequence[str]] = field(default_factory=dict)
     verdicts: bool = True
@@ -80,7 +81,7 @@ class TrainingTable(PaperTable):
             baseline: [arm for arm in order if is_asked(arm, baseline, self.against)]
             for baseline in baselines
         }
-        declared = declared_part(every, list(self.declared.values()), columns)
+        declared = declared_part(every, arms, list(self.declared.values()), columns)
         parts = [
             values_part(table, shown, order, self.experiment),
             *([declared] if declared.rows else []),
@@ -122,8 +123,11 @@ class TrainingTable(PaperTable):
         choices = {"arm": self.arms, "baseline": self.baselines, "column": self.columns}
         for entry in self.declared.values():
             declared = f"table={self.name}: declared"
-            if set(entry) != set(choices):
+            if set(entry) - {"margin"} != set(choices):
                 raise UserError(f"{declared} {dict(entry)} is invalid: it has {', '.join(choices)}")
+            margin = entry.get("margin", 1)
+            if isinstance(margin, bool) or not isinstance(margin, int | float) or not margin > 0:
+                raise UserError(f"{declared} margin={margin!r} is invalid: it is above 0")
             for name, known in choices.items():
                 if entry[name] not in known:
                     raise UserError(
@@ -229,29 +233,48 @@ def values_part(
     )
 
 
+DeclaredRow = tuple[SignificanceRow, str, float, float]
+"""A declared comparison: its numbers, what is better, and its p before and after correction."""
+
+
 def declared_part(
-    every: Table, declared: Sequence[Mapping[str, str]], columns: Mapping[str, TrainingColumn]
+    every: Table,
+    arms: Mapping[str, ArmResults],
+    declared: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, TrainingColumn],
 ) -> Part:
     """Return the declared comparisons, with Holm's correction only over these."""
+
+    def test(entry: Mapping[str, Any], row: SignificanceRow) -> float:
+        if "margin" not in entry:
+            return row.p_paired
+        ours, theirs = (arms[entry[name]].values(row.cell) for name in ("arm", "baseline"))
+        gains = [row.measure.gain(ours[seed] - theirs[seed]) for seed in ours if seed in theirs]
+        return paired_t([gain + entry["margin"] for gain in gains]) if gains else math.nan
+
     compared = [
         (entry, row)
         for entry in declared
         if (row := every.get(entry["arm"], columns[entry["column"]].cell, entry["baseline"]))
         is not None
     ]
-    p = holm([row.p_paired for _, row in compared]).tolist()
+    tested = [test(entry, row) for entry, row in compared]
     rows = []
-    for (entry, row), corrected in zip(compared, p, strict=True):
+    for (entry, row), p, corrected in zip(compared, tested, holm(tested).tolist(), strict=True):
         names = f"{every.label(entry['arm'])} against {every.label(entry['baseline'])}"
-        rows.append(((names, columns[entry["column"]].full_name), (row, corrected)))
+        wanted: str = row.better
+        if "margin" in entry:
+            wanted = f"worse by less than {row.measure.difference(entry['margin']).lstrip('+')}"
+        about = (row, wanted, p, corrected)
+        rows.append(((names, columns[entry["column"]].full_name), about))
 
-    def difference(declared: tuple[SignificanceRow, float]) -> Entry:
-        row, _ = declared
+    def difference(declared: DeclaredRow) -> Entry:
+        row = declared[0]
         numbers = {"value": row.diff, "n": float(row.n)}
         return Entry(row.measure.difference(row.diff), small=interval_text(row), numbers=numbers)
 
-    def holm_entry(declared: tuple[SignificanceRow, float]) -> Entry:
-        _, p = declared
+    def holm_entry(declared: DeclaredRow) -> Entry:
+        p = declared[-1]
         return Entry(p_text(p), bold=p <= ALPHA, numbers=_known(p_holm=p))
 
     return make_part(
@@ -259,14 +282,15 @@ def declared_part(
         ("Comparison", "Of"),
         [
             Column("difference", difference),
-            text_column("better is", lambda declared: declared[0].better),
-            text_column("p", lambda declared: p_text(declared[0].p_paired)),
+            text_column("better is", lambda declared: declared[1]),
+            text_column("p", lambda declared: p_text(declared[2])),
             Column("Holm", holm_entry),
         ],
         rows,
         (
             "Difference with its 95 % bootstrap interval over seeds; p one-sided for being better, "
-            f"paired by seed; Holm over these {len(rows)} alone.",
+            "or for being worse by less than the margin where one is given, paired by seed; Holm "
+            f"over these {len(rows)} alone.",
         ),
     )
 
@@ -274,8 +298,9 @@ def declared_part(
 def describe_declared(declared: Part) -> str:
     """Return what was shown of the comparisons declared before looking; empty without any."""
     by_verdict: dict[str, list[str]] = {}
-    for (compared, of), (difference, *_, corrected) in declared.rows:
-        shown = "shown to be better" if corrected.bold else "not shown to be better"
+    for (compared, of), (difference, wanted, *_, corrected) in declared.rows:
+        better = "not to be worse" if "worse" in wanted.text else "to be better"
+        shown = f"shown {better}" if corrected.bold else f"not shown {better}"
         known = f", p = {corrected.text}" if corrected.numbers else ", no test"
         by_verdict.setdefault(shown, []).append(f"{compared} on {of} ({difference.text}{known})")
     lines = [

@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -29,6 +29,7 @@ from cfaug.core.protocols import NoModel
 from cfaug.core.validation import Means, Node, RunPaths, RunSeed, Share, check_fields
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.evaluation.benchmark import ChecksData, HasPrimaryMetrics
+from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.evaluation.suites import check_member, open_member
 from cfaug.models.indistinct import DEFAULT_LIMIT
 from cfaug.models.lora import Factor
@@ -44,6 +45,8 @@ from cfaug.run.evaluate_checkpoint import (
     Memory,
     ask,
     check_factors,
+    check_failure_cells,
+    find_model_failures,
     interpolate_runs,
     memory,
 )
@@ -207,6 +210,8 @@ def _ask_all(
         choose_device(settings.device)
     label_frequency = settings.label_frequency if settings.wise_ft is None else None
     mistakes = Counter[str]()
+    rule = None if settings.failures is None else build(settings.failure_rule)
+    failures: list[ModelFailure] = []
     failed: dict[Path, UserError] = {}
     if settings.engine is not None:  # what workers have evaluated is known below
         evaluated = build(settings.engine).run(
@@ -220,6 +225,8 @@ def _ask_all(
             if target.folder in failed:
                 raise failed[target.folder]
             benchmarks = open_member(suite, describe_data(target, opener))
+            if rule is not None:
+                check_failure_cells(benchmarks)
             names = asked.setdefault(experiment_folder(target.folder), {})
             names |= {
                 benchmark.name: benchmark.primary_metrics
@@ -229,6 +236,8 @@ def _ask_all(
             }
             if not _ask(target, benchmarks, settings) and settings.engine is None:
                 known.append(target.folder)
+            if rule is not None:
+                failures += find_model_failures(target, benchmarks, rule)
             if label_frequency and target.trained and target.data.read_pairs:
                 from cfaug.coco_cf.label_frequency import write_label_frequencies
 
@@ -240,6 +249,10 @@ def _ask_all(
                 report(UserError(f"{target.folder}: {error}"))
             else:
                 say(f"error: {target.folder}: the same error")
+    if settings.failures is not None and not mistakes:
+        file = Path(settings.failures).expanduser()
+        write_failures(file, failures)
+        say(f"wrote {file}: {len(failures)} failures", sys.stdout)
     for folder in known[:NAMED]:
         say(f"already evaluated: {folder}", sys.stdout)
     if len(known) > NAMED:
@@ -361,6 +374,8 @@ class EvaluateSettings:
     compare: Sequence[str] | None = None
     compare_columns: Node | None = None
     items: KeepItems = "new"
+    failures: str | None = None
+    failure_rule: Node = field(default_factory=dict)
     wise_ft: Factor | Annotated[Sequence[Factor], MinLen(1)] | None = None
     max_indistinct: Share = DEFAULT_LIMIT
     engine: Node | None = None

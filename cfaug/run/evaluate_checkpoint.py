@@ -22,11 +22,19 @@ from cfaug.evaluation.benchmark import (
     LeakAware,
 )
 from cfaug.evaluation.context import adapt, loadable_as
+from cfaug.evaluation.failures import (
+    FAMILIES,
+    FailureRule,
+    Finder,
+    HasFailureCells,
+    ModelFailure,
+    find_failures,
+)
 from cfaug.models.indistinct import DEFAULT_LIMIT, refuse_indistinct
 from cfaug.models.lora import Ends, Factor, Interpolated
 from cfaug.planning.build import build
 from cfaug.report.checkpoint_tables import interpolated_arm
-from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, write_items
+from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, read_items, write_items
 from cfaug.report.records import experiment_folder, read_config, read_run, setting_node, write_leaks
 from cfaug.report.results import RESULTS, Result, answered, append_results, name_part
 
@@ -136,6 +144,42 @@ def ask(
             evaluation = _check_found(benchmark, benchmark.run(model))
         _write(target, benchmark, evaluation, weights, asked[benchmark.name] in known)
     return True
+
+
+def find_model_failures(
+    target: EvaluationTarget, benchmarks: Sequence[Benchmark], rule: FailureRule
+) -> list[ModelFailure]:
+    """Return the failures of an evaluated model, from its items, and say how many were measured."""
+    failures: list[ModelFailure] = []
+    for benchmark in benchmarks:
+        assert isinstance(benchmark, HasFailureCells)
+        items = read_items(target.folder, benchmark.name)
+        asked = (target.model.identity(), benchmark.data_hash)
+        if items is None or (items.weights, items.data) != asked:
+            raise UserError(
+                f"{benchmark.name}: failures are found in its items, which were not kept: "
+                "items=all evaluates again"
+            )
+        finder = Finder(target.run, target.model.weights_hash(), benchmark.name, asked[1])
+        found = find_failures(benchmark.failure_cells(items), rule, benchmark.kind, finder)
+        failures += found.failures
+        small = f"; {found.small} with fewer than {rule.least_items} photos were not"
+        say(
+            f"{target.run}  {benchmark.name}: {len(found.failures)} failures among "
+            f"{found.measured} measured cells{small if found.small else ''}",
+            sys.stdout,
+        )
+    return failures
+
+
+def check_failure_cells(benchmarks: Sequence[Benchmark]) -> None:
+    """Refuse benchmarks whose items have no edits."""
+    for benchmark in benchmarks:
+        if not isinstance(benchmark, HasFailureCells):
+            raise UserError(
+                f"failures=...: {benchmark.name} has no items with edits, in which failures are "
+                f"found: choose benchmark={'|'.join(FAMILIES)}"
+            )
 
 
 def _write(

@@ -95,6 +95,8 @@ class SourceSettings(TypedDict):
     leave_out: Mapping[str, float] | None
     world: Node | None
     extra: Sequence[str]
+    failures: str | None
+    budget: Positive
 
 
 class ExportSettings(TypedDict):

@@ -176,7 +176,9 @@ def _checks_data(config: Config, words: Sequence[str]) -> bool:
     )
 
 
-ANY_EVALUATION = ("benchmark", "items", "paths", "threads", "engine", "dry_run")
+ANY_EVALUATION = (
+    "benchmark", "items", "failures", "failure_rule", "paths", "threads", "engine", "dry_run"
+)  # fmt: skip
 
 EVALUATE = (
     Branch("table=...", lambda c, _: c.get("table") is not None, ("table", "paths", "threads")),
@@ -412,6 +414,7 @@ EVALUATED = (
         lambda config: _drawing(_tested_sources(config))
         or (config.get("annotate") is None and _read_of_data(config)),
     ),
+    Rule(("failure_rule",), "with failures=FILE", lambda c: c.get("failures") is not None),
     Rule(("name", "arm"), "without runs=[...]", lambda config: config.get("runs") is None),
     Rule(
         ("comparison.baselines",), "with baseline=null",
@@ -505,6 +508,7 @@ GENERATE = (
          lambda config: config["stage"] != "images" or config["recipe"].get("source_images")),
     Rule(("seed",), f"{_IMAGES}, by editors that draw, or by a world without data.world.seed",
          _draws_seed),
+    Rule(("data.failures", "data.budget"), "by recipe=repair", lambda _: False),
     Rule(("data.keep_duplicates",), "with data.grid=...",
          lambda config: "keep_duplicates" in _read_with_source(config)),
     Rule(("data.extra",), "with a list of captions (data.source=FILE)",

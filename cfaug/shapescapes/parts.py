@@ -3,7 +3,8 @@
 Training: "real" (biased), "more_real" (the same scenes and further ones, as many as there are
 counterfactual members), "counterfactual" (a biased scene and its minimal edit), "matched" (the
 factors and captions of "counterfactual", every scene with its own pose, texture and noise) and
-"unbiased" (unpaired). Tests: "id" and "id_retrieval" (biased), "ood" (every combination with no
+"unbiased" (unpaired). Tests: "id" and "id_retrieval" (biased), "find", "pool", "gate" and "test"
+(further scenes like those of "id", for repairs), "ood" (every combination with no
 factor at home, once, so that captions are unique), "ood_pairs" (such a scene and its subject swap),
 "counterfactual_test" (every combination once, in pairs that differ by a subject swap) and
 "real_test" (the first caption of each of those pairs with a scene of its own). Tests name colour
@@ -141,9 +142,9 @@ def _tests(
         yield _assemble(world, part, index, [(world.scene(factors, part, index), text, None)])
 
 
-def _id(world: World, count: int) -> Iterator[CounterfactualSet]:
-    drawn = (world.draw_biased(world.stream("id-factors", index)) for index in range(count))
-    return _tests(world, "id", drawn)
+def _biased(world: World, count: int, part: str) -> Iterator[CounterfactualSet]:
+    drawn = (world.draw_biased(world.stream(f"{part}-factors", index)) for index in range(count))
+    return _tests(world, part, drawn)
 
 
 def _real_test(world: World, count: int) -> Iterator[CounterfactualSet]:
@@ -196,7 +197,10 @@ PARTS: Mapping[str, _Part] = {
         for part in ("counterfactual", "matched")
     },
     "unbiased": _Part(_unbiased, lambda world: world.settings.unbiased_scenes),
-    "id": _Part(_id, lambda world: world.settings.id_scenes),
+    **{
+        part: _Part(partial(_biased, part=part), lambda world: world.settings.id_scenes)
+        for part in ("id", "find", "pool", "gate", "test")
+    },
     "id_retrieval": _Part(
         lambda world, _: _tests(world, "id_retrieval", world.id_combinations()),
         lambda world: len(world.id_combinations()),

@@ -15,18 +15,16 @@ from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import write_shards
 from cfaug.lance.edit_clusters import EditClusters
 from cfaug.lance.stress import Stress
-from cfaug.lance.stress_items import (
-    CENTRE,
-    GROUP,
-    StressItems,
+from cfaug.lance.stress_items import CENTRE, GROUP, StressItems
+from cfaug.models.specs import HFClip
+from cfaug.models.task_specs import ImageClassification
+from cfaug.report.items import Items, write_items
+from cfaug.stats.edit_effects import (
     cluster_edits,
     difference_features,
     group_equal,
     group_within,
 )
-from cfaug.models.specs import HFClip
-from cfaug.models.task_specs import ImageClassification
-from cfaug.report.items import Items, write_items
 from tests.evaluation.joined import joined_sets, random_sets
 from tests.lance.test_stress import opener
 from tests.models import tiny

@@ -12,7 +12,6 @@ from PIL import Image
 from cfaug.core.rng import generator
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.shards.shards import write_shards
-from cfaug.lance.stress_drops import compare_factors
 from cfaug.lance.stress_items import STRESS_ITEMS, StressItems
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items
@@ -29,6 +28,7 @@ from cfaug.shapescapes.oracles.lance import (
     summarise_findings,
 )
 from cfaug.shapescapes.settings import STYLES, Factors
+from cfaug.stats.edit_effects import compare_factors
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,23 @@ def test_declared_comparisons_are_corrected_among_themselves(document):
     assert own["max_skew_excess"].numbers["p_holm"] > part.rows[0][1][3].numbers["p_holm"]
 
 
+def test_an_arm_may_be_declared_to_be_hardly_worse(tmp_path):
+    put(tmp_path)
+    entry = {"arm": "sets", "baseline": "real", "column": "subject"}
+    margins = {"better": entry, "wide": {**entry, "margin": 0.5}, "thin": {**entry, "margin": 1e-6}}
+    document = table(declared=margins).build(Runs(tmp_path))
+    rows = [cells for _, cells in document.parts[1].rows]
+    gaps = [value("sets", "subject", s) - value("real", "subject", s) for s in SEEDS]
+    for cells, margin in zip(rows, (0, 0.5, 1e-6), strict=True):
+        found = ttest_1samp([gap + margin for gap in gaps], 0, alternative="greater")
+        assert float(cells[2].text) == pytest.approx(found.pvalue, rel=0.2, abs=1e-3)
+    assert rows[1][1].text == "worse by less than 50.0"
+    assert "shown not to be worse: sets against real data alone" in document.answer
+    for margin in (0, "much", True):
+        with pytest.raises(UserError, match="margin"):
+            table(declared={"x": {**entry, "margin": margin}}).build(Runs(tmp_path))
+
+
 def test_declared_comparisons_are_made_over_items_as_well(tmp_path):
     """Where a table asks for it: of the columns whose benchmark kept items."""
     root = put(tmp_path, arms=("real", "sets_neutral"))

@@ -34,6 +34,8 @@ from cfaug.core.types import (
 from cfaug.data.shards.codec import FORMAT, decode_set, encode_set, scan
 
 CARD = "card.json"
+CHOSEN = "chosen.json"
+"""The file beside the card that names the sets to read; without it, all are read."""
 KIND = "cfaug-shards"
 
 
@@ -221,16 +223,40 @@ def summarise(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any
     }
 
 
+def write_chosen(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write which sets of a folder are read as a source.
+
+    Args:
+        content: JSON; ``keys`` are the keys of the sets, the rest says how they were chosen.
+    """
+    write_json(folder / CHOSEN, content)
+
+
+def read_chosen(folder: Path) -> frozenset[str] | None:
+    """Return the keys of the sets to read; ``None`` for all."""
+    content = _load(folder / CHOSEN, " ({}); remove it, or run the command that wrote it again")
+    if content is None:
+        return None
+    keys = content.get("keys") if isinstance(content, dict) else None
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise UserError(
+            f"{folder / CHOSEN} does not list the keys of sets: remove it, or run the command that "
+            "wrote it again"
+        )
+    return frozenset(keys)
+
+
 def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
-    """Yield the sets of every complete shard, in order."""
-    commits = dict(list_complete(folder))
+    """Yield the sets of every complete shard that are to be read, in order."""
+    commits, chosen = dict(list_complete(folder)), read_chosen(folder)
     for tar_file in with_copies(list(commits)):
         commit, count = commits[tar_file], 0
         try:
             with tarfile.open(require_regular(tar_file), "r:") as tar:
                 for counterfactual in _sets_of(tar, tar_file):
                     count += 1
-                    yield counterfactual
+                    if chosen is None or counterfactual.key in chosen:
+                        yield counterfactual
         except (tarfile.TarError, OSError) as error:
             raise UserError(f"{tar_file} cannot be read: {error}") from error
         if count != commit["sets"]:  # tarfile reads a damaged header as the end

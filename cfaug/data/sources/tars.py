@@ -17,7 +17,13 @@ from cfaug.core.pixels import IMAGES, Digest, check_image
 from cfaug.core.stores import mirror_of, with_copies
 from cfaug.core.types import KEY_PATTERN
 from cfaug.data.shards.codec import Sample, scan
-from cfaug.data.shards.shards import list_complete, list_unfinished, read_commit
+from cfaug.data.shards.shards import (
+    CHOSEN,
+    list_complete,
+    list_unfinished,
+    read_chosen,
+    read_commit,
+)
 from cfaug.data.sources.folders import hidden_phrase
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.row import (
@@ -205,7 +211,9 @@ class OwnShards(TarReader):
         """Return the description of the import; for other shards, the unfinished ones."""
         file = path / IMPORTED
         if not file.is_file():
-            return Description(left_out=tuple(list_unfinished(path)))
+            chosen = read_chosen(path)
+            others = () if chosen is None else (f"all but the {len(chosen)} sets of {CHOSEN}",)
+            return Description(left_out=(*list_unfinished(path), *others))
         about = json_file(file)
         try:
             return Description(
@@ -218,7 +226,26 @@ class OwnShards(TarReader):
         """Return the commits' hashes, and names, sizes and times of the tars that are files."""
         shards = list_complete(path)
         tars = [] if mirror_of(path) else [tar for tar, _ in shards]  # an object has no time
-        return [[commit["sha256"] for _, commit in shards], files_identity(tars)]
+        chosen = read_chosen(path)
+        names = [] if chosen is None else [sorted(chosen)]
+        return [[commit["sha256"] for _, commit in shards], files_identity(tars), *names]
+
+    def open(self, path: Path) -> Iterator[Row]:
+        """Yield the rows of the chosen sets, or of all."""
+        chosen = read_chosen(path)
+        if chosen is None:
+            yield from super().open(path)
+            return
+        seen = set[str]()
+        for row in super().open(path):
+            if row.set in chosen:
+                seen.add(row.set)
+                yield row
+        if lost := sorted(chosen - seen):
+            raise UserError(
+                f"{path / CHOSEN} names sets that the shards do not have ({name_some(lost)}): run "
+                "the command that made them again"
+            )
 
     def check(self, tar_file: Path) -> None:
         """Refuse a shard that differs from its commit."""

@@ -21,15 +21,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.types import CLUSTER, CounterfactualSet, Member
 from cfaug.core.weights import resolve
 from cfaug.data.shards.shards import read_sets
-from cfaug.lance.stress_drops import (
-    MINIMUM,
-    TOP_MEMBERS,
-    SliceRetrieval,
-    compare_factors,
-    discover_factors,
-    precision_at,
-)
-from cfaug.lance.stress_items import StressItems, group_effects
+from cfaug.lance.stress_items import StressItems
 from cfaug.lance.tables import StressTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Document, Entry, make_part, text_column
@@ -40,6 +32,15 @@ from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.oracle import edit_scene, psnr_outside, redraw_edited
 from cfaug.shapescapes.settings import PHOTO, STYLES, Factors
 from cfaug.shapescapes.zoo.factor_classifier import Judge, load_judge
+from cfaug.stats.edit_effects import (
+    MINIMUM,
+    TOP_MEMBERS,
+    SliceRetrieval,
+    compare_factors,
+    discover_factors,
+    group_effects,
+    precision_at,
+)
 
 OTHER = "other"
 """The factor of an edit that does not change exactly one factor of the world."""
@@ -91,7 +92,7 @@ def find_factor(
     Args:
         planted: the factor that the classifier was trained to rely on; ``None`` for no factor.
         minimum: least excess over the reconstruction, see
-            ``cfaug.lance.stress_drops.discover_factors``.
+            ``cfaug.stats.edit_effects.discover_factors``.
     """
     rows = answers.rows(part)
     before, after = answers.texts("text_before"), answers.texts("text")

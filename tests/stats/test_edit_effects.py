@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.lance.stress_drops import (
+from cfaug.stats.edit_effects import (
     compare_factors,
     discover_factors,
+    group_effects,
     precision_at,
+    shrink_means,
 )
-from cfaug.lance.stress_items import group_effects
 from cfaug.stats.significance import holm
 
 
@@ -169,3 +170,54 @@ def test_slices_that_cannot_be():
         precision_at([1], {1}, 0)
     with pytest.raises(ValueError, match="duplicated"):
         precision_at([1, 1], {1})
+
+
+# Shrinkage against a slow twin that follows the formula group by group.
+
+
+def slow_shrink(samples):
+    sizes = [len(sample) for sample in samples]
+    means = [sum(sample) / len(sample) for sample in samples]
+    k, total = len(samples), sum(sizes)
+    if k < 2 or total == k:
+        return means
+    within = sum((x - m) ** 2 for sample, m in zip(samples, means, strict=True) for x in sample)
+    within /= total - k
+    grand = sum(x for sample in samples for x in sample) / total
+    between = sum(n * (m - grand) ** 2 for n, m in zip(sizes, means, strict=True)) / (k - 1)
+    spread = max(0.0, (between - within) / ((total - sum(n * n for n in sizes) / total) / (k - 1)))
+    if spread == within == 0:
+        return means
+    weights = [1 / (spread + within / n) for n in sizes]
+    centre = sum(w * m for w, m in zip(weights, means, strict=True)) / sum(weights)
+    return [centre + spread * w * (m - centre) for w, m in zip(weights, means, strict=True)]
+
+
+SAMPLES = st.lists(
+    st.lists(st.integers(-20, 20).map(lambda x: x / 20), min_size=1, max_size=6),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(SAMPLES)
+def test_means_are_shrunk_towards_the_common_mean_and_never_beyond_it(samples):
+    shrunk = shrink_means(samples)
+    assert shrunk.tolist() == pytest.approx(slow_shrink(samples), abs=1e-9)
+    means = [sum(sample) / len(sample) for sample in samples]
+    assert min(means) - 1e-9 <= shrunk.min() <= shrunk.max() <= max(means) + 1e-9
+    order = np.argsort(means, kind="stable")
+    same_size = len({len(sample) for sample in samples}) == 1
+    if same_size:  # then all are shrunk by the same factor, which keeps their order
+        assert (np.diff(shrunk[order]) >= -1e-9).all()
+        assert np.ptp(shrunk) <= np.ptp(means) + 1e-9
+
+
+def test_means_that_only_noise_separates_become_one_mean():
+    rng = np.random.default_rng(0)
+    shrunk = shrink_means([rng.normal(0.2, 1, 20) for _ in range(30)])
+    assert np.ptp(shrunk) < 0.3
+    apart = shrink_means([rng.normal(mean, 0.01, 20) for mean in (0.0, 0.5, 1.0)])
+    assert apart == pytest.approx([0.0, 0.5, 1.0], abs=0.02)
+    with pytest.raises(ValueError, match="finite"):
+        shrink_means([[0.1], []])

@@ -1,0 +1,427 @@
+"""What a model fails at: findings of evaluations, of other systems or of people, a line each.
+
+``evaluate.py ... failures=FILE`` writes ``FILE``, a JSON object a line; ``recipe=repair`` reads it.
+A benchmark says which of its items belong together (``failure_cells``): items with the same edit
+are a cell, and a cell in which the model loses more than without the edit is a failure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from annotated_types import Interval
+
+from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular, write_file
+from cfaug.core.rng import generator
+from cfaug.core.validation import Positive, Share, check_fields, nearest
+from cfaug.core.words import caption_changes, longest_change, normalise_caption, replaced_run
+from cfaug.stats.edit_effects import MINIMUM, group_effects, shrink_means
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.report.items import Items
+
+FAMILIES = ("stress", "choice", "pairs", "matching", "retrieval", "vqa")
+"""The kinds of benchmarks that find failures."""
+TYPED = "typed"
+"""The ``found_by`` of a finding that somebody typed."""
+LONGEST_LINE = 2**20
+"""The largest number of bytes of a line."""
+Difference = Annotated[float, Interval(ge=-1, le=1)]
+
+
+@dataclass(frozen=True)
+class Finder:
+    """What found a failure.
+
+    Attributes:
+        model: the checkpoint or run.
+        weights: the hash of its weights.
+        benchmark: the benchmark's name in tables.
+        data: the hash of the test data and settings.
+    """
+
+    model: str
+    weights: str
+    benchmark: str
+    data: str
+
+    def __post_init__(self) -> None:
+        check_fields(self, "found_by")
+
+
+@dataclass(frozen=True)
+class ModelFailure:
+    """An edit after which a model fails more often than without it.
+
+    Only ``family``, ``kind``, ``before`` and ``after`` have to be given.
+
+    Attributes:
+        family: the kind of benchmark, such as ``stress`` or ``pairs``.
+        kind: the kind of the edit, such as ``background``.
+        before: the words that the edit replaces; empty for an insertion.
+        after: the words that replace them; empty for a deletion.
+        labels: the classes of the items; () for all.
+        effect: mean over photos of the loss of probability of the true class, or of the share of
+            misses, minus that of the control.
+        shrunk: the effect, shrunk towards that of all cells measured together
+            (``cfaug.stats.edit_effects.shrink_means``); ``None`` if it was not
+            measured together with others.
+        low: lower end of the 95 % interval of the effect, from a bootstrap over photos.
+        p: one-sided p of an effect above zero, from a permutation over photos.
+        p_holm: ``p``, corrected over the cells measured together.
+        prevalence: share of the cell's photos among all photos of the cells.
+        items: the names of the test's items in the cell.
+        found_by: the model and the test; ``typed`` for a finding of a person or another system.
+    """
+
+    family: str
+    kind: str
+    before: str
+    after: str
+    labels: tuple[str, ...] = ()
+    effect: Difference = 1.0
+    shrunk: Difference | None = None
+    low: Difference | None = None
+    high: Difference | None = None
+    p: Share | None = None
+    p_holm: Share | None = None
+    prevalence: Share = 1.0
+    items: tuple[str, ...] = ()
+    found_by: Finder | str = TYPED
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("family", "kind"):
+            if not getattr(self, name).strip():
+                raise UserError(f"{name} is empty")
+        if normalise_caption(self.before) == normalise_caption(self.after):
+            raise UserError(f"before and after are both {self.before!r}: nothing is edited")
+        if isinstance(self.found_by, str) and self.found_by != TYPED:
+            raise UserError(
+                f"found_by={self.found_by!r} should be {TYPED!r}, or an object with "
+                + ", ".join(field.name for field in fields(Finder))
+            )
+
+    @property
+    def words(self) -> str:
+        """The failure in words, for people."""
+        classes = f"{', '.join(self.labels)}: " if self.labels else ""
+        change = f"{self.before} → {self.after}" if self.before else f"+ {self.after}"
+        return f"{classes}{self.kind}: {change if self.after else f'- {self.before}'}"
+
+    @property
+    def size(self) -> float:
+        """The shrunk effect."""
+        return self.effect if self.shrunk is None else self.shrunk
+
+    @property
+    def identity(self) -> tuple[Hashable, ...]:
+        """Everything that says which failure of which model it is."""
+        return self.family, self.labels, self.kind, self.before, self.after, self.found_by
+
+
+# Reading and writing: a line for each failure; an error names the line.
+
+
+def write_failures(file: Path, failures: Sequence[ModelFailure]) -> None:
+    """Write failures, a line each, atomically; without any, the file is empty."""
+    lines = [
+        json.dumps(asdict(failure), ensure_ascii=False, allow_nan=False) for failure in failures
+    ]
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, "".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from error
+
+
+def read_failures(file: Path | str) -> tuple[ModelFailure, ...]:
+    """Read failures in their order; () for an empty file, as of a model in which none was found.
+
+    Raises:
+        UserError: naming the first line that is invalid, the key at fault and the choices.
+    """
+    path = Path(file).expanduser()
+    failures: list[ModelFailure] = []
+    line_of: dict[Hashable, int] = {}
+    try:
+        with require_regular(path).open("rb") as handle:
+            number = 0
+            while line := handle.readline(LONGEST_LINE + 1):
+                number += 1
+                if not line.strip():
+                    continue
+                try:
+                    failure = _parse(line)
+                    first = line_of.setdefault(failure.identity, number)
+                    if first != number:
+                        raise UserError(f"{failure.words} is already in line {first}")
+                except UserError as error:
+                    raise UserError(f"{path}, line {number}: {error}") from error
+                failures.append(failure)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read: {error.strerror}; python evaluate.py benchmark=stress ... "
+            f"failures={path} writes it"
+        ) from error
+    return tuple(failures)
+
+
+def _parse(line: bytes) -> ModelFailure:
+    if len(line) > LONGEST_LINE:
+        raise UserError(f"more than {LONGEST_LINE:,} bytes, which no failure has")
+    try:
+        content = json.loads(line.decode("utf-8-sig"), parse_constant=_refuse_constant)
+        json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError("should be a JSON object with family, kind, before and after")
+    _check_keys(content, ModelFailure, ("family", "kind", "before", "after"))
+    found_by = content.get("found_by")
+    if isinstance(found_by, dict):
+        _check_keys(found_by, Finder, [field.name for field in fields(Finder)])
+        content["found_by"] = Finder(**found_by)
+    elif found_by is not None and not isinstance(found_by, str):
+        raise UserError(f"found_by should be {TYPED!r} or an object, not {found_by!r:.100}")
+    given = {name: value for name, value in content.items() if value is not None}
+    return ModelFailure(**given)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _check_keys(content: dict[str, Any], kind: type, needed: Sequence[str]) -> None:
+    taken = [field.name for field in fields(kind)]
+    for name in content:
+        if name not in taken:
+            near = nearest(name, taken)
+            hint = f"did you mean {near}? " if near else ""
+            raise UserError(f"unknown key {name!r}: {hint}keys are {', '.join(taken)}")
+    lacking = [name for name in needed if content.get(name) is None]
+    if lacking:
+        raise UserError(f"{lacking[0]} is missing")
+
+
+# Finding: which cells of a benchmark's items pass the declared rule.
+
+
+class Cell(NamedTuple):
+    """The edit that the items of a cell share; () are all classes."""
+
+    labels: tuple[str, ...]
+    kind: str
+    before: str
+    after: str
+
+    @property
+    def is_edit(self) -> bool:
+        """Whether the words differ."""
+        return normalise_caption(self.before) != normalise_caption(self.after)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Items of a test with an edit, and what the model loses by it.
+
+    Attributes:
+        names: the name of each item, text (items,).
+        delta: the loss of each item, (items,): of the true class's probability, or 1 for a miss.
+        control: the same without the edit, such as of the photo's reconstruction, (items,); ``nan``
+            where there is none, which leaves the item out.
+        clusters: the photo or group that each item was sampled in, (items,).
+        groups: the cell of each item, with its class, (items,).
+    """
+
+    names: Sequence[str]
+    delta: np.ndarray
+    control: np.ndarray
+    clusters: Sequence[str]
+    groups: Sequence[Cell]
+
+
+@runtime_checkable
+class HasFailureCells(Protocol):
+    """A benchmark whose items can be grouped into cells of the same edit.
+
+    Attributes:
+        kind: the kind of the benchmark, the ``family`` of its failures.
+    """
+
+    kind: str
+
+    def failure_cells(self, items: Items) -> Cells:
+        """Return the items with an edit; a cell names the class of its items, if they have one."""
+        ...
+
+
+@dataclass(frozen=True)
+class FailureRule:
+    """Which cells are failures; declared before they are measured.
+
+    Args:
+        minimum: the smallest effect, in probability or share of misses.
+        alpha: the largest p, corrected over all cells measured together (Holm).
+        least_items: the smallest number of photos of a cell. A class with fewer joins the cell of
+            all classes; a cell that is still smaller is not measured.
+    """
+
+    minimum: Share = MINIMUM
+    alpha: Share = 0.05
+    least_items: Positive = 8
+
+    def __post_init__(self) -> None:
+        check_fields(self, "failure_rule")
+
+
+@dataclass(frozen=True)
+class FoundFailures:
+    """The failures of one model on one benchmark, strongest first.
+
+    Attributes:
+        measured: the number of cells that were measured and corrected together.
+        small: the number of cells that were not, as they have too few photos.
+        largest: the largest effect of a measured cell, whether it passes the rule or not; ``nan``
+            without one.
+    """
+
+    failures: tuple[ModelFailure, ...]
+    measured: int
+    small: int
+    largest: float
+
+
+def find_failures(
+    cells: Cells, rule: FailureRule, family: str, found_by: Finder, *, seed: int = 0
+) -> FoundFailures:
+    """Measure every cell, and return those that pass the rule.
+
+    The effect is the mean over photos of ``delta`` minus ``control``. Its interval, p and
+    correction are those of ``group_effects``; which cells are measured depends on their sizes
+    alone.
+    """
+    excess = np.asarray(cells.delta, float) - np.asarray(cells.control, float)
+    edited = [row for row, cell in enumerate(cells.groups) if cell.is_edit]
+    known = [row for row in edited if not np.isnan(excess[row])]
+    clusters = [cells.clusters[row] for row in known]
+    groups, small = _pool_small([cells.groups[row] for row in known], clusters, rule.least_items)
+    rows_of: dict[tuple[Cell, str], list[int]] = {}  # the items of a photo in a cell
+    for row, cell, cluster in zip(known, groups, clusters, strict=True):
+        if cell is not None:
+            rows_of.setdefault((cell, cluster), []).append(row)
+    if not rows_of:
+        return FoundFailures((), 0, small, math.nan)
+    means = np.array([excess[rows].mean() for rows in rows_of.values()])
+    listed, photos = zip(*rows_of, strict=True)
+    measured = group_effects(means, np.zeros(len(means)), photos, listed, seed=seed)
+    shrunk = shrink_means([means[effect.rows] for effect in measured]).tolist()
+    failures = []
+    for effect, value in zip(measured, shrunk, strict=True):
+        if effect.p_holm <= rule.alpha and effect.mean >= rule.minimum:
+            cell = effect.group
+            rows = [row for photo in effect.rows for row in rows_of[cell, photos[photo]]]
+            low, high = _plain(effect.low), _plain(effect.high)
+            failures.append(
+                ModelFailure(
+                    family, cell.kind, cell.before, cell.after, cell.labels,
+                    _plain(effect.mean), _plain(value), low, high, effect.p, effect.p_holm,
+                    effect.photos / len(set(clusters)),
+                    tuple(cells.names[row] for row in sorted(rows)), found_by,
+                )
+            )  # fmt: skip
+    failures.sort(key=lambda failure: -failure.size)
+    largest = max(effect.mean for effect in measured)
+    return FoundFailures(tuple(failures), len(measured), small, largest)
+
+
+def _plain(value: float) -> float:
+    """Return a number within its bounds, which rounding may pass."""
+    return min(1.0, max(-1.0, float(value)))
+
+
+def _pool_small(
+    groups: Sequence[Cell], clusters: Sequence[str], least: int
+) -> tuple[list[Cell | None], int]:
+    """Return the cell to which each item counts, ``None`` for one too small, and how many are."""
+
+    def small_of(named: Sequence[Cell]) -> set[Cell]:
+        photos: dict[Cell, set[str]] = {}
+        for group, cluster in zip(named, clusters, strict=True):
+            photos.setdefault(group, set()).add(cluster)
+        return {group for group, of in photos.items() if len(of) < least}
+
+    small = small_of(groups)
+    pooled = [group._replace(labels=()) if group in small else group for group in groups]
+    lost = small_of(pooled)
+    return [None if group in lost else group for group in pooled], len(lost)
+
+
+# Cells of sources whose items are two texts, or a set of them.
+
+
+def read_cells(index: Index, rows_N2: np.ndarray, *, labelled: bool = True) -> list[Cell]:
+    """Return the cell of each pair of an original and an edited row of a source.
+
+    The words are those by which their captions differ; the kind is the source's ``edit_kind`` or
+    ``category``, or ``text``.
+
+    Args:
+        rows_N2: rows of the source, integers (items, 2).
+        labelled: whether the label of a row is a class.
+    """
+    first, second = rows_N2.T
+    kinds: list[Any] = [None] * len(rows_N2)
+    for name, rows in (("category", first), ("edit_kind", second)):
+        if name in index.extra_names:
+            values = index.extra_values(name, rows)
+            kinds = [old if new is None else new for old, new in zip(kinds, values, strict=True)]
+    labels = [index.label(int(row)) if labelled else None for row in first]
+    return [
+        Cell(
+            () if label is None else (label,),
+            "text" if kind is None else str(kind),
+            *words_changed(*(index.text(int(row)) for row in rows)),
+        )
+        for kind, label, rows in zip(kinds, labels, rows_N2, strict=True)
+    ]
+
+
+def words_changed(before: str, after: str) -> tuple[str, str]:
+    """Return the words by which two captions differ, in lower case.
+
+    >>> words_changed("A red ball.", "An orange ball.")
+    ('red', 'orange')
+    >>> words_changed("a cat on a mat", "a mat on a cat")
+    ('cat on a mat', 'mat on a cat')
+    """
+    if len(caption_changes(before, after)) == 1:
+        return longest_change(before, after)
+    went, came = replaced_run(before, after)
+    return went.lower(), came.lower()
+
+
+def draw_twins(names: Sequence[str], groups: Sequence[Cell], seed: int = 0) -> np.ndarray:
+    """Return, for each item, a random item of another cell, keyed by its name; -1 without one.
+
+    An item without an unedited form is compared with the usual item of its test. A random one
+    instead of their mean keeps the two exchangeable, as the permutation assumes.
+
+    Returns:
+        int64 (items,).
+    """
+    twins = np.full(len(names), -1)
+    if len(set(groups)) > 1:
+        for row, name in enumerate(names):
+            rng = generator(seed, "twins", name)
+            while twins[row] < 0 or groups[twins[row]] == groups[row]:
+                twins[row] = rng.integers(len(names))
+    return twins

@@ -1,0 +1,1 @@
+"""Repair: from the failures of a model to counterfactuals that may mend them."""

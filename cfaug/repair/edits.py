@@ -1,0 +1,197 @@
+"""Caption edits that repair failures: photos that have the words before, and those after."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
+from cfaug.core.types import Edit, Edited, Example, Proposal
+from cfaug.core.validation import Positive, Seed, check_fields
+from cfaug.editing.protocols import CaptionEdit, EditGuard
+from cfaug.editing.rule_edits import NOT_THERE, find_words, replace_words
+from cfaug.editing.sentence import normalise
+from cfaug.evaluation.failures import ModelFailure, read_failures
+
+Direction = Literal["forward", "reverse"]
+FAILURE, DIRECTION = "failure", "direction"
+"""Names of the failure's number in the file, from 0, and of the direction of its edit: in the
+``extra`` of proposals, and as columns of the sets."""
+DRAWN = "drawn"
+"""The stage that draws ``per_photo`` edits of a photo."""
+
+
+def read_targets(file: str | None) -> tuple[ModelFailure, ...]:
+    """Return the failures to repair, at least one.
+
+    Raises:
+        UserError: if no file is named, or it holds no failure of a positive size.
+    """
+    if file is None:
+        raise UserError(
+            "recipe=repair needs data.failures=FILE, which python evaluate.py benchmark=stress ... "
+            "failures=FILE writes"
+        )
+    failures = read_failures(file)
+    if not any(importance(failure) > 0 for failure in failures):
+        raise UserError(
+            f"data.failures={file} holds no failure with an effect above 0: there is nothing to "
+            "repair"
+        )
+    return failures
+
+
+def importance(failure: ModelFailure) -> float:
+    """Return the weight of a failure in the budget: its shrunk effect times its prevalence."""
+    return failure.size * failure.prevalence
+
+
+class _Applied(NamedTuple):
+    """An edit of one example for one failure."""
+
+    number: int
+    direction: Direction
+    text: str
+    edit: Edit
+
+
+@dataclass(frozen=True)
+class FailureEdits:
+    """An editor that makes the edits of failures, and their reverse.
+
+    A photo whose caption has a failure's words before gets the words after, if it is of one of the
+    failure's classes. A photo of any class that has the words after gets those before: under a
+    shortcut, hardly any photo of the class itself has them.
+
+    Args:
+        failures: a file that ``read_failures`` reads.
+        guard: a guard that rejects edits of labelled photos after which the label may be wrong;
+            ``None`` rejects none.
+        per_photo: the largest number of edits of a photo, drawn in proportion to the importance of
+            their failures; ``None`` makes all.
+        seed: the seed of these draws, which are keyed by photo.
+    """
+
+    failures: str | None = None
+    guard: EditGuard | None = None
+    per_photo: Positive | None = 1
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self, "recipe.editor")
+
+    @cached_property
+    def _targets(self) -> tuple[ModelFailure, ...]:
+        return read_targets(self.failures)
+
+    def check_source(self, examples: Sequence[Example]) -> None:
+        """Refuse a file without failures, and failures of classes without any photo."""
+        there = {example.label for example in examples}
+        wanted = {label for failure in self._targets for label in failure.labels}
+        if wanted and wanted.isdisjoint(there):
+            named = sorted(label for label in there if label is not None)[:5]
+            raise UserError(
+                f"data.failures={self.failures}: no photo of data.source is of the classes "
+                f"{', '.join(sorted(wanted)[:5])}; there are {', '.join(named) or 'no classes'}"
+            )
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the edits of each example's first text, at most ``per_photo``."""
+        applied = [self._apply(example) for example in examples]
+        kept = self._keep_labels(examples, applied)
+        return [
+            self._propose(example, found, allowed)
+            for example, found, allowed in zip(examples, applied, kept, strict=True)
+        ]
+
+    def describe(self) -> dict[str, str]:
+        """Return the hash of the failures, and the guard."""
+        about = {} if self.guard is None else self.guard.describe()
+        return {"failures": hash_failures(self.failures), **about}
+
+    def _apply(self, example: Example) -> list[_Applied]:
+        text = normalise(example.text)
+        every = []
+        for number, failure in enumerate(self._targets):
+            if importance(failure) <= 0:
+                continue
+            sides: dict[Direction, tuple[str, str]] = {
+                "forward": (failure.before, failure.after),
+                "reverse": (failure.after, failure.before),
+            }
+            for direction, (before, after) in sides.items():
+                of_class = not failure.labels or example.label in failure.labels
+                if direction == "forward" and not of_class:
+                    continue
+                if not before.strip() and find_words(text, after) is not None:
+                    continue  # what is to be added is there
+                replaced = replace_words(text, before, after)
+                if replaced is not None and replaced[0] != text and replaced[0].strip():
+                    changed, old, new = replaced
+                    every.append(_Applied(number, direction, changed, Edit(failure.kind, old, new)))
+        return every
+
+    def _keep_labels(
+        self, examples: Sequence[Example], applied: Sequence[Sequence[_Applied]]
+    ) -> list[list[_Applied]]:
+        """Return the edits that the guard accepts; photos without a label have none to keep."""
+        if self.guard is None:
+            return [list(edits) for edits in applied]
+        asked = [
+            (row, edit)
+            for row, (example, edits) in enumerate(zip(examples, applied, strict=True))
+            for edit in edits
+            if example.label is not None
+        ]
+        verdicts = self.guard.judge(
+            [
+                CaptionEdit(
+                    row, examples[row], normalise(examples[row].text), edit.text, edit.edit.kind,
+                    edit.edit.kind,
+                )
+                for row, edit in asked
+            ]
+        )  # fmt: skip
+        rejected = {pair for pair, verdict in zip(asked, verdicts, strict=True) if verdict.reason}
+        return [
+            [edit for edit in edits if (row, edit) not in rejected]
+            for row, edits in enumerate(applied)
+        ]
+
+    def _propose(
+        self, example: Example, found: Sequence[_Applied], allowed: Sequence[_Applied]
+    ) -> Edited:
+        if not found:
+            return Edited((), {NOT_THERE: 0})
+        chosen = sorted(self._draw(example, allowed), key=lambda edit: edit[:2])
+        proposals = []
+        for applied in chosen:
+            about = {FAILURE: applied.number, DIRECTION: applied.direction}
+            details: tuple[Mapping[str, Any], ...] = ({}, about)
+            proposals.append(
+                Proposal(
+                    example, (normalise(example.text), applied.text), (None, applied.edit), about,
+                    f"{example.key}-{applied.number:03d}{applied.direction[0]}", details,
+                )
+            )  # fmt: skip
+        return Edited(tuple(proposals), {"label": len(allowed), DRAWN: len(chosen)})
+
+    def _draw(self, example: Example, edits: Sequence[_Applied]) -> list[_Applied]:
+        """Draw without replacement in proportion to importance (Efraimidis and Spirakis, 2006)."""
+
+        def order(edit: _Applied) -> float:
+            rng = generator(self.seed, "repair", example.key, edit.number, edit.direction)
+            return -(rng.random() ** (1 / importance(self._targets[edit.number])))
+
+        return sorted(edits, key=order)[: self.per_photo]
+
+
+def hash_failures(file: str | None) -> str:
+    """Return the sha256 of a file of failures."""
+    read_targets(file)
+    return hashlib.sha256(Path(str(file)).expanduser().read_bytes()).hexdigest()

@@ -1,0 +1,208 @@
+"""What is left of a model's declared failures, and which others it has: ``benchmark=repair``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+
+from cfaug.core.errors import UserError
+from cfaug.core.item_schema import ItemColumn, ItemSchema
+from cfaug.core.rng import generator
+from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
+from cfaug.core.validation import check_fields
+from cfaug.evaluation.benchmark import fingerprint
+from cfaug.evaluation.failures import (
+    Cell,
+    Cells,
+    FailureRule,
+    Finder,
+    HasFailureCells,
+    ModelFailure,
+    find_failures,
+    read_failures,
+)
+from cfaug.evaluation.suites import SuiteMember, check_member, open_member
+from cfaug.report.items import Items
+from cfaug.stats.item_tests import cluster_bootstrap
+
+if TYPE_CHECKING:
+    from cfaug.core.protocols import Benchmark
+    from cfaug.evaluation.context import EvaluationContext
+
+REPAIR_ITEMS = ItemSchema(
+    "an edit of a test photo by a declared failure",
+    (
+        ItemColumn(ITEM, "the name of the item in the inner benchmark", "text", always=True),
+        ItemColumn(CLUSTER, "the photo or group that it was sampled in", "text", always=True),
+        ItemColumn("failure", "the declared failure in words", "text", always=True),
+        ItemColumn("loss", "what the model loses by the edit: probability, or 1 for a miss"),
+        ItemColumn("control", "the same without the edit, such as of a reconstruction"),
+        ItemColumn("excess", "loss minus control", always=True),
+    ),
+)
+
+
+@dataclass
+class RepairTest:
+    """A benchmark whose edits are asked by declared failure, before and after a repair.
+
+    Outcomes, all but the first two not means over items:
+
+    - ``excess``: mean over the edits of declared failures of what the model loses beyond the
+      control; lower is better. Also by failure.
+    - ``repair_rate``: share of the declared failures whose excess has an upper bound (of the 95 %
+      interval of a bootstrap over photos) below the rule's minimum.
+    - ``collateral``: number of cells that are not declared and pass the rule: failures that the
+      model has besides; lower is better.
+    - ``worst_cell``: largest mean excess of a cell that is measured; lower is better.
+
+    Args:
+        test: the benchmark with the edits, which groups its items into cells, such as
+            ``benchmark=stress`` with fresh edits of TEST photos.
+        failures: the file of the declared failures, found before anything was trained.
+        rule: which cells are failures, as in their finding.
+        name: the name in tables, ending in ``_repair``; ``None`` takes that of ``test``.
+    """
+
+    test: SuiteMember
+    failures: str | None = None
+    rule: FailureRule = field(default_factory=FailureRule)
+    name: str | None = None
+    _inner: Any = field(default=None, init=False, repr=False)
+    _declared: tuple[ModelFailure, ...] = field(default=(), init=False, repr=False)
+
+    kind: ClassVar[str] = "repair"
+    item_schema: ClassVar[ItemSchema] = REPAIR_ITEMS
+    primary_metrics: ClassVar[tuple[str, ...]] = ("excess",)
+
+    def __post_init__(self) -> None:
+        check_fields(self, "benchmark")
+        check_member(self.test, "benchmark.test")
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the edits and the file, and return a list of this benchmark."""
+        if self.failures is None:
+            raise UserError(
+                "benchmark=repair needs benchmark.failures=FILE, the failures that were declared: "
+                "python evaluate.py benchmark=stress ... failures=FILE writes it"
+            )
+        declared = read_failures(self.failures)
+        if not declared:
+            raise UserError(f"benchmark.failures={self.failures} holds no failure to test")
+        (inner,) = open_member(self.test, context)
+        if not isinstance(inner, HasFailureCells):
+            raise UserError(
+                f"benchmark.test: {inner.name} has no items with edits: choose one of those in "
+                "which failures are found, such as benchmark=stress"
+            )
+        opened = copy.copy(self)
+        stem = self.name or inner.name.removesuffix(f"_{inner.kind}")
+        opened.name = f"{stem.removesuffix('_repair')}_repair"
+        opened._inner, opened._declared = inner, declared
+        return cast("list[Benchmark]", [opened])
+
+    @property
+    def needs(self) -> type:
+        """The protocol of the models that the inner benchmark takes."""
+        inner: Any = self._inner or self.test
+        needs: type = inner.needs
+        return needs
+
+    def __getattr__(self, name: str) -> Any:
+        # What a benchmark may have besides, such as the classes of its prompts, is the inner one's.
+        if name in ("prompted", "also_asks", "leaks", "class_names"):
+            return getattr(self.__dict__.get("_inner") or self.__dict__["test"], name)
+        raise AttributeError(name)
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the edits, the failures and the rule."""
+        declared = [str(failure.identity[:-1]) for failure in self._declared]
+        return fingerprint(self._inner.data_hash, declared, str(self.rule))
+
+    def run(self, model: Any) -> Evaluation:
+        """Return what is left of the failures, and the failures that were not declared."""
+        evaluation = self._inner.run(model)
+        cells = self._inner.failure_cells(Items(self._inner.name, "", "", evaluation.items))
+        excess = np.asarray(cells.delta, float) - np.asarray(cells.control, float)
+        number = [match_failure(cell, self._declared) for cell in cells.groups]
+        known = np.array([n is not None for n in number]) & ~np.isnan(excess)
+        rows = np.flatnonzero(known).tolist()
+        if not rows:
+            raise UserError(
+                f"{self.name}: no edit of the test is that of a declared failure, such as "
+                f"{self._declared[0].words}: make some with recipe=repair_test "
+                f"data.failures={self.failures}"
+            )
+        words = [failure.words for failure in self._declared]
+        items = {
+            ITEM: [cells.names[row] for row in rows],
+            CLUSTER: [cells.clusters[row] for row in rows],
+            "failure": [words[cast("int", number[row])] for row in rows],
+            "loss": np.asarray(cells.delta, float)[rows],
+            "control": np.asarray(cells.control, float)[rows],
+            "excess": excess[rows],
+        }
+        return Evaluation(self._outcomes(cells, items, number), items)
+
+    def _outcomes(
+        self, cells: Cells, items: dict[str, Any], number: Sequence[int | None]
+    ) -> list[Outcome]:
+        excess, clusters = items["excess"], np.asarray(items[CLUSTER])
+        which = np.asarray(items["failure"])
+        name, means, bounds = str(self.name), [], []
+        for words in dict.fromkeys(failure.words for failure in self._declared):
+            rows = which == words
+            if not rows.any():
+                continue
+            rng = generator(0, "repair_test", words)
+            bounds.append(cluster_bootstrap(excess[rows], clusters[rows], rng).high)
+            mean, by = float(excess[rows].mean()), {"failure": words}
+            means.append(Outcome(name, "excess", mean, int(rows.sum()), better="lower", by=by))
+        repaired = [bound < self.rule.minimum for bound in bounds]
+        measured = find_failures(cells, self.rule, self._inner.kind, Finder("", "", "", ""))
+        others = [
+            failure for failure in measured.failures
+            if match_failure(_cell_of(failure), self._declared) is None
+        ]  # fmt: skip
+        return [
+            Outcome(name, "excess", float(excess.mean()), len(excess), better="lower"),
+            Outcome(name, "repair_rate", float(np.mean(repaired)), len(repaired)),
+            Outcome(
+                name, "collateral", float(len(others)), measured.measured, better="lower",
+                unit="failures",
+            ),
+            Outcome(
+                name, "worst_cell", measured.largest, measured.measured, better="lower",
+            ),
+            *means,
+        ]  # fmt: skip
+
+
+def _cell_of(failure: ModelFailure) -> Cell:
+    return Cell(failure.labels, failure.kind, failure.before, failure.after)
+
+
+def match_failure(cell: Cell, failures: Sequence[ModelFailure]) -> int | None:
+    """Return the number of the first failure whose edit a cell has; ``None`` without one.
+
+    A failure of all classes has every cell of its words; a cell of all classes is that of a failure
+    of one, since small classes are measured together.
+
+    >>> failures = (ModelFailure("stress", "place", "snow", "sand", ("dog",)),)
+    >>> match_failure(Cell(("dog",), "place", "snow", "sand"), failures)
+    0
+    >>> match_failure(Cell(("cat",), "place", "snow", "sand"), failures) is None
+    True
+    """
+    for number, failure in enumerate(failures):
+        known = not failure.labels or not cell.labels or set(cell.labels) <= set(failure.labels)
+        if known and (cell.kind, cell.before, cell.after) == (
+            failure.kind, failure.before, failure.after,
+        ):  # fmt: skip
+            return number
+    return None

@@ -1,0 +1,189 @@
+"""Failures as a file of lines: what is written is read, what is wrong is named by its line."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.core.errors import UserError
+from cfaug.evaluation.failures import (
+    Cell,
+    Cells,
+    FailureRule,
+    Finder,
+    ModelFailure,
+    find_failures,
+    read_failures,
+    write_failures,
+)
+from cfaug.stats.significance import holm
+
+FINDER = Finder("zoo:classifier", "sha", "a_stress", "data")
+TYPED = {"family": "stress", "kind": "background", "before": "on the beach", "after": "at night"}
+WORD = st.text(min_size=1, max_size=5).filter(lambda text: bool(text.strip()))
+SHARE = st.floats(0, 1)
+
+
+def lines_of(*contents) -> str:
+    return "".join(f"{json.dumps(content)}\n" for content in contents)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(WORD, min_size=2, max_size=2), st.lists(WORD, max_size=2), SHARE, st.booleans())
+def test_what_is_written_is_read(words, labels, share, is_typed):
+    before, after = words[0], f"{words[1]} x {words[0]}"
+    failure = ModelFailure(
+        "stress", "kind", before, after, tuple(labels), share, share / 2, -share, share, share,
+        share, share, ("one", "two"), "typed" if is_typed else FINDER,
+    )  # fmt: skip
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "failures.jsonl"
+        write_failures(file, [failure])
+        assert read_failures(file) == (failure,)
+
+
+def test_a_file_keeps_order_and_bytes(tmp_path):
+    failures = [ModelFailure("stress", "domain", "photo", after) for after in ("sketch", "tüpfel")]
+    file = tmp_path / "new" / "failures.jsonl"
+    write_failures(file, failures)
+    before = file.read_bytes()
+    assert read_failures(file) == tuple(failures)
+    write_failures(file, read_failures(file))
+    assert file.read_bytes() == before
+    write_failures(file, ())
+    assert read_failures(file) == ()
+
+
+def test_a_typed_finding_needs_four_keys(tmp_path):
+    file = tmp_path / "failures.jsonl"
+    file.write_text(lines_of(TYPED, {**TYPED, "labels": ["ball"], "effect": 0.5}))
+    first, second = read_failures(file)
+    assert (first.effect, first.size, first.found_by, first.labels) == (1, 1, "typed", ())
+    assert (second.effect, second.size, second.labels) == (0.5, 0.5, ("ball",))
+    assert second.words == "ball: background: on the beach → at night"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nothing", "not JSON"),
+        ("[1]", "JSON object"),
+        ("\ufeff[" + "[" * 5000, "not JSON"),
+        (json.dumps({**TYPED, "after": "on the  Beach"}), "nothing is edited"),
+        (json.dumps({**TYPED, "kind": " "}), "kind is empty"),
+        (json.dumps({**TYPED, "befor": "x"}), "did you mean before"),
+        (json.dumps({"family": "stress", "kind": "x", "before": "y"}), "after is missing"),
+        (json.dumps({**TYPED, "effect": math.nan}), "NaN is not a number of JSON"),
+        (json.dumps({**TYPED, "effect": 1.5}), "effect=1.5"),
+        (json.dumps({**TYPED, "effect": "0.5"}), "effect=0.5"),
+        (json.dumps({**TYPED, "effect": True}), "effect=true"),
+        (json.dumps({**TYPED, "labels": "ball"}), "labels=ball"),
+        (json.dumps({**TYPED, "items": [1]}), "items"),
+        (json.dumps({**TYPED, "prevalence": -1}), "prevalence=-1"),
+        (json.dumps({**TYPED, "found_by": "me"}), "should be 'typed'"),
+        (json.dumps({**TYPED, "found_by": 3}), "found_by should be"),
+        (json.dumps({**TYPED, "found_by": {"model": "x"}}), "weights is missing"),
+        (json.dumps({**TYPED, "found_by": {"modl": "x"}}), "did you mean model"),
+        ('{"kind": "\\ud800"}', "not JSON"),
+        (json.dumps({**TYPED, "items": ["x" * 100] * 100_000}), "1,048,576 bytes"),
+    ],
+)  # fmt: skip
+def test_an_invalid_line_is_named(tmp_path, line, said):
+    file = tmp_path / "failures.jsonl"
+    file.write_text(f"{lines_of(TYPED)}\n{line}\n", encoding="utf-8")
+    with pytest.raises(UserError, match="line 3: ") as caught:
+        read_failures(file)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 700
+
+
+def test_duplicates_and_missing_files_are_refused(tmp_path):
+    file = tmp_path / "failures.jsonl"
+    file.write_text(lines_of(TYPED, {**TYPED, "effect": 0.2}))
+    with pytest.raises(UserError, match=r"line 2: .* is already in line 1"):
+        read_failures(file)
+    with pytest.raises(UserError, match=r"failures=.* writes it"):
+        read_failures(tmp_path / "other.jsonl")
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="line 1: not JSON"):
+        read_failures(file)
+
+
+# Finding: cells against a slow rule.
+
+LABELS = ("ball", "cube")
+
+
+def cells_of(planted=0.5, photos=12, noise=0.02, names=("beach", "night", "snow")) -> Cells:
+    """Two classes, edited in three ways; "snow" harms balls."""
+    rng = np.random.default_rng(3)
+    rows = [
+        (p, label, after) for p in range(photos) for label in ("ball", "cube") for after in names
+    ]
+    delta = [
+        planted * (label == "ball" and after == "snow") + noise * rng.normal()
+        for _, label, after in rows
+    ]
+    return Cells(
+        [f"{p}/{label}/{after}" for p, label, after in rows],
+        np.array(delta),
+        noise * rng.normal(size=len(rows)),
+        [f"{label}-{p}" for p, label, _ in rows],
+        [Cell((label,), "background", "grass", after) for _, label, after in rows],
+    )
+
+
+def test_the_planted_cell_is_found_and_no_other():
+    found = find_failures(cells_of(), FailureRule(), "stress", FINDER)
+    (failure,) = found.failures
+    assert (found.measured, found.small) == (6, 0)
+    assert (failure.labels, failure.after, failure.family) == (("ball",), "snow", "stress")
+    assert failure.found_by == FINDER
+    assert failure.low < failure.effect < failure.high
+    assert 0.4 < failure.shrunk < failure.effect
+    assert failure.prevalence == 0.5
+    assert failure.items == tuple(f"{p}/ball/snow" for p in range(12))
+    p = [failure.p, *[1.0] * 5]
+    assert failure.p_holm == pytest.approx(holm(p)[0])
+    assert not find_failures(cells_of(0.0), FailureRule(), "stress", FINDER).failures
+
+
+@pytest.mark.parametrize(
+    ("rule", "passes"),
+    [
+        (FailureRule(minimum=0.6), False),
+        (FailureRule(alpha=1e-4), False),
+        (FailureRule(minimum=0.4, alpha=0.01), True),
+    ],
+)
+def test_the_rule_decides(rule, passes):
+    assert bool(find_failures(cells_of(), rule, "stress", FINDER).failures) == passes
+
+
+def test_small_cells_join_all_classes_or_are_not_measured():
+    """Seven photos of each class are too few alone, and fourteen together are enough."""
+    found = find_failures(cells_of(photos=7), FailureRule(minimum=0.2), "stress", FINDER)
+    (failure,) = found.failures
+    assert (failure.labels, failure.after, found.measured, found.small) == ((), "snow", 3, 0)
+    few = find_failures(cells_of(photos=3), FailureRule(), "stress", FINDER)
+    assert (few.failures, few.measured, few.small) == ((), 0, 3)
+
+
+def test_items_without_a_control_are_left_out():
+    cells = cells_of()
+    control = np.where(np.array(cells.clusters) == "ball-0", np.nan, cells.control)
+    without = replace(cells, control=control)
+    (failure,) = find_failures(without, FailureRule(), "stress", FINDER).failures
+    assert "0/ball/snow" not in failure.items
+    nothing = Cells(
+        cells.names, cells.delta, np.full(len(control), np.nan), cells.clusters, cells.groups
+    )
+    assert find_failures(nothing, FailureRule(), "stress", FINDER).failures == ()

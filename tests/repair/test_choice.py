@@ -1,0 +1,160 @@
+"""The budget is chosen among accepted sets: exactly, in both directions, and read by training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from cfaug.core.errors import UserError
+from cfaug.core.types import CounterfactualSet, Edit, Edited, Example, Member, Proposal
+from cfaug.data.index import open_index
+from cfaug.data.shards.shards import read_chosen, read_sets, write_chosen, write_shard
+from cfaug.evaluation.failures import Finder, ModelFailure, write_failures
+from cfaug.generate.captions import write_captions
+from cfaug.generate.failures import Attempt
+from cfaug.generate.folder import write_card
+from cfaug.repair.choice import RepairChoice
+from tests.evaluation.joined import picture
+
+WORDS = ("beach", "night", "water", "road", "grass")
+
+
+def failures_of(count, **more):
+    return [
+        ModelFailure("stress", "background", word, "snow", effect=1 / (number + 1), **more)
+        for number, word in enumerate(WORDS[:count])
+    ]
+
+
+def as_set(proposal):
+    shown = enumerate(zip(proposal.texts, proposal.edits, strict=True))
+    members = tuple(Member(text, str(i), proposal.key, edit) for i, (text, edit) in shown)
+    images = {"0": picture(0), "1": picture(1)}
+    return CounterfactualSet(proposal.key, proposal.group, members, images)
+
+
+def make(folder, tried, accepted, shards=2):
+    """Write shards as recipe=repair does: {(failure, direction): tried}, and those accepted."""
+    proposals, kept = [], []
+    for (number, way), count in tried.items():
+        for place in range(count):
+            key = f"p{number}{way[0]}{place}"
+            example = Example(key, key, (f"a ball {WORDS[number]}",))
+            edit = Edit("background", WORDS[number], "snow")
+            about = {"failure": number, "direction": way}
+            texts = (example.text, "a ball snow")
+            proposals.append(Proposal(example, texts, (None, edit), about, f"{key}-{number:03d}"))
+            if place < accepted[number, way]:
+                kept.append(proposals[-1])
+    for shard in range(shards):
+        some = proposals[shard::shards]
+        done = {i: Edited((proposal,)) for i, proposal in enumerate(some)}
+        examples = [proposal.example for proposal in some]
+        folder.mkdir(exist_ok=True)
+        write_captions(examples, Attempt(done, {}), folder, shard, {})
+        sets = [as_set(proposal) for proposal in some if proposal in kept]
+        commit = {"caption_sets": 0, "candidates": 0, "accepted": 0, "without": 0,
+                  "rejected": {}, "failed": [], "edits": ""}  # fmt: skip
+        write_shard(sets, folder, shard, about=commit)
+    return folder
+
+
+def tally(keys, number, way):
+    return sum(key.startswith(f"p{number}{way[0]}") for key in keys)
+
+
+WAYS = ("forward", "reverse")
+
+
+def both(tried):
+    return {(i, way): n for i, of in tried.items() for way, n in zip(WAYS, of, strict=True)}
+
+
+def test_as_many_are_chosen_in_one_direction_as_in_the_other(tmp_path):
+    file = tmp_path / "failures.jsonl"
+    write_failures(file, failures_of(4))
+    tried = both({0: (30, 20), 1: (20, 20), 2: (30, 30), 3: (20, 0)})
+    accepted = both({0: (30, 6), 1: (20, 20), 2: (1, 0), 3: (20, 0)})
+    folder = make(tmp_path / "shards", tried, accepted)
+    choice = RepairChoice(str(file), budget=48)
+    content = choice.choose(folder)
+    rows = content["failures"]
+    # A quarter of 48 images is 12; the third yields 1 of 60; the fourth has none in reverse.
+    assert [row["chosen"] for row in rows] == [12, 12, 0, 0]
+    assert [row["editable"] for row in rows] == [True, True, False, True]
+    assert [row["planned"] for row in rows] == [12, 12, 12, 12]
+    assert content["returned"] == 24
+    for number, way in ((0, "forward"), (0, "reverse"), (1, "forward"), (1, "reverse")):
+        assert tally(content["keys"], number, way) == 6
+    assert rows[2]["yield"] == pytest.approx(1 / 60, abs=1e-4)
+    assert choice.choose(folder) == content
+    other = RepairChoice(str(file), budget=48, seed=1).choose(folder)
+    assert other["keys"] != content["keys"]
+
+
+def test_a_larger_budget_keeps_what_a_smaller_one_chose(tmp_path):
+    file = tmp_path / "failures.jsonl"
+    write_failures(file, failures_of(2))
+    tried = both({0: (40, 40), 1: (40, 40)})
+    folder = make(tmp_path / "shards", tried, tried)
+    small, large = (RepairChoice(str(file), budget=n).choose(folder)["keys"] for n in (32, 96))
+    assert set(small) < set(large)
+    assert (len(small), len(large)) == (16, 48)
+
+
+def test_a_card_beside_shards_says_which_sets_are_read(tmp_path):
+    file = tmp_path / "failures.jsonl"
+    write_failures(file, failures_of(1))
+    tried = both({0: (9, 9)})
+    folder = make(tmp_path / "shards", tried, tried)
+    write_card(folder)
+    whole = open_index(str(folder), tmp_path / "cache")
+    assert len(whole) == 36
+    assert read_chosen(folder) is None
+    content = RepairChoice(str(file), budget=32).choose(folder)
+    write_chosen(folder, content)
+    index = open_index(str(folder), tmp_path / "cache")
+    assert (
+        sorted({index.key(row).rpartition("_")[0] for row in range(len(index))})
+        == (content["keys"])
+    )
+    assert index.hash != whole.hash
+    assert sorted(made.key for made in read_sets(folder)) == content["keys"]
+    write_chosen(folder, {"keys": ["p0f0-000", "gone"]})
+    with pytest.raises(UserError, match=r"chosen\.json names sets .* \(gone\)"):
+        open_index(str(folder), tmp_path / "cache")
+    for damaged in ({"keys": "p"}, {}, {"keys": [1]}):
+        write_chosen(folder, damaged)
+        with pytest.raises(UserError, match="does not list the keys of sets"):
+            read_chosen(folder)
+    (folder / "chosen.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read"):
+        open_index(str(folder), tmp_path / "cache")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model's weights, of which only the hash counts here."""
+
+    name: str
+
+    def weights_hash(self) -> str:
+        return f"sha of {self.name}"
+
+
+def test_the_model_under_repair_does_not_judge(tmp_path):
+    judge, other = Weights("one"), Weights("other")
+    finder = Finder("demo/real/seed=1", judge.weights_hash(), "a_stress", "data")
+    file = tmp_path / "failures.jsonl"
+    write_failures(file, failures_of(2, found_by=finder))
+    with pytest.raises(UserError, match="it is the model under repair: demo/real/seed=1"):
+        RepairChoice(str(file), judge=judge)
+    RepairChoice(str(file), judge=other)
+    write_failures(file, failures_of(2))
+    RepairChoice(str(file), judge=judge)
+
+
+def test_a_budget_of_less_than_a_fourth_for_a_failure_is_refused():
+    with pytest.raises(UserError, match=r"recipe\.choice\.budget=31"):
+        RepairChoice(None, budget=31)

@@ -1,0 +1,141 @@
+"""What is left of declared failures, against plain numpy; and what is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfaug.core.errors import UserError
+from cfaug.core.protocols import Classifier
+from cfaug.core.types import Evaluation, Outcome
+from cfaug.evaluation.failures import Cell, Cells, FailureRule, ModelFailure, write_failures
+from cfaug.repair.repair_test import RepairTest, match_failure
+
+SNOW = ModelFailure("stress", "place", "grass", "snow", ("dog",))
+NIGHT = ModelFailure("stress", "place", "day", "night")
+
+
+class Inner:
+    """A benchmark of given losses; a photo has one edit of each cell."""
+
+    kind = "stress"
+    needs = Classifier
+    data_hash = "data"
+    name = "fresh_stress"
+
+    def __init__(self, losses: dict[Cell, list[float]]) -> None:
+        self.losses = losses
+
+    def open(self, context):
+        return [self]
+
+    def run(self, model):
+        return Evaluation(
+            [Outcome("fresh_stress", "acc1", 0.5, 1)], {"item": ["a"], "cluster": ["a"]}
+        )
+
+    def failure_cells(self, items):
+        rows = [
+            (f"{cell.after}-{n}", loss, f"photo-{n}", cell)
+            for cell, losses in self.losses.items()
+            for n, loss in enumerate(losses)
+        ]
+        names, losses, photos, cells = zip(*rows, strict=True)
+        return Cells(names, np.array(losses), np.zeros(len(names)), photos, cells)
+
+
+def opened(tmp_path, losses, *failures, **given):
+    write_failures(tmp_path / "failures.jsonl", failures)
+    node = RepairTest(Inner(losses), str(tmp_path / "failures.jsonl"), **given)
+    (benchmark,) = node.open(SimpleNamespace())
+    return benchmark
+
+
+def outcomes(benchmark):
+    evaluation = benchmark.run(None)
+    return evaluation, {(row.metric, row.by.get("failure")): row for row in evaluation.outcomes}
+
+
+DOG, CAT = Cell(("dog",), "place", "grass", "snow"), Cell(("cat",), "place", "grass", "snow")
+DARK, RED = Cell(("dog",), "place", "day", "night"), Cell(("dog",), "colour", "blue", "red")
+
+
+def test_what_is_left_is_the_mean_excess_and_what_is_new_is_counted(tmp_path):
+    rng = np.random.default_rng(4)
+    losses = {
+        DOG: list(0.02 + 0.01 * rng.random(30)),  # repaired
+        DARK: list(0.4 + 0.1 * rng.random(30)),  # declared, and still there
+        RED: list(0.6 + 0.1 * rng.random(30)),  # not declared
+        CAT: list(0.01 * rng.random(30)),
+    }
+    benchmark = opened(tmp_path, losses, SNOW, NIGHT)
+    assert benchmark.name == "fresh_repair"
+    evaluation, found = outcomes(benchmark)
+    declared = losses[DOG] + losses[DARK]
+    assert found["excess", None].value == pytest.approx(np.mean(declared))
+    assert (found["excess", None].n, found["excess", None].better) == (60, "lower")
+    assert found["excess", SNOW.words].value == pytest.approx(np.mean(losses[DOG]))
+    assert found["repair_rate", None].value == 0.5
+    assert found["collateral", None].value == 1
+    assert found["worst_cell", None].value == pytest.approx(np.mean(losses[RED]))
+    assert set(evaluation.items["failure"]) == {SNOW.words, NIGHT.words}
+    RepairTest.item_schema.check(evaluation.items, "items")
+    mean = np.mean(evaluation.items["excess"])
+    assert mean == pytest.approx(found["excess", None].value)
+
+
+@given(st.lists(st.floats(0, 1), min_size=8, max_size=20), st.floats(0.05, 0.5))
+def test_a_failure_is_repaired_if_its_upper_bound_is_below_the_rule(losses, minimum):
+    """A bound is at least the mean, and at most the largest value."""
+    inner = Inner({DOG: losses})
+    node = RepairTest(inner, rule=FailureRule(minimum=minimum))
+    node._inner, node._declared = inner, (SNOW,)
+    node.name = "x_repair"
+    rate = outcomes(node)[1]["repair_rate", None].value
+    if max(losses) < minimum:
+        assert rate == 1
+    if np.mean(losses) >= minimum:
+        assert rate == 0
+
+
+def test_the_identity_holds_failures_and_rule_but_not_who_found_them(tmp_path):
+    losses = {DOG: [0.5] * 8}
+    hashes = {
+        opened(tmp_path, losses, *failures, rule=rule).data_hash
+        for failures in ((SNOW,), (SNOW, NIGHT))
+        for rule in (FailureRule(), FailureRule(minimum=0.2))
+    }
+    assert len(hashes) == 4
+    benchmark = opened(tmp_path, losses, SNOW)
+    assert benchmark.needs is Classifier
+    assert not hasattr(benchmark, "prompted")
+    benchmark._inner.prompted = "classes"
+    assert benchmark.prompted == "classes"
+
+
+def test_a_cell_of_small_classes_is_that_of_a_failure_of_one():
+    assert match_failure(DOG._replace(labels=()), [SNOW]) == 0
+    assert match_failure(DARK._replace(labels=("cat",)), [SNOW, NIGHT]) == 1
+    assert match_failure(Cell(("dog",), "place", "snow", "grass"), [SNOW]) is None
+
+
+def test_what_cannot_be_tested_is_refused(tmp_path):
+    context = SimpleNamespace()
+    with pytest.raises(UserError, match=r"benchmark\.failures=FILE"):
+        RepairTest(Inner({})).open(context)
+    with pytest.raises(UserError, match="holds no failure"):
+        opened(tmp_path, {})
+    with pytest.raises(UserError, match=r"recipe=repair_test data\.failures="):
+        opened(tmp_path, {RED: [0.5] * 8}, SNOW).run(None)
+    inner = SimpleNamespace(
+        name="x_stress", needs=Classifier, data_hash="", run=None, open=lambda _: [inner]
+    )
+    write_failures(tmp_path / "failures.jsonl", [SNOW])
+    with pytest.raises(UserError, match="no items with edits"):
+        RepairTest(inner, str(tmp_path / "failures.jsonl")).open(context)
+    with pytest.raises(UserError, match=r"benchmark\.test"):
+        RepairTest("stress")

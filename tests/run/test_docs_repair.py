@@ -1,0 +1,111 @@
+"""From failures to sets that repair them: the commands of docs/repair.md, small, in order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cfaug.data.index import open_index
+from cfaug.data.shards.shards import read_sets
+from cfaug.evaluation.failures import read_failures
+from tests.run.conftest import commands_of, refusal
+from tests.scripts import ROOT, load
+
+PAGE = ROOT / "docs" / "repair.md"
+WORLD = ["data.world.id_scenes=60", "data.world.image_size=64"]
+RULE = ["failure_rule.least_items=3", "failure_rule.alpha=0.9", "failure_rule.minimum=0"]
+SMALL = {
+    "find": ["recipe.editor.editor.kinds=[background]", "limit=24"],
+    "made": [
+        "limit=12", "recipe.image_editor.steps=2", "recipe.draws.self_replace_steps=[0.4]",
+        *(f"recipe.selection.minimum.{name}=-1"
+          for name in ("sim_0", "sim_1", "sim_image", "sim_direction")),
+        "recipe.selection.above.consistency=-9", "data.budget=32",
+    ],
+    "oracle": ["data.budget=32", "shards.sets_per_shard=30"],
+    "test": ["limit=12"],
+}  # fmt: skip
+
+
+def refused(name, *words):
+    return refusal(lambda *typed: load(name)(list(typed)), *words)
+
+
+def read_chosen_file(folder):
+    return json.loads((folder / "chosen.json").read_text())
+
+
+@pytest.mark.slow
+def test_the_commands_find_failures_and_make_what_repairs_them(
+    tmp_path, monkeypatch, script, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    shards = tmp_path / "shards" / "repair"
+    for name, words in commands_of(PAGE):
+        if "zoo=paper" in words:
+            continue
+        more = RULE if any(word.startswith("failures=") for word in words) else []
+        folder = next((w for w in words if w.startswith("paths.shards=")), "").rpartition("/")[2]
+        if name == "generate":
+            more = [*WORLD, *SMALL[folder]]
+        assert script(name)([*words, *more]) == 0, (words, capfd.readouterr().err)
+    failures = read_failures("failures.jsonl")
+    assert {failure.family for failure in failures} == {"stress"}
+    assert all(failure.found_by.weights for failure in failures)
+    content = read_chosen_file(shards / "oracle")
+    assert content["keys"]
+    assert len(content["failures"]) == len(failures)
+    index = open_index(str(shards / "oracle"), tmp_path / "cache")
+    assert len(index) == 2 * len(content["keys"])
+    # In two parts, the first of which is run again: the same bytes.
+    words = next(w for n, w in commands_of(PAGE) if "paths.shards=shards/repair/oracle" in w)
+    words = [*words, *WORLD, *SMALL["oracle"], "paths.shards=shards/parts"]
+    for part in (0, 1, 0):
+        chosen = tmp_path / "shards" / "parts" / "chosen.json"
+        assert chosen.exists() == (tmp_path / "shards" / "parts" / "00001.json").exists()
+        assert script("generate")([*words, f"part={part}", "parts=2"]) == 0
+    for name in ("00000.tar", "00001.tar", "chosen.json", "card.json"):
+        made = tmp_path / "shards" / "parts" / name
+        assert made.read_bytes() == (shards / "oracle" / name).read_bytes(), name
+    # A larger budget draws nothing again.
+    capfd.readouterr()
+    assert script("generate")([*words, "data.budget=64", "part=0"]) == 0
+    assert "nothing to do" in capfd.readouterr().err
+    assert read_chosen_file(tmp_path / "shards" / "parts")["budget"] == 64
+    assert 3 in {len(tested.members) for tested in read_sets(shards / "test")}
+
+
+@pytest.mark.slow
+def test_what_cannot_be_done_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    world = ["weights=zoo:clip-0", "failures=x.jsonl", "data.world.id_scenes=4"]
+    said = refused("evaluate", *world, "benchmark=classification",
+                   "benchmark.data=shapescapes:id")  # fmt: skip
+    assert "choose benchmark=stress|choice|pairs|matching|retrieval|vqa" in said
+    said = refused("evaluate", "weights=zoo:clip-0", "benchmark=pairs",
+                   "benchmark.data=shapescapes:ood_pairs", "failure_rule.alpha=0.1")  # fmt: skip
+    assert "failure_rule.alpha=0.1 would have no effect" in said
+    said = refused("generate", "recipe=repair_oracle", *WORLD, "limit=2")
+    assert "recipe=repair needs data.failures=FILE" in said
+    said = refused("generate", "recipe=lance_oracle", "data.budget=64")
+    assert "data.budget=64 would have no effect" in said
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_a_model_does_not_judge_what_repairs_it(tmp_path, monkeypatch, script, capfd):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    words = [
+        "benchmark=pairs", "benchmark.data=shapescapes:ood_pairs", "data.world.ood_pairs=60",
+        "failures=one.jsonl", *RULE,
+    ]  # fmt: skip
+    assert script("evaluate")(["weights=zoo:clip-domains", *words]) == 0, capfd.readouterr().err
+    failures = read_failures("one.jsonl")
+    assert failures
+    assert {failure.family for failure in failures} == {"pairs"}
+    said = refused("generate", "recipe=repair", "data.failures=one.jsonl", *WORLD)
+    assert "it is the model under repair" in said
