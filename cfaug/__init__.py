@@ -11,10 +11,10 @@ __version__ = "0.1.0"
 
 PUBLIC = {
     "AnswerModule": "cfaug.train.answer_module",
-    "Comparison": "cfaug.run.comparison",
-    "ContrastiveModule": "cfaug.train.contrastive_module",
+    "Comparison": "cfaug.run.compare",
+    "ContrastiveModule": "cfaug.train.pair_modules",
     "CounterfactualDataModule": "cfaug.run.lightning",
-    "EntailmentModule": "cfaug.train.entailment_module",
+    "EntailmentModule": "cfaug.train.pair_modules",
     "Index": "cfaug.data.index",
     "Mixture": "cfaug.data.mixture.records",
     "Result": "cfaug.report.results",

@@ -10,10 +10,10 @@ from cfaug.run.api import generate_sets as generate_sets
 from cfaug.run.api import mix as mix
 from cfaug.run.api import open_source as open_source
 from cfaug.run.api import read_run as read_run
-from cfaug.run.comparison import Comparison as Comparison
+from cfaug.run.compare import Comparison as Comparison
 from cfaug.run.lightning import CounterfactualDataModule as CounterfactualDataModule
 from cfaug.train.answer_module import AnswerModule as AnswerModule
-from cfaug.train.contrastive_module import ContrastiveModule as ContrastiveModule
-from cfaug.train.entailment_module import EntailmentModule as EntailmentModule
+from cfaug.train.pair_modules import ContrastiveModule as ContrastiveModule
+from cfaug.train.pair_modules import EntailmentModule as EntailmentModule
 
 __version__: str

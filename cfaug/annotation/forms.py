@@ -1,4 +1,4 @@
-"""A form that people fill in about an edited image beside its photo: scales, checks and remarks.
+"""Forms that people fill in: about an edited image beside its photo, and about captions of photos.
 
 LANCE, section 4.2 and Figure 13, asks five questions about each of 50 images, ten per kind of edit.
 """

@@ -30,8 +30,8 @@ from cfaug.models.option_batches import OptionRow, mean_costs, option_row, stack
 from cfaug.models.option_scores import EncodedQuestion
 from cfaug.models.question_reader import Known
 from cfaug.models.vision_language import VisionLanguageModel
-from cfaug.train.contrastive_module import gather_all
 from cfaug.train.module import Batch, KeepsTrained, Steps, TrainingModule
+from cfaug.train.pair_modules import gather_all
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -15,9 +15,9 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from cfaug.core.errors import UserError, name_some
 from cfaug.data.mixture.records import Mixture
-from cfaug.train.contrastive_module import ContrastiveModule
 from cfaug.train.mixture_task import MixtureTask
 from cfaug.train.module import Batch, TrainingModule
+from cfaug.train.pair_modules import ContrastiveModule
 
 if TYPE_CHECKING:
     from cfaug.train.engine import Plan

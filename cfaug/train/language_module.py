@@ -20,8 +20,8 @@ from cfaug.data.mixture.order import rank_share
 from cfaug.editing.edit_prompts import EditAnswer, EditFormat
 from cfaug.models import lora as adapters
 from cfaug.models.checkpoints import longest_text, quiet, replace_checkpoint
-from cfaug.train.contrastive_module import gather_all
 from cfaug.train.module import Batch, KeepsTrained, Steps, TrainingModule
+from cfaug.train.pair_modules import gather_all
 
 
 @dataclass(frozen=True)

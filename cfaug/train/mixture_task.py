@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
 
 from cfaug.core.errors import say_once
 from cfaug.core.protocols import DualEncoder
+from cfaug.core.types import ENTAILMENT
 from cfaug.data.mixture.records import COUNTERFACTUAL
+from cfaug.editing.protocols import round_digits
 from cfaug.models.indistinct import (
     MOST_CAPTIONS,
     WARNED_SHARE,
     count_in_folder,
     count_indistinct,
 )
+from cfaug.models.specs import EntailmentLearner
 from cfaug.models.task_specs import Folder
 from cfaug.train.settings import LoggerSettings
 from cfaug.train.task import Task
@@ -29,11 +35,11 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.records import Mixture
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.models.encoder import Encoder
-    from cfaug.train.contrastive_module import ContrastiveModule
+    from cfaug.models.fusion import FusionEntailer
     from cfaug.train.engine import Plan
     from cfaug.train.module import TrainingModule
+    from cfaug.train.pair_modules import ContrastiveModule, EntailmentModule
     from cfaug.train.settings import LossSettings
-
 
 # The base of all trainings on an exact mixture of real and counterfactual rows.
 #
@@ -257,7 +263,7 @@ class ContrastiveTask(MixtureTask):
     @property
     def kind(self) -> type[ContrastiveModule]:
         """The contrastive module."""
-        from cfaug.train.contrastive_module import ContrastiveModule
+        from cfaug.train.pair_modules import ContrastiveModule
 
         return ContrastiveModule
 
@@ -265,8 +271,8 @@ class ContrastiveTask(MixtureTask):
         self, trained: Encoder, total_steps: int | None, kind: Any = None
     ) -> ContrastiveModule:
         """Return the encoder with its loss and its optimizer."""
-        from cfaug.train.contrastive_module import refuse_negatives
         from cfaug.train.module import refuse_batch_norm
+        from cfaug.train.pair_modules import refuse_negatives
 
         pieces = self.trainer.micro_batch_size
         if self.data.negatives in ("text", "image") and not trained.takes_negatives:
@@ -334,3 +340,94 @@ class ContrastiveTask(MixtureTask):
 
         if isinstance(self.logger, LoggerSettings):
             log_pairs(self.logger, folder, self.mixture, self.captions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntailmentTask(MixtureTask):
+    """Images with hypotheses, each labelled entailment, neutral or contradiction.
+
+    Attributes: those of :class:`cfaug.train.mixture_task.MixtureTask`.
+    """
+
+    measurable: ClassVar[Mapping[str, str]] = {"accuracy": "accuracy"}
+
+    @property
+    def classes(self) -> dict[str, dict[str, int]]:
+        """The number of examples of each label on either side of the split."""
+        counts = {}
+        for side, rows in (("train", self.mixture.train), ("validation", self.mixture.validation)):
+            labels = Counter(
+                cast("Any", self.indexes[source]).label(row) for source, row in rows.tolist()
+            )
+            counts[side] = {label: labels[label] for label in ENTAILMENT}
+        return counts
+
+    def load(self) -> FusionEntailer:
+        """Return the encoder with its head, which the run's seed draws if there is none."""
+        spec = cast("EntailmentLearner", self.model)
+        entailer: FusionEntailer = spec.load_to_train(self.seed)
+        return entailer
+
+    @property
+    def kind(self) -> type[EntailmentModule]:
+        """The module of entailment."""
+        from cfaug.train.pair_modules import EntailmentModule
+
+        return EntailmentModule
+
+    def make_module(
+        self, trained: FusionEntailer, total_steps: int | None, kind: Any = None
+    ) -> EntailmentModule:
+        """Return the entailer with its loss and its optimizer."""
+        module: EntailmentModule = (kind or self.kind)(trained, self.make_steps(total_steps))
+        return module
+
+    def make_examples(
+        self, trained: FusionEntailer, rows: int, kept: KeptPixels | None
+    ) -> Examples:
+        """Return the dataset of images with their hypotheses and labels."""
+        from cfaug.data.mixture.loader import Examples
+
+        return Examples(self.indexes, trained.transform, rows, kept, classes=ENTAILMENT)
+
+    def save(self, trained: FusionEntailer, folder: Path) -> None:
+        """Write the encoder, adapters merged, with its head and its processor."""
+        from cfaug.models.lora import merge
+
+        merge(trained.model)
+        trained.save(folder)
+
+    def record(self) -> dict[str, Any]:
+        """Return the mixing ratio and the labels' counts."""
+        return {**super().record(), "classes": self.classes}
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of the mixture, and the labels' counts."""
+        return {**super().describe(), "classes": self.classes}
+
+    def measure(self, trained: FusionEntailer) -> dict[str, Any]:
+        """Return the accuracy, macro scores and confusion matrix on the validation split."""
+        import torch
+
+        from cfaug.stats.classification import confusion_matrix, macro_scores
+        from cfaug.train.engine import device_of
+
+        if not len(self.mixture.validation):
+            return {}
+        device = device_of(self.trainer)
+        trained.eval().to(device)
+        truth, predicted = [], []
+        for batch in self.validation_batches(trained, None, 0, 1):
+            with torch.inference_mode():
+                logits = trained.logits(batch["pixels"], batch["texts"])
+            truth.append(batch["labels"].numpy())
+            predicted.append(logits.argmax(-1).cpu().numpy())
+        trained.cpu()
+        matrix = confusion_matrix(np.concatenate(truth), np.concatenate(predicted), len(ENTAILMENT))
+        scores = macro_scores(matrix)
+        return {
+            "evaluation": {
+                **{name: round_digits(value) for name, value in vars(scores).items()},
+                "confusion": matrix.tolist(),
+            }
+        }

@@ -109,7 +109,7 @@ def lay_photos(folder: Path, captions: Sequence[str]) -> Path:
 @contextmanager
 def failing_at(step: int) -> Iterator[None]:
     """Let every contrastive training meanwhile fail in the step after so many."""
-    from cfaug.train.contrastive_module import ContrastiveModule
+    from cfaug.train.pair_modules import ContrastiveModule
 
     work = ContrastiveModule.training_step
 

@@ -15,8 +15,7 @@ from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
 from cfaug.core.validation import nearest
 from cfaug.run.arguments import flatten, read, sweep_overrides
-from cfaug.run.arms import names_itself, read_arms
-from cfaug.run.usage import name_both, options_in, usage
+from cfaug.run.usage import name_both, names_itself, options_in, read_arms, usage
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stdout_of
 from tests.test_conf import COMMANDS, CONF

@@ -41,7 +41,7 @@ def run_script(here: Path, where: str | None, script: str, words: Sequence[str])
 
 
 WORK = {
-    "validation": ("cfaug.train.contrastive_module", "ContrastiveModule.loss"),
+    "validation": ("cfaug.train.pair_modules", "ContrastiveModule.loss"),
     "training": ("cfaug.train.task", "fit"),
     "scan": ("cfaug.data.sources.folders", "check_image"),
     "evaluation": ("cfaug.evaluation.inference", "decode_image"),

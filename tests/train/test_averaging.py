@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from cfaug.core.errors import UserError
 from cfaug.models.specs import HFClip
 from cfaug.train.checkpoint import CheckpointCallback, read_checkpoint
-from cfaug.train.contrastive_module import ContrastiveModule
+from cfaug.train.pair_modules import ContrastiveModule
 from cfaug.train.settings import OptimSettings, TrainerSettings
 from cfaug.train.tuning import AveragedWeights, Lora, Tuning, averaged_tensors
 from tests.models import tiny

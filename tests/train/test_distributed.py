@@ -46,7 +46,7 @@ def torchrun(entry, *arguments):
 
 
 def train_until_rank_1_is_told_to_stop(folder, weights):
-    from cfaug.train.contrastive_module import ContrastiveModule
+    from cfaug.train.pair_modules import ContrastiveModule
 
     torch.set_num_threads(1)
     step = ContrastiveModule.training_step

@@ -16,7 +16,7 @@ from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.settings import EntailmentData
 from cfaug.data.shards.shards import write_shards
 from cfaug.models.task_specs import ViltEntailment
-from cfaug.train.entailment_task import EntailmentTask
+from cfaug.train.mixture_task import EntailmentTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
 from tests import children
@@ -82,7 +82,7 @@ def folder(tmp_path):
 
 
 def test_the_loss_is_the_mean_cross_entropy_of_the_labels(shelf, indexes):
-    from cfaug.train.entailment_module import EntailmentModule
+    from cfaug.train.pair_modules import EntailmentModule
 
     one = task(shelf, indexes)
     entailer = one.load()

@@ -11,8 +11,8 @@ import torch
 
 from cfaug.core import processes
 from cfaug.train.checkpoint import AtomicCheckpointIO, CheckpointCallback, read_checkpoint
-from cfaug.train.contrastive_module import ContrastiveModule
 from cfaug.train.engine import stoppable
+from cfaug.train.pair_modules import ContrastiveModule
 from tests.train import tiny_plan
 from tests.train.tiny_plan import STEPS, rows, same_weights
 

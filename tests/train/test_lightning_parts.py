@@ -146,7 +146,7 @@ def test_what_watches_changes_nothing(tmp_path, weights):
 
 
 def test_an_exception_leaves_lightnings_checkpoint(tmp_path, weights, monkeypatch):
-    from cfaug.train.contrastive_module import ContrastiveModule
+    from cfaug.train.pair_modules import ContrastiveModule
 
     monkeypatch.setattr(ContrastiveModule, "curves", lambda module: 1 / 0)
     keep = partial(callbacks.OnExceptionCheckpoint, dirpath=tmp_path, filename="error")

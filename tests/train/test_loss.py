@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.train.contrastive_module import gather_all, share
+from cfaug.train.pair_modules import gather_all, share
 
 
 @given(size=st.integers(0, 300), world=st.integers(1, 9))

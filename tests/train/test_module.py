@@ -244,7 +244,7 @@ def test_the_term_of_set_invariance_is_added_where_that_is_asked_for(
     folder, weights, kind, monkeypatch
 ):
     from cfaug.models.losses import set_invariance
-    from cfaug.train.contrastive_module import ContrastiveModule
+    from cfaug.train.pair_modules import ContrastiveModule
 
     curves, curves_of = [], ContrastiveModule.curves
     monkeypatch.setattr(

@@ -20,7 +20,7 @@ from cfaug.core.detections import Detection
 from cfaug.editing.pretrained import Pretrained
 from cfaug.editing.protocols import TAGS, SentenceEmbedder, Tagger, round_digits
 from cfaug.editing.sentence import Sentence, split
-from cfaug.xmai.insertions.answer_cache import AnswerCache
+from cfaug.xmai.insertions.guesses import AnswerCache
 
 Fallback = Literal["noun", "text", "never", "only"]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from annotated_types import Interval
 
-from cfaug.annotation.caption_form import ORIGINAL
+from cfaug.annotation.forms import ORIGINAL
 from cfaug.annotation.ratings import FILE as RATINGS
 from cfaug.annotation.ratings import OVERALL, Score, read_summary
 from cfaug.annotation.record import FILE as RECORD

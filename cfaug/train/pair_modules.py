@@ -1,4 +1,4 @@
-"""Fine-tuning a dual encoder: one contrastive step.
+"""Learning from pairs of image and text: the contrastive step, and three labels of entailment.
 
 Imports Lightning, so it is only imported when a training starts or ``cfaug`` is asked for it.
 """
@@ -14,11 +14,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.nn import functional
+from torchmetrics import MeanMetric
 
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.order import rank_share
 from cfaug.metrics import Direction, ImageTextRecall
 from cfaug.models.encoder import Encoder
+from cfaug.models.fusion import FusionEntailer
 from cfaug.models.losses import Negatives, log_negative_weights, log_owner_weights, set_invariance
 from cfaug.train.module import Batch, ChunkedFeatures, Steps, TrainingModule
 from cfaug.train.settings import LossSettings
@@ -270,3 +273,51 @@ class _Gather(torch.autograd.Function):
         # Each process differentiates the whole loss, so each already holds the full gradient of
         # its own rows. DDP then divides by the number of processes; this undoes it.
         return grad[ctx.start : ctx.start + ctx.size] * ctx.world, None
+
+
+class EntailmentModule(TrainingModule):
+    """Fine-tuning of an entailer on labelled pairs of an image and a hypothesis.
+
+    A batch has ``pixels`` uint8 (local, 3, size, size), ``texts`` and ``labels`` int64 (local,),
+    indices in ``cfaug.core.types.ENTAILMENT``; ``global_size`` counts the whole batch.
+
+    Args:
+        steps: the optimizer, the length of the run and its seed; ``None`` for the defaults.
+    """
+
+    def __init__(self, entailer: FusionEntailer, steps: Steps | None = None) -> None:
+        super().__init__(steps)
+        self.entailer = entailer
+
+    @property
+    def trained(self) -> FusionEntailer:
+        """The entailer."""
+        return self.entailer
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the mean cross-entropy over the whole batch."""
+        logits = self._logits(batch)
+        labels = batch["labels"].to(logits.device)
+        costs = functional.cross_entropy(logits, labels, reduction="none")
+        (costs,) = gather_all([costs[:, None]], batch["global_size"])
+        if self.observed:
+            right = (logits.argmax(-1) == labels).float()
+            self.metrics.update(*gather_all([right[:, None]], batch["global_size"]))
+        return costs.mean()
+
+    def make_metric(self, name: str) -> MeanMetric:
+        """Return the share of right labels."""
+        return MeanMetric(sync_on_compute=False)
+
+    def _logits(self, batch: Batch) -> Tensor:
+        if batch["texts"]:
+            return self.entailer.logits(batch["pixels"], batch["texts"])
+        # The last batch can leave this process without an example, and DDP waits for every
+        # parameter: read a blank and discard it.
+        size = self.entailer.transform.size
+        blank = torch.zeros((1, 3, size, size), dtype=torch.uint8, device=self.device)
+        return self.entailer.logits(blank, [""])[:0]
+
+    def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
+        """Return a batch's share of the step's loss by its examples, as if all were one batch."""
+        return loss * (batch["global_size"] / sum(micro["global_size"] for micro in step))
