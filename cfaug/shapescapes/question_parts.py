@@ -26,8 +26,8 @@ from cfaug.core.rng import derive
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.shapescapes.drawing import encode_png
 from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES, Gathering, Thing, render_gathering
-from cfaug.shapescapes.settings import Choice, WorldSettings
-from cfaug.shapescapes.world import World, pick
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.world import Choice, World, pick
 
 PARTS = {"train": "vqa_pairs", "test": "vqa_test_pairs"}
 """The world's setting that holds the number of pairs of pictures of each part."""
