@@ -237,11 +237,14 @@ class SkewItems(ModelItems):
     ASKED_BY = "skew"
 
     @cached_property
+    def _k(self) -> list[int]:
+        return self.items.metric("k").astype(int).tolist()
+
+    @cached_property
     def _places(self) -> dict[RankingTask, list[int]]:
-        ks = self.items.metric("k").astype(int).tolist()
         places: dict[RankingTask, list[int]] = {}
         for row, task in enumerate(
-            zip(self.texts("grid"), self.texts("labelling"), ks, strict=True)
+            zip(self.texts("grid"), self.texts("labelling"), self._k, strict=True)
         ):
             places.setdefault(RankingTask(*task), []).append(row)
         return places
@@ -321,7 +324,7 @@ class SkewItems(ModelItems):
             )
             if not len(labels) == len(top) == len(pool) == len(set(labels)):
                 raise ValueError("lists of different lengths, or a label twice")
-            if sum(top) != self.items.metric("k")[row] or any(map(operator.gt, top, pool)):
+            if sum(top) != self._k[row] or any(map(operator.gt, top, pool)):
                 raise ValueError("counts that do not add up")
             if min(top) < 0:
                 raise ValueError("a count below 0")
