@@ -10,7 +10,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 PUBLIC = {
-    "AnswerModule": "cfaug.train.answer_module",
+    "AnswerModule": "cfaug.train.generative_modules",
     "Comparison": "cfaug.run.compare",
     "ContrastiveModule": "cfaug.train.pair_modules",
     "CounterfactualDataModule": "cfaug.run.lightning",

@@ -12,7 +12,7 @@ from cfaug.run.api import open_source as open_source
 from cfaug.run.api import read_run as read_run
 from cfaug.run.compare import Comparison as Comparison
 from cfaug.run.lightning import CounterfactualDataModule as CounterfactualDataModule
-from cfaug.train.answer_module import AnswerModule as AnswerModule
+from cfaug.train.generative_modules import AnswerModule as AnswerModule
 from cfaug.train.pair_modules import ContrastiveModule as ContrastiveModule
 from cfaug.train.pair_modules import EntailmentModule as EntailmentModule
 

@@ -44,9 +44,8 @@ from cfaug.planning.sources import (
     say_once,
 )
 from cfaug.planning.training import TrainPlan, TrainRequest
-from cfaug.train.language_task import EditData, LanguageTask
+from cfaug.train.generative_tasks import EditData, LanguageTask, QuestionTask
 from cfaug.train.mixture_task import ContrastiveTask, EntailmentTask
-from cfaug.train.question_task import QuestionTask
 from cfaug.train.settings import AnswerLoss, LossSettings
 
 if TYPE_CHECKING:

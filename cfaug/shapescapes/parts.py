@@ -9,7 +9,7 @@ factor at home, once, so that captions are unique), "ood_pairs" (such a scene an
 "real_test" (the first caption of each of those pairs with a scene of its own). Tests name colour
 and background in every caption. "ve" and "ve_test" are ShapeScapes-VE: photos with three hypotheses
 each, whose labels are those of entailment. Parts named "compositional_..." are those of
-``cfaug.shapescapes.compositional.parts``.
+``cfaug.shapescapes.compositional_parts``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cfaug.core.validation import Share, check_fields
 from cfaug.core.weights import COMPOSITIONAL
 from cfaug.core.words import right_articles
 from cfaug.data.shards.shards import write_shards
-from cfaug.shapescapes.compositional import parts as compositional
+from cfaug.shapescapes import compositional_parts as compositional
 from cfaug.shapescapes.detector import HIDDEN
 from cfaug.shapescapes.drawing import Rendering, Scene, encode_png, render
 from cfaug.shapescapes.language import parse

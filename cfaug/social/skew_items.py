@@ -237,6 +237,10 @@ class SkewItems(ModelItems):
     ASKED_BY = "skew"
 
     @cached_property
+    def _metrics(self) -> dict[str, np.ndarray]:
+        return {}  # each is converted once, for pages ask for it of every question
+
+    @cached_property
     def _k(self) -> list[int]:
         return self.items.metric("k").astype(int).tolist()
 
@@ -311,7 +315,9 @@ class SkewItems(ModelItems):
         self, question: RankingTask, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
         """Return the values of a column by subject, without missing ones."""
-        column, subjects = self.items.metric(metric), self._subjects
+        if metric not in self._metrics:
+            self._metrics[metric] = self.items.metric(metric)
+        column, subjects = self._metrics[metric], self._subjects
         rows = self.rows(question, subject_type)
         return {subjects[row]: float(column[row]) for row in rows if not math.isnan(column[row])}
 

@@ -17,6 +17,7 @@ from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import ENTAILMENT
 from cfaug.data.mixture.records import COUNTERFACTUAL
 from cfaug.editing.protocols import round_digits
+from cfaug.models.checkpoints import Folder
 from cfaug.models.indistinct import (
     MOST_CAPTIONS,
     WARNED_SHARE,
@@ -24,7 +25,6 @@ from cfaug.models.indistinct import (
     count_indistinct,
 )
 from cfaug.models.specs import EntailmentLearner
-from cfaug.models.task_specs import Folder
 from cfaug.train.settings import LoggerSettings
 from cfaug.train.task import Task
 

@@ -18,7 +18,6 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items
 from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.language import describe
-from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.oracles.lance import (
     EditQualityTable,
     SliceFinding,
@@ -28,7 +27,7 @@ from cfaug.shapescapes.oracles.lance import (
     read_pictures,
     summarise_findings,
 )
-from cfaug.shapescapes.settings import STYLES, Factors
+from cfaug.shapescapes.settings import STYLES, Factors, edit_factors
 
 
 @pytest.mark.parametrize(

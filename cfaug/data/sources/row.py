@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import Digest
 from cfaug.core.types import ENTAILMENT, KEY_PATTERN
-from cfaug.data.sources.lists import require_unicode
+from cfaug.core.words import require_unicode
 
 T = TypeVar("T")
 NEGATIVES = "negatives"

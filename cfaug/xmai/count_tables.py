@@ -25,7 +25,7 @@ from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import Equivalence, SeedSummary, equivalence
-from cfaug.xmai.tables.answers import (
+from cfaug.xmai.answer_tables import (
     DIGITS,
     Checkpoints,
     PairTable,
