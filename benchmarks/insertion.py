@@ -61,7 +61,7 @@ from cfaug.editing.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
 from cfaug.editing.sentence import TextBlobTagger, split
 from cfaug.models.specs import HFClip
 from cfaug.xmai.insertions import AttributeInsertion, ImageTextDistance
-from cfaug.xmai.insertions.guesses import Context
+from cfaug.xmai.insertions.mentions import Context
 
 ROOT = Path(__file__).parents[1]
 SAMPLE = ROOT / "tests/shapescapes/zoo/held_out_captions.json"

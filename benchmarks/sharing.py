@@ -30,7 +30,6 @@ from cfaug.core.rng import derive, generator
 from cfaug.core.types import Draw, Example, ImageJob, Proposal
 from cfaug.imaging.model import DiffusionWeights
 from cfaug.shapescapes.drawing import Scene, render
-from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.settings import (
     COLOURS,
     PLACES,
@@ -39,6 +38,7 @@ from cfaug.shapescapes.settings import (
     CaptionWording,
     Factors,
     caption,
+    edit_factors,
 )
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)

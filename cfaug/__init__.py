@@ -10,9 +10,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 PUBLIC = {
-    "AnswerModule": "cfaug.train.answer_module",
+    "AnswerModule": "cfaug.train.generative_modules",
     "ClassificationModule": "cfaug.train.classification_module",
-    "Comparison": "cfaug.run.comparison",
+    "Comparison": "cfaug.run.compare",
     "ContrastiveModule": "cfaug.train.contrastive_module",
     "CounterfactualDataModule": "cfaug.run.lightning",
     "EntailmentModule": "cfaug.train.classification_module",

@@ -10,11 +10,11 @@ from cfaug.run.api import generate_sets as generate_sets
 from cfaug.run.api import mix as mix
 from cfaug.run.api import open_source as open_source
 from cfaug.run.api import read_run as read_run
-from cfaug.run.comparison import Comparison as Comparison
+from cfaug.run.compare import Comparison as Comparison
 from cfaug.run.lightning import CounterfactualDataModule as CounterfactualDataModule
-from cfaug.train.answer_module import AnswerModule as AnswerModule
 from cfaug.train.classification_module import ClassificationModule as ClassificationModule
 from cfaug.train.classification_module import EntailmentModule as EntailmentModule
 from cfaug.train.contrastive_module import ContrastiveModule as ContrastiveModule
+from cfaug.train.generative_modules import AnswerModule as AnswerModule
 
 __version__: str

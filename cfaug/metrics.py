@@ -24,7 +24,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from cfaug.stats import choices, classification, matching, ranking, skew_metrics
+from cfaug.stats import choices, classification, ranking, skew_metrics
 
 Direction = Literal["both", "image_to_text", "text_to_image"]
 
@@ -282,7 +282,7 @@ class PairScores(RowMetric):
 class MatchingGap(RowMetric):
     """How much higher the right pair scores than with another image (IR) or text (TR), the means.
 
-    COCO-Counterfactuals, section 4.2.2; in units of the score (``cfaug.stats.matching``).
+    COCO-Counterfactuals, section 4.2.2; in units of the score (``cfaug.stats.ranking``).
 
     Args:
         kind: ``c`` if the other image and text are the counterfactual's, ``r`` if they are of a
@@ -298,7 +298,7 @@ class MatchingGap(RowMetric):
     def __init__(self, kind: Literal["r", "c"] = "c", **kwargs: Any) -> None:
         names = ("right", "other_image", "other_text")
         super().__init__(dict.fromkeys(names, torch.float64), **kwargs)
-        _check("kind", kind, tuple(matching.SCORES))
+        _check("kind", kind, tuple(ranking.SCORES))
         self.kind = kind
 
     def update(self, right: Tensor, other_image: Tensor, other_text: Tensor) -> None:
@@ -318,8 +318,8 @@ class MatchingGap(RowMetric):
 
     def value(self, rows: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return the mean gaps."""
-        gaps = matching.gaps(dict(zip(matching.SCORES[self.kind], rows.values(), strict=True)))
-        return {name: matching.summary(gap).mean for name, gap in gaps.items()}
+        gaps = ranking.gaps(dict(zip(ranking.SCORES[self.kind], rows.values(), strict=True)))
+        return {name: ranking.summary(gap).mean for name, gap in gaps.items()}
 
 
 class RankedLabels(RowMetric):

@@ -20,11 +20,10 @@ from cfaug.generate.recipe import Stage
 from cfaug.planning.build import SETTINGS_OF_A_RUN, build
 from cfaug.planning.training import TrainSettings
 from cfaug.run.arguments import flatten, sweep_overrides
-from cfaug.run.arms import names_itself
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings, build_recipe
-from cfaug.run.usage import options_in
+from cfaug.run.usage import names_itself, options_in
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"

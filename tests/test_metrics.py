@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torchmetrics import MetricCollection
 
 from cfaug import metrics
-from cfaug.stats import choices, classification, matching, ranking, skew_metrics
+from cfaug.stats import choices, classification, ranking, skew_metrics
 from tests import children
 
 ROWS = 24
@@ -81,7 +81,7 @@ def slowly(data):
         order = skew_metrics.rank_images(data["skew"][0][mine], [str(n) for n in mine.tolist()])
         rankings.append(data["skew"][1][mine].numpy()[order])
     tops = [np.bincount(one[:3], minlength=3) for one in rankings]
-    gaps = matching.gaps(dict(zip(matching.SCORES["r"], data["gap"], strict=True)))
+    gaps = ranking.gaps(dict(zip(ranking.SCORES["r"], data["gap"], strict=True)))
     return {
         "recall": [
             np.mean([found[way].hits(2, ties).mean() for way in ways[direction]])

@@ -27,8 +27,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     from cfaug.compositional.caption_choice import CaptionChoice
     from cfaug.compositional.pairs import PairMatching
     from cfaug.evaluation.classification import Classification
-    from cfaug.evaluation.image_text_matching import Matching
-    from cfaug.evaluation.retrieval import Retrieval
+    from cfaug.evaluation.retrieval import Matching, Retrieval
     from cfaug.lance.quality import CaptionPerplexity, ImageQuality
     from cfaug.lance.stress_items import STRESS_ITEMS
     from cfaug.social.attribute_detector import AttributeDetector

@@ -21,8 +21,8 @@ from cfaug.data.sources.row import ErrorCollector
 
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
-    from cfaug.annotation.caption_form import CaptionForm
     from cfaug.annotation.findings import Findings
+    from cfaug.annotation.forms import CaptionForm
 
 SIMULATED = "simulated"
 """Prefix of simulated annotators' names; their agreement says nothing about people."""

@@ -36,7 +36,7 @@ from cfaug.report.matching_gap import ORDER, READABLE, read_gaps, shifts
 from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.effects import wilson_interval
-from cfaug.stats.matching import GapSummary, summary
+from cfaug.stats.ranking import GapSummary, summary
 
 Gaps = Mapping[str, np.ndarray]
 """{kind of gap: its values, (pairs,)}."""

@@ -269,11 +269,13 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-LITTER = frozenset({
-    "__macosx", "thumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "lost+found",
-    "system volume information",
-})  # fmt: skip
-"""Names, in lower case, that systems give their own files: macOS, Windows, Synology, ext4."""
+HIDDEN = re.compile(
+    r"\.|(?:__macosx|thumbs\.db|desktop\.ini|@eadir|\$recycle\.bin|lost\+found"
+    r"|system volume information)\Z",
+    re.IGNORECASE | re.ASCII,
+)
+"""Matches names that begin with a dot, or that systems give their own files: macOS, Windows,
+Synology, ext4."""
 
 
 def is_hidden(name: str) -> bool:
@@ -284,7 +286,7 @@ def is_hidden(name: str) -> bool:
     >>> is_hidden("cat"), is_hidden("a.b.jpg")
     (False, False)
     """
-    return name.startswith(".") or name.lower() in LITTER
+    return HIDDEN.match(name) is not None
 
 
 def visible_files(files: Iterable[Path]) -> list[Path]:

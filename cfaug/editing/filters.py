@@ -16,7 +16,6 @@ from cfaug.core.types import Edited, Proposal
 from cfaug.core.validation import Seed
 from cfaug.editing.edit_checks import measure_edits, table_lines
 from cfaug.editing.protocols import TAGS, Candidate, SentenceEmbedder, Tagger, round_digits
-from cfaug.editing.rule_edits import is_control
 from cfaug.editing.sentence import normalise
 
 
@@ -242,3 +241,8 @@ def _escape(text: str) -> str:
     """Escape a caption, so that it is not read as Markdown or HTML."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{sign}" if sign in "\\`*_[]#|" else sign for sign in text)
+
+
+def is_control(proposal: Proposal) -> bool:
+    """Return whether a proposal has several texts, all equal."""
+    return len(proposal.texts) > 1 and len(set(proposal.texts)) == 1

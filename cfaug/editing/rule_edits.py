@@ -400,8 +400,3 @@ class AddReconstruction:
     def describe(self) -> dict[str, str]:
         """Return the editor's description."""
         return dict(self.editor.describe())
-
-
-def is_control(proposal: Proposal) -> bool:
-    """Return whether a proposal has several texts, all equal."""
-    return len(proposal.texts) > 1 and len(set(proposal.texts)) == 1

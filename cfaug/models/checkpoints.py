@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from cfaug.core.cards import CARD
 from cfaug.core.errors import UserError
 from cfaug.core.files import replace_folder
+from cfaug.core.pixels import Geometry
 from cfaug.core.processes import uncollected
 from cfaug.core.protocols import Classifier, DualEncoder, Matcher
 from cfaug.core.safety.safe_loading import (
@@ -29,6 +30,7 @@ from cfaug.core.safety.safe_loading import (
     from_folder,
     skeleton,
 )
+from cfaug.core.validation import Positive, check_fields
 from cfaug.core.weights import find_weights, refuse_pickles
 
 if TYPE_CHECKING:
@@ -453,3 +455,36 @@ def choose_classes(
         where = "it says" if configured is None else "model.classes has"
         raise UserError(f"{owner} has {logits} logits, and {where} {len(names)} classes")
     return tuple(names)
+
+
+class Checked(Checkpoint):
+    """A checkpoint whose settings are checked by their types."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "model")
+
+
+@dataclass(frozen=True)
+class Folder(Checked):
+    """A ``save_pretrained`` folder of a model that reads images and texts.
+
+    Args:
+        max_length: captions are truncated to this many tokens; ``None`` is the model's limit (77
+            for CLIP; run_clip.py's own default of 128 does not fit it).
+        geometry: ``crop`` keeps the aspect ratio of images and crops the long side, as run_clip.py
+            does for every model; ``squash`` changes the aspect ratio; ``None`` follows the folder's
+            image processor.
+    """
+
+    max_length: Positive | None = None
+    geometry: Geometry | None = None
+
+    def settings_words(self) -> list[object]:
+        """Return the settings in the form that ``settings_hash`` hashes.
+
+        The form of ``max_length`` and ``geometry`` never changes, so that earlier results are found
+        again.
+        """
+        known = {"max_length", "geometry"}
+        more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in known]
+        return [self.max_length, *filter(None, [self.geometry]), *more]

@@ -26,8 +26,7 @@ from cfaug.core.types import ENTAILMENT
 from cfaug.core.weights import find_weights
 from cfaug.models.checkpoints import quiet, read_state, replace_checkpoint
 from cfaug.models.encoder import FromFolder, HFEncoder, Tunable, inputs, label_names, on_device
-from cfaug.models.entailer import check_images, label_columns
-from cfaug.models.image_text import PairMatcher
+from cfaug.models.image_text import PairMatcher, check_images, label_columns
 from cfaug.models.losses import Negatives, three_way_loss
 
 HEAD = "classifier"

@@ -11,8 +11,7 @@ from cfaug.core.protocols import DualEncoder, Matcher, NoModel
 from cfaug.core.validation import Positive
 from cfaug.core.weights import sha256_text
 from cfaug.models import classifier_specs, task_specs
-from cfaug.models.checkpoints import Matching, Spec, choose_protocol
-from cfaug.models.task_specs import Folder
+from cfaug.models.checkpoints import Folder, Matching, Spec, choose_protocol
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 """Bounds of the log scale: CLIP's authors clip it at ln 100, open_clip also from below at 0."""

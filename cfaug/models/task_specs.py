@@ -17,21 +17,14 @@ from cfaug.core.protocols import (
     Entailer,
     OpenVocabularyDetector,
 )
-from cfaug.core.validation import Positive, Share, check_fields
+from cfaug.core.validation import Positive, Share
 from cfaug.core.words import visual_words
-from cfaug.models.checkpoints import Checkpoint, Matching
+from cfaug.models.checkpoints import Checked, Folder, Matching
 from cfaug.models.classifier_specs import class_names, with_names
 from cfaug.models.prompts import Reduction, read_prompt
 
 if TYPE_CHECKING:
     from cfaug.models.prompts import Prompts
-
-
-class Checked(Checkpoint):
-    """A checkpoint whose settings are checked by their types."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "model")
 
 
 @dataclass(frozen=True)
@@ -43,32 +36,6 @@ class ImageCheckpoint(Checked):
     """
 
     geometry: Geometry | None = None
-
-
-@dataclass(frozen=True)
-class Folder(Checked):
-    """A ``save_pretrained`` folder of a model that reads images and texts.
-
-    Args:
-        max_length: captions are truncated to this many tokens; ``None`` is the model's limit (77
-            for CLIP; run_clip.py's own default of 128 does not fit it).
-        geometry: ``crop`` keeps the aspect ratio of images and crops the long side, as run_clip.py
-            does for every model; ``squash`` changes the aspect ratio; ``None`` follows the folder's
-            image processor.
-    """
-
-    max_length: Positive | None = None
-    geometry: Geometry | None = None
-
-    def settings_words(self) -> list[object]:
-        """Return the settings in the form that ``settings_hash`` hashes.
-
-        The form of ``max_length`` and ``geometry`` never changes, so that earlier results are found
-        again.
-        """
-        known = {"max_length", "geometry"}
-        more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in known]
-        return [self.max_length, *filter(None, [self.geometry]), *more]
 
 
 @dataclass(frozen=True)
@@ -159,7 +126,7 @@ class TextEntailment(Checked):
     labels: tuple[str, ...] | None = None
 
     provides = (Entailer,)
-    implementation = "cfaug.models.entailer.HFEntailer"
+    implementation = "cfaug.models.image_text.HFEntailer"
 
 
 @dataclass(frozen=True)
@@ -279,7 +246,7 @@ class AskedEntailment(ImageCheckpoint):
     reduction: Reduction = "sum"
 
     provides = (Entailer,)
-    implementation = "cfaug.models.entailer.AskedEntailer"
+    implementation = "cfaug.models.image_text.AskedEntailer"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,7 +23,7 @@ SETTINGS_OF_A_RUN = frozenset(
         "cfaug.shapescapes.WorldSettings",
         *(f"{kind.__module__}.{kind.__name__}" for kind in specs.every()),
         "cfaug.editing.causal_lm.CausalLM",
-        "cfaug.train.language_task.EditData",
+        "cfaug.train.generative_tasks.EditData",
         "cfaug.train.settings.LoggerSettings",
     }
 )

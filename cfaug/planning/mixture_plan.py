@@ -54,9 +54,8 @@ from cfaug.planning.sources import (
 )
 from cfaug.planning.training import TrainPlan, TrainRequest
 from cfaug.train.classification_task import ClassificationTask, EntailmentTask
-from cfaug.train.language_task import EditData, LanguageTask
+from cfaug.train.generative_tasks import EditData, LanguageTask, QuestionTask
 from cfaug.train.mixture_task import ContrastiveTask
-from cfaug.train.question_task import QuestionTask
 from cfaug.train.settings import AnswerLoss, ClassLoss, LossSettings
 
 if TYPE_CHECKING:

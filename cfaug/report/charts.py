@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.core.errors import UserError
-from cfaug.report.arms import limit_marks, printable
+from cfaug.core.words import limit_marks, printable
 from cfaug.report.drawing import COLOURS, Drawing, overhang, style
 from cfaug.report.page import PERCENT, Measure
 from cfaug.report.plots import (

@@ -23,7 +23,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from cfaug.report.arms import printable
+from cfaug.core.words import printable
 from cfaug.report.page import TEMPLATES, write_page
 
 if TYPE_CHECKING:

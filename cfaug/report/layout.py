@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import discard_output
-from cfaug.report.arms import printable, wrap_text
+from cfaug.core.words import printable, wrap_text
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text, span_text, write_page
 from cfaug.report.results import Cell

@@ -1,7 +1,7 @@
 """Matching gaps: a model's scores of every pair, saved beside its results, and Figure 3.
 
 COCO-Counterfactuals, section 4.2.2. The scores are items (see ``items``) by the names of
-``cfaug.stats.matching``.
+``cfaug.stats.ranking``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cfaug.report.plots import (
     value_axis,
     write,
 )
-from cfaug.stats.matching import (
+from cfaug.stats.ranking import (
     COUNTERFACTUAL,
     RANDOM,
     SCORES,

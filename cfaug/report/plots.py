@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cfaug.core.processes import uncollected
-from cfaug.report.arms import elide_text, printable
+from cfaug.core.words import elide_text, printable
 from cfaug.report.drawing import COLOURS, NOTE, Drawing, style
 from cfaug.report.page import PERCENT, Measure
 from cfaug.stats.effects import t_interval

@@ -19,9 +19,8 @@ from cfaug.run.launch import DONE
 if TYPE_CHECKING:
     from cfaug.annotation.answers import Causes
     from cfaug.annotation.assignment import Assignment
-    from cfaug.annotation.caption_form import CaptionForm, Preference
     from cfaug.annotation.findings import Analysis, Findings, ReportSection
-    from cfaug.annotation.forms import Form
+    from cfaug.annotation.forms import CaptionForm, Form, Preference
     from cfaug.annotation.question import AnnotationQuestion, ImageItem
     from cfaug.data.index import Index
 
@@ -45,8 +44,7 @@ class AnnotationSource:
     def items(self, question: AnnotationQuestion | Form, seed: int = 0) -> Sequence[ImageItem]:
         """Return all items of a question; ``seed`` draws the images of a form."""
         from cfaug.annotation.assignment import items_of
-        from cfaug.annotation.caption_form import Preference
-        from cfaug.annotation.forms import Form
+        from cfaug.annotation.forms import Form, Preference
         from cfaug.annotation.question import QuestionReview
 
         if isinstance(question, QuestionReview):
@@ -191,7 +189,7 @@ class Export:
 
     def run(self, source: AnnotationSource) -> None:
         """Write the page or pages, and say how many questions there are."""
-        from cfaug.annotation.caption_form import CaptionForm
+        from cfaug.annotation.forms import CaptionForm
         from cfaug.annotation.page import share_out, write_questions
 
         items, everyone = self._items(source)
@@ -375,8 +373,8 @@ class ReadAnswers:
     ) -> list[ReportSection]:
         """Return the question's own counts, then the results of the analyses."""
         from cfaug.annotation.assignment import count_strata, illustrate
-        from cfaug.annotation.caption_form import Preference
         from cfaug.annotation.findings import Selective
+        from cfaug.annotation.forms import Preference
 
         question = findings.question
         sections = [] if question.strata is None else [count_strata(findings, question.strata)]
@@ -419,7 +417,7 @@ class Simulate:
     def run(self, source: AnnotationSource) -> None:
         """Write the files."""
         from cfaug.annotation.answers import simulate_answers, simulate_categories
-        from cfaug.annotation.caption_form import CaptionForm, Preference
+        from cfaug.annotation.forms import CaptionForm, Preference
 
         question, seed, out = self.question, self.assignment.seed, Path(self.out)
         if not isinstance(question, CaptionForm):
@@ -442,7 +440,7 @@ class Simulate:
     def _truth(self, source: AnnotationSource) -> tuple[list[ImageItem], list[str]]:
         """Return the items that the oracle can answer, and its answers; count the others."""
         from cfaug.annotation.answers import read_truth, split_checks
-        from cfaug.annotation.caption_form import CaptionForm, Preference
+        from cfaug.annotation.forms import CaptionForm, Preference
         from cfaug.data.shards.shards import read_scores
 
         question = self.question

@@ -25,7 +25,7 @@ from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RECORD, RESULTS, Result, read_results
 from cfaug.run.arguments import flatten, search_also, write_override
-from cfaug.run.comparison import Comparison
+from cfaug.run.compare import Comparison
 from cfaug.run.launch import DONE, Jobs, collect_reports, explain
 from cfaug.run.reading_rules import place_of
 from cfaug.run.unread import OPEN_SOURCE, refuse_others

@@ -21,9 +21,10 @@ from cfaug.core.progress import watch
 from cfaug.core.safety.addresses import hide_settings
 from cfaug.data.mixture.settings import data_seed
 from cfaug.run.arguments import KEY, SEARCH_PATH, flatten, how_to_quote, key_of
-from cfaug.run.arms import ARMS, EXPERIMENT, register_arms
 from cfaug.run.unread import refuse_unread
 from cfaug.run.usage import (
+    ARMS,
+    EXPERIMENT,
     NOTHING,
     Compose,
     Options,
@@ -31,6 +32,7 @@ from cfaug.run.usage import (
     explain,
     name_both,
     options_in,
+    register_arms,
 )
 
 PRESET = "preset"

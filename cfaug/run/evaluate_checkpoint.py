@@ -191,7 +191,8 @@ def _write(
 ) -> None:
     """Write items and pages, and rows unless they are known; print the first numbers."""
     file, outcomes = target.folder / RESULTS, evaluation.outcomes
-    asked = (benchmark.name, weights, benchmark.data_hash)
+    data = benchmark.data_hash
+    asked = (benchmark.name, weights, data)
     if evaluation.rankings:
         write_items(target.folder, Items(*asked, evaluation.rankings), RANKINGS)
     write_items(target.folder, Items(*asked, evaluation.items))
@@ -203,8 +204,8 @@ def _write(
         rows = [
             Result(
                 target.run, target.arm, target.seed, o.benchmark, o.metric, o.value, o.n, weights,
-                benchmark.data_hash, together=len(outcomes), better=o.better, unit=o.unit,
-                by=dict(o.by), chance=o.chance,
+                data, together=len(outcomes), better=o.better, unit=o.unit, by=dict(o.by),
+                chance=o.chance,
             )
             for o in outcomes
         ]  # fmt: skip

@@ -435,7 +435,7 @@ EVALUATED = (
         ("annotate.category_question", "annotate.sorted_errors", "annotate.causes"),
         "with a question about images, not with one about captions",
         lambda config: _step(config) != "simulate"
-        or _asks_none_of(config, "caption_form.CaptionForm", "caption_form.Preference"),
+        or _asks_none_of(config, "forms.CaptionForm", "forms.Preference"),
     ),
     _of_question(["text"], ["export", "read"]),
     _of_question(["strata.each", "examples", "balanced"], ["export"]),

@@ -56,7 +56,7 @@ from cfaug.run.identity import (
 )
 from cfaug.run.launch import Jobs
 from cfaug.run.run_folder import RunFolder
-from cfaug.train.language_task import EditData
+from cfaug.train.generative_tasks import EditData
 from cfaug.train.settings import LossSettings, refuse_unstarted
 from cfaug.train.task import Task
 

@@ -43,8 +43,7 @@ from cfaug.run import run_folder
 from cfaug.run.arguments import flatten
 from cfaug.run.identity import EXTENDED
 from cfaug.run.launch import DONE, GOES_ON, Jobs, Script, launch, report
-from cfaug.run.parallel import run_at_once, shared_pixels, start_ranks
-from cfaug.run.ray_engine import RayEngine
+from cfaug.run.parallel import RayEngine, run_at_once, shared_pixels, start_ranks
 from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, describe, plan_run, prepare_data, rehearse, unequal_sizes
 from cfaug.train.mixture_task import MixtureTask

@@ -24,9 +24,8 @@ from cfaug.data.mixture.records import decimal, half_up
 from cfaug.data.shards.shards import read_sets
 from cfaug.evaluation.classification import Classes, ZeroShot
 from cfaug.shapescapes.drawing import render, scene_of
-from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.parts import ensure
-from cfaug.shapescapes.settings import COLOURS, PLACES, PROMPTS, SUBJECTS, WorldSettings
+from cfaug.shapescapes.settings import CHOICES, COLOURS, PLACES, PROMPTS, SUBJECTS, WorldSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

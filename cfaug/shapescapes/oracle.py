@@ -19,29 +19,14 @@ from cfaug.core.validation import OneOf, check_fields
 from cfaug.shapescapes.drawing import Rendering, Scene, render, scene_of
 from cfaug.shapescapes.language import parse
 from cfaug.shapescapes.settings import (
-    COLOURS,
-    DOMAINS,
-    PLACES,
+    CHOICES,
+    FACTORS,
     STYLES,
-    SUBJECTS,
     Factors,
     Style,
     WorldSettings,
+    edit_factors,
 )
-
-CHOICES = {"subject": SUBJECTS, "colour": tuple(COLOURS), "background": tuple(PLACES)}
-"""The values of the factors of a photo."""
-FACTORS = {**CHOICES, "domain": DOMAINS}
-"""The values of all factors of a scene."""
-
-
-def edit_factors(factors: Factors, kind: str, to: str) -> Factors:
-    """Return the factors with one of them changed."""
-    if kind not in FACTORS:
-        raise UserError(f"no kind of edit is called {kind!r}; choose one of {', '.join(FACTORS)}")
-    if to not in FACTORS[kind]:
-        raise UserError(f"no {kind} is called {to!r}; choose one of {', '.join(FACTORS[kind])}")
-    return replace(factors, **{kind: to})
 
 
 def redraw_edited(

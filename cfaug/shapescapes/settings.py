@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Annotated, ClassVar
 
@@ -316,3 +316,20 @@ def _content_hash(settings: WorldSettings) -> str:
     content = {"version": WORLD_VERSION, "look": asdict(settings.look()), **given}
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+CHOICES = {"subject": SUBJECTS, "colour": tuple(COLOURS), "background": tuple(PLACES)}
+"""The values of the factors of a photo."""
+
+
+FACTORS = {**CHOICES, "domain": DOMAINS}
+"""The values of all factors of a scene."""
+
+
+def edit_factors(factors: Factors, kind: str, to: str) -> Factors:
+    """Return the factors with one of them changed."""
+    if kind not in FACTORS:
+        raise UserError(f"no kind of edit is called {kind!r}; choose one of {', '.join(FACTORS)}")
+    if to not in FACTORS[kind]:
+        raise UserError(f"no {kind} is called {to!r}; choose one of {', '.join(FACTORS[kind])}")
+    return replace(factors, **{kind: to})

@@ -13,8 +13,14 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.drawing import Scene
-from cfaug.shapescapes.oracle import edit_factors
-from cfaug.shapescapes.settings import SKEWED, SUBJECTS, CaptionWording, Factors, WorldSettings
+from cfaug.shapescapes.settings import (
+    SKEWED,
+    SUBJECTS,
+    CaptionWording,
+    Factors,
+    WorldSettings,
+    edit_factors,
+)
 
 Choice = TypeVar("Choice")
 

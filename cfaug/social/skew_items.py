@@ -237,11 +237,18 @@ class SkewItems(ModelItems):
     ASKED_BY = "skew"
 
     @cached_property
+    def _metrics(self) -> dict[str, np.ndarray]:
+        return {}  # each is converted once, for pages ask for it of every question
+
+    @cached_property
+    def _k(self) -> list[int]:
+        return self.items.metric("k").astype(int).tolist()
+
+    @cached_property
     def _places(self) -> dict[RankingTask, list[int]]:
-        ks = self.items.metric("k").astype(int).tolist()
         places: dict[RankingTask, list[int]] = {}
         for row, task in enumerate(
-            zip(self.texts("grid"), self.texts("labelling"), ks, strict=True)
+            zip(self.texts("grid"), self.texts("labelling"), self._k, strict=True)
         ):
             places.setdefault(RankingTask(*task), []).append(row)
         return places
@@ -308,7 +315,9 @@ class SkewItems(ModelItems):
         self, question: RankingTask, metric: str = "max_skew", subject_type: str | None = None
     ) -> dict[str, float]:
         """Return the values of a column by subject, without missing ones."""
-        column, subjects = self.items.metric(metric), self._subjects
+        if metric not in self._metrics:
+            self._metrics[metric] = self.items.metric(metric)
+        column, subjects = self._metrics[metric], self._subjects
         rows = self.rows(question, subject_type)
         return {subjects[row]: float(column[row]) for row in rows if not math.isnan(column[row])}
 
@@ -321,7 +330,7 @@ class SkewItems(ModelItems):
             )
             if not len(labels) == len(top) == len(pool) == len(set(labels)):
                 raise ValueError("lists of different lengths, or a label twice")
-            if sum(top) != self.items.metric("k")[row] or any(map(operator.gt, top, pool)):
+            if sum(top) != self._k[row] or any(map(operator.gt, top, pool)):
                 raise ValueError("counts that do not add up")
             if min(top) < 0:
                 raise ValueError("a count below 0")

@@ -1,4 +1,4 @@
-"""Fine-tuning a dual encoder: one contrastive step.
+"""Learning from pairs of image and text: the contrastive step.
 
 Imports Lightning, so it is only imported when a training starts or ``cfaug`` is asked for it.
 """

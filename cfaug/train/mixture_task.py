@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cfaug.core.errors import say_once
 from cfaug.core.protocols import DualEncoder
 from cfaug.data.mixture.records import COUNTERFACTUAL
+from cfaug.models.checkpoints import Folder
 from cfaug.models.indistinct import (
     MOST_CAPTIONS,
     WARNED_SHARE,
     count_in_folder,
     count_indistinct,
 )
-from cfaug.models.task_specs import Folder
 from cfaug.train.settings import LoggerSettings
 from cfaug.train.task import Task
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from cfaug.train.engine import Plan
     from cfaug.train.module import TrainingModule
     from cfaug.train.settings import LossSettings
-
 
 # The base of all trainings on an exact mixture of real and counterfactual rows.
 #

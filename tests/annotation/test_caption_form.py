@@ -12,8 +12,8 @@ import yaml
 from benchmarks.browser import Browser, find
 from cfaug.annotation.answers import Answer, draw_check, read_answers, split_checks, who_failed
 from cfaug.annotation.assignment import Assignment
-from cfaug.annotation.caption_form import ORIGINAL, CaptionForm, Preference
 from cfaug.annotation.findings import Findings
+from cfaug.annotation.forms import ORIGINAL, CaptionForm, Preference
 from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.ratings import leave_out_inattentive, read_ratings, summarise_ratings
 from cfaug.core.errors import UserError

@@ -9,7 +9,7 @@ import numpy as np
 
 from cfaug.report.items import Items, write_items
 from cfaug.report.results import Result, append_results
-from cfaug.stats.matching import SCORES
+from cfaug.stats.ranking import SCORES
 
 SEEDS = (107, 108, 109, 110, 111)
 RETRIEVAL = tuple(f"{way}_R@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))

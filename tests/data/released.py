@@ -14,7 +14,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit
 from cfaug.data.index import open_index
-from cfaug.data.sources.importing import import_sets
+from cfaug.data.sources import import_sets
 from tests.data.making import noise_image
 
 PAIRS = [

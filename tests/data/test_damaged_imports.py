@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets, write_shards
-from cfaug.data.sources import find_reader
-from cfaug.data.sources.importing import import_sets
+from cfaug.data.sources import find_reader, import_sets
 from tests.data.making import noise_image, pair
 from tests.data.released import PAIRS, coco_counterfactuals, edit_lines, image, jpeg, refused
 from tests.properties import examples

@@ -23,7 +23,7 @@ from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.export import PublisherStatements, export_clip_benchmark, export_hub, hub
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.data.sources.importing import import_sets
+from cfaug.data.sources import import_sets
 from tests.data.making import noise_image, pair
 
 ABOUT = PublisherStatements("Cats into dogs", license="cc-by-4.0", description="Pairs for a test.")

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.data.sources import find_reader
-from cfaug.data.sources.importing import import_sets
+from cfaug.data.sources import find_reader, import_sets
 from tests.data.making import noise_image, pair, write_tar
 from tests.data.test_coco import lay_out_coco, lay_out_karpathy
 from tests.data.test_damaged_imports import JSON

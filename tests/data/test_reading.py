@@ -14,7 +14,7 @@ from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.index.reading import ScanReport
 from cfaug.data.shards.shards import read_sets, write_shards
-from cfaug.data.sources.importing import import_sets
+from cfaug.data.sources import import_sets
 from tests.data.hostile import assert_refused
 from tests.data.layouts import TEXTS, cells, edited, images, parquet, sides, table
 from tests.data.making import noise_image, pair, write_tar

@@ -18,9 +18,8 @@ from cfaug.data.export import PublisherStatements, export_clip_benchmark, export
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import captioned_parquet as social_counterfactuals
-from cfaug.data.sources import parquet
+from cfaug.data.sources import import_sets, parquet
 from cfaug.data.sources import parquet as released
-from cfaug.data.sources.importing import import_sets
 from cfaug.social.grid_sets import read_grid_sets
 from tests.data.hostile import assert_refused
 from tests.data.released import GENDERS, RACES, image, jpeg, refused

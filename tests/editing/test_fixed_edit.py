@@ -9,13 +9,8 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edit, Edited, Example, Proposal
-from cfaug.editing.rule_edits import (
-    NOT_THERE,
-    OTHER_CLASS,
-    AddReconstruction,
-    FixedEdit,
-    is_control,
-)
+from cfaug.editing.filters import is_control
+from cfaug.editing.rule_edits import NOT_THERE, OTHER_CLASS, AddReconstruction, FixedEdit
 from cfaug.generate.captions import edit_captions
 from cfaug.generate.failures import Attempt
 from cfaug.generate.job import Job, generate

@@ -14,8 +14,7 @@ from cfaug.core.protocols import Benchmark, DualEncoder
 from cfaug.data.index import open_index
 from cfaug.evaluation.classification import Classes, Classification, ZeroShot
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.evaluation.image_text_matching import Matching
-from cfaug.evaluation.retrieval import Retrieval
+from cfaug.evaluation.retrieval import Matching, Retrieval
 from cfaug.shapescapes.settings import PROMPTS, SUBJECTS
 from cfaug.social.visogender import VisoGender
 from cfaug.xmai.entailment import Entailment

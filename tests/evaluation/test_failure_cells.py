@@ -11,8 +11,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CLUSTER
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.failures import FAMILIES, HasFailureCells, draw_twins
-from cfaug.evaluation.image_text_matching import Matching
-from cfaug.evaluation.retrieval import Retrieval
+from cfaug.evaluation.retrieval import Matching, Retrieval
 from cfaug.lance.stress import Stress
 from cfaug.report.items import Items, read_items, write_items
 from tests.evaluation.caption_items import choices, open_sets, world_pairs

@@ -15,9 +15,9 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation import cached_model as features
 from cfaug.evaluation.cached_model import CachedMatcher
-from cfaug.evaluation.image_text_matching import Matching
+from cfaug.evaluation.retrieval import Matching
 from cfaug.models.specs import BridgeTowerMatching, HFClip
-from cfaug.stats.matching import GAPS, SCORES, gaps_where_scored
+from cfaug.stats.ranking import GAPS, SCORES, gaps_where_scored
 from tests.compositional.test_pairs import apart, larger_sets
 from tests.evaluation.caption_items import open_sets
 

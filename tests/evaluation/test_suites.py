@@ -17,8 +17,7 @@ from cfaug.data.mixture.leakage import withhold
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.classification import Classification
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.evaluation.image_text_matching import Matching
-from cfaug.evaluation.retrieval import Retrieval
+from cfaug.evaluation.retrieval import Matching, Retrieval
 from cfaug.evaluation.suites import Auto, HeldOut, Suite, check_member, open_member
 from cfaug.shapescapes import WorldSettings, ensure
 from cfaug.shapescapes.labels import WorldClassification, ensure_labels

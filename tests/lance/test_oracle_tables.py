@@ -17,7 +17,6 @@ from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.items import Items
 from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.language import describe
-from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.oracles.lance import (
     EditQualityTable,
     SliceFinding,
@@ -27,7 +26,7 @@ from cfaug.shapescapes.oracles.lance import (
     read_pictures,
     summarise_findings,
 )
-from cfaug.shapescapes.settings import STYLES, Factors
+from cfaug.shapescapes.settings import STYLES, Factors, edit_factors
 from cfaug.stats.edit_effects import compare_factors
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.core.words import wrap_text
 from cfaug.report.arms import (
     PAIRS_IN_BATCH,
     RATIO,
@@ -20,7 +21,6 @@ from cfaug.report.arms import (
     names_an_arm,
     read_arms,
     unnamed_settings,
-    wrap_text,
 )
 from cfaug.report.records import Run, read_run
 from cfaug.run.identity import clean_name

@@ -18,7 +18,7 @@ from cfaug.report.matching_gap import (
     shifts,
     write_gaps_page,
 )
-from cfaug.stats.matching import COUNTERFACTUAL, GAPS, RANDOM, SCORES
+from cfaug.stats.ranking import COUNTERFACTUAL, GAPS, RANDOM, SCORES
 
 
 def made_gaps(count=30, real=True):

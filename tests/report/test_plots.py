@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Affine2D
 
 from cfaug.annotation.page import disagreement_matrix
-from cfaug.report.arms import elide_text
+from cfaug.core.words import elide_text
 from cfaug.report.charts import box_plot, grouped_bars, tradeoff_plot
 from cfaug.report.drawing import COLOURS, THEME, Drawing, style, write_pdfs
 from cfaug.report.matching_gap import gap_figure

@@ -59,7 +59,7 @@ def test_labels_restrict_training(place, annotate):
     assert annotate("simulate", "annotate.mistakes=0") == 0
     assert annotate("read") == 0
     labels = place.root / "annotation" / "labels.jsonl"
-    words = ["plan@data.plan=coco_human_validated", "seed=4"]
+    words = ["plan@data.plan=coco_cf", "data.plan.name=human_validated", "seed=4"]
     ours = place.plan(*words, f"data.human_labels={labels}")
     theirs = place.plan(*words, "data.human_labels=shapescapes:counterfactual")
     assert ours["counts"] == theirs["counts"]

@@ -15,8 +15,7 @@ from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
 from cfaug.core.validation import nearest
 from cfaug.run.arguments import flatten, read, sweep_overrides
-from cfaug.run.arms import names_itself, read_arms
-from cfaug.run.usage import name_both, options_in, usage
+from cfaug.run.usage import name_both, names_itself, options_in, read_arms, usage
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stdout_of
 from tests.test_conf import COMMANDS, CONF
@@ -94,7 +93,7 @@ def test_what_is_no_setting_is_refused(typed):
         ("zzzzzz=1", "--help lists them all"),
         ("~zzzzzz", "--help lists them all"),
         ("scale=foo", "shapescapes"),
-        ("data=foo", "coco_real"),
+        ("data=foo", "coco_cf"),
     ],
 )
 def test_a_mistyped_key_or_choice_names_what_there_is(typed, said):
@@ -127,8 +126,8 @@ def test_a_mistyped_key_or_choice_names_what_there_is(typed, said):
         ("model.max_lenght=4", "'model.max_lenght'"),
         ("paths=5 paths.runs=x", "paths=5: paths has settings of its own"),
         ("model=tiny_clip model=nope", "model=nope: "),
-        ("data=5", "data=5: choose from coco_all"),
-        ("data=[1,2]", "data=[1,2]: choose from coco_all"),
+        ("data=5", "data=5: choose from coco_cf"),
+        ("data=[1,2]", "data=[1,2]: choose from coco_cf"),
         ("model=null", "model=null: choose from asked_entailer"),
         ("model=[]", "model=[]: choose from asked_entailer"),
         ("trainer={}", "trainer={}: choose from default"),
@@ -347,7 +346,7 @@ def test_an_arm_has_the_shared_settings_and_its_own():
     assert arms["all"]["arm"] == "all"
     assert arms["all"]["name"] == "coco_cf_3"
     assert arms["all"]["defaults"] == [
-        {"override /scale": "shapescapes"}, {"override /plan@data.plan": "coco_all"},
+        {"override /scale": "shapescapes"}, {"override /plan@data.plan": "coco_cf"},
     ]  # fmt: skip
     assert arms["human_validated"]["name"] == "coco_cf_11"
     assert names_itself(CONF / "experiment/coco_cf_3.yaml")

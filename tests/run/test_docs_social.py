@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.data.shards.shards import read_sets
-from cfaug.data.sources.importing import import_sets
+from cfaug.data.sources import import_sets
 from cfaug.report.results import read_results
 from tests.data.layouts import TEXTS, images, table
 from tests.data.test_social_counterfactuals import social, social_rows

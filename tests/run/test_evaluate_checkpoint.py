@@ -27,7 +27,7 @@ from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
 from cfaug.run.evaluate_checkpoint import Memory, ask, check_factors
 from cfaug.run.evaluation_data import world_words
 from cfaug.shapescapes import WorldSettings
-from cfaug.stats.matching import GAPS
+from cfaug.stats.ranking import GAPS
 from tests.run.conftest import SCENES, Place, refusal, stderr_of, stdout_of
 
 

@@ -20,8 +20,7 @@ import cfaug
 from cfaug.core.errors import UserError
 from cfaug.report.layout import comparisons_csv
 from cfaug.report.significance_table import significance_table
-from cfaug.run.compare import join_experiments
-from cfaug.run.comparison import Comparison
+from cfaug.run.compare import Comparison, join_experiments
 from tests.report.example import OOD, results
 from tests.run.conftest import Place, output_of, refusal, stdout_of
 

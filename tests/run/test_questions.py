@@ -20,8 +20,8 @@ from cfaug.planning.sources import open_questions
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from cfaug.run.arms import read_arms
 from cfaug.run.evaluation_data import DataOpener
+from cfaug.run.usage import read_arms
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.zoo.questions import main

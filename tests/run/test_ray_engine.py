@@ -17,7 +17,7 @@ from benchmarks import shards
 from cfaug.core.errors import UserError
 from cfaug.report.results import read_results
 from cfaug.run import generate
-from cfaug.run.ray_engine import RayEngine
+from cfaug.run.parallel import RayEngine
 from tests import skips
 from tests.run import ray_tasks
 from tests.run.conftest import SCENES, Place, output_of

@@ -145,7 +145,12 @@ def test_trohn_text_is_trained_on_with_its_negatives(plan: Plan, tmp_path: Path)
 
 def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_path: Path) -> None:
     real, cf, other = photos(tmp_path / "real"), pairs(tmp_path / "cf"), classes(tmp_path / "c")
-    words = [f"data.real={real}", f"data.counterfactual={cf}", "plan@data.plan=coco_medium"]
+    words = [
+        f"data.real={real}",
+        f"data.counterfactual={cf}",
+        "plan@data.plan=coco_cf",
+        "data.plan.name=medium",
+    ]
     control = ["data.control=counterfactual", f"data.control_source={other}"]
     said = plan.refused(*words, *control)
     assert f"data.control_source={other} holds no counterfactual pairs" in said

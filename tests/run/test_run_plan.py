@@ -31,8 +31,7 @@ from tests.data.test_set_captions import neutral_set
 from tests.run.conftest import SCENES, WORLD, lay_photos, refusal, stderr_of, stdout_of
 
 PAPER = {
-    "coco_real": 13_928, "coco_base": 13_928, "coco_medium": 34_820, "coco_all": 41_784,
-    "coco_human_validated": 34_313,
+    "real": 13_928, "base": 13_928, "medium": 34_820, "all": 41_784, "human_validated": 34_313,
 }  # fmt: skip
 CAPTIONS, PAIRS, VALIDATED = 25_014, 17_410, 25_482
 
@@ -80,20 +79,25 @@ def given(paper: Path, real: Path | None = None) -> list[str]:
 @pytest.mark.parametrize("split", ["group", "random"])
 @pytest.mark.parametrize("named", PAPER)
 def test_the_papers_counts_without_an_image(paper, plan, named, split):
-    words = [f"data={named}", "data.real_captions=edited", f"data.split={split}"]
-    if named == "coco_human_validated":
+    words = [
+        "data=coco_cf",
+        f"data.plan.name={named}",
+        "data.real_captions=edited",
+        f"data.split={split}",
+    ]
+    if named == "human_validated":
         words.append(f"data.human_labels={paper / 'labels.jsonl'}")
     (found,), _ = plan(*given(paper), *words)
     assert found["counts"]["train"] == PAPER[named]
     assert found["real_captions"] == {"edited": 17_410, "missed": 0}
     assert found["sizes"]["real"] == CAPTIONS
-    assert found["sizes"]["counterfactual"] == (None if named == "coco_real" else 2 * PAIRS)
+    assert found["sizes"]["counterfactual"] == (None if named == "real" else 2 * PAIRS)
 
 
 def test_misses_are_listed(paper, plan, tmp_path):
     made(tmp_path / "few", rows(17_400, 1))
     words = given(paper, tmp_path / "few")
-    (found,), _ = plan("data=coco_real", *words, "data.real_captions=edited")
+    (found,), _ = plan("data=coco_cf", "data.plan.name=real", *words, "data.real_captions=edited")
     assert found["counts"]["train"] == int(0.8 * 17_400)
     assert found["real_captions"] == {"edited": 17_400, "missed": 10}
     (file,) = (tmp_path / "shards" / "index").glob("missed-*.jsonl")
@@ -105,7 +109,7 @@ def test_misses_are_listed(paper, plan, tmp_path):
 def test_images_without_a_label_are_said(paper, plan, tmp_path):
     lines = (paper / "labels.jsonl").read_text().splitlines()
     (tmp_path / "some.jsonl").write_text("\n".join(lines[:100]))
-    words = [*given(paper), "data=coco_human_validated"]
+    words = [*given(paper), "data=coco_cf", "data.plan.name=human_validated"]
     _, said = plan(*words, f"data.human_labels={tmp_path / 'some.jsonl'}")
     assert "34,720 of 34,820 images" in said
     assert f"no label in {tmp_path / 'some.jsonl'}" in said
@@ -122,30 +126,36 @@ def test_misses_are_said(paper, plan, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("name", "words", "said"),
     [
-        (["data=coco_medium", "data.cf_ratio=0.6"], "data.plan=medium determines"),
-        (["data=coco_all", "data.size=100"], "data.size=100"),
-        (["data=coco_base", "data.counterfactual_members=unedited"], "counterfactual_members"),
-        (["data=coco_human_validated"], "data.human_labels=FILE"),
-        (["data=coco_medium", "data.human_labels=/nowhere.csv"], "/nowhere.csv"),
+        ("medium", ["data.cf_ratio=0.6"], "data.plan=medium determines"),
+        ("all", ["data.size=100"], "data.size=100"),
+        ("base", ["data.counterfactual_members=unedited"], "counterfactual_members"),
+        ("human_validated", [], "data.human_labels=FILE"),
+        ("medium", ["data.human_labels=/nowhere.csv"], "/nowhere.csv"),
     ],
 )
-def test_what_a_named_plan_refuses(paper, plan, words, named):
-    assert named in plan.refused(*words, *given(paper))
+def test_what_a_named_plan_refuses(paper, plan, name, words, said):
+    named = ["data=coco_cf", f"data.plan.name={name}"]
+    assert said in plan.refused(*named, *words, *given(paper))
 
 
 def test_a_plan_says_which_source_it_lacks(plan):
-    said = plan.refused("data=coco_medium", "data.real=/x")
+    said = plan.refused("data=coco_cf", "data.plan.name=medium", "data.real=/x")
     assert "data.plan=medium needs data.counterfactual=FOLDER" in said
 
 
+PLAN = "plan@data.plan=coco_cf"
 WORLD_PLANS = {
     # 80 real scenes and 40 pairs; the oracle matches all but 0.2682 x 80 images: 59.
-    "plan@data.plan=coco_real": (64, 0), "plan@data.plan=coco_base": (32, 16),
-    "plan@data.plan=coco_medium": (64, 48), "plan@data.plan=coco_all": (64, 64),
-    "plan@data.plan=coco_human_validated data.human_labels=shapescapes:counterfactual": (64, 47),
-    "plan@data.plan=coco_all data.control=real data.control_source=shapescapes:more_real": (128, 0),
+    f"{PLAN} data.plan.name=real": (64, 0),
+    f"{PLAN} data.plan.name=base": (32, 16),
+    f"{PLAN} data.plan.name=medium": (64, 48),
+    f"{PLAN} data.plan.name=all": (64, 64),
+    f"{PLAN} data.plan.name=human_validated data.human_labels=shapescapes:counterfactual": (64, 47),
+    f"{PLAN} data.plan.name=all data.control=real data.control_source=shapescapes:more_real": (
+        128, 0,
+    ),
     "data.cf_ratio=1 data.counterfactual_holdout=0.3": (0, 44),
     "data.cf_ratio=1 data.human_labels=shapescapes:counterfactual": (0, 47),
 }  # fmt: skip
@@ -159,7 +169,13 @@ def test_every_plan_runs_on_the_world(place, asked):
 
 def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place):
     labels = "data.human_labels=shapescapes:counterfactual"
-    words = ["plan@data.plan=coco_human_validated", labels, "seed=107", "trainer.max_steps=0"]
+    words = [
+        *PLAN.split(),
+        "data.plan.name=human_validated",
+        labels,
+        "seed=107",
+        "trainer.max_steps=0",
+    ]
     assert place.train(*words) == 0
     record = place.record()
     assert record["cf_ratio"] == round(47 / 111, 4)

@@ -11,7 +11,7 @@ import pytest
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from cfaug.run.arms import read_arms
+from cfaug.run.usage import read_arms
 from tests.data.layouts import TEXTS, images, table
 from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.run.conftest import failing_at, stdout_of

@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cfaug.shapescapes.drawing import Scene
-from cfaug.shapescapes.oracle import CHOICES, FACTORS, edit_factors, redraw_edited
-from cfaug.shapescapes.settings import FRAMES, CaptionWording, Factors, Style
+from cfaug.shapescapes.oracle import redraw_edited
+from cfaug.shapescapes.settings import (
+    CHOICES,
+    FACTORS,
+    FRAMES,
+    CaptionWording,
+    Factors,
+    Style,
+    edit_factors,
+)
 
 PHOTOS = st.builds(Factors, **{name: st.sampled_from(some) for name, some in CHOICES.items()})
 SHOWN = st.builds(Factors, **{name: st.sampled_from(some) for name, some in FACTORS.items()})

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.shapescapes.compositional.edits import (
+from cfaug.shapescapes.compositional_edits import (
     CLAIMS,
     EDITS,
     PictureDistribution,
     draw_picture,
     words_of_pictures,
 )
-from cfaug.shapescapes.compositional.parts import BIASED, PARTS, TEST, TRAINING
+from cfaug.shapescapes.compositional_parts import BIASED, PARTS, TEST, TRAINING
 from cfaug.shapescapes.parts import make_part, part_size
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World

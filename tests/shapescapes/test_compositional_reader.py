@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cfaug.compositional.caption_scores import BlindLanguage
-from cfaug.shapescapes.compositional.parts import PARTS, CaptionReader
+from cfaug.shapescapes.compositional_parts import PARTS, CaptionReader
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 

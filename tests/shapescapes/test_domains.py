@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.shapescapes.drawing import Scene, reach, redraw, render, scene_of, widen
-from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.settings import DOMAINS, STYLES, Factors
+from cfaug.shapescapes.settings import DOMAINS, FACTORS, STYLES, Factors
 from tests.shapescapes.drawn import draw_edited
 
 CLEAR = STYLES["clear"]

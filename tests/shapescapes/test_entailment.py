@@ -14,8 +14,7 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.types import ENTAILMENT
 from cfaug.shapescapes.detector import text_label
 from cfaug.shapescapes.drawing import render, scene_of
-from cfaug.shapescapes.entailment import COVER, PLAN, cover, photos
-from cfaug.shapescapes.parts import make_part, part_size
+from cfaug.shapescapes.parts import COVER, PLAN, cover, make_part, part_size, photos
 from cfaug.shapescapes.settings import COLOURS, PLACES, WorldSettings
 from cfaug.shapescapes.world import World
 

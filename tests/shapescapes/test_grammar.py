@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 
 from cfaug.shapescapes.language import FACTOR_OF, Statement, describe, parse
-from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.settings import (
     DOMAINS,
+    FACTORS,
     FRAMES,
     PLACES,
     WEATHER,

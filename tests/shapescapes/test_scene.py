@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.shapescapes.drawing import Scene, render
-from cfaug.shapescapes.oracle import CHOICES
-from cfaug.shapescapes.settings import STYLES, SUBJECTS, Factors
+from cfaug.shapescapes.settings import CHOICES, STYLES, SUBJECTS, Factors
 from tests.properties import examples
 from tests.shapescapes.drawn import SHOWN, draw_edited
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import wilcoxon
 
-from cfaug.stats.matching import GAPS, SCORES, gaps, shift, summary
+from cfaug.stats.ranking import GAPS, SCORES, gaps, shift, summary
 
 NAMES = [name for names in SCORES.values() for name in names]
 

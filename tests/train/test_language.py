@@ -11,7 +11,7 @@ from cfaug.core.errors import UserError
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_prompts import EditFormat
 from cfaug.models import lora as adapters
-from cfaug.train.language_task import EditData, LanguageTask
+from cfaug.train.generative_tasks import EditData, LanguageTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
 from tests import children
@@ -68,7 +68,7 @@ def slow_costs(tuned, row):
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_only_the_answers_tokens_count(shelf, kind):
     """Padding, prompt and the rows beside it change no row's loss: a token-by-token reference."""
-    from cfaug.train.language_module import collate
+    from cfaug.train.generative_modules import collate
 
     one = task(shelf / kind)
     tuned = one.load()

@@ -19,7 +19,7 @@ from cfaug.models.task_specs import VisionLanguage
 from cfaug.planning.mixture_plan import draw_questions, open_rows, trained_images
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.train.question_task import QuestionTask
+from cfaug.train.generative_tasks import QuestionTask
 from cfaug.train.settings import AnswerLoss, LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
 from tests import children
@@ -139,7 +139,7 @@ def slow_costs(answerer, index, row):
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_the_loss_is_that_of_one_question_at_a_time(tmp_path, kind):
     """Padding, image, prompt and the questions beside it change no question's loss."""
-    from cfaug.train.answer_module import AnswerModule
+    from cfaug.train.generative_modules import AnswerModule
 
     tiny_vlm.SAVERS[kind](tmp_path / kind)
     one = task(tmp_path, kind=kind, data=replace(DATA, batch_size=7))
@@ -167,7 +167,7 @@ def test_prompts_are_those_of_the_benchmark(shelf):
     """Token for token what ``benchmark=vqa`` reads without solved examples, in every wording."""
     from cfaug.cfmm.vqa import VisualQuestions
     from cfaug.editing.edit_prompts import read_wording
-    from cfaug.train.answer_module import AnswerExamples
+    from cfaug.train.generative_modules import AnswerExamples
 
     one = task(shelf)
     tuned = one.load()
@@ -285,7 +285,7 @@ def test_adapters_and_a_frozen_tower(folder, shelf):
 def test_little_room_for_images_changes_nothing(shelf):
     from cfaug.data.mixture.loader import TrainingShares
     from cfaug.editing.edit_prompts import read_wording
-    from cfaug.train.answer_module import AnswerExamples
+    from cfaug.train.generative_modules import AnswerExamples
 
     one = task(shelf)
     tuned = one.load()

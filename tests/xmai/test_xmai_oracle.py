@@ -22,7 +22,7 @@ from cfaug.shapescapes.detector import CaptionTruth, text_truth
 from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.oracles.xmai import against_reader, reciprocal_ranks
 from cfaug.shapescapes.settings import COLOURS, SUBJECTS, Factors
-from cfaug.xmai.tables.ablations import texts_kept, words_true
+from cfaug.xmai.ablation_tables import texts_kept, words_true
 from cfaug.xmai.text_pair_items import InsertionItems
 
 CONF = Path(__file__).parents[2] / "conf/table/xmai_oracle.yaml"

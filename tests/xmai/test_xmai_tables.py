@@ -21,7 +21,7 @@ from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.stats.classification import confusion_matrix, macro_scores
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import SeedSummary, welch
-from cfaug.xmai.tables.answers import read_settings, read_timings
+from cfaug.xmai.answer_tables import read_settings, read_timings
 from tests.report.insertion_example import METHODS, entailment_items, insertion_items
 
 CONF = Path(__file__).parents[2] / "conf/table"

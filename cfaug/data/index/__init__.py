@@ -32,11 +32,11 @@ from cfaug.data.sources import (
     Row,
     check_source,
     find_reader,
+    import_folder,
     split_folder,
     unreadable_error,
 )
 from cfaug.data.sources.folders import hidden_below
-from cfaug.data.sources.importing import import_folder
 from cfaug.data.sources.row import Description, split_home
 
 __all__ = ["Index", "open_index"]

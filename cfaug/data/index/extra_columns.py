@@ -20,7 +20,7 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular
-from cfaug.data.sources.lists import require_unicode
+from cfaug.core.words import require_unicode
 
 if TYPE_CHECKING:
     import pyarrow as pa

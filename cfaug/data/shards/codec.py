@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.core.errors import UserError
-from cfaug.core.files import is_hidden, require_regular
+from cfaug.core.files import HIDDEN, require_regular
 from cfaug.core.types import CounterfactualSet, Edit, Member
 
 FORMAT = 1
@@ -164,7 +164,7 @@ def scan(tar_file: Path, hidden: Counter[str] | None = None) -> Iterator[tuple[s
                 if entry.isdir():
                     continue
                 parts = (part for part in entry.name.split("/") if part not in ("", ".", ".."))
-                if (owner := next(filter(is_hidden, parts), None)) is not None:
+                if (owner := next(filter(HIDDEN.match, parts), None)) is not None:
                     if hidden is not None:
                         hidden[owner] += 1
                     continue

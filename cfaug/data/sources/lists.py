@@ -17,6 +17,7 @@ from typing import Any
 
 from cfaug.core.errors import UserError, say_once
 from cfaug.core.files import require_regular
+from cfaug.core.words import require_unicode
 
 LISTS = (".csv", ".json", ".jsonl", ".tsv")
 """Extensions of lists."""
@@ -110,15 +111,6 @@ def parse_json(text: str | bytes, where: str) -> Any:
         if isinstance(error, json.JSONDecodeError) and error.lineno == 1:  # the only line, perhaps
             cause = f"{error.msg}, character {error.colno}"
         raise UserError(f"{where} is not JSON: {cause}") from error
-
-
-def require_unicode(text: str, where: str) -> str:
-    r"""Return a text that can be encoded: JSON's ``\ud800`` is a lone surrogate."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"{where}: a text that is not Unicode ({error.reason})") from error
-    return text
 
 
 def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -16,8 +16,8 @@ from cfaug.core.errors import UserError
 from cfaug.core.files import require_regular, visible_files
 from cfaug.core.pixels import check_image
 from cfaug.core.types import CounterfactualSet
+from cfaug.core.words import require_unicode
 from cfaug.data.shards.codec import image_extension
-from cfaug.data.sources.lists import require_unicode
 from cfaug.data.sources.row import Description, ErrorCollector, Reader, files_identity
 
 ROWS_AT_ONCE = 16

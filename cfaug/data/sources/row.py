@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from cfaug.core.errors import UserError, name_some
 from cfaug.core.pixels import Digest
 from cfaug.core.types import ENTAILMENT, KEY_PATTERN
-from cfaug.data.sources.lists import require_unicode
+from cfaug.core.words import require_unicode
 
 T = TypeVar("T")
 NEGATIVES = "negatives"
@@ -146,10 +146,14 @@ class ErrorCollector:
         try:
             yield
         except UserError as error:
-            self._messages.append(str(error))
-            if len(self._messages) == NAMED_AT_ONCE:
-                self._messages.append("(there may be more)")
-                self.report()
+            self.note(error)
+
+    def note(self, error: UserError) -> None:
+        """Note an error; raise all of them if there are enough."""
+        self._messages.append(str(error))
+        if len(self._messages) == NAMED_AT_ONCE:
+            self._messages.append("(there may be more)")
+            self.report()
 
     def report(self) -> None:
         """Raise the collected errors, if there are any."""

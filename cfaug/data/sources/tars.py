@@ -104,10 +104,11 @@ class TarReader(Reader):
             self.check(tar_file)
             with require_regular(tar_file).open("rb") as handle:
                 for key, parts in scan(tar_file, self._hidden):
-                    with errors.collect():
-                        yield from self._rows(
-                            _Sample(tar_file, handle.fileno(), key, parts), classes
-                        )
+                    sample = _Sample(tar_file, handle.fileno(), key, parts)
+                    try:
+                        yield from self._rows(sample, classes)
+                    except UserError as error:
+                        errors.note(error)
         errors.report()
 
     def check(self, tar_file: Path) -> None:

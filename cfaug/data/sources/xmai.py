@@ -23,17 +23,10 @@ from cfaug.core.detections import DETECTIONS, Attribute, Detection, detections_t
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import Digest, content_digest
 from cfaug.core.types import CounterfactualSet, Example, Member
-from cfaug.core.words import replaced_run
+from cfaug.core.words import replaced_run, require_unicode
 from cfaug.data.sources.coco import photo_key
 from cfaug.data.sources.folders import file_digest
-from cfaug.data.sources.lists import (
-    LISTS,
-    LONGEST_LINE,
-    is_list_of_texts,
-    list_records,
-    read_texts,
-    require_unicode,
-)
+from cfaug.data.sources.lists import LISTS, LONGEST_LINE, is_list_of_texts, list_records, read_texts
 from cfaug.data.sources.parquet import MAX_BYTES, require_image
 from cfaug.data.sources.photo_lists import PREMISE, PhotoList, PhotoText, rows_of
 from cfaug.data.sources.row import ErrorCollector, Row, caption, clean_key, entailment_label

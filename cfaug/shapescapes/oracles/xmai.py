@@ -27,8 +27,7 @@ from cfaug.report.paper_tables import read_answers
 from cfaug.shapescapes.detector import inserted_claims, read_scene, text_truth
 from cfaug.shapescapes.settings import Factors
 from cfaug.stats.item_tests import MeanDifference
-from cfaug.xmai.entailment_items import EntailmentItems
-from cfaug.xmai.tables.ablations import (
+from cfaug.xmai.ablation_tables import (
     bootstrap_photos,
     effect_curves,
     effects_part,
@@ -37,8 +36,9 @@ from cfaug.xmai.tables.ablations import (
     texts_part,
     words_true,
 )
-from cfaug.xmai.tables.answers import Checkpoints, PairTable, value_entry
-from cfaug.xmai.tables.entailment import change_part
+from cfaug.xmai.answer_tables import Checkpoints, PairTable, value_entry
+from cfaug.xmai.entailment_items import EntailmentItems
+from cfaug.xmai.entailment_tables import change_part
 from cfaug.xmai.text_pair_items import InsertionItems, TextPairItems, compare_changes
 
 MRR = ("mrr_original", "mrr")

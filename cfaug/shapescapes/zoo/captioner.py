@@ -17,8 +17,7 @@ import numpy as np
 
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.language import describe, parse
-from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.settings import DOMAINS, Factors, words_of_domains
+from cfaug.shapescapes.settings import DOMAINS, FACTORS, Factors, words_of_domains
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, save_half
 from cfaug.shapescapes.zoo.model import (
     END,

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.drawing import Scene, render
-from cfaug.shapescapes.oracle import edit_factors
-from cfaug.shapescapes.settings import DOMAINS, SUBJECTS
+from cfaug.shapescapes.settings import DOMAINS, SUBJECTS, edit_factors
 from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, save_half
 from cfaug.shapescapes.zoo.model import IMAGE_SIZE, TRANSFORM, build_image_processor

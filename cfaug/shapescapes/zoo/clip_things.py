@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from cfaug.core.rng import derive, generator
-from cfaug.shapescapes.compositional.edits import (
+from cfaug.shapescapes.compositional_edits import (
     EDITS,
     DescriptionForm,
     Picture,
@@ -30,7 +30,7 @@ from cfaug.shapescapes.compositional.edits import (
     say,
     words_of_pictures,
 )
-from cfaug.shapescapes.compositional.parts import PairDistribution
+from cfaug.shapescapes.compositional_parts import PairDistribution
 from cfaug.shapescapes.settings import FRAMES, WorldSettings
 from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo import clip

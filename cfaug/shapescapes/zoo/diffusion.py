@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 from cfaug.core.files import replace_folder
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.validation import Seed
-from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.settings import CaptionWording, Factors, caption
+from cfaug.shapescapes.settings import FACTORS, CaptionWording, Factors, caption
 from cfaug.shapescapes.zoo.command import count_parameters, fresh_folder, read, write_card
 from cfaug.shapescapes.zoo.diffusion_unet import (
     Denoiser,

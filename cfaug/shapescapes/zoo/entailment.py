@@ -25,7 +25,7 @@ from cfaug.core.validation import OneOf, check_fields
 from cfaug.models.fusion import TowerEntailer
 from cfaug.models.task_specs import BridgeTowerEntailment, FlavaEntailment, ViltEntailment
 from cfaug.shapescapes.drawing import render
-from cfaug.shapescapes.entailment import PLAN, cover, photos
+from cfaug.shapescapes.parts import PLAN, cover, photos
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model

@@ -26,8 +26,7 @@ from cfaug.core.rng import derive, generator
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.validation import Seed
 from cfaug.core.weights import resolve
-from cfaug.shapescapes.oracle import CHOICES, FACTORS
-from cfaug.shapescapes.settings import DOMAINS, PHOTO, Factors
+from cfaug.shapescapes.settings import CHOICES, DOMAINS, FACTORS, PHOTO, Factors
 from cfaug.shapescapes.zoo.command import (
     count_parameters,
     descend,

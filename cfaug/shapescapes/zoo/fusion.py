@@ -33,8 +33,7 @@ from cfaug.models.encoder import Encoder, HFEncoder
 from cfaug.models.fusion import BridgeTowerEncoder, BridgeTowerMatcher, ViltMatcher
 from cfaug.models.image_text import PairMatcher
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
-from cfaug.shapescapes.oracle import CHOICES, edit_factors
-from cfaug.shapescapes.settings import CaptionWording, caption, words
+from cfaug.shapescapes.settings import CHOICES, CaptionWording, caption, edit_factors, words
 from cfaug.shapescapes.zoo.command import DrawingSettings, fit, make_model, save_half
 from cfaug.shapescapes.zoo.model import IMAGE_SIZE, MAX_LENGTH, SPECIAL, build_tokenizer
 from cfaug.shapescapes.zoo.scenes import PROMPTS, Drawings, Pixels, draw_unbiased, jitter, truth

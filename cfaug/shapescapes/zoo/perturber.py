@@ -34,7 +34,7 @@ from cfaug.shapescapes.zoo.perturber_rows import (
     split_scenes,
 )
 from cfaug.train import task as training
-from cfaug.train.language_task import EditData, LanguageTask
+from cfaug.train.generative_tasks import EditData, LanguageTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 
 if TYPE_CHECKING:

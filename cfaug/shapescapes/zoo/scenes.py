@@ -20,9 +20,10 @@ from PIL import Image
 from cfaug.core.pixels import ImageTransform
 from cfaug.core.rng import derive, generator
 from cfaug.shapescapes.drawing import Scene, render
-from cfaug.shapescapes.oracle import CHOICES, FACTORS
 from cfaug.shapescapes.settings import (
+    CHOICES,
     COLOURS,
+    FACTORS,
     PHOTO,
     PLACES,
     STYLES,

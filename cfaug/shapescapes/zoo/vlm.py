@@ -24,7 +24,7 @@ from cfaug.core.rng import derive, generator
 from cfaug.core.validation import OneOf, Positive, Seed, check_fields
 from cfaug.shapescapes.question_parts import CATEGORIES
 from cfaug.shapescapes.zoo.command import Rates, make_model
-from cfaug.shapescapes.zoo.vlm_model import build_model, build_tokenizer, load, save
+from cfaug.shapescapes.zoo.vlm_training import build_model, build_tokenizer, load, save
 from cfaug.stats.choices import Accuracies, accuracies, choose, reduce_scores
 
 if TYPE_CHECKING:

@@ -31,10 +31,18 @@ from cfaug.editing.protocols import (
 )
 from cfaug.editing.sentence import normalise
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
-from cfaug.xmai.insertions.answer_cache import AnswerCache
 from cfaug.xmai.insertions.block_list import BlockList
-from cfaug.xmai.insertions.guesses import Canvas, Context, Guess, Guesser
-from cfaug.xmai.insertions.mentions import Fallback, Mention, MentionFinder, WordSimilarity
+from cfaug.xmai.insertions.mentions import (
+    AnswerCache,
+    Canvas,
+    Context,
+    Fallback,
+    Guess,
+    Guesser,
+    Mention,
+    MentionFinder,
+    WordSimilarity,
+)
 from cfaug.xmai.insertions.scores import (
     BROKEN_PHOTO,
     ImageTextDistance,

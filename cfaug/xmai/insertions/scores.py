@@ -22,9 +22,7 @@ from cfaug.core.safety.safe_loading import find_damaged
 from cfaug.core.types import SourceImage
 from cfaug.core.validation import check_fields
 from cfaug.editing.protocols import round_digits
-from cfaug.xmai.insertions.answer_cache import AnswerCache
-from cfaug.xmai.insertions.guesses import Guess
-from cfaug.xmai.insertions.mentions import WordSimilarity
+from cfaug.xmai.insertions.mentions import AnswerCache, Guess, WordSimilarity
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,8 +7,7 @@ import torch
 
 from cfaug.models.task_specs import ImageCaptioning
 from cfaug.shapescapes.language import describe, parse
-from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.settings import words_of_domains
+from cfaug.shapescapes.settings import FACTORS, words_of_domains
 from cfaug.shapescapes.zoo.captioner import build_tokenizer, scenes, tokenize
 from tests.shapescapes.zoo.cards import card
 

@@ -8,7 +8,7 @@ import torch
 
 from cfaug.core.weights import resolve
 from cfaug.models.specs import HFClip
-from cfaug.shapescapes.compositional.edits import (
+from cfaug.shapescapes.compositional_edits import (
     PictureDistribution,
     draw_picture,
     words_of_pictures,

@@ -12,9 +12,9 @@ import torch
 
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve, sha256
-from cfaug.shapescapes.oracle import FACTORS
 from cfaug.shapescapes.settings import (
     DOMAINS,
+    FACTORS,
     CaptionWording,
     Factors,
     caption,

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.settings import DOMAINS
+from cfaug.shapescapes.settings import DOMAINS, FACTORS
 from cfaug.shapescapes.zoo.command import read
 from cfaug.shapescapes.zoo.factor_classifier import (
     DOMAIN_WEIGHTS,

@@ -21,23 +21,21 @@ from cfaug.shapescapes.gathering import SIDE, gathering_of
 from cfaug.shapescapes.question_parts import SCENE, make_questions
 from cfaug.shapescapes.zoo.model import IMAGE
 from cfaug.shapescapes.zoo.vlm import VlmSettings, evaluate, main
-from cfaug.shapescapes.zoo.vlm_model import (
-    CELLS,
-    build_model,
-    build_processor,
-    build_tokenizer,
-    load,
-)
 from cfaug.shapescapes.zoo.vlm_training import (
     ATTRIBUTES,
+    CELLS,
     EMPTY,
     LanguageLoss,
     Lessons,
     _jitter,
+    build_model,
+    build_processor,
+    build_tokenizer,
     draw_images,
     draw_pictures,
     encode,
     encode_batch,
+    load,
     tokenize_questions,
     world_of,
 )

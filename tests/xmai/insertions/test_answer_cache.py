@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.xmai.insertions.answer_cache import AnswerCache
+from cfaug.xmai.insertions.mentions import AnswerCache
 from tests.xmai.insertions.parts import captioned, changed, detection, photo
 
 

@@ -17,8 +17,7 @@ from cfaug.editing.language_models import MaskedLM
 from cfaug.editing.protocols import Fill
 from cfaug.editing.sentence import normalise
 from cfaug.xmai.insertions import AttributeInsertion, BlockList
-from cfaug.xmai.insertions.guesses import Context
-from cfaug.xmai.insertions.mentions import Fallback
+from cfaug.xmai.insertions.mentions import Context, Fallback
 from cfaug.xmai.insertions.scores import Normalise
 from tests.records import Photo
 from tests.xmai.insertions.parts import (

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 from annotated_types import Interval
 
-from cfaug.annotation.caption_form import ORIGINAL
+from cfaug.annotation.forms import ORIGINAL
 from cfaug.annotation.ratings import FILE as RATINGS
 from cfaug.annotation.ratings import OVERALL, Score, read_summary
 from cfaug.annotation.record import FILE as RECORD
@@ -25,7 +25,7 @@ from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import Equivalence, SeedSummary, equivalence
-from cfaug.xmai.tables.answers import (
+from cfaug.xmai.answer_tables import (
     DIGITS,
     Checkpoints,
     PairTable,

@@ -26,8 +26,7 @@ from cfaug.report.document import (
 )
 from cfaug.report.page import DASH, percent
 from cfaug.report.plots import Band
-from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems, chance_band, chance_of_mean
-from cfaug.social.tables.comparison import (
+from cfaug.social.comparison_tables import (
     GAP_NOTE,
     NOTES,
     RANK_GAP,
@@ -40,6 +39,7 @@ from cfaug.social.tables.comparison import (
     signed,
     skew_columns,
 )
+from cfaug.social.skew_items import RankingTask, Retrieved, SkewItems, chance_band, chance_of_mean
 
 # Figures 2 and 5 of the paper: the distribution of MaxSkew over subjects, model by model.
 

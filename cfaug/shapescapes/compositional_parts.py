@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from cfaug.core.rng import derive
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.core.weights import COMPOSITIONAL
-from cfaug.shapescapes.compositional.edits import (
+from cfaug.shapescapes.compositional_edits import (
     CLAIMS,
     EDITS,
     SINGLE,

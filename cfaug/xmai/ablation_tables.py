@@ -22,8 +22,7 @@ from cfaug.report.document import Column, Curve, Document, Entry, Part, make_par
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published, read_answers
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
-from cfaug.xmai.entailment_items import EntailmentItems
-from cfaug.xmai.tables.answers import (
+from cfaug.xmai.answer_tables import (
     DIGITS,
     RELEVANCE,
     RETRIEVAL,
@@ -36,7 +35,8 @@ from cfaug.xmai.tables.answers import (
     read_timings,
     value_entry,
 )
-from cfaug.xmai.tables.entailment import (
+from cfaug.xmai.entailment_items import EntailmentItems
+from cfaug.xmai.entailment_tables import (
     SCORES,
     change_entry,
     holm_entry,

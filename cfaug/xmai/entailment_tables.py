@@ -13,8 +13,7 @@ from cfaug.report.page import DASH, p_text
 from cfaug.report.paper_tables import Models, read_answers
 from cfaug.stats.classification import macro_scores
 from cfaug.stats.significance import holm
-from cfaug.xmai.entailment_items import EntailmentItems, ScoreDrop
-from cfaug.xmai.tables.answers import (
+from cfaug.xmai.answer_tables import (
     DIGITS,
     RELEVANCE,
     RETRIEVAL,
@@ -25,6 +24,7 @@ from cfaug.xmai.tables.answers import (
     number_entry,
     value_entry,
 )
+from cfaug.xmai.entailment_items import EntailmentItems, ScoreDrop
 from cfaug.xmai.text_pair_items import (
     ALPHA,
     CHANGED,

@@ -1,1 +1,0 @@
-"""Compositional tests of the embedded world: pictures of one or two things, and minimal pairs."""

@@ -1,1 +1,0 @@
-"""Intersectional social bias (Howard et al., 2023): its printed numbers, its tables and figures."""

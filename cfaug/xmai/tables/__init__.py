@@ -1,1 +1,0 @@
-"""XMAI (Ramshetty et al., 2023): its printed numbers, its tables and figures."""
