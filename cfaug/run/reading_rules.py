@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from cfaug.core.binding import (
@@ -274,12 +276,17 @@ def _drawn_for_mixture(config: Config) -> set[str]:
 
 
 def _data_settings(config: Config) -> Any:
+    return _build_mixture(json.dumps(config["data"]))
+
+
+@lru_cache(maxsize=8)
+def _build_mixture(written: str) -> Any:
     """Return the settings of a mixture; ``None`` for other data, or if they are invalid."""
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.planning.build import build
 
     try:
-        data = build(config["data"])
+        data = build(json.loads(written))
     except UserError:  # refused with its own message when the run is planned
         return None
     return data if isinstance(data, DataSettings) else None
