@@ -51,6 +51,8 @@ tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/ta
 	$(BIN)/python evaluate.py --multirun table=$(TABLES)
 
 EXAMPLES ?= few
+# A process runs all tests of a file: a costly fixture of a file is made once.
+BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 
 STRESS := paths.runs=runs/stress
 STRESS_MODELS := 'table.models={background: "weights/zoo-classifier-background-*", colour: "weights/zoo-classifier-colour-*", style: "weights/zoo-classifier-style-*", none: "weights/zoo-classifier-none-*"}'
@@ -143,13 +145,13 @@ $(CFMM_QUESTIONS): | $(STAMP)
 	$(BIN)/python -m cfaug zoo questions out=$(@D) part=test pairs=300
 
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
-	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(BY_FILE) -m "not slow"
 
 test-slow: $(STAMP)  ## the other tests: kills, restarts, several processes, whole commands
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+	$(BIN)/python -m pytest $(BY_FILE) -m slow
 
 test-all: $(STAMP)  ## every test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest $(BY_FILE)
 
 test-system:  ## as root on Debian: Chromium, without which some tests are skipped
 	apt-get update -qq

@@ -48,6 +48,12 @@ def pytest_collection():
         gc.enable()
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with the files that have slow tests: no process waits for another's at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_unconfigure():
     """Give the interpreter what it searches at its end: libraries below torch warn otherwise."""
     gc.unfreeze()

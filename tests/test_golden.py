@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import children
+from tests.contracts.test_benchmarks import check_runs
 from tools import golden
 
 TARGET = "cfmm"
@@ -33,6 +34,7 @@ def test_the_same_commands_write_the_same_bytes_and_a_changed_byte_is_found(tmp_
         assert child.exitcode == 0
     before, after = tmp_path / "before", tmp_path / "after"
     assert golden.compare(before, after) == []
+    check_runs(after)
     assert len(golden.read_outputs(after)) > 10
     items = sorted(after.rglob("*.parquet"))[0]
     items.unlink()

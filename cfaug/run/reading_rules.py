@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from cfaug.core.binding import (
@@ -154,8 +156,6 @@ def _tests_texts(config: Config, words: Sequence[str]) -> bool:
 
 def about_model(config: Config, words: Sequence[str]) -> CheckpointFacts | None:
     """Return what is known of the model to evaluate; ``None`` of finished runs and of training."""
-    from cfaug.planning.build import build
-
     if "benchmark" not in config or _checks_data(config, words):
         return None
     provides: Sequence[type] = (NoModel,)
@@ -164,7 +164,7 @@ def about_model(config: Config, words: Sequence[str]) -> CheckpointFacts | None:
             return None
         provides = getattr(locate(config["model"]["_target_"]), "provides", ())
     try:
-        world, learnt = describe_learning(build(config["data"]))
+        world, learnt = describe_learning(_build_data(config))
     except UserError:  # refused with its own message before the evaluation
         return CheckpointFacts(provides, False, None, "captions")
     return CheckpointFacts(provides, False, world, learnt)
@@ -279,13 +279,24 @@ def _drawn_for_mixture(config: Config) -> set[str]:
 def _data_settings(config: Config) -> Any:
     """Return the settings of a mixture; ``None`` for other data, or if they are invalid."""
     from cfaug.data.mixture.settings import DataSettings
-    from cfaug.planning.build import build
 
     try:
-        data = build(config["data"])
+        data = _build_data(config)
     except UserError:  # refused with its own message when the run is planned
         return None
     return data if isinstance(data, DataSettings) else None
+
+
+def _build_data(config: Config) -> Any:
+    return _build_written(json.dumps(config["data"]))
+
+
+@lru_cache(maxsize=8)
+def _build_written(written: str) -> Any:
+    """Build a node that is written as JSON: many rules ask about the same data."""
+    from cfaug.planning.build import build
+
+    return build(json.loads(written))
 
 
 def _on_mixture(test: Callable[[Any], bool]) -> Callable[[Config], Any]:

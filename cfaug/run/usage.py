@@ -122,9 +122,15 @@ def top_level(conf: Path, name: str) -> set[str]:
 
 
 def _load(file: Path) -> dict[str, Any]:
+    return _parse(file.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=512)
+def _parse(text: str) -> dict[str, Any]:
+    """Return a file's content, not to be changed; every job of a process asks for the same ones."""
     import yaml
 
-    return yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) or {}
 
 
 def _defaults(file: Path) -> list[tuple[str, str | None]]:

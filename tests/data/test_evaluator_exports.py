@@ -210,7 +210,6 @@ def others(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("other_evaluators")
 def test_lmms_eval_runs_the_tasks_and_its_logs_are_compared(others, tmp_path):
     export_lmms_eval(SETS, tmp_path / "own")
     export_lmms_eval(map(pair, range(8)), tmp_path / "pairs")
@@ -230,7 +229,6 @@ def test_lmms_eval_runs_the_tasks_and_its_logs_are_compared(others, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("other_evaluators")
 def test_mlcroissant_accepts_and_reads_the_metadata(others, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "BYTES_PER_FILE", 1)
     file = tmp_path / "hub/croissant.json"

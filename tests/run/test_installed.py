@@ -18,7 +18,7 @@ from tests.run.conftest import WORLD
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installed")]
+pytestmark = pytest.mark.slow
 
 TINY = [*WORLD, "trainer.max_steps=2"]
 

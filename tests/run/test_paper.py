@@ -14,8 +14,6 @@ from cfaug.run.identity import arm_slug
 from cfaug.run.usage import options_in
 from tests.run.conftest import compose
 
-pytestmark = pytest.mark.xdist_group("paper")  # one process trains its runs
-
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
     "data.world.real_scenes=40", "data.world.counterfactual_pairs=40", "data.batch_size=16",

@@ -23,7 +23,7 @@ from tests.run import ray_tasks
 from tests.run.conftest import SCENES, Place, output_of
 from tests.scripts import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.slow
 
 try:
     import ray

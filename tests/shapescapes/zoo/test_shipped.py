@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.weights import resolve
+from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.question_parts import CATEGORIES
 from cfaug.shapescapes.settings import DOMAINS
+from cfaug.shapescapes.world import World
+from cfaug.shapescapes.zoo import classifier
 from cfaug.shapescapes.zoo.captioner import CaptionerSettings
 from cfaug.shapescapes.zoo.classifier import ClassifierSettings
 from cfaug.shapescapes.zoo.clip import PretrainSettings
@@ -20,6 +24,7 @@ from cfaug.shapescapes.zoo.clip_domains import DomainSettings
 from cfaug.shapescapes.zoo.clip_things import ThingsSettings
 from cfaug.shapescapes.zoo.entailment import EntailmentSettings
 from cfaug.shapescapes.zoo.fusion import FusionSettings
+from cfaug.shapescapes.zoo.scenes import Pixels
 from cfaug.shapescapes.zoo.vlm import VlmSettings
 from tests.shapescapes.zoo.cards import card
 
@@ -100,7 +105,25 @@ def test_it_knows_the_world(name: str) -> None:
     assert all(metrics[metric] >= least for metric, least in KNOWN[name].items())
 
 
+@pytest.fixture(scope="module")
+def drawn_once() -> Iterator[None]:
+    """Pictures are drawn once for the three classifiers that are asked about the same scenes."""
+    draw = classifier.show
+    drawn: dict[str, Pixels] = {}
+
+    def show(scenes: list[Scene], world: World) -> Pixels:
+        asked = repr((scenes, world.settings))
+        if asked not in drawn:
+            drawn[asked] = draw(scenes, world)
+        return drawn[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classifier, "show", show)
+        yield
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("drawn_once")
 @pytest.mark.parametrize("name", RECOMPUTED)
 def test_its_card_is_recomputed_from_the_weights(name: str) -> None:
     kind, module, far = RECOMPUTED[name]
