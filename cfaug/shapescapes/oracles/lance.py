@@ -37,9 +37,10 @@ from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import Models, PaperTable
 from cfaug.shapescapes.drawing import scene_of
 from cfaug.shapescapes.language import parse
-from cfaug.shapescapes.oracle import edit_scene, psnr_outside, redraw_edited
+from cfaug.shapescapes.oracle import edit_scene, redraw_edited
 from cfaug.shapescapes.settings import PHOTO, STYLES, Factors
 from cfaug.shapescapes.zoo.factor_classifier import Judge, load_judge
+from cfaug.stats.edit_metrics import psnr_outside
 
 OTHER = "other"
 """The factor of an edit that does not change exactly one factor of the world."""
