@@ -27,6 +27,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     from cfaug.compositional.caption_choice import CaptionChoice
     from cfaug.compositional.pairs import PairMatching
     from cfaug.evaluation.classification import Classification
+    from cfaug.evaluation.editor_items import EDIT_ITEMS
     from cfaug.evaluation.image_text_matching import Matching
     from cfaug.evaluation.retrieval import Retrieval
     from cfaug.lance.quality import CaptionPerplexity, ImageQuality
@@ -44,6 +45,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     yield "`benchmark=choice`", CaptionChoice.item_schema
     yield "`benchmark=stress`", STRESS_ITEMS
     yield "`benchmark=image_quality`", ImageQuality.item_schema
+    yield "`benchmark=edit_quality`", EDIT_ITEMS
     yield "`benchmark=caption_perplexity`", CaptionPerplexity.item_schema
     yield "`benchmark=skew`", SKEW_ITEMS
     yield "`benchmark=skew`: `rankings/`", SKEW_RANKINGS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,11 +111,10 @@ class MaskFolder:
         content = read_json(self._list) if self._list.is_file() else {}
         if not isinstance(content, dict):
             raise UserError(f"{self._list} is not PIE-Bench's: it should be an object of edits")
-        masks = {}
+        masks: dict[str, list[int]] = {}
         for name, edit in content.items():
-            mask, path = (
-                (edit.get("mask"), edit.get("image_path")) if isinstance(edit, dict) else (0, 0)
-            )
+            about = edit if isinstance(edit, dict) else {}
+            mask, path = about.get("mask"), about.get("image_path")
             if not isinstance(path, str) or not _is_run_lengths(mask):
                 raise UserError(
                     f"{self._list}: {name} should have image_path and mask, a list of starts and "
@@ -175,15 +174,15 @@ def decode_runs(runs: list[int], side: int = PIE_SIDE) -> NDArray[np.bool_]:
     Args:
         runs: start and length of each run of pixels, row by row; the last may be too long.
     """
-    mask = np.zeros(side * side, np.bool_)
+    flat = np.zeros(side * side, np.bool_)
     for start, length in zip(runs[::2], runs[1::2], strict=True):
-        mask[start : start + length] = True
-    mask = mask.reshape(side, side)
+        flat[start : start + length] = True
+    mask = flat.reshape(side, side)
     mask[[0, -1]] = mask[:, [0, -1]] = True
     return mask
 
 
-def _is_run_lengths(mask: object) -> bool:
+def _is_run_lengths(mask: object) -> TypeGuard[list[int]]:
     return (
         isinstance(mask, list)
         and len(mask) % 2 == 0

@@ -57,24 +57,24 @@ class EditedFolder:
     Attributes:
         name: the editor's name in results.
         number: the number of the folder among those of the editor.
-        rows_N2: the rows of each edit's photo and of the edit, int64 (edits, 2).
+        rows: the rows of each edit's photo and of the edit, int64 (edits, 2).
     """
 
     name: str
     number: int
     index: Index
-    rows_N2: np.ndarray
+    rows: np.ndarray
 
     def column(self, name: str) -> list[str]:
         """Return an extra column of the edits as text; empty where there is none."""
         if name not in self.index.extra_names:
-            return [""] * len(self.rows_N2)
-        values = self.index.extra_values(name, self.rows_N2[:, 1])
+            return [""] * len(self.rows)
+        values = self.index.extra_values(name, self.rows[:, 1])
         return ["" if value is None else str(value) for value in values]
 
     def name_images(self, member: int) -> list[str]:
         """Return the names by which pages find the photos (0) or the edits (1)."""
-        keys = self.index.keys(self.rows_N2[:, member])
+        keys = self.index.keys(self.rows[:, member])
         return [f"{self.name}/{self.number}/{key}" for key in keys]
 
 
@@ -89,12 +89,12 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
             alone for several.
         batch_size: number of images or texts computed at once.
         without_leaks: whether to leave out sets of photos that the run was trained on.
-        masks: where pictures may change: ``oracle`` for photos of the embedded world; a folder of
+        masks: the source of the masks: ``oracle`` for photos of the embedded world; a folder of
             masks, white where a photo may change, named by the photo's path or the edit's key; or
             PIE-Bench's ``data``, with ``mapping_file.json``.
-        judge: whether an edit succeeded: ``model``, if the model finds it more similar to the
-            edited caption than to the photo's; ``oracle``, if the world's own classifier of
-            pictures sees the edited factor.
+        judge: the judge of success: the ``model``, for which an edit should be more similar to the
+            edited caption than to the photo's; or the ``oracle``, the world's own classifier of
+            pictures, which should see the edited factor.
         page: number of edits that the page shows; ``None`` writes no page.
     """
 
@@ -160,7 +160,7 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
         asked += [self.judge, ORACLE if self._masks is None else self._masks.hash()]
         for folder in self._folders:
             known = [n for n in ("edit_kind", "scene_seed") if n in folder.index.extra_names]
-            asked += [folder.name, folder.index.hash_with(known), folder.rows_N2]
+            asked += [folder.name, folder.index.hash_with(known), folder.rows]
         return fingerprint(*asked)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
@@ -197,14 +197,14 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
                             )
                         )  # fmt: skip
         if not outcomes:
-            raise UserError(f"{self.name}: no set has an edit: name shards in which edits were kept")
+            raise UserError(f"{self.name}: there are no edits: name shards in which some were kept")
         return Evaluation(outcomes, columns)
 
     def _measure(
         self, encoder: DualEncoder | CachedEncoder, folder: EditedFolder
     ) -> dict[str, Any]:
         """Return the columns of the edits of one folder."""
-        index, rows_N2 = folder.index, folder.rows_N2
+        index, rows_N2 = folder.index, folder.rows
         texts = [[index.text(int(row)) for row in rows] for rows in rows_N2.T]
         edited = np.array([before != after for before, after in zip(*texts, strict=True)])
         kept: dict[str, list[float]] = {name: [] for name in ("masked", "psnr", "ssim")}
@@ -297,9 +297,7 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
             name: (folder.index, int(row))
             for folder in self._folders
             for member in (0, 1)
-            for name, row in zip(
-                folder.name_images(member), folder.rows_N2[:, member], strict=True
-            )
+            for name, row in zip(folder.name_images(member), folder.rows[:, member], strict=True)
         }
         find = self.reader(places.get, self.data)
 

@@ -58,7 +58,7 @@ class WorldEdits:
         _, mask = redraw_edited(scene, after, size=len(photo), style=STYLES[style])
         if photo.shape != (64, 64, 3):
             return EditTruth(mask, math.nan, math.nan)
-        seen = self._judge.factors(shown.transpose(2, 0, 1)[None])[0]
+        seen = self._judge.factors(shown.transpose(2, 0, 1)[None].copy())[0]
         right = {n: getattr(seen, n) == getattr(after.factors, n) for n in FACTORS}
         asked = [n for n in FACTORS if getattr(scene.factors, n) != getattr(after.factors, n)]
         success = float(all(right[name] for name in asked)) if asked else math.nan
