@@ -150,7 +150,7 @@ IMG2IMG := 'recipe.image_editor=$${zoo.photo_editor}' 'recipe.draws.self_replace
 seeds = $(1): [shards/editors/$(2)-0, shards/editors/$(2)-1]
 EDITED := {$(call seeds,attention 0.2,attention-0.2), $(call seeds,attention 0.8,attention-0.8), $(call seeds,img2img 0.5,img2img-0.5), $(call seeds,img2img 0.8,img2img-0.8), oracle: shards/editors/oracle-0}
 
-editors: $(STAMP)  ## editors on ShapeScapes: what they keep, success, and what their edits are worth in training: runs/editors/report.html (11 min, 5 seeds)
+editors: $(STAMP)  ## editors on ShapeScapes: what they keep, success, and what their edits are worth in training: runs/editors/report.html (8 min, 5 seeds)
 	$(BIN)/python generate.py recipe=lance_oracle paths.shards=shards/editors/oracle-0 $(EDITS)
 	$(BIN)/python generate.py --multirun recipe=lance seed=0,1 'recipe.draws.self_replace_steps=[0.2],[0.8]' 'paths.shards=shards/editors/attention-$${recipe.draws.self_replace_steps[0]}-$${seed}' parallel=2 $(EDITS)
 	$(BIN)/python generate.py --multirun recipe=lance seed=0,1 $(IMG2IMG) zoo.photo_editor.settings.strength=0.5,0.8 'paths.shards=shards/editors/img2img-$${zoo.photo_editor.settings.strength}-$${seed}' parallel=2 $(EDITS)

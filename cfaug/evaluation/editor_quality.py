@@ -230,7 +230,7 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
         )
         before, after = (embed_texts(encoder, text, self.batch_size) for text in texts)
         composite_ND = embed_pictures(encoder, composites, self.batch_size)
-        feature_distance = 1 - _cosine(composite_ND, photos)
+        feature_distance = np.maximum(0, 1 - _cosine(composite_ND, photos))
         feature_distance[np.array(kept["masked"]) == 1] = np.nan
         match, other = _cosine(shown_ND, after), _cosine(shown_ND, before)
         numbers = {**kept, "feature_distance": feature_distance, "text_similarity": match}

@@ -57,7 +57,7 @@ class EditorsTable(ModelsTable):
     benchmark: str = "edit_quality"
     arms: Mapping[str, str]
     baseline: str
-    gain: tuple[str, str]
+    gain: Sequence[str]
     compared: Sequence[str] | None = None
 
     def build(self, runs: Runs) -> Document:
@@ -93,7 +93,8 @@ class EditorsTable(ModelsTable):
             spread = summarise([*by_folder.values()]).sd if len(by_folder) > 1 else math.nan
             numbers = {"value": estimate.mean, "n": float(estimate.items)}
             numbers |= {} if math.isnan(spread) else {"sd": spread}
-            between = span_text(partial(measure.text, digits=1), estimate.low, estimate.high, "")
+            ends = (measure.text(end, 1) for end in (estimate.low, estimate.high))
+            between = "" if math.isnan(estimate.low) else f"[{', '.join(ends)}]"
             sub = "" if math.isnan(spread) else measure.spread(spread)
             return Entry(measure.text(estimate.mean, 1), sub, small=between, numbers=numbers)
 
@@ -120,8 +121,9 @@ class EditorsTable(ModelsTable):
         known = {name: arm for name, arm in self.arms.items() if name in items.sets}
         arms = {arm: runs.arm(arm) for arm in [self.baseline, *known.values()]}
         require_one_test(self.name, arms.items(), {self.gain[0]})
-        values = {arm: results.values(self.gain) for arm, results in arms.items()}
-        lacking = [f"{' '.join(self.gain)} of {arm}" for arm, seeds in values.items() if not seeds]
+        cell = (self.gain[0], self.gain[1])
+        values = {arm: results.values(cell) for arm, results in arms.items()}
+        lacking = [f"{' '.join(cell)} of {arm}" for arm, seeds in values.items() if not seeds]
         self.require(not (known and lacking), *lacking)
         gains = []
         for name, arm in known.items():
@@ -148,7 +150,9 @@ class EditorsTable(ModelsTable):
             return Entry(PERCENT.text(summary.mean, 1), PERCENT.spread(summary.sd), numbers=numbers)
 
         def change(gain: EditorGain) -> Entry:
-            between = span_text(PERCENT.difference, *t_interval([*gain.gains.values()]), "")
+            low, high = t_interval([*gain.gains.values()])
+            ends = f"[{PERCENT.difference(low)}, {PERCENT.difference(high)}]"
+            between = "" if math.isnan(low) else ends
             numbers = {"value": gain.gain, "n": float(len(gain.gains))}
             return Entry(PERCENT.difference(gain.gain), small=between, numbers=numbers)
 

@@ -61,7 +61,7 @@ def runs(tmp_path):
 def table(**settings):
     given = {
         "name": "edit_quality", "title": "Editors", "arms": ARMS, "baseline": "editors/base",
-        "gain": ("ood_classification", "acc1"), "compared": ["sharp", "blurred"],
+        "gain": ["ood_classification", "acc1"], "compared": ["sharp", "blurred"],
     }  # fmt: skip
     return EditorsTable(**{**given, **settings})
 
