@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full tables stress social xmai compositional cfmm test test-slow test-all test-system slurm-test gpu lint types floors docs lock clean-runs
+.PHONY: help env demo demo-full tables stress social xmai compositional cfmm editors test test-slow test-all test-system slurm-test gpu lint types floors docs lock clean-runs
 
 help:  ## list the targets (minutes are those of two cores)
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -143,6 +143,24 @@ cfmm: $(STAMP) $(CFMM_QUESTIONS)  ## CFMM on ShapeScapes: does a model that sees
 $(CFMM_QUESTIONS): | $(STAMP)
 	rm -rf $(@D)
 	$(BIN)/python -m cfaug zoo questions out=$(@D) part=test pairs=300
+
+EDITORS := paths.runs=runs/editors
+# The same edits of the same photos by every editor, all of them kept.
+EDITS := data.source=shapescapes:real limit=40 data.world.seed=31 'data.world.domains=[photo]' 'recipe.editor.editor.kinds=[background,adjective]' recipe.editor.editor.per_kind=2 'recipe.selection.controls=[reconstruction,background,adjective]'
+IMG2IMG := 'recipe.image_editor=$${zoo.photo_editor}' 'recipe.draws.self_replace_steps=[0.0]'
+# NAME: its folders, one a seed.
+seeds = $(1): [shards/editors/$(2)-0, shards/editors/$(2)-1]
+EDITED := {$(call seeds,attention 0.2,attention-0.2), $(call seeds,attention 0.8,attention-0.8), $(call seeds,img2img 0.5,img2img-0.5), $(call seeds,img2img 0.8,img2img-0.8), oracle: shards/editors/oracle-0}
+
+editors: $(STAMP)  ## editors on ShapeScapes: what they keep, success, and what their edits are worth in training: runs/editors/report.html (8 min, 5 seeds)
+	$(BIN)/python generate.py recipe=lance_oracle paths.shards=shards/editors/oracle-0 $(EDITS)
+	$(BIN)/python generate.py --multirun recipe=lance seed=0,1 'recipe.draws.self_replace_steps=[0.2],[0.8]' 'paths.shards=shards/editors/attention-$${recipe.draws.self_replace_steps[0]}-$${seed}' parallel=2 $(EDITS)
+	$(BIN)/python generate.py --multirun recipe=lance seed=0,1 $(IMG2IMG) zoo.photo_editor.settings.strength=0.5,0.8 'paths.shards=shards/editors/img2img-$${zoo.photo_editor.settings.strength}-$${seed}' parallel=2 $(EDITS)
+	$(BIN)/python evaluate.py benchmark=edit_quality weights=zoo:clip-domains 'benchmark.data=$(EDITED)' benchmark.judge=oracle $(EDITORS)
+	$(BIN)/python train.py --multirun experiment=editors/more_real,editors/attention_20,editors/attention_80,editors/img2img_50,editors/img2img_80,editors/oracle seed=0,1,2,3,4 parallel=2 share_image_cache=true $(EDITORS)
+	$(BIN)/python evaluate.py name=editors $(EDITORS)
+	$(BIN)/python evaluate.py table=edit_quality $(EDITORS)
+	cp runs/editors/tables/report.html runs/editors/report.html
 
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
 	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(BY_FILE) -m "not slow"

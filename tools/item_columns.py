@@ -27,6 +27,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     from cfaug.compositional.caption_choice import CaptionChoice
     from cfaug.compositional.pairs import PairMatching
     from cfaug.evaluation.classification import Classification
+    from cfaug.evaluation.editor_items import EDIT_ITEMS
     from cfaug.evaluation.retrieval import Matching, Retrieval
     from cfaug.lance.quality import CaptionPerplexity, ImageQuality
     from cfaug.lance.stress_items import STRESS_ITEMS
@@ -43,6 +44,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     yield "`benchmark=choice`", CaptionChoice.item_schema
     yield "`benchmark=stress`", STRESS_ITEMS
     yield "`benchmark=image_quality`", ImageQuality.item_schema
+    yield "`benchmark=edit_quality`", EDIT_ITEMS
     yield "`benchmark=caption_perplexity`", CaptionPerplexity.item_schema
     yield "`benchmark=skew`", SKEW_ITEMS
     yield "`benchmark=skew`: `rankings/`", SKEW_RANKINGS

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture.leakage import Leaks
     from cfaug.data.sources.row import Reader
+    from cfaug.evaluation.edit_masks import EditOracle
 
 
 # The run under test, as a suite sees it: how to open data, and which rows were held out.
@@ -58,6 +59,7 @@ class EvaluationContext:
         trained_questions: a function that returns the images about which the run learnt from
             questions, each with all questions of its set; empty for a checkpoint.
         features: folder of cached features; ``None`` if there is no cache.
+        oracle: a function that returns the truth about edits of photos of the embedded world.
     """
 
     open: Callable[[str], Index]
@@ -76,6 +78,7 @@ class EvaluationContext:
     has_labels: bool = False
     trained_questions: Callable[[], Sequence[AskedImage]] = tuple
     features: Path | None = None
+    oracle: Callable[[], EditOracle] | None = None
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets."""

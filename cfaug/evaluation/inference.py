@@ -127,6 +127,28 @@ def embed_images(
     return compute_distinct(keys, compute)
 
 
+def embed_pictures(
+    encoder: DualEncoder | CachedEncoder, pictures: Sequence[np.ndarray], batch_size: int
+) -> np.ndarray:
+    """Return unit embeddings of pictures that no index has, float32 (pictures, dim).
+
+    Args:
+        pictures: uint8 (3, side, side) each, from the encoder's ``transform``.
+    """
+    import torch
+
+    model = _model(encoder)
+    batches = (
+        stack_pixels(list(pictures[start : start + batch_size]), model.transform.size)
+        for start in range(0, len(pictures), batch_size)
+    )
+
+    def run(batch: np.ndarray) -> Tensor:
+        return model.encode_image(torch.from_numpy(batch))
+
+    return np.concatenate(list(_embed(model, run, batches, lambda place: f"picture {place}")))
+
+
 def embed_texts(
     encoder: DualEncoder | CachedEncoder,
     texts: Sequence[str],

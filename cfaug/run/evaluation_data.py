@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.settings import DataSettings
     from cfaug.data.sources.row import Reader
     from cfaug.evaluation.context import EvaluationContext
+    from cfaug.evaluation.edit_masks import EditOracle
 
 
 class DataOpener:
@@ -161,7 +162,14 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
         questions=ask,
         trained_questions=trained_questions,
         features=opener.features,
+        oracle=_edit_oracle,
     )
+
+
+def _edit_oracle() -> EditOracle:
+    from cfaug.shapescapes.oracles.edits import WorldEdits
+
+    return WorldEdits()
 
 
 def prepare_worlds(tested: Sequence[EvaluationTarget], suite: Any, opener: DataOpener) -> None:

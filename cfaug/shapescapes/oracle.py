@@ -50,31 +50,6 @@ def redraw_edited(
     return second, mask
 
 
-def psnr_outside(
-    shown: NDArray[np.uint8], photo: NDArray[np.uint8], mask: NDArray[np.bool_]
-) -> float:
-    """Return the peak signal-to-noise ratio of an edited picture outside the edit, in dB.
-
-    >>> psnr_outside(np.full((2, 2, 3), 5, np.uint8), np.full((2, 2, 3), 5, np.uint8),
-    ...              np.zeros((2, 2), bool))
-    inf
-
-    Args:
-        shown: the edited picture, uint8 (size, size, 3).
-        photo: the unedited picture, of the same shape.
-        mask: the pixels that may change, bool (size, size).
-
-    Returns:
-        The ratio over the pixels outside the mask; infinite if they are equal, ``nan`` if there are
-        none.
-    """
-    kept = ~mask
-    if not kept.any():
-        return float("nan")
-    error = np.mean((shown[kept].astype(np.float64) - photo[kept]) ** 2)
-    return float("inf") if error == 0 else float(10 * np.log10(255**2 / error))
-
-
 # The oracle as an image editor: perfect edits of photos of the world, from their captions.
 #
 # A recipe that uses a diffusion model runs with these edits when its ``image_editor`` is replaced;

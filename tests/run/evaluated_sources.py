@@ -10,6 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from cfaug.core.types import ENTAILMENT
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
@@ -87,6 +89,15 @@ def _classes(path: Path, *names: str) -> None:
         (path / name / f"{n}.png").write_bytes(picture(3, n))
 
 
+def _masks(path: Path, height: int) -> None:
+    """Write the masks of the joined sets, white in the upper part."""
+    path.mkdir()
+    for n in range(9):
+        mask = Image.new("L", (32, 32))
+        mask.paste(255, (0, 0, 32, height - 8))
+        mask.save(path / f"group-{n}.png")
+
+
 def _label(path: Path, label: str, keys: list[str]) -> None:
     lines = [
         {"key": key, "member": member, "annotator": "1", "label": label}
@@ -112,6 +123,8 @@ MAKERS: dict[str, Callable[[Path], object]] = {
     "names": lambda path: path.write_text("kitten\npuppy\n"),
     "edits": lambda path: write_shards(joined_sets(), path),
     "words": lambda path: write_shards(random_sets(), path),
+    "masks": lambda path: _masks(path, 32),
+    "halves": lambda path: _masks(path, 16),
     "grids": lambda path: lay_grid_sets(path, every_grid_set(("doctor", "nurse"))),
     "pilots": lambda path: lay_grid_sets(path, every_grid_set(("pilot", "nurse"))),
     "winoground": winoground,
@@ -279,6 +292,12 @@ CASES = {
     "image_quality": Case(
         ("benchmark=image_quality", "benchmark.data=@edits"),
         {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain"},
+    ),
+    "edit_quality": Case(
+        ("benchmark=edit_quality", "benchmark.data=@edits", "benchmark.masks=@masks"),
+        {"data": {"a": "@edits", "b": ["@words", "@edits"]}, "masks": "@halves",
+         "judge": "oracle"},
+        {"judge": "has no oracle"},
     ),
     "caption_perplexity": Case(
         ("benchmark=caption_perplexity", "benchmark.data=@edits"),

@@ -16,8 +16,9 @@ from cfaug.core.protocols import ImageEditor
 from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
 from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.language import describe
-from cfaug.shapescapes.oracle import OracleEdit, edit_scene, psnr_outside, redraw_edited
+from cfaug.shapescapes.oracle import OracleEdit, edit_scene, redraw_edited
 from cfaug.shapescapes.settings import Factors, WorldSettings
+from cfaug.stats.edit_metrics import psnr_outside
 from tests.shapescapes.drawn import SHOWN
 
 WORLD = WorldSettings(image_size=32, style="clear", seed=1, domains=("photo", "sketch"))
@@ -106,17 +107,3 @@ def test_any_edit_stays_inside_its_mask(before: Factors, after: Factors, seed: i
     assert mask.any() == (before != after)
     if (~mask).any():
         assert psnr_outside(drawn.pixels, photo, mask) == np.inf
-
-
-def test_psnr_is_of_the_pixels_outside_the_mask_alone() -> None:
-    rng = np.random.default_rng(0)
-    photo = rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)
-    shown = rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)
-    mask = rng.random((8, 8)) < 0.5
-    errors = [
-        (int(shown[y, x, c]) - int(photo[y, x, c])) ** 2
-        for y in range(8) for x in range(8) for c in range(3) if not mask[y, x]
-    ]  # fmt: skip
-    slow = 10 * np.log10(255**2 / np.mean(errors))
-    assert psnr_outside(shown, photo, mask) == pytest.approx(slow)
-    assert np.isnan(psnr_outside(shown, photo, np.ones_like(mask)))

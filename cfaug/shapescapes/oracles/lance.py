@@ -29,7 +29,7 @@ from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import Models, PaperTable
 from cfaug.shapescapes.drawing import scene_of
 from cfaug.shapescapes.language import parse
-from cfaug.shapescapes.oracle import edit_scene, psnr_outside, redraw_edited
+from cfaug.shapescapes.oracle import edit_scene, redraw_edited
 from cfaug.shapescapes.settings import PHOTO, STYLES, Factors
 from cfaug.shapescapes.zoo.factor_classifier import Judge, load_judge
 from cfaug.stats.edit_effects import (
@@ -41,6 +41,7 @@ from cfaug.stats.edit_effects import (
     group_effects,
     precision_at,
 )
+from cfaug.stats.edit_metrics import psnr_outside
 
 OTHER = "other"
 """The factor of an edit that does not change exactly one factor of the world."""
