@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import os
+import string
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -129,12 +130,26 @@ def disk_errors(folder: Path, content: str, need: int) -> Iterator[None]:
         raise UserError(f"{folder}: {content} cannot be written: {error}") from error
 
 
+def committed_shards(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield (tar, commit) of every complete shard, in order."""
+    for name in _numbered(folder, ".json"):
+        if (commit := _commit(folder / name)) is not None:
+            yield (folder / name).with_suffix(".tar"), commit
+
+
 def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return (tar, commit) of every complete shard, in order."""
-    committed = (
-        (file.with_suffix(".tar"), _commit(file)) for file in sorted(folder.glob("[0-9]*.json"))
-    )
-    return [(tar, commit) for tar, commit in committed if commit is not None]
+    return list(committed_shards(folder))
+
+
+def _numbered(folder: Path, suffix: str) -> list[str]:
+    """Return the names of a folder's files that begin with a digit, sorted.
+
+    Many times as fast as a glob, which makes a path of every file.
+    """
+    if not folder.is_dir():
+        return []
+    return sorted(n for n in os.listdir(folder) if n.endswith(suffix) and n[0] in string.digits)
 
 
 def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
@@ -205,20 +220,19 @@ def _commit(file: Path) -> dict[str, Any] | None:
 
 def write_card(folder: Path) -> dict[str, Any]:
     """Summarise the commits of ``folder`` in ``card.json``; equal commits give equal bytes."""
-    card = summarise(list_committed(folder))
+    card = summarise(committed_shards(folder))
     write_json(folder / CARD, card)
     return card
 
 
-def summarise(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the fields of a card for shards from ``list_committed``."""
-    return {
-        "kind": KIND,
-        "format": FORMAT,
-        "sets": sum(commit["sets"] for _, commit in shards),
-        "members": sum(commit["members"] for _, commit in shards),
-        "shards": {tar.name: commit["sha256"] for tar, commit in shards},
-    }
+def summarise(shards: Iterable[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the fields of a card for shards from ``committed_shards``, read once."""
+    sets = members = 0
+    digests = {}
+    for tar, commit in shards:
+        sets, members = sets + commit["sets"], members + commit["members"]
+        digests[tar.name] = commit["sha256"]
+    return {"kind": KIND, "format": FORMAT, "sets": sets, "members": members, "shards": digests}
 
 
 def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
@@ -424,14 +438,12 @@ def read_all_edits(folder: Path) -> Iterator[tuple[Example, Edited]]:
         yield from read_edits(folder, number)
 
 
-def read_groups(folder: Path) -> dict[int, list[str]]:
-    """Return the groups of the examples of every shard edited so far, by its number."""
-    return {
-        n: [example.group for example, _ in read_edits(folder, n)]
-        for n in committed_captions(folder)
-    }
+def read_groups(folder: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield every shard edited so far: its number, and the groups of its examples."""
+    for number in committed_captions(folder):
+        yield number, [line["group"] for line in read_lines(folder, number)]
 
 
 def committed_captions(folder: Path) -> list[int]:
     """Return the numbers of the shards edited so far, in order."""
-    return sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
+    return sorted(int(Path(name).stem) for name in _numbered(folder / FOLDER, ".json"))
