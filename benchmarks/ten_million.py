@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import platform
+import resource
 import subprocess
 import sys
 import tempfile
@@ -294,14 +295,18 @@ STEPS: dict[str, tuple[str, Callable[[Path, int], Any]]] = {
 """What a row of the table says, and what is done, by the name of the step."""
 
 
-def measure(name: str, folder: Path, sets: int) -> tuple[float, float, float]:
-    """Run a step in a process of its own: seconds, and peaks in MiB, resident and private.
+def measure(name: str, folder: Path, sets: int) -> tuple[float, float, int, int]:
+    """Run a step in a process of its own.
+
+    Returns:
+        Seconds by the clock and of the CPU, and peaks in MiB, resident and private.
 
     Private memory is what no file backs (RssAnon): the pages of mapped files count as resident as
     long as nothing else needs the memory.
     """
     words = [sys.executable, __file__, "--step", name, "--sets", str(sets), "--folder", str(folder)]
     began, peaks = time.perf_counter(), {"VmHWM": 0, "RssAnon": 0}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with subprocess.Popen(words) as child:
         status, ended = Path(f"/proc/{child.pid}/status"), threading.Event()
 
@@ -324,7 +329,9 @@ def measure(name: str, folder: Path, sets: int) -> tuple[float, float, float]:
         watcher.join()
     if code:
         raise SystemExit(f"the step {name} failed")
-    return seconds, peaks["VmHWM"], peaks["RssAnon"]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, cpu, peaks["VmHWM"], peaks["RssAnon"]
 
 
 def rehearse(folder: Path, sets: int, chosen: Sequence[str]) -> None:
@@ -334,8 +341,8 @@ def rehearse(folder: Path, sets: int, chosen: Sequence[str]) -> None:
         write_captions(folder, sets)
         fill(folder, sets)
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    print(f"| {sets:,} sets in {shards:,} shards | seconds | resident MiB | private MiB |")
-    print("|---|---|---|---|", flush=True)
+    print(f"| {sets:,} sets in {shards:,} shards | seconds | of CPU | resident MiB | private MiB |")
+    print("|---|---|---|---|---|", flush=True)
     for name in chosen:
         if name in ("resume", "card"):  # every other shard is made, then all are
             commit_shards(folder, range(int(name == "card"), shards, 2))

@@ -14,7 +14,7 @@ import json
 import os
 import string
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,7 +132,7 @@ def disk_errors(folder: Path, content: str, need: int) -> Iterator[None]:
 
 def committed_shards(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yield (tar, commit) of every complete shard, in order."""
-    for name in _numbered(folder, ".json"):
+    for name in list_numbered(folder, ".json"):
         if (commit := _commit(folder / name)) is not None:
             yield (folder / name).with_suffix(".tar"), commit
 
@@ -142,7 +142,7 @@ def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     return list(committed_shards(folder))
 
 
-def _numbered(folder: Path, suffix: str) -> list[str]:
+def list_numbered(folder: Path, suffix: str) -> list[str]:
     """Return the names of a folder's files that begin with a digit, sorted.
 
     Many times as fast as a glob, which makes a path of every file.
@@ -155,7 +155,12 @@ def _numbered(folder: Path, suffix: str) -> list[str]:
 def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return ``list_committed``, after checking that no shard lacks its commit."""
     committed = list_committed(folder)
-    there = {tar.name for tar, _ in committed}
+    check_card(folder, {tar.name for tar, _ in committed})
+    return committed
+
+
+def check_card(folder: Path, there: Collection[str]) -> None:
+    """Refuse a folder whose card counts other tars than those that are committed, by name."""
     lost = [name for name in _card(folder).get("shards", ()) if name not in there]
     if lost:
         commits = name_some(f"{name.removesuffix('.tar')}.json" for name in lost)
@@ -164,7 +169,6 @@ def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
             f"no commit: missing are {commits}. Run the command that made them again, or copy the "
             f"missing files; to read the other shards alone, remove {CARD}"
         )
-    return committed
 
 
 def list_unfinished(folder: Path) -> list[str]:
@@ -446,4 +450,4 @@ def read_groups(folder: Path) -> Iterator[tuple[int, list[str]]]:
 
 def committed_captions(folder: Path) -> list[int]:
     """Return the numbers of the shards edited so far, in order."""
-    return sorted(int(Path(name).stem) for name in _numbered(folder / FOLDER, ".json"))
+    return sorted(int(Path(name).stem) for name in list_numbered(folder / FOLDER, ".json"))
