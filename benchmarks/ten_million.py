@@ -346,10 +346,9 @@ def rehearse(folder: Path, sets: int, chosen: Sequence[str]) -> None:
     for name in chosen:
         if name in ("resume", "card"):  # every other shard is made, then all are
             commit_shards(folder, range(int(name == "card"), shards, 2))
-        seconds, resident, private = measure(name, folder, sets)
-        print(
-            f"| {STEPS[name][0]} | {seconds:.1f} | {resident:,.0f} | {private:,.0f} |", flush=True
-        )
+        seconds, cpu, *peaks = measure(name, folder, sets)
+        cells = f"{seconds:.1f} | {cpu:.1f} | {' | '.join(f'{peak:,}' for peak in peaks)}"
+        print(f"| {STEPS[name][0]} | {cells} |", flush=True)
 
 
 def main() -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected
 from cfaug.editing.filters import KeyedChoice, PartOfSpeech, caption_report
 from cfaug.editing.substitution import Substitution
@@ -38,6 +43,14 @@ def test_the_edits_shown_are_keyed_and_marked():
     everything = caption_report([edited()], examples=100)
     assert everything.count("\n- `c") == 10
     assert "a red **ball** on the beach" in everything
+
+
+@given(st.lists(st.integers(0, 12), max_size=4))
+def test_how_captions_are_divided_into_shards_does_not_show(cuts):
+    results = edited()
+    edges = [0, *sorted(cuts), len(results)]
+    shards = [results[a:b] for a, b in itertools.pairwise(edges)]
+    assert caption_report(shards, examples=4) == caption_report([results], examples=4)
 
 
 def test_captions_are_no_markup():

@@ -296,7 +296,7 @@ def test_columns_of_captions_are_the_examples(records):
 
 def test_a_caption_takes_some_bytes(tmp_path: Path) -> None:
     """An object took 800 for each: 8 GB of ten million."""
-    rows = 5000
+    rows = 1500
     lines = ({"image_id": n, "caption": f"a dog at number {n}"} for n in range(rows))
     file = written(tmp_path, "c.jsonl", *lines)
     read_captions(file, 1)  # what is imported is not measured
