@@ -146,7 +146,7 @@ def is_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
         keys: the keys to look for, uint64 (n,).
         others: the keys to search, uint64; fastest if they are ascending.
     """
-    if not len(others):
+    if not len(others) or not len(keys):
         return np.zeros(len(keys), bool)
     if (others[1:] < others[:-1]).any():  # searchsorted needs sorted keys
         others = np.sort(others)
