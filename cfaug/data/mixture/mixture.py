@@ -53,7 +53,8 @@ class Barred:
     """The exclusions of test sets from every source: their groups, and rows with their images.
 
     Attributes:
-        allowed: which rows of each source may be drawn, bool (rows,); empty without a test set.
+        allowed: masks of the rows of each source that may be drawn, bool (rows,); empty without a
+            test set.
         held_out: the test set that ``data.holdout`` keeps out; ``None`` without one.
     """
 
