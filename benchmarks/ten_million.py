@@ -233,8 +233,8 @@ def settings_of(folder: Path, sets: int, **changes: Any) -> DataSettings:
     from cfaug.data.mixture.settings import DataSettings
 
     return DataSettings(
-        str(folder / "photos"), str(folder / "pairs"), cf_ratio=0.5, size=2 * sets,
-        seed=108, batch_size=min(BATCH, sets // 8), validation=0.01, holdout=0.01, **changes,
+        str(folder / "photos"), str(folder / "pairs"), cf_ratio=0.5, size=2 * sets, seed=108,
+        batch_size=min(BATCH, sets // 16 * WORLD), validation=0.01, holdout=0.01, **changes,
     )  # fmt: skip
 
 

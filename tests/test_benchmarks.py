@@ -40,7 +40,10 @@ SMALL = {
     "sharing": ("--pairs 2 --steps 2", r"\| shared attention, p = 0\.9 \|"),
     "shards": ("--shards 4", r"\| 4 \|( [\d.]+ \|){5}"),
     "skew": ("--quick", r"usual labellings: [\d,]+ rows .* s of the processor"),
-    "ten_million": ("--sets 1000", r"\| first batch of rank 7, [^|]* \|( [\d.,]+ \|){4}"),
+    "ten_million": (
+        "--sets 1000 --only plan report keys resume card again index middle",
+        r"\| first batch of rank 7, [^|]* \|( [\d.,]+ \|){4}",
+    ),
     "training": ("--quick", r"\| open_clip \| the whole command \|( [\d.]+ \|){2} [\d.]+ \("),
     "vqa_picture": ("out=vqa.png", r""),
 }
