@@ -145,7 +145,7 @@ def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 def list_numbered(folder: Path, suffix: str) -> list[str]:
     """Return the names of a folder's files that begin with a digit, sorted.
 
-    Many times as fast as a glob, which makes a path of every file.
+    A glob would make a path of every file.
     """
     if not folder.is_dir():
         return []
