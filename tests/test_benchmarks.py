@@ -26,6 +26,7 @@ SMALL = {
     "seeds_and_items": "--items 10 --trials 4 --resamples 20",
     "shards": "--shards 4",
     "skew": "--quick",
+    "ten_million": "--sets 1000 --only plan report keys resume card again index middle",
     "vqa_picture": "out=vqa.png",
     **{name: f"{words} --device cpu" for name, (words, _) in BENCHMARKS.items()},
 }
@@ -47,6 +48,7 @@ PRINTED = {
     "sharing": r"\| shared attention, p = 0\.9 \|",
     "shards": r"\| 4 \|( [\d.]+ \|){5}",
     "skew": r"usual labellings: [\d,]+ rows .* s of the processor",
+    "ten_million": r"\| first batch of rank 7, [^|]* \|( [\d.,]+ \|){4}",
     "training": r"\| open_clip \| the whole command \|( [\d.]+ \|){2} [\d.]+ \(",
 }
 """What the output has."""

@@ -8,8 +8,9 @@ words and their places. Captions of ShapeScapes are judged exactly
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -237,47 +238,68 @@ class EditMeasures:
         return _share(self.caught, self.labelled - self.kept)
 
 
-def measure_edits(edited: Sequence[Edited]) -> list[EditMeasures]:
-    """Return the measures of each kind, by name, and finally of all kinds together.
+class EditCounts:
+    """Counts the results of an ``InstructedEdit`` with checks as they come.
 
-    Args:
-        edited: the results of an ``InstructedEdit`` with checks. Edits without a check's note are
-            not counted; if no edit has a note, the result is empty.
+    Edits without a check's note are not counted; if no edit has a note, there are no measures.
     """
-    kinds: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
-    for result in edited:
+
+    def __init__(self) -> None:
+        self._noted = False
+        self._of_kind: dict[str, Counter[str]] = {}
+
+    def add(self, result: Edited) -> None:
+        """Count the edits of one example."""
         for proposal in result.proposals:
             edit = proposal.edits[-1]
             if edit is not None and proposal.details:
-                kinds.setdefault(edit.kind, []).append(("", proposal.details[-1]))
+                self._count(edit.kind, "", proposal.details[-1])
         for lost in result.rejected:
             if lost.text:
-                kinds.setdefault(lost.edit.kind, []).append((lost.reason, lost.extra))
-    every = [notes for edits in kinds.values() for _, notes in edits]
-    if not any(KIND_CORRECT in notes or LABEL_KEPT in notes for notes in every):
-        return []
-    measures = [_count(kind, edits) for kind, edits in sorted(kinds.items())]
-    counts = [field.name for field in fields(EditMeasures) if field.name != "kind"]
-    sums = {name: sum(getattr(measure, name) for measure in measures) for name in counts}
-    return [*measures, EditMeasures(OVERALL, **sums)]
+                self._count(lost.edit.kind, lost.reason, lost.extra)
+
+    def _count(self, kind: str, reason: str, notes: Mapping[str, Any]) -> None:
+        """Count an edit of a kind, with the reason of its rejection and the notes of checks."""
+        counts = self._of_kind.setdefault(kind, Counter())
+        self._noted |= KIND_CORRECT in notes or LABEL_KEPT in notes
+        counts["judged"] += KIND_CORRECT in notes
+        # Unsuccessful without any check; not representative for a kind that no check judges.
+        counts["failed"] += KIND_CORRECT not in notes and reason in (UNCHANGED, TOO_LONG)
+        counts["correct"] += notes.get(KIND_CORRECT) is True
+        if LABEL_KEPT in notes:
+            counts["labelled"] += 1
+            counts["kept"] += notes[LABEL_KEPT] is True
+            if reason == CHANGES_LABEL:
+                counts["rejected"] += 1
+                counts["caught"] += notes[LABEL_KEPT] is False
+
+    def measures(self) -> list[EditMeasures]:
+        """Return the measures of each kind, by name, and finally of all kinds together."""
+        if not self._noted:
+            return []
+        measures = [
+            EditMeasures(
+                kind,
+                edits=counts["judged"] and counts["judged"] + counts["failed"],
+                **{name: counts[name] for name in COUNTED},
+            )
+            for kind, counts in sorted(self._of_kind.items())
+        ]
+        names = ("edits", *COUNTED)
+        sums = {name: sum(getattr(measure, name) for measure in measures) for name in names}
+        return [*measures, EditMeasures(OVERALL, **sums)]
 
 
-def _count(kind: str, edits: Sequence[tuple[str, Mapping[str, Any]]]) -> EditMeasures:
-    """Count the edits of a kind, each with the reason of its rejection and the notes of checks."""
-    # Unsuccessful without any check; not representative for a kind that no check judges.
-    failed = (UNCHANGED, TOO_LONG)
-    judged = any(KIND_CORRECT in notes for _, notes in edits)
-    labelled = [(reason, notes[LABEL_KEPT]) for reason, notes in edits if LABEL_KEPT in notes]
-    rejected = [kept for reason, kept in labelled if reason == CHANGES_LABEL]
-    return EditMeasures(
-        kind,
-        edits=sum(judged and (KIND_CORRECT in notes or r in failed) for r, notes in edits),
-        correct=sum(notes.get(KIND_CORRECT) is True for _, notes in edits),
-        labelled=len(labelled),
-        kept=sum(kept is True for _, kept in labelled),
-        caught=sum(kept is False for kept in rejected),
-        rejected=len(rejected),
-    )
+def measure_edits(edited: Iterable[Edited]) -> list[EditMeasures]:
+    """Return the measures of each kind, by name, and finally of all kinds together."""
+    counts = EditCounts()
+    for result in edited:
+        counts.add(result)
+    return counts.measures()
+
+
+COUNTED = ("correct", "labelled", "kept", "caught", "rejected")
+"""The counts of ``EditMeasures`` that add up edit by edit."""
 
 
 def table_lines(measures: Sequence[EditMeasures]) -> list[str]:

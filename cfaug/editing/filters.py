@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from cfaug.core.protocols import LanguageModel
 from cfaug.core.rng import generator
 from cfaug.core.types import Edited, Proposal
 from cfaug.core.validation import Seed
-from cfaug.editing.edit_checks import measure_edits, table_lines
+from cfaug.editing.edit_checks import EditCounts, table_lines
 from cfaug.editing.protocols import TAGS, Candidate, SentenceEmbedder, Tagger, round_digits
 from cfaug.editing.sentence import normalise
 
@@ -155,58 +155,69 @@ class KeyedChoice:
         return {}
 
 
-def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int = 0) -> str:
+def caption_report(
+    shards: Sequence[Iterable[Edited]], *, examples: int = 100, seed: int = 0
+) -> str:
     """Return a Markdown page: captions and candidates left by stage, and random edits.
 
     Args:
+        shards: the results of each shard, iterated once, and again where an edit is shown.
         examples: the largest number of edits to show, drawn without replacement.
         seed: the seed of the draw, which depends only on it and on the number of edits.
     """
-    chosen = [[p for p in result.proposals if not is_control(p)] for result in edited]
-    proposals = [proposal for some in chosen for proposal in some]
-    with_edit = sum(map(bool, chosen))
-    share = f" ({with_edit / len(edited):.1%})" if edited else ""
+    captions, candidates, rejected = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
+    ended = Counter[str | None]()
+    numbers, with_edit, counts = [], 0, EditCounts()
+    for shard in shards:
+        number = 0
+        for result in shard:
+            chosen = sum(not is_control(proposal) for proposal in result.proposals)
+            number += chosen
+            with_edit += chosen > 0
+            for stage, left in result.survivors.items():
+                captions[stage] += left > 0
+                candidates[stage] += left
+            ended[result.rejected_by] += 1
+            rejected.update((lost.reason, lost.edit.kind) for lost in result.rejected)
+            counts.add(result)
+        numbers.append(number)
+    of, proposals = ended.total(), sum(numbers)
+    share = f" ({with_edit / of:.1%})" if of else ""
     lines = [
         "# Caption edits",
         "",
-        f"{with_edit:,} of {len(edited):,} captions have an edit{share}.",
+        f"{with_edit:,} of {of:,} captions have an edit{share}.",
         "",
         "| after | captions with a candidate | candidates | captions that ended here |",
         "|---|---:|---:|---:|",
     ]
-    captions: Counter[str] = Counter()
-    candidates: Counter[str] = Counter()
-    for result in edited:
-        for stage, left in result.survivors.items():
-            captions[stage] += left > 0
-            candidates[stage] += left
-    ended = Counter(result.rejected_by for result in edited)
     for stage in candidates:
         lines.append(
             f"| {stage} | {captions[stage]:,} | {candidates[stage]:,} | {ended[stage]:,} |"
         )
     unchosen = ended["nothing chosen"]
-    lines += [f"| choice | {with_edit:,} | {len(proposals):,} | {unchosen:,} |", ""]
-    rejected = Counter(
-        (lost.reason, lost.edit.kind) for result in edited for lost in result.rejected
-    )
+    lines += [f"| choice | {with_edit:,} | {proposals:,} | {unchosen:,} |", ""]
     if rejected:
         kinds = sorted({kind for _, kind in rejected})
         named = " | ".join(map(_escape, kinds))
         lines += ["## Rejected edits", "", f"| reason | {named} |", f"|---|{'---:|' * len(kinds)}"]
         for reason in dict.fromkeys(reason for reason, _ in rejected):
-            counts = " | ".join(f"{rejected[reason, kind]:,}" for kind in kinds)
-            lines.append(f"| {_escape(reason)} | {counts} |")
+            cells = " | ".join(f"{rejected[reason, kind]:,}" for kind in kinds)
+            lines.append(f"| {_escape(reason)} | {cells} |")
         lines.append("")
-    if measures := measure_edits(edited):
+    if measures := counts.measures():
         sentence = (
             "Every variation that changes something, before the guards; the filter is the label's."
         )
         lines += ["## How good the edits are", "", sentence, "", *table_lines(measures), ""]
-    rows = generator(seed, "caption report").permutation(len(proposals))[:examples]
+    rows = np.sort(generator(seed, "caption report").permutation(proposals)[:examples])
     lines += [f"## {len(rows)} random edits", ""]
-    for row in sorted(rows.tolist()):
-        lines += _show_proposal(proposals[row])
+    ends = np.cumsum(numbers, dtype=np.int64)
+    of_row = np.searchsorted(ends, rows, side="right")
+    for shown in dict.fromkeys(of_row.tolist()):
+        edits = [p for result in shards[shown] for p in result.proposals if not is_control(p)]
+        for row in rows[of_row == shown] - (ends[shown] - numbers[shown]):
+            lines += _show_proposal(edits[row])
     return "\n".join(lines) + "\n"
 
 

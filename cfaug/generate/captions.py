@@ -17,10 +17,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_file, write_json
 from cfaug.core.protocols import Editor
 from cfaug.core.types import Edited, Example
+from cfaug.data.index.codes import code_texts, find_repeated
+from cfaug.data.index.disk_format import group_code
 from cfaug.data.shards.shards import (
     FOLDER,
     committed_captions,
@@ -65,8 +69,9 @@ def check_all_keys(folder: Path) -> None:
                     (record["key"], line["key"]) for line in lines for record in sets_of(line)
                 )
 
+    repeated = set(find_repeated(lambda: (key for key, _ in keys())))
     try:
-        _refuse_duplicated(keys())
+        _refuse_duplicated(pair for pair in (keys() if repeated else ()) if pair[0] in repeated)
     except UserError as error:
         raise UserError(
             f"{error}; then remove {folder / FOLDER} and run the same command again"
@@ -159,8 +164,17 @@ def write_report(folder: Path, shards: int) -> None:
     """Write a readable report of the stage, once the edits of every shard exist."""
     if any(read_caption_commit(folder, number) is None for number in range(shards)):
         return
-    edited = [result for number in range(shards) for _, result in read_edits(folder, number)]
-    write_file(folder / REPORT, caption_report(edited).encode())
+    report = caption_report([_ShardEdits(folder, number) for number in range(shards)])
+    write_file(folder / REPORT, report.encode())
+
+
+@dataclass(frozen=True)
+class _ShardEdits:
+    folder: Path
+    number: int
+
+    def __iter__(self) -> Iterator[Edited]:
+        return (edited for _, edited in read_edits(self.folder, self.number))
 
 
 def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]:
@@ -240,20 +254,29 @@ class SiblingAware:
     examples: Sequence[Example]
 
     @cached_property
-    def _of_group(self) -> dict[str, dict[str, str]]:
-        """Texts by group and key."""
-        texts: dict[str, dict[str, str]] = {}
-        for example in self.examples:
-            texts.setdefault(example.group, {})[example.key] = example.text
-        return texts
+    def _rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """The ascending codes of all examples' groups, and the rows of these examples."""
+        codes = code_texts(example.group for example in self.examples)
+        rows = np.argsort(codes, kind="stable")
+        return codes[rows], rows
+
+    def _siblings(self, example: Example) -> list[str]:
+        codes, rows = self._rows
+        code = np.uint64(group_code(example.group))
+        begin, end = (int(np.searchsorted(codes, code, side)) for side in ("left", "right"))
+        others = (self.examples[row] for row in rows[begin:end].tolist())
+        return [
+            other.text
+            for other in others
+            if other.group == example.group and other.key != example.key
+        ]
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the editor's result for each example, in order."""
-        shown = []
-        for example in examples:
-            group = self._of_group.get(example.group, {})
-            others = [text for key, text in group.items() if key != example.key]
-            shown.append(replace(example, extra={**example.extra, "siblings": others}))
+        shown = [
+            replace(example, extra={**example.extra, "siblings": self._siblings(example)})
+            for example in examples
+        ]
         hidden = []
         for edited, example in zip(self.editor.edit(shown), examples, strict=True):
             proposals = tuple(replace(proposal, example=example) for proposal in edited.proposals)

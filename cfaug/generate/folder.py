@@ -23,7 +23,8 @@ from cfaug.data.shards.shards import (
     CARD,
     CHOSEN,
     FOLDER,
-    list_committed,
+    committed_captions,
+    committed_shards,
     read_caption_commit,
     summarise,
 )
@@ -355,61 +356,77 @@ def write_card(folder: Path) -> dict[str, Any]:
         rejected edits by reason and kind if the editor keeps them.
     """
     with hold_file(folder, CARD):
-        shards = list_committed(folder)
-        commits = [commit for _, commit in shards]
         record = read_record(folder)
-        card = {**summarise(shards), "of": None if record is None else record.shards}
         added = ("caption_sets", "candidates", "accepted", "without")
-        card |= {name: sum(commit[name] for commit in commits) for name in added}
-        card["rejected"] = add_counts(commits, "rejected")
-        card["failed"] = join_lists(commits, "failed")
-        yields = [commit["yields"] for commit in commits if "yields" in commit]
-        if yields:
-            card["yields"] = add_yields(yields)
-        of_one_shard = {"kind", "format", "sets", "members", "bytes", "sha256", "beside", "edits"}
-        known = {*of_one_shard, *added, "rejected", "failed", "yields"}
-        for name in sorted({name for commit in commits for name in commit} - known):
-            card[name] = _merge_equal([commit.get(name) for commit in commits])
-        numbers = sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
-        edited = [
-            captions_commit
-            for n in numbers
-            if (captions_commit := read_caption_commit(folder, n)) is not None
-        ]
-        if edited:
-            counts = ("captions", "sets", "members")
+        drawn, edited = CommitTotals(added), CommitTotals(("captions", "sets", "members"))
+        card = {
+            **summarise((tar, drawn.add(commit)) for tar, commit in committed_shards(folder)),
+            "of": None if record is None else record.shards,
+            **drawn.sums,
+            "rejected": dict(drawn.rejected),
+            "failed": drawn.failed,
+        }
+        if drawn.yields is not None:
+            card["yields"] = drawn.yields
+        card |= {name: drawn.merge(name) for name in sorted(drawn.values)}
+        for number in committed_captions(folder):
+            if (commit := read_caption_commit(folder, number)) is not None:
+                edited.add(commit)
+        if edited.count:
             card["edits"] = {
-                **{name: sum(commit[name] for commit in edited) for name in counts},
-                "shards": len(edited),
-                "rejected": add_counts(edited, "rejected"),
-                "failed": join_lists(edited, "failed"),
-                "models": _merge_equal([commit["models"] for commit in edited]),
+                **edited.sums,
+                "shards": edited.count,
+                "rejected": dict(edited.rejected),
+                "failed": edited.failed,
+                "models": edited.merge("models"),
             }
-            kinds: dict[str, Counter[str]] = {}
-            for reason, of_kind in (
-                item for commit in edited for item in commit.get("rejected_edits", {}).items()
-            ):
-                kinds.setdefault(reason, Counter()).update(of_kind)
-            if kinds:
-                card["edits"]["rejected_edits"] = kinds
+            if edited.kinds:
+                card["edits"]["rejected_edits"] = edited.kinds
         write_json(folder / CARD, card)
     return card
 
 
-def add_counts(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
-    """Return the sums over several commits of the counts by reason under ``name``."""
-    total: Counter[str] = Counter()
-    for commit in commits:
-        total.update(commit[name])
-    return dict(total)
+OF_ONE_SHARD = frozenset({
+    "kind", "format", "captions", "sets", "members", "bytes", "sha256", "beside", "edits",
+    "caption_sets", "candidates", "accepted", "without", "rejected", "rejected_edits", "failed",
+    "yields",
+})  # fmt: skip
+"""Fields of commits that differ between shards; of the others, a card has the common value."""
 
 
-def join_lists(commits: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    """Return the items that several commits list under ``name``, in their order."""
-    return [item for commit in commits for item in commit[name]]
+class CommitTotals:
+    """What commits have in common and in sum, one by one: there may be 100,000.
 
+    Args:
+        summed: the names of the counts to add up.
+    """
 
-def _merge_equal(values: Sequence[Any]) -> Any:
-    """Return the value that all shards share, or a list of their different values."""
-    distinct = {json.dumps(value, sort_keys=True): value for value in values}
-    return next(iter(distinct.values())) if len(distinct) == 1 else list(distinct.values())
+    def __init__(self, summed: Sequence[str]) -> None:
+        self.count = 0
+        self.sums = dict.fromkeys(summed, 0)
+        self.rejected, self.kinds = Counter[str](), dict[str, Counter[str]]()
+        self.failed: list[Any] = []
+        self.yields: dict[str, Any] | None = None
+        self.values: dict[str, dict[str, Any]] = {}
+
+    def add(self, commit: dict[str, Any]) -> dict[str, Any]:
+        """Add a commit, and return it."""
+        for name in self.sums:
+            self.sums[name] += commit[name]
+        self.rejected.update(commit["rejected"])
+        self.failed += commit["failed"]
+        for reason, of_kind in commit.get("rejected_edits", {}).items():
+            self.kinds.setdefault(reason, Counter()).update(of_kind)
+        if "yields" in commit:
+            before = [] if self.yields is None else [self.yields]
+            self.yields = add_yields([*before, commit["yields"]])
+        for name in {*self.values, *commit} - OF_ONE_SHARD:
+            values = self.values.setdefault(name, {"null": None} if self.count else {})
+            values[json.dumps(commit.get(name), sort_keys=True)] = commit.get(name)
+        self.count += 1
+        return commit
+
+    def merge(self, name: str) -> Any:
+        """Return the value that all shards share, or a list of their different values."""
+        values = list(self.values[name].values())
+        return values[0] if len(values) == 1 else values

@@ -15,6 +15,7 @@ from cfaug.core.processes import interruptible
 from cfaug.core.protocols import ChecksSource, Editor, SharesExamples
 from cfaug.core.stores import shown
 from cfaug.core.types import Example, SourceImage
+from cfaug.data.index.codes import find_repeated
 from cfaug.data.shards import shards as edits
 from cfaug.data.shards.shards import CARD, CHOSEN, read_commit, write_chosen
 from cfaug.generate import captions, images
@@ -24,12 +25,10 @@ from cfaug.generate.captions import edit_captions, sibling_aware
 from cfaug.generate.failures import Attempt, Failure, ProgressReporter, say_some
 from cfaug.generate.folder import (
     FolderRecord,
-    add_counts,
     claim,
     fetch_captions,
     hold_file,
     hold_shard,
-    join_lists,
     journal_folder,
     name_settings,
     publish_files,
@@ -138,8 +137,7 @@ class Job:
         examples = self.source()
         if not examples:
             raise UserError("the source has no examples: name one with data.source=FILE or FOLDER")
-        keys = Counter(example.key for example in examples)
-        duplicated = [key for key, count in keys.items() if count > 1]
+        duplicated = find_repeated(lambda: (example.key for example in examples))
         if duplicated:
             raise UserError(f"the source has duplicated keys: {name_some(duplicated, NAMED)}")
         return examples
@@ -383,7 +381,7 @@ def generate(
             if missing:
                 captions.check_all_keys(job.folder)
                 if job.recipe.selection.per == "group":
-                    check_groups(edits.read_groups(job.folder))
+                    check_groups(lambda: edits.read_groups(job.folder))
                 failed |= make(job, "images", missing)
         card = write_card(job.folder)
         publish_files(job.folder, [CARD])
@@ -391,22 +389,21 @@ def generate(
             with hold_file(job.folder, CHOSEN):  # by whichever part is the last
                 write_chosen(job.folder, job.recipe.choice.choose(job.folder))
             publish_files(job.folder, [CHOSEN])
-        drawn = () if stage == "captions" else (read_drawn_commit,)
-        *_, made = of_stages = [
-            [
-                commit
-                for number in numbers
-                if number not in failed and (commit := read(job.folder, number)) is not None
-            ]
-            for read in (edits.read_caption_commit, *drawn)
-        ]
-        commits = [commit for commits in of_stages for commit in commits]
-        listed = [Failure(**item) for item in join_lists(commits, "failed")]
+        readers = [edits.read_caption_commit, *(() if stage == "captions" else [read_drawn_commit])]
+        rejected, listed = Counter[str](), []
+        for read in readers:  # commit by commit: there may be 100,000
+            made = Counter[str]()
+            for number in numbers:
+                commit = None if number in failed else read(job.folder, number)
+                if commit is not None:
+                    made.update(shards=1, sets=commit["sets"], members=commit["members"])
+                    rejected.update(commit["rejected"])
+                    listed += [Failure(**item) for item in commit["failed"]]
         return JobSummary(
-            shards=len(made),
-            sets=sum(commit["sets"] for commit in made),
-            members=sum(commit["members"] for commit in made),
-            rejected=add_counts(commits, "rejected"),
+            shards=made["shards"],
+            sets=made["sets"],
+            members=made["members"],
+            rejected=dict(rejected),
             failures=(*listed, *(item for items in failed.values() for item in items)),
             wall_s=time.monotonic() - began,
             unpublished=tuple(sorted(failed)),

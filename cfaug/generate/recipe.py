@@ -22,6 +22,7 @@ from cfaug.core.pixels import as_image
 from cfaug.core.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
 from cfaug.core.types import Draw, Edit, ImageJob, Proposal
 from cfaug.core.validation import Positive, Seed, check_fields, check_part
+from cfaug.data.index.codes import find_repeated
 from cfaug.generate.sampling import AnyDraws, Trial
 from cfaug.imaging.select import Selection
 
@@ -427,12 +428,17 @@ def digest(batch: Batch, sets: Sequence[Proposal]) -> str:
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
 
-def check_groups(groups: Mapping[int, Iterable[str]]) -> None:
-    """Refuse groups that lie in several shards, because the best of each group cannot be found."""
+def check_groups(groups: Callable[[], Iterable[tuple[int, Iterable[str]]]]) -> None:
+    """Refuse groups that lie in several shards, because the best of each group cannot be found.
+
+    Args:
+        groups: a function that returns the number of every shard with the groups of its examples.
+    """
+    several = set(find_repeated(lambda: (name for _, names in groups() for name in {*names})))
     first: dict[str, int] = {}
-    for number, names in groups.items():
+    for number, names in groups() if several else ():
         for name in names:
-            if first.setdefault(name, number) != number:
+            if name in several and first.setdefault(name, number) != number:
                 raise UserError(
                     f"recipe.selection.per=group: group {name!r} lies in shards {first[name]:05d} "
                     f"and {number:05d}, which are made apart; sort the source by group, or change "

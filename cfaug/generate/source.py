@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
 from cfaug.core.validation import Positive, check
+from cfaug.data.index.codes import TextCounts, code_texts
+from cfaug.data.index.disk_format import GrowingStrings
+from cfaug.data.index.extra_columns import Strings
 from cfaug.data.index.reading import shorten
 from cfaug.data.sources.columns import one_column
 from cfaug.data.sources.lists import LISTS, list_records, text_lines
@@ -25,6 +31,49 @@ FORMS = f".txt, a caption a line, or {', '.join(LISTS)} with {COLUMNS}"
 
 
 @dataclass(frozen=True)
+class CaptionTable(Sequence[Example]):
+    """Examples of one text each, made when they are read from columns of Arrow.
+
+    A row takes the bytes of its texts and 32 more, where an example takes 800.
+
+    Attributes:
+        groups: the groups, empty where the group is the key.
+        extras: ``Example.extra`` as JSON, empty where it is.
+    """
+
+    keys: Strings
+    groups: Strings
+    texts: Strings
+    extras: Strings
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, row: int) -> Example: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> tuple[Example, ...]: ...
+
+    def __getitem__(self, row: int | slice) -> Example | tuple[Example, ...]:
+        if isinstance(row, slice):
+            return tuple(map(self.__getitem__, range(len(self))[row]))
+        number = range(len(self))[row]
+        return _example(*(column[number] for column in self._columns))
+
+    def __iter__(self) -> Iterator[Example]:
+        return map(_example, *self._columns)
+
+    @property
+    def _columns(self) -> tuple[Strings, Strings, Strings, Strings]:
+        return self.keys, self.groups, self.texts, self.extras
+
+
+def _example(key: str, group: str, text: str, extra: str) -> Example:
+    return Example(key, group or key, (text,), extra=json.loads(extra) if extra else {})
+
+
+@dataclass(frozen=True)
 class Captions:
     """The captions of a file.
 
@@ -33,13 +82,13 @@ class Captions:
         duplicates: the number of captions left out because the same photo already has such a text.
     """
 
-    captions: tuple[Example, ...]
+    captions: CaptionTable
     duplicates: int
     unused: tuple[str, ...] = ()
 
     def line(self, source: str) -> str:
         """Return one line that describes the captions read from a source."""
-        groups = len({example.group for example in self.captions})
+        groups = len(np.unique(code_texts(example.group for example in self.captions)))
         photos = f" (of {groups:,} photos)" if groups < len(self.captions) else ""
         text = f"captions: {len(self.captions):,} of {source}{photos}"
         text += f"; first: {shorten(self.captions[0].text)}"
@@ -99,20 +148,27 @@ def read_captions(
     kind = path.suffix.lower()
     if kind not in (".txt", *LISTS):
         raise UserError(f"data.source={path} should be one of: {FORMS}")
-    records: Iterable[tuple[str, Mapping[str, Any]]]
-    if kind == ".txt":
-        records = ((where, {"text": line}) for where, line in text_lines(path) if line.strip())
-    else:
-        records = list_records(path)
-    examples: list[Example] = []
-    duplicates = 0
+
+    def records() -> Iterable[tuple[str, Mapping[str, Any]]]:
+        if kind != ".txt":
+            return list_records(path)
+        return ((where, {"text": line}) for where, line in text_lines(path) if line.strip())
+
+    def first_place(key: str) -> str | None:
+        for before, number in zip(keys.column(), numbers, strict=True):
+            if before == key:
+                return next(where for where, _ in islice(records(), number, None))
+        return None
+
+    columns = tuple(GrowingStrings() for _ in range(4))  # of a CaptionTable
+    keys = columns[0]
+    numbers = array("q")  # of the records that were kept
     used = {*TEXT, *GROUP, "id", *extra}
-    unused = dict[str, None]()
-    texts: set[tuple[str | None, str]] = set()
-    of_photo: dict[str, Iterator[int]] = {}
-    first: dict[str, str] = {}
+    unused, kept = dict[str, None](), set[str]()
+    texts, photos, names = TextCounts(), TextCounts(), TextCounts()
+    duplicates = 0
     errors = ErrorCollector()
-    for where, record in records:
+    for number, (where, record) in enumerate(records()):
         if not set(TEXT) & record.keys():
             there = ", ".join(map(repr, record))
             raise UserError(f"{where}: a list of captions has {COLUMNS}; this one has {there}")
@@ -122,29 +178,32 @@ def read_captions(
             column = one_column(given, TEXT, "caption", where)
             text = caption(None if column is None else record[column], where)
             photo = _name(record, GROUP, where)
-            if (photo, text) in texts:
+            if texts.add(repr((photo, text))):
                 duplicates += 1
                 continue
             name = _name(record, ("id",), where)
             if name is None and photo is not None:
-                name = f"{photo}-{next(of_photo.setdefault(photo, count()))}"
-            key = clean_key(f"{len(texts):08d}" if name is None else name)
-            if key in first:
-                raise UserError(f"{where}: the id {name!r} is duplicated, first in {first[key]}")
-            texts.add((photo, text))
-            first[key] = where
+                name = f"{photo}-{photos.add(photo)}"
+            key = clean_key(f"{len(keys):08d}" if name is None else name)
+            if names.add(key) and (first := first_place(key)) is not None:
+                raise UserError(f"{where}: the id {name!r} is duplicated, first in {first}")
             further = {name: record[name] for name in extra if record.get(name) not in (None, "")}
-            examples.append(Example(key, key if photo is None else photo, (text,), extra=further))
-        if len(examples) == limit:
+            kept |= further.keys()
+            row = key, photo or "", text, json.dumps(further) if further else ""
+            for values, value in zip(columns, row, strict=True):
+                values.append(value)
+            numbers.append(number)
+        if len(keys) == limit:
             break
     errors.report()
-    if not examples:
+    if not len(keys):
         raise UserError(f"data.source={file} holds no caption")
-    missing = [name for name in extra if not any(name in example.extra for example in examples)]
+    missing = [name for name in extra if name not in kept]
     if missing:
         there = ", ".join(unused) or "none beside those that are read"
         raise UserError(f"{file} has no column {missing[0]!r} (data.extra); there are: {there}")
-    return Captions(tuple(examples), duplicates, tuple(unused))
+    table = CaptionTable(*(values.column() for values in columns))
+    return Captions(table, duplicates, tuple(unused))
 
 
 def _name(record: Mapping[str, Any], fields: Sequence[str], where: str) -> str | None:

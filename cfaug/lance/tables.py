@@ -415,7 +415,7 @@ def _measure(folder: Path) -> list[EditMeasures]:
     if not (folder / FOLDER).is_dir():
         return []
     try:
-        return measure_edits([edited for _, edited in read_all_edits(folder)])
+        return measure_edits(edited for _, edited in read_all_edits(folder))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / FOLDER} does not hold edits of captions: {error}") from error
 

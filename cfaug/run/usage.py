@@ -22,13 +22,11 @@ from cfaug.run.unread import describe_readers
 # unless it says otherwise. The file itself can be chosen if it names an ``arm``.
 
 EXPERIMENT, ARMS, DEFAULTS = "experiment", "arms", "defaults"
-MARK = f"\n{ARMS}:"
-"""Only a file with this text is parsed."""
 
 
 def read_arms(file: Path) -> dict[str, dict[str, Any]]:
     """Return the settings of each arm of an experiment; empty for a file without arms."""
-    content = _parse(file.read_text(encoding="utf-8"))
+    content = _load(file)
     if ARMS not in content:
         return {}
     shared = {key: value for key, value in content.items() if key != ARMS}
@@ -43,7 +41,7 @@ def read_arms(file: Path) -> dict[str, dict[str, Any]]:
 
 def names_itself(file: Path) -> bool:
     """Say whether a file can be chosen: it has no arms, or is one of them itself."""
-    content = _parse(file.read_text(encoding="utf-8"))
+    content = _load(file)
     return ARMS not in content or "arm" in content
 
 
@@ -67,14 +65,6 @@ def register_arms(folders: Sequence[Path], experiments: Collection[str]) -> None
                 texts = (entry for entry in node.get(DEFAULTS, ()) if isinstance(entry, str))
                 extended = (text.removeprefix(f"/{EXPERIMENT}/") for text in texts)
                 waiting += [choice.partition("/")[0] for choice in extended]
-
-
-@lru_cache(maxsize=64)
-def _parse(text: str) -> dict[str, Any]:
-    """Return the content of a file with arms; parsing it takes longer than all else here."""
-    import yaml
-
-    return (yaml.safe_load(text) or {}) if MARK in text else {}
 
 
 def _join(shared: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,7 +105,7 @@ FRESH = itertools.count(2**40)
 """Codes of images that nobody else has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Columns:
     """The columns a plan needs, without a file behind them."""
 

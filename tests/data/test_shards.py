@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
+from cfaug.data.index import open_index
+from cfaug.data.shards import shards
 from cfaug.data.shards.codec import decode_set, encode_set, image_extension
 from cfaug.data.shards.shards import list_committed, read_sets, write_card, write_shards
 from tests.data.making import noise_image, pair, photo_bytes, write_tar
@@ -272,3 +274,17 @@ def test_the_json_holds_scores_once():
 def test_only_three_kinds_of_image_are_written(data):
     with pytest.raises(UserError, match="pair-7"):
         image_extension(data, "pair-7")
+
+
+def test_a_start_reads_no_commit_of_an_indexed_folder(tmp_path, monkeypatch):
+    """At 100,000 shards the commits were most of the time of a start."""
+    folder, cache, read = tmp_path / "shards", tmp_path / "cache", []
+    write_shards(PAIRS, folder, sets_per_shard=2)
+    first = open_index(folder, cache)
+    real = shards._commit
+    monkeypatch.setattr(shards, "_commit", lambda file: read.append(file) or real(file))
+    assert open_index(folder, cache).hash == first.hash
+    assert len(read) == 1  # by which the folder is recognised
+    (folder / "00001.json").unlink()
+    with pytest.raises(UserError, match=r"counts 1 of its shards \(00001\.tar\)"):
+        open_index(folder, cache)

@@ -99,7 +99,7 @@ def test_a_silent_captioner_a_silent_model_and_a_caption_as_it_came():
     assert lost.extra == {"prompt": "domain", "answer": "Sure!"}
     [edited] = editor(kinds=["domain"]).edit([dog])
     assert edited.proposals[0].extra["raw"] == " a  dog "
-    report = caption_report([first, second, edited])
+    report = caption_report([[first, second, edited]])
     assert "1 of 3 captions have an edit" in report
     assert "| no JSON | 1 |" in report
 

@@ -216,7 +216,7 @@ def test_the_measures_are_those_of_table_3():
         ("adjective", 4, 1), ("subject", 1, 1), ("overall", 5, 2),
     ]  # fmt: skip
     assert (overall.success, overall.label_kept, overall.precision) == (0.4, None, None)
-    report = caption_report(edited)
+    report = caption_report([edited])
     assert "| adjective | 4 | 25.0 | - | - | - |" in report
     assert measure_edits([Edited((), {}, (Rejected("x", edited[0].rejected[0].edit, "y"),))]) == []
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import json
 from dataclasses import asdict, replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import write_json
-from cfaug.generate.folder import read_record
+from cfaug.generate.folder import CommitTotals, read_record
+from cfaug.generate.images import COUNTS
 from cfaug.generate.job import generate
 from cfaug.generate.recipe import ShardSettings
 from cfaug.generate.sampling import Draws
@@ -147,3 +151,45 @@ def test_a_source_with_duplicated_or_no_keys_is_refused_before_anything_is_writt
         with pytest.raises(UserError, match=named):
             generate(job(tmp_path / "out", captions=examples))
     assert not (tmp_path / "out").exists()
+
+
+COMMITS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "sets": st.integers(0, 9), "sha256": st.sampled_from("ab"),
+            "rejected": st.dictionaries(st.sampled_from("xy"), st.integers(1, 3)),
+            "failed": st.lists(st.just({"key": "k", "error": "e"}), max_size=1),
+        },
+        optional={
+            "models": st.sampled_from([{"text": "a", "image": "b"}, {"image": "b", "text": "a"}]),
+            "zoo": st.sampled_from("pq"),
+            "rejected_edits": st.just({"odd": {"noun": 2}}),
+            "yields": st.just({"by": "grid", "of": {"g": dict.fromkeys(COUNTS, 1)}}),
+        },
+    ),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@given(COMMITS)
+def test_commits_are_added_up_as_all_of_them_at_once_are(commits):
+    totals = CommitTotals(["sets"])
+    assert [totals.add(commit) for commit in commits] == commits
+    assert totals.count == len(commits)
+    assert totals.sums == {"sets": sum(commit["sets"] for commit in commits)}
+    reasons = {reason for commit in commits for reason in commit["rejected"]}
+    assert totals.rejected == {
+        reason: sum(commit["rejected"].get(reason, 0) for commit in commits) for reason in reasons
+    }
+    assert totals.failed == [item for commit in commits for item in commit["failed"]]
+    noted = sum("rejected_edits" in commit for commit in commits)
+    assert totals.kinds == ({"odd": {"noun": 2 * noted}} if noted else {})
+    counted = sum("yields" in commit for commit in commits)
+    assert totals.yields == (
+        {"by": "grid", "of": {"g": dict.fromkeys(COUNTS, counted)}} if counted else None
+    )
+    assert totals.values.keys() == {"models", "zoo"} & {name for c in commits for name in c}
+    for name in totals.values:
+        texts = [json.dumps(commit.get(name), sort_keys=True) for commit in commits]
+        distinct = [json.loads(text) for text in dict.fromkeys(texts)]
+        assert totals.merge(name) == (distinct if len(distinct) > 1 else distinct[0])

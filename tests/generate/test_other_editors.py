@@ -221,9 +221,9 @@ def test_the_best_of_every_group_are_kept(tmp_path) -> None:
 
 
 def test_a_group_in_two_shards_is_refused_where_groups_are_chosen_from() -> None:
-    check_groups({0: ["a", "b", "b"], 1: ["c"]})
+    check_groups({0: ["a", "b", "b"], 1: ["c"]}.items)
     with pytest.raises(UserError, match="group 'b' lies in shards 00000 and 00001"):
-        check_groups({0: ["a", "b"], 1: ["b", "c"]})
+        check_groups({0: ["a", "b"], 1: ["b", "c"]}.items)
 
 
 def test_further_parameters_reach_the_editor_and_the_disk(tmp_path) -> None:

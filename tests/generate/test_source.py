@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 import json
+import tempfile
+import tracemalloc
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit, Edited, Example, Proposal, Rejected
 from cfaug.data.shards.shards import read_edits, read_proposals
-from cfaug.generate.captions import edit_captions, write_captions
+from cfaug.data.sources.row import clean_key
+from cfaug.generate.captions import SiblingAware, edit_captions, write_captions
 from cfaug.generate.failures import Attempt
 from cfaug.generate.folder import write_card
 from cfaug.generate.source import digest_of, group_by_image, read_captions
@@ -63,7 +70,7 @@ def test_tables_and_plain_lines_say_the_same(tmp_path: Path, name: str) -> None:
 
 def test_a_limit_gives_the_first_ones(tmp_path: Path) -> None:
     file = written(tmp_path, "c.txt", *(f"caption {i}" for i in range(9)))
-    assert read_captions(file, 4).captions == read_captions(file).captions[:4]
+    assert tuple(read_captions(file, 4).captions) == read_captions(file).captions[:4]
     assert digest_of(read_captions(file, 4).captions) != digest_of(read_captions(file).captions)
     with pytest.raises(UserError, match="limit=0"):
         read_captions(file, 0)
@@ -240,3 +247,84 @@ def test_a_rejected_edit_is_json_or_refused():
         Edited((), {}, ("a dog",))
     with pytest.raises(UserError, match="should be an Edit"):
         Rejected("a dog", None, "label")
+
+
+RECORDS = st.lists(
+    st.fixed_dictionaries(
+        {"caption": st.sampled_from(["A cat.", "A  cat.", "A dog.", "Two birds."])},
+        optional={
+            "image_id": st.sampled_from([7, "7", "Photo 8", "x"]), "boxes": st.just([1, {"a": 2}]),
+        },
+    ),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+def examples_of(records: list[dict[str, Any]]) -> list[Example]:
+    """What read_captions finds, written down plainly."""
+    found: list[Example] = []
+    texts, numbers = set(), Counter[str]()
+    for record in records:
+        text = " ".join(record["caption"].split())
+        photo = str(record["image_id"]) if "image_id" in record else None
+        if (photo, text) in texts:
+            continue
+        key = f"{len(texts):08d}"
+        if photo is not None:
+            key = clean_key(f"{photo}-{numbers[photo]}")
+            numbers[photo] += 1
+        texts.add((photo, text))
+        extra = {"boxes": record["boxes"]} if "boxes" in record else {}
+        found.append(Example(key, photo or key, (text,), extra=extra))
+    return found
+
+
+@given(RECORDS)
+def test_columns_of_captions_are_the_examples(records):
+    with tempfile.TemporaryDirectory() as folder:
+        file = written(Path(folder), "c.jsonl", *records)
+        wanted = examples_of(records)
+        extra = ["boxes"] if any(one.extra for one in wanted) else []
+        found = read_captions(file, extra=extra)
+    assert list(found.captions) == wanted
+    assert [found.captions[row] for row in range(-len(wanted), 0)] == wanted
+    assert found.captions[1:-1] == tuple(wanted[1:-1])
+    assert found.duplicates == len(records) - len(wanted)
+    with pytest.raises(IndexError):
+        found.captions[len(wanted)]
+
+
+def test_a_caption_takes_some_bytes(tmp_path: Path) -> None:
+    """An object took 800 for each: 8 GB of ten million."""
+    rows = 1500
+    lines = ({"image_id": n, "caption": f"a dog at number {n}"} for n in range(rows))
+    file = written(tmp_path, "c.jsonl", *lines)
+    read_captions(file, 1)  # what is imported is not measured
+    tracemalloc.start()
+    try:
+        found = read_captions(file)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(found.captions) == rows
+    assert kept < 150 * rows
+
+
+SIBLINGS = st.lists(st.sampled_from("abc"), min_size=1, max_size=9)
+
+
+@given(SIBLINGS)
+def test_siblings_are_the_other_captions_of_a_group(groups):
+    examples = [Example(f"k{n}", group, (f"text {n}",)) for n, group in enumerate(groups)]
+    shown = []
+
+    class Looks:
+        def edit(self, given):
+            shown.extend(example.extra["siblings"] for example in given)
+            return [Edited(()) for _ in given]
+
+    assert SiblingAware(Looks(), examples).edit(examples) == [Edited(())] * len(examples)
+    assert shown == [
+        [other.text for other in examples if other.group == one.group and other.key != one.key]
+        for one in examples
+    ]

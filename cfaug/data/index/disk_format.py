@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping
@@ -103,12 +104,36 @@ def _text_array(texts: list[bytes]) -> pa.Array:
     return pa.LargeStringArray.from_buffers(len(texts), *parts)
 
 
-class _Table:
-    """Growing columns; only a row's numbers and the bytes of its strings are kept."""
+class GrowingNumbers:
+    """A column of numbers during writing, in a file of ``folder`` without a name."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: type[np.generic], folder: Path) -> None:
+        self._dtype, self._waiting = np.dtype(dtype), list[int]()
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # closed with this object
+
+    def append(self, number: int) -> None:
+        """Add one number."""
+        self._waiting.append(number)
+        if len(self._waiting) == ROWS_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        self._file.write(np.array(self._waiting, self._dtype).tobytes())
+        self._waiting = []
+
+    def column(self) -> np.ndarray:
+        """Return the numbers up to now, mapped into memory; at least one."""
+        self._write()
+        self._file.flush()
+        return np.memmap(self._file, self._dtype, "r")
+
+
+class _Table:
+    """Growing columns; a row's numbers go to files, and the bytes of its strings are kept."""
+
+    def __init__(self, folder: Path) -> None:
         self._hash = hashlib.sha256()
-        self.numbers = {n: array("Q" if d is np.uint64 else "q") for n, d in NUMBERS.items()}
+        self.numbers = {name: GrowingNumbers(dtype, folder) for name, dtype in NUMBERS.items()}
         self.words = {name: GrowingStrings() for name in WORDS}
         self._first_row = array("q")
         self._gap = ""
@@ -116,7 +141,7 @@ class _Table:
         self._images, self._images_before = dict[tuple[str, str], int](), 0
         self._digests = bytearray()
         self._negatives: dict[int, tuple[str, ...]] = {}
-        self._extra = GrowingExtra()
+        self._extra = GrowingExtra(folder)
         self._boxes: dict[int, tuple[int, int, int, int]] = {}
         self._group_names, self._group, self._named_groups = GrowingStrings(), "", False
 
@@ -128,7 +153,7 @@ class _Table:
     def add(self, row: Row) -> None:
         """Add a row; a lone surrogate raises UnicodeEncodeError."""
         if row.set != self._set or row.member == 0:
-            self._first_row.append(len(self.numbers["sets"]))
+            self._first_row.append(len(self.words["texts"]))
             self.words["keys"].append(row.set)
             self._images_before += len(self._images)
             self._set, self._member, self._images, self._group = row.set, 0, {}, row.set
@@ -176,7 +201,7 @@ class _Table:
         order = np.argsort(codes, kind="stable")
         twice = np.flatnonzero(codes[order][1:] == codes[order][:-1])[:NAMED_AT_ONCE]
         if len(twice):
-            files, file = self.words["files"].column(), self.numbers["file"]
+            files, file = self.words["files"].column(), self.numbers["file"].column()
             lines = []
             for a, b in zip(order[twice], order[twice + 1], strict=True):
                 first, second = (files[file[self._first_row[number]]] for number in (a, b))
@@ -186,8 +211,8 @@ class _Table:
 
     def save(self, folder: Path) -> tuple[tuple[str, ...], int]:
         """Write the columns; return the extra ones, and the number left out beyond the limit."""
-        for name, dtype in NUMBERS.items():
-            np.save(folder / f"{name}.npy", np.array(self.numbers[name]).astype(dtype))
+        for name, numbers in self.numbers.items():
+            np.save(folder / f"{name}.npy", numbers.column())
         digests = np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST_BYTES)
         np.save(folder / f"{DIGESTS}.npy", digests)
         for name, words in self.words.items():
@@ -236,7 +261,7 @@ def write_index(
         describe: a function that returns the reader's description of the source, called after all
             rows are written.
     """
-    tally, table, form = RowCounts(), _Table(), form or kind
+    tally, table, form = RowCounts(), _Table(folder), form or kind
     for row in tally.count(rows):
         try:
             table.add(row)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tempfile
 from array import array
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
@@ -33,6 +34,8 @@ ROWS_AT_ONCE = 2**16
 """Number of rows of one batch, kept in memory until it is written."""
 ENCODED_AT_ONCE = 2**10
 """Number of rows whose values are encoded together."""
+SPOOLED = 2**24
+"""Number of characters that are kept in memory before they become a file."""
 JSON = {b"cfaug": b"json"}
 """Metadata of a field whose texts are JSON."""
 WHOLE = range(-(2**63), 2**63)
@@ -42,10 +45,17 @@ _json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class GrowingExtra:
-    """Extra values during writing, kept as JSON with many rows in one text."""
+    """Extra values during writing, kept in a temporary file as JSON with many rows in one line.
 
-    def __init__(self) -> None:
-        self._rows, self._texts = array("q"), list[str]()
+    Args:
+        folder: the folder of that file, which has no name there; ``None`` is the system's.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._rows = array("q")
+        self._texts = tempfile.SpooledTemporaryFile(  # noqa: SIM115  # closed with this object
+            SPOOLED, "w+", encoding="utf-8", newline="\n", dir=folder
+        )
         self._kinds: dict[str, set[str]] = {}
         self._waiting: list[Mapping[str, Any]] = []
         self._where: list[str] = []
@@ -67,7 +77,7 @@ class GrowingExtra:
         try:
             text = _json([dict(values) for values in self._waiting])
             text.encode()
-            self._texts.append(text)
+            self._texts.write(f"{text}\n")
         except UnicodeEncodeError:
             for values, where in zip(self._waiting, self._where, strict=True):
                 require_unicode(_json(dict(values)), where)
@@ -95,6 +105,7 @@ class GrowingExtra:
         kept = dict(list(self._kinds.items())[:MOST_COLUMNS])
         schema = pa.schema([pa.field(name, *_arrow_type(kinds)) for name, kinds in kept.items()])
         with pa.OSFile(str(folder / EXTRA), "wb") as file, pa.ipc.new_file(file, schema) as out:
+            self._texts.seek(0)
             every = chain.from_iterable(map(json.loads, self._texts))
             written = zip(self._rows, every, strict=True)
             row, values = next(written)

@@ -183,7 +183,8 @@ class RowCounts:
             extra: the names of the extra columns of the index.
         """
         notes, unread = [], described.unused
-        again = len(self._codes) - len(np.unique(np.array(self._codes, np.uint64)))
+        codes = np.sort(np.frombuffer(self._codes, np.uint64))
+        again = int((codes[1:] == codes[:-1]).sum())
         if again:
             notes.append(
                 f"{again:,} of {self._rows:,} rows repeat image and caption of another row: these "

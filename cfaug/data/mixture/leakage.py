@@ -14,7 +14,14 @@ from cfaug.core.errors import UserError, name_some
 from cfaug.core.questions import AskedImage
 from cfaug.data.index.disk_format import group_code
 from cfaug.data.mixture.question_rows import DigestOf, name_digest, read_digest
-from cfaug.data.mixture.records import decimal, half_up, is_among, random_keys, sort_rows
+from cfaug.data.mixture.records import (
+    decimal,
+    find_distinct,
+    half_up,
+    is_among,
+    random_keys,
+    sort_rows,
+)
 from cfaug.data.sources.coco import COCO_NAME
 
 if TYPE_CHECKING:
@@ -30,8 +37,15 @@ def join_groups(sources: Sequence[Index | None]) -> list[np.ndarray]:
     name. Joined groups have the code of a group in the first source that has one: a source's groups
     stay unchanged unless other sources join them.
     """
-    groups = _codes_of(sources, "groups")
-    linked = _links(_codes_of(sources, "contents"), groups)
+    opened = tuple(source for source in sources if source is not None)
+    joined = iter(_join_opened(opened))
+    return [np.empty(0, np.uint64) if source is None else next(joined) for source in sources]
+
+
+@lru_cache(maxsize=1)  # for the test set and the plan, and for the arms of a sweep
+def _join_opened(sources: tuple[Index, ...]) -> list[np.ndarray]:
+    groups = [np.asarray(source.groups) for source in sources]
+    linked = _links([source.contents for source in sources], groups)
     if not linked.size:
         return groups
     from scipy.sparse import coo_array
@@ -57,13 +71,6 @@ def join_groups(sources: Sequence[Index | None]) -> list[np.ndarray]:
     ]
 
 
-def _codes_of(sources: Sequence[Index | None], column: str) -> list[np.ndarray]:
-    return [
-        np.empty(0, np.uint64) if source is None else np.asarray(getattr(source, column))
-        for source in sources
-    ]
-
-
 def _links(contents: Sequence[np.ndarray], groups: Sequence[np.ndarray]) -> np.ndarray:
     """Return pairs of codes of groups that share an image, uint64 (2, links)."""
     image = np.concatenate([np.empty(0, np.uint64), *contents])
@@ -84,11 +91,15 @@ def _links(contents: Sequence[np.ndarray], groups: Sequence[np.ndarray]) -> np.n
 
 def count_joined_groups(sources: Sequence[Index | None]) -> int:
     """Return the number of groups that share an image with another group."""
-    before, after = _codes_of(sources, "groups"), join_groups(sources)
-    codes = [np.concatenate(groups) for groups in (before, after)]
-    pairs = np.unique(np.stack(codes, axis=1), axis=0)
-    _, sizes = np.unique(pairs[:, 1], return_counts=True)
-    return int(sizes[sizes > 1].sum())
+    after = join_groups(sources)
+    before = [
+        np.empty(0, np.uint64) if source is None else np.asarray(source.groups)
+        for source in sources
+    ]
+    pairs = list(zip(before, after, strict=True))
+    joined = find_distinct(np.concatenate([new[new != old] for old, new in pairs]))
+    members = [old[is_among(new, joined)] for old, new in pairs]
+    return len(find_distinct(np.concatenate(members)))
 
 
 LARGEST_ID = 581_929
@@ -235,10 +246,6 @@ def find_leaks(
     )
 
 
-LEAST_HELD_OUT = 2
-"""The least number of groups that are held out: retrieval from a single image is not a test."""
-
-
 @dataclass(frozen=True)
 class Withheld:
     """The rows that are kept out as a test set.
@@ -270,10 +277,12 @@ def hold_out(source: Index, share: float) -> Withheld:
     """
     groups = np.asarray(source.groups)
     places = random_keys(groups, 0, "withheld")
-    known = np.unique(places)
-    last = max(int(decimal(share) * 2**64), int(known[:LEAST_HELD_OUT].max()))
+    lowest = places.min()
+    second = places.min(where=places > lowest, initial=np.uint64(2**64 - 1))
+    last = max(int(decimal(share) * 2**64), int(second))
     chosen = places <= np.uint64(min(last, 2**64 - 1))
     if chosen.all():
+        known = find_distinct(places)
         raise UserError(
             f"data.holdout={share} of {len(known)} groups (photos with all that was made of them) "
             "leaves nothing to train on: choose a smaller share, or data.holdout=0 and a test set "

@@ -53,23 +53,17 @@ class Barred:
     """The exclusions of test sets from every source: their groups, and rows with their images.
 
     Attributes:
-        groups: the groups of each source's rows, joined if they share an image; empty without a
+        allowed: masks of the rows of each source that may be drawn, bool (rows,); empty without a
             test set.
-        kept_out: the test sets, in terms of these groups.
         held_out: the test set that ``data.holdout`` keeps out; ``None`` without one.
     """
 
-    groups: Sequence[np.ndarray] = ()
-    kept_out: Sequence[Withheld] = ()
+    allowed: Sequence[np.ndarray] = ()
     held_out: HeldOutTest | None = None
 
     def find_allowed(self, source: int) -> np.ndarray | None:
         """Return which rows of a source may be drawn, bool (rows,); ``None`` is all."""
-        if not self.kept_out or not len(self.groups[source]):
-            return None
-        return np.logical_and.reduce(
-            [withheld.find_allowed(self.groups[source]) for withheld in self.kept_out]
-        )
+        return self.allowed[source] if self.allowed and len(self.allowed[source]) else None
 
 
 def find_barred(
@@ -95,19 +89,23 @@ def find_barred(
         name: replace(withheld, groups=np.unique(groups[at][withheld.rows]))
         for name, (at, withheld) in chosen.items()
     }
+    masks = {
+        name: [test.find_allowed(codes) for codes in groups] for name, test in kept_out.items()
+    }
     held_out = None
     if "holdout" in chosen:
         assert source is not None
-        (_, test), joined = chosen["holdout"], kept_out["holdout"]
+        _, test = chosen["holdout"]
         not_drawn, copies = [], 0
-        for index, codes in zip(sources, groups, strict=True):
-            barred = ~joined.find_allowed(codes)
-            not_drawn.append(int(barred.sum()) - (len(test.rows) if index is source else 0))
+        for index, allowed in zip(sources, masks["holdout"], strict=True):
+            barred = np.flatnonzero(~allowed)
+            not_drawn.append(len(barred) - (len(test.rows) if index is source else 0))
             if index is not None:
-                copies += int((barred & test.find_allowed(index.groups)).sum())
+                copies += int(test.find_allowed(index.groups[barred]).sum())
         images = len(np.unique(source.images[test.rows]))
         held_out = HeldOutTest(source, test.rows, images, tuple(not_drawn), copies)
-    return Barred(groups, tuple(kept_out.values()), held_out)
+    every = zip(*masks.values(), strict=True)
+    return Barred([np.logical_and.reduce(some) for some in every], held_out)
 
 
 def find_eligible(

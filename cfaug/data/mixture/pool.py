@@ -166,7 +166,10 @@ def divide(pool: Pool, wanted: Wanted) -> Mixture:
         free = rest
         for other in (REAL, COUNTERFACTUAL):
             taken = pool.keys[other][pool.rows[other][: wanted.train[other]]]
-            free = free[~is_among(pool.keys[source][free], taken)]
+            codes = pool.keys[source][free]
+            also = codes <= taken.max(initial=0)  # few of its own source: rows are in this order
+            also[also] = is_among(codes[also], taken)
+            free = free[~also]
         dropped += len(rest) - len(free)
         train.append(pair_rows(source, drawn))
         held.append(pair_rows(source, free[: wanted.validation[source]]))

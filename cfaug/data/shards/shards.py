@@ -12,8 +12,9 @@ import io
 import itertools
 import json
 import os
+import string
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,18 +132,37 @@ def disk_errors(folder: Path, content: str, need: int) -> Iterator[None]:
         raise UserError(f"{folder}: {content} cannot be written: {error}") from error
 
 
+def committed_shards(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield (tar, commit) of every complete shard, in order."""
+    for name in list_numbered(folder, ".json"):
+        if (commit := _commit(folder / name)) is not None:
+            yield (folder / name).with_suffix(".tar"), commit
+
+
 def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return (tar, commit) of every complete shard, in order."""
-    committed = (
-        (file.with_suffix(".tar"), _commit(file)) for file in sorted(folder.glob("[0-9]*.json"))
-    )
-    return [(tar, commit) for tar, commit in committed if commit is not None]
+    return list(committed_shards(folder))
+
+
+def list_numbered(folder: Path, suffix: str) -> list[str]:
+    """Return the names of a folder's files that begin with a digit, sorted.
+
+    A glob would make a path of every file.
+    """
+    if not folder.is_dir():
+        return []
+    return sorted(n for n in os.listdir(folder) if n.endswith(suffix) and n[0] in string.digits)
 
 
 def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return ``list_committed``, after checking that no shard lacks its commit."""
     committed = list_committed(folder)
-    there = {tar.name for tar, _ in committed}
+    check_card(folder, {tar.name for tar, _ in committed})
+    return committed
+
+
+def check_card(folder: Path, there: Collection[str]) -> None:
+    """Refuse a folder whose card counts other tars than those that are committed, by name."""
     lost = [name for name in _card(folder).get("shards", ()) if name not in there]
     if lost:
         commits = name_some(f"{name.removesuffix('.tar')}.json" for name in lost)
@@ -151,7 +171,6 @@ def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
             f"no commit: missing are {commits}. Run the command that made them again, or copy the "
             f"missing files; to read the other shards alone, remove {CARD}"
         )
-    return committed
 
 
 def list_unfinished(folder: Path) -> list[str]:
@@ -207,20 +226,19 @@ def _commit(file: Path) -> dict[str, Any] | None:
 
 def write_card(folder: Path) -> dict[str, Any]:
     """Summarise the commits of ``folder`` in ``card.json``; equal commits give equal bytes."""
-    card = summarise(list_committed(folder))
+    card = summarise(committed_shards(folder))
     write_json(folder / CARD, card)
     return card
 
 
-def summarise(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return the fields of a card for shards from ``list_committed``."""
-    return {
-        "kind": KIND,
-        "format": FORMAT,
-        "sets": sum(commit["sets"] for _, commit in shards),
-        "members": sum(commit["members"] for _, commit in shards),
-        "shards": {tar.name: commit["sha256"] for tar, commit in shards},
-    }
+def summarise(shards: Iterable[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the fields of a card for shards from ``committed_shards``, read once."""
+    sets = members = 0
+    digests = {}
+    for tar, commit in shards:
+        sets, members = sets + commit["sets"], members + commit["members"]
+        digests[tar.name] = commit["sha256"]
+    return {"kind": KIND, "format": FORMAT, "sets": sets, "members": members, "shards": digests}
 
 
 def write_chosen(folder: Path, content: Mapping[str, Any]) -> None:
@@ -450,14 +468,12 @@ def read_all_edits(folder: Path) -> Iterator[tuple[Example, Edited]]:
         yield from read_edits(folder, number)
 
 
-def read_groups(folder: Path) -> dict[int, list[str]]:
-    """Return the groups of the examples of every shard edited so far, by its number."""
-    return {
-        n: [example.group for example, _ in read_edits(folder, n)]
-        for n in committed_captions(folder)
-    }
+def read_groups(folder: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield every shard edited so far: its number, and the groups of its examples."""
+    for number in committed_captions(folder):
+        yield number, [line["group"] for line in read_lines(folder, number)]
 
 
 def committed_captions(folder: Path) -> list[int]:
     """Return the numbers of the shards edited so far, in order."""
-    return sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
+    return sorted(int(Path(name).stem) for name in list_numbered(folder / FOLDER, ".json"))

@@ -19,7 +19,10 @@ from cfaug.core.types import KEY_PATTERN
 from cfaug.data.shards.codec import Sample, scan
 from cfaug.data.shards.shards import (
     CHOSEN,
+    check_card,
+    committed_shards,
     list_complete,
+    list_numbered,
     list_unfinished,
     read_chosen,
     read_commit,
@@ -204,6 +207,10 @@ class OwnShards(TarReader):
     form = "shards of cfaug"
     description = "NNNNN.tar with NNNNN.json (ours)"
 
+    def recognises(self, path: Path) -> bool:
+        """Return whether there is a committed tar; not every commit is read."""
+        return next(committed_shards(path), None) is not None or bool(self.files(path))
+
     def files(self, path: Path) -> list[Path]:
         """Return the committed tars."""
         return [tar for tar, _ in list_complete(path)]
@@ -224,12 +231,19 @@ class OwnShards(TarReader):
             raise UserError(f"{file} is invalid ({error!r}); remove it") from error
 
     def identity(self, path: Path) -> Any:
-        """Return the commits' hashes, and names, sizes and times of the tars that are files."""
-        shards = list_complete(path)
-        tars = [] if mirror_of(path) else [tar for tar, _ in shards]  # an object has no time
+        """Return names, sizes and times of commits and tars; in a mirror, the commits' hashes.
+
+        Commits are not read: at 100,000 shards that would take most of the time of a start.
+        """
         chosen = read_chosen(path)
-        names = [] if chosen is None else [sorted(chosen)]
-        return [[commit["sha256"] for _, commit in shards], files_identity(tars), *names]
+        keys = [] if chosen is None else [sorted(chosen)]
+        if mirror_of(path):  # an object has no time
+            return [[commit["sha256"] for _, commit in list_complete(path)], [], *keys]
+        commits, tars = (list_numbered(path, suffix) for suffix in (".json", ".tar"))
+        committed = {name.removesuffix(".json") + ".tar" for name in commits}
+        check_card(path, committed)
+        names = [*commits, *(name for name in tars if name in committed)]
+        return [*files_identity([path / name for name in names]), *keys]
 
     def open(self, path: Path) -> Iterator[Row]:
         """Yield the rows of the chosen sets, or of all."""
