@@ -107,7 +107,7 @@ def _text_array(texts: list[bytes]) -> pa.Array:
 class GrowingNumbers:
     """A column of numbers during writing, in a file of ``folder`` without a name."""
 
-    def __init__(self, dtype: type[np.generic], folder: Path) -> None:
+    def __init__(self, dtype: Any, folder: Path) -> None:
         self._dtype, self._waiting = np.dtype(dtype), list[int]()
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # closed with this object
 
