@@ -54,7 +54,11 @@ class GrowingExtra:
     def __init__(self, folder: Path | None = None) -> None:
         self._rows = array("q")
         self._texts = tempfile.SpooledTemporaryFile(  # noqa: SIM115  # closed with this object
-            SPOOLED, "w+", encoding="utf-8", newline="\n", dir=folder and str(folder)
+            SPOOLED,
+            "w+",
+            encoding="utf-8",
+            newline="\n",
+            dir=None if folder is None else str(folder),
         )
         self._kinds: dict[str, set[str]] = {}
         self._waiting: list[Mapping[str, Any]] = []
