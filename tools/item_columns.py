@@ -31,6 +31,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     from cfaug.evaluation.retrieval import Matching, Retrieval
     from cfaug.lance.quality import CaptionPerplexity, ImageQuality
     from cfaug.lance.stress_items import STRESS_ITEMS
+    from cfaug.repair.repair_test import REPAIR_ITEMS
     from cfaug.social.attribute_detector import AttributeDetector
     from cfaug.social.skew_items import SKEW_ITEMS, SKEW_RANKINGS
     from cfaug.social.visogender import NeutralRetrieval, PronounResolution
@@ -45,6 +46,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     yield "`benchmark=stress`", STRESS_ITEMS
     yield "`benchmark=image_quality`", ImageQuality.item_schema
     yield "`benchmark=edit_quality`", EDIT_ITEMS
+    yield "`benchmark=repair`", REPAIR_ITEMS
     yield "`benchmark=caption_perplexity`", CaptionPerplexity.item_schema
     yield "`benchmark=skew`", SKEW_ITEMS
     yield "`benchmark=skew`: `rankings/`", SKEW_RANKINGS

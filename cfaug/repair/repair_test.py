@@ -58,7 +58,8 @@ class RepairTest:
       interval of a bootstrap over photos) below the rule's minimum.
     - ``collateral``: number of cells that are not declared and pass the rule: failures that the
       model has besides; lower is better.
-    - ``worst_cell``: largest mean excess of a cell that is measured; lower is better.
+    - ``worst_cell``: largest mean excess of a cell that is measured; lower is better. It and
+      ``collateral`` are left out if every cell has too few photos.
 
     Args:
         test: the benchmark with the edits, which groups its items into cells, such as
@@ -165,22 +166,20 @@ class RepairTest:
             means.append(Outcome(name, "excess", mean, int(rows.sum()), better="lower", by=by))
         repaired = [bound < self.rule.minimum for bound in bounds]
         measured = find_failures(cells, self.rule, self._inner.kind, Finder("", "", "", ""))
-        others = [
-            failure for failure in measured.failures
-            if match_failure(_cell_of(failure), self._declared) is None
-        ]  # fmt: skip
-        return [
+        whole = [
             Outcome(name, "excess", float(excess.mean()), len(excess), better="lower"),
             Outcome(name, "repair_rate", float(np.mean(repaired)), len(repaired)),
-            Outcome(
-                name, "collateral", float(len(others)), measured.measured, better="lower",
-                unit="failures",
-            ),
-            Outcome(
-                name, "worst_cell", measured.largest, measured.measured, better="lower",
-            ),
-            *means,
-        ]  # fmt: skip
+        ]
+        if count := measured.measured:
+            others = sum(
+                match_failure(_cell_of(failure), self._declared) is None
+                for failure in measured.failures
+            )
+            whole += [
+                Outcome(name, "collateral", others, count, better="lower", unit="failures"),
+                Outcome(name, "worst_cell", measured.largest, count, better="lower"),
+            ]
+        return [*whole, *means]
 
 
 def _cell_of(failure: ModelFailure) -> Cell:

@@ -9,6 +9,7 @@ import pytest
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_sets
 from cfaug.evaluation.failures import read_failures
+from cfaug.report.results import RESULTS, read_results
 from tests.run.conftest import commands_of, refusal
 from tests.scripts import ROOT, load
 
@@ -51,7 +52,11 @@ def test_the_commands_find_failures_and_make_what_repairs_them(
         if name == "generate":
             more = [*WORLD, *SMALL[folder]]
         assert script(name)([*words, *more]) == 0, (words, capfd.readouterr().err)
+    (folder,) = tmp_path.glob("runs/weights/*/seed=0")
+    tested = {row.metric: row for row in read_results(folder / RESULTS) if row.by == {}}
+    assert {"excess", "repair_rate"} <= tested.keys()
     failures = read_failures("failures.jsonl")
+    assert tested["repair_rate"].n <= len(failures)
     assert {failure.family for failure in failures} == {"stress"}
     assert all(failure.found_by.weights for failure in failures)
     content = read_chosen_file(shards / "oracle")
