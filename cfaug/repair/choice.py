@@ -116,6 +116,12 @@ class RepairChoice:
                 }
             )
         _say(rows, self.budget)
+        if not keys:
+            raise UserError(
+                f"nothing is chosen: a failure needs {LEAST // 2} accepted edits in each direction "
+                f"({LEAST} images), and none has them; more photos (limit, data.source) find more. "
+                "What was made is kept, and the same command goes on from it"
+            )
         return {
             "keys": sorted(keys),
             "budget": self.budget,

@@ -19,7 +19,7 @@ RULE = ["failure_rule.least_items=3", "failure_rule.alpha=0.9", "failure_rule.mi
 SMALL = {
     "find": ["recipe.editor.editor.kinds=[background]", "limit=24"],
     "made": [
-        "limit=12", "recipe.image_editor.steps=2", "recipe.draws.self_replace_steps=[0.4]",
+        "limit=40", "recipe.image_editor.steps=2", "recipe.draws.self_replace_steps=[0.4]",
         *(f"recipe.selection.minimum.{name}=-1"
           for name in ("sim_0", "sim_1", "sim_image", "sim_direction")),
         "recipe.selection.above.consistency=-9", "data.budget=32",
@@ -79,6 +79,8 @@ def test_the_commands_find_failures_and_make_what_repairs_them(
     assert script("generate")([*words, "data.budget=64", "part=0"]) == 0
     assert "nothing to do" in capfd.readouterr().err
     assert read_chosen_file(tmp_path / "shards" / "parts")["budget"] == 64
+    said = refused("generate", *words, "limit=12", "paths.shards=shards/few")
+    assert "nothing is chosen: a failure needs 4 accepted edits in each direction" in said
     assert 3 in {len(tested.members) for tested in read_sets(shards / "test")}
 
 
