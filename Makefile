@@ -150,7 +150,7 @@ EDITS := data.source=shapescapes:real limit=40 data.world.seed=31 'data.world.do
 IMG2IMG := 'recipe.image_editor=$${zoo.photo_editor}' 'recipe.draws.self_replace_steps=[0.0]'
 # NAME: its folders, one a seed.
 seeds = $(1): [shards/editors/$(2)-0, shards/editors/$(2)-1]
-EDITED := {$(call seeds,attention 0.2,attention-0.2), $(call seeds,attention 0.8,attention-0.8), $(call seeds,img2img 0.5,img2img-0.5), $(call seeds,img2img 0.8,img2img-0.8), oracle: shards/editors/oracle-0}
+EDITED := {$(call seeds,attention 20 %,attention-0.2), $(call seeds,attention 80 %,attention-0.8), $(call seeds,img2img 50 %,img2img-0.5), $(call seeds,img2img 80 %,img2img-0.8), oracle: shards/editors/oracle-0}
 
 editors: $(STAMP)  ## editors on ShapeScapes: what they keep, success, and what their edits are worth in training: runs/editors/report.html (8 min, 5 seeds)
 	$(BIN)/python generate.py recipe=lance_oracle paths.shards=shards/editors/oracle-0 $(EDITS)

@@ -164,7 +164,7 @@ def dying_worker(folder: Path) -> Callable[[int], object]:
     about = {"ready": time.time(), "worker": ray.get_runtime_context().get_actor_id()}
 
     def note(**more: float) -> None:
-        (folder / f"{number}.json").write_text(json.dumps(about | more))
+        (folder / f"{number}.json").write_text(json.dumps(about | more), encoding="utf-8")
 
     begun: list[float] = []
 
@@ -223,7 +223,7 @@ def compare_with_kills(folder: Path, workers: int = 2) -> Comparison:
     wall = time.time() - began
     lives: dict[str, list[dict[str, float]]] = {}
     for file in folder.glob("*.json"):
-        life = json.loads(file.read_text())
+        life = json.loads(file.read_text(encoding="utf-8"))
         lives.setdefault(life["worker"], []).append(life)
     starts, uptimes, lost = [], [], 0.0
     for ordered in (sorted(some, key=lambda life: life["ready"]) for some in lives.values()):

@@ -83,6 +83,7 @@ ON_THE_PROCESSOR = {
     "seeds_and_items": "a simulation of tests",
     "shards": "files are written, without a model",
     "skew": "metrics of arrays",
+    "ten_million": "plans and indexes, without pixels or a model",
     "vqa_picture": "draws a picture",
 }
 """{script that is left out: what it measures}."""

@@ -387,7 +387,8 @@ class TorchvisionClassifier(_OfLibrary):
         """Write ``model.safetensors``, and ``classes.txt`` with the name of each logit."""
         with replace_checkpoint(folder) as fresh:
             save_file(self.model.state_dict(), fresh / SAVED_WEIGHTS)
-            (fresh / CLASS_NAMES).write_text("".join(f"{name}\n" for name in self.classes))
+            lines = "".join(f"{name}\n" for name in self.classes)
+            (fresh / CLASS_NAMES).write_text(lines, encoding="utf-8")
 
 
 def _build(architecture: str, classes: int) -> nn.Module:

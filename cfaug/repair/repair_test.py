@@ -65,7 +65,7 @@ class RepairTest:
         test: the benchmark with the edits, which groups its items into cells, such as
             ``benchmark=stress`` with fresh edits of TEST photos.
         failures: the file of the declared failures, found before anything was trained.
-        rule: which cells are failures, as in their finding.
+        rule: the rule by which a cell is a failure, that of the finding.
         name: the name in tables, ending in ``_repair``; ``None`` takes that of ``test``.
     """
 

@@ -48,7 +48,7 @@ class TrainingTable(PaperTable):
     arms: Mapping[str, str]
     baselines: Sequence[str]
     columns: Mapping[str, Mapping[str, Any]]
-    declared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    declared: Mapping[str, Mapping[str, str | float]] = field(default_factory=dict)
     seeds_and_items: bool = False
     against: Mapping[str, Sequence[str]] = field(default_factory=dict)
     verdicts: bool = True

@@ -18,7 +18,7 @@ from tests.data.making import Columns
 from tests.properties import examples
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Captions(Columns):
     """Columns with a caption a row."""
 

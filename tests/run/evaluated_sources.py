@@ -16,6 +16,7 @@ from cfaug.core.types import ENTAILMENT
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.parts import make_part
 from tests.data.compositional import sugarcrepe, winoground
@@ -114,10 +115,18 @@ def _seen(path: Path) -> None:
 
 
 KEYS = [f"caption-{n}" for n in range(5)]
+
+
+def _failures(path: Path, after: str) -> None:
+    write_failures(path, [ModelFailure("stress", "background", "grass", after)])
+
+
 MAKERS: dict[str, Callable[[Path], object]] = {
     "texts": lambda path: _texts(path, "small", 8),
     "bigger": lambda path: _texts(path, "big", 4),
     "photos": _photos,
+    "failures": lambda path: _failures(path, "snow"),
+    "others": lambda path: _failures(path, "sand"),
     "classes": lambda path: _classes(path, "cat", "dog", "cat", "dog"),
     "animals": lambda path: _classes(path, "cat", "dog", "cat", "dog", "dog"),
     "names": lambda path: path.write_text("kitten\npuppy\n"),
@@ -288,6 +297,12 @@ CASES = {
                       "encoder": {"_target_": "cfaug.models.specs.HFClip",
                                   "name_or_path": "zoo:clip-0"}}},
         model=("model=tiny_classifier",),
+    ),
+    "repair": Case(
+        ("benchmark=repair", "benchmark.failures=@failures", "benchmark.test.data=@edits"),
+        {"test": {"_target_": "cfaug.lance.stress.Stress", "data": "@words"},
+         "failures": "@others",
+         "rule": {"_target_": "cfaug.evaluation.failures.FailureRule", "minimum": 0.2}},
     ),
     "image_quality": Case(
         ("benchmark=image_quality", "benchmark.data=@edits"),

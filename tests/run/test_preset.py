@@ -36,11 +36,16 @@ ENTAILER = {  # METER's fine-tuning on SNLI-VE, at its cross-modal layers' rate
     "optim.lr": 1e-5, "optim.weight_decay": 0.01, "optim.warmup_ratio": 0.1,
     "trainer.max_steps": None, "trainer.max_epochs": 5, "data.batch_size": 64,
 }  # fmt: skip
+CLASSIFIER = {  # transformers' run_image_classification.py
+    "optim.lr": 5e-5, "optim.weight_decay": 0.05, "trainer.max_steps": None,
+    "trainer.max_epochs": 3, "data.batch_size": 64,
+}  # fmt: skip
 TINY_VQA = {**TINY, "optim.lr": 2e-3, "trainer.max_steps": 200}
 TINY_ENTAILER = {**TINY, "trainer.max_steps": 1500, "trainer.val_every_steps": 250}
 OTHERS = {
     "perturber": PERTURBER,
     "tiny_vlm": TINY_VQA,
+    **dict.fromkeys(("classifier", "timm", "torchvision"), CLASSIFIER),
     **{f"{name}_entailer": ENTAILER for name in ("vilt", "bridgetower", "flava")},
     **{f"tiny_{name}_entailer": TINY_ENTAILER for name in ("vilt", "bridgetower", "flava")},
 }

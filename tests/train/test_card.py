@@ -36,6 +36,14 @@ OWN = {
             "confusion": [[1, 0, 0], [0, 1, 0], [0, 2, 0]],
         },
     },
+    "labels": {
+        "labels": ["cat", "dog"],
+        "classes": {"train": {"cat": 3, "dog": 7}, "validation": {"cat": 1, "dog": 2}},
+        "evaluation": {
+            "accuracy": 0.75, "precision": 0.7, "recall": 0.65, "f1": 0.6,
+            "confusion": [[1, 0], [1, 2]],
+        },
+    },
     "questions": {
         "questions": {
             "train": {"basic": 6, "counterfactual": 4}, "validation": {"basic": 3},
@@ -92,6 +100,8 @@ def result(**changes: object) -> Result:
                         "| train | 4 | 3 | 3 |", "accuracy 75.00 %, macro precision 70.00 %",
                         "| label \\ answer | entailment | neutral | contradiction |\n"
                         "|---|---|---|---|\n| entailment | 1 | 0 | 0 |"]),
+        ("labels", ["to name the class of an image, one of 2, on 10 images", "| `dog` | 7 | 2 |",
+                    "pipeline(\"image-classification\", \"checkpoint\")", "F1 60.00 %, among"]),
         ("questions", ["on 10 questions about images", "| split | `basic` | `counterfactual` |",
                        "| validation | 3 | 0 |", "Left out of the sets: 2 questions without an "
                        "answer.", "| `all` | 3 | 66.67 |"]),
