@@ -30,19 +30,29 @@ if TYPE_CHECKING:
 # The identity of images: several names of one image, and the photos of MS-COCO.
 
 
-def join_groups(sources: Sequence[Index | None]) -> list[np.ndarray]:
+_JOINED: dict[tuple[Index, ...], list[np.ndarray]] = {}
+"""The joined groups that are asked for again: by the test set, and then by the plan."""
+
+
+def join_groups(sources: Sequence[Index | None], *, again: bool = False) -> list[np.ndarray]:
     """Return the group codes of each source, uint64 (rows,), equal for groups that share an image.
 
     So no split separates two copies of an image, or a photo from a set that shows it under another
     name. Joined groups have the code of a group in the first source that has one: a source's groups
     stay unchanged unless other sources join them.
+
+    Args:
+        again: whether they are kept for the next call, eight bytes a row.
     """
     opened = tuple(source for source in sources if source is not None)
-    joined = iter(_join_opened(opened))
-    return [np.empty(0, np.uint64) if source is None else next(joined) for source in sources]
+    joined = _JOINED.pop(opened, None) or _join_opened(opened)
+    if again:
+        _JOINED.clear()
+        _JOINED[opened] = joined
+    groups = iter(joined)
+    return [np.empty(0, np.uint64) if source is None else next(groups) for source in sources]
 
 
-@lru_cache(maxsize=1)  # for the test set and the plan, and for the arms of a sweep
 def _join_opened(sources: tuple[Index, ...]) -> list[np.ndarray]:
     groups = [np.asarray(source.groups) for source in sources]
     linked = _links([source.contents for source in sources], groups)

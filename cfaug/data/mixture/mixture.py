@@ -84,7 +84,7 @@ def find_barred(
         chosen["withheld"] = COUNTERFACTUAL, rows
     if not chosen:
         return Barred()
-    groups = join_groups(sources)
+    groups = join_groups(sources, again=True)
     kept_out = {
         name: replace(withheld, groups=np.unique(groups[at][withheld.rows]))
         for name, (at, withheld) in chosen.items()
