@@ -1,7 +1,7 @@
 """A simulated cluster: how long a generation takes, and what failures and stragglers waste.
 
-The queue is that of ``cfaug.run.ray_engine``: a free worker takes the next shard, and a lost shard
-is the next one to be taken again. Nothing is measured here: the rates are the user's.
+The queue is that of ``cfaug.run.parallel.RayEngine``: a free worker takes the next shard, and a
+lost shard is the next one to be taken again. Nothing is measured here: the rates are the user's.
 """
 
 from __future__ import annotations

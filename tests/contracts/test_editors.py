@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.types import Draw, ImageJob
+from cfaug.evaluation.failures import ModelFailure, write_failures
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.run.generate import _source, build_recipe
 from tests.test_conf import RECIPES, GenerateSettings, _compose
@@ -26,6 +27,8 @@ SPECIAL = {
 """{recipe: why its editor has no example here}."""
 OF_GRIDS = ("social", "social_oracle")
 """Recipes whose examples are a grid of captions, not a part of the world."""
+FAILURES = ("on the grass", "on the beach", "on the road", "at night", "in front of a brick wall")
+"""The places that failures of recipe=repair take photos from."""
 SMALL = [
     "data.world.real_scenes=20", "data.world.counterfactual_pairs=12", "data.world.seed=5",
 ]  # fmt: skip
@@ -46,10 +49,16 @@ def write(edited) -> str:
 def asked(tmp_path_factory):
     """Return a function that gives a recipe and its annotated examples."""
     shards = tmp_path_factory.mktemp("shards")
+    failures = shards / "failures.jsonl"
+    write_failures(
+        failures,
+        [ModelFailure("stress", "background", place, "in the snow") for place in FAILURES],
+    )
 
     def ask(recipe: str):
         words = [f"recipe={recipe}", f"paths.shards={shards}", f"limit={FEW}"]
         words += [] if recipe in OF_GRIDS else SMALL
+        words += [f"data.failures={failures}"] if recipe.startswith("repair") else []
         [(config, _)] = _compose("generate", *words)
         settings = GenerateSettings(**config)
         built = build_recipe(settings)

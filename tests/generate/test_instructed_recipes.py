@@ -15,7 +15,7 @@ from tests.imaging import tiny_pipelines
 ZOO = """
 defaults: [shapescapes, _self_]
 name: tiny_klein
-photo_editor:
+klein_editor:
   _target_: cfaug.imaging.instructed_photos.InstructedPhotos
   model:
     _target_: cfaug.imaging.model.PipelineFolder
@@ -42,11 +42,14 @@ ANY = {
 def shelf(tmp_path_factory):
     root = tmp_path_factory.mktemp("instructed")
     folder = tiny_pipelines.save(tiny_pipelines.klein, root / "klein")
-    texts = {"zoo/tiny_klein": ZOO.format(folder=folder)}
+    texts = {
+        "zoo/tiny_klein": ZOO.format(folder=folder),
+        "recipe_part/photos/tiny_klein": "defaults: [shapescapes, _self_]\n",
+    }
     for recipe, draws in DRAWS.items():
         texts[f"recipe/{recipe}/tiny_klein"] = (
             f"defaults: [/recipe/{recipe}@_here_: shapescapes, _self_]\n"
-            "recipe:\n  image_editor: ${zoo.photo_editor}\n"
+            "recipe:\n  image_editor: ${zoo.klein_editor}\n"
             f"  draws: {draws}\n  selection: {ANY[recipe]}\n"
         )
     for name, text in texts.items():

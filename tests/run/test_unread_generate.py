@@ -217,11 +217,14 @@ def changes(tree: Any, keys: dict[str, Any], untried: list[str]) -> Iterator[Cha
 
 
 def recorded(config: dict[str, Any]) -> dict[str, Any]:
-    """Return what a folder records of settings (``cfaug.generate.job.Job``), and the plan."""
+    """Return what a folder records of settings (``cfaug.generate.job.Job``), and the plan.
+
+    ``recipe.choice`` is asked anew by every command, and what it chose is in ``chosen.json``.
+    """
     about = describe_settings(GenerateSettings(**config))
     shards, stage = config["shards"], config["stage"]
     known: dict[str, Any] = {"provenance": about.provenance, "part": config["part"]}
-    known |= {"parts": config["parts"], "stage": stage}
+    known |= {"parts": config["parts"], "stage": stage, "choice": config["recipe"].get("choice")}
     if stage != "images":
         known |= {"texts": about.text_settings, "size": shards["sets_per_shard"]}
     if stage != "captions":
