@@ -162,7 +162,7 @@ def count_cost(pipeline: Pipeline, plan_of: ShardPlan) -> Cost:
             elif isinstance(editor, ImageServer):
                 raise UncountedError(f"the server at {editor.base_url} makes them")
             else:
-                raise UncountedError(f"{type(editor).__name__} does not say what they take")
+                raise UncountedError(f"there is no count for a {type(editor).__name__}")
         except UncountedError as error:
             cost.missing.append(f"images: {error}")
     for name, scorer in {**pipeline.scorers, **pipeline.report}.items():
@@ -358,7 +358,7 @@ def cost_parts(cost: Cost, job: Job, basis: str) -> list[Part]:
         ],
     )
     gpus = make_part(
-        "One GPU",
+        "One GPU, without what is not counted" if cost.missing else "One GPU",
         ("GPU",),
         [
             text_column("peak bf16", lambda gpu: f"{gpu.bf16:g} TFLOP/s"),
