@@ -44,7 +44,7 @@ def shelf(tmp_path_factory):
     folder = tiny_pipelines.save(tiny_pipelines.klein, root / "klein")
     texts = {
         "zoo/tiny_klein": ZOO.format(folder=folder),
-        "recipe_part/photos/tiny_klein": "defaults: [/recipe_part/photos@_here_: shapescapes, _self_]\n",
+        "recipe_part/photos/tiny_klein": "defaults: [/recipe_part/photos@_here_: shapescapes]\n",
     }
     for recipe, draws in DRAWS.items():
         texts[f"recipe/{recipe}/tiny_klein"] = (
