@@ -81,7 +81,7 @@ class TrainingTable(PaperTable):
             baseline: [arm for arm in order if is_asked(arm, baseline, self.against)]
             for baseline in baselines
         }
-        declared = declared_part(every, arms, list(self.declared.values()), columns)
+        declared = declared_part(every, arms, self._declared, columns)
         parts = [
             values_part(table, shown, order, self.experiment),
             *([declared] if declared.rows else []),
@@ -98,6 +98,10 @@ class TrainingTable(PaperTable):
         ]  # fmt: skip
         document = self.document(*parts, answer=describe_declared(declared))
         return replace(document, notes=(*verdicts, *document.notes))
+
+    @property
+    def _declared(self) -> list[Mapping[str, Any]]:
+        return list(self.declared.values())
 
     def _columns(self) -> dict[str, TrainingColumn]:
         """Return the columns, after checks of every setting."""
@@ -166,7 +170,7 @@ class TrainingTable(PaperTable):
             return ()
         named = [
             table.get(entry["arm"], columns[entry["column"]].cell, entry["baseline"])
-            for entry in self.declared.values()
+            for entry in self._declared
         ]
         tested = {column.cell for column in columns.values() if column.tested}
         usual = [r for r in table.comparisons if r.baseline == table.baselines[0]]
