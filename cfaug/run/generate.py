@@ -399,8 +399,9 @@ def _say_plan(settings: GenerateSettings, job: Job) -> None:
             from cfaug.generate.cluster_simulation import cluster_part, predict, recommend
 
             cluster = build(settings.cluster)
-            seconds = cluster.seconds_per_set or GPUS[cluster.gpu].seconds(cost.work) / examples
-            if not seconds:
+            counted = GPUS[cluster.gpu].seconds(cost.work) if cost.images else 0.0
+            seconds = cluster.seconds_per_set or counted / examples
+            if not seconds:  # scores alone would promise a generation in no time
                 raise UserError(
                     "cluster.seconds_per_set=null: the work of this recipe is not counted "
                     f"({'; '.join(cost.missing) or 'no models'}): give the seconds of an example"

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -141,6 +142,14 @@ class EntailmentTask(LabelTask):
         return trained.logits(batch["pixels"], batch["texts"])
 
 
+@lru_cache(maxsize=4)  # asked for every batch that is measured
+def _find_columns(
+    match: Matching, labels: tuple[str, ...], classes: tuple[str, ...], owner: str
+) -> np.ndarray:
+    numbers: np.ndarray = match(labels, classes, owner)
+    return numbers
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClassificationTask(LabelTask):
     """Images with the names of their classes; a member of a set has its own label.
@@ -173,7 +182,7 @@ class ClassificationTask(LabelTask):
     def columns(self, trained: TrainedClassifier) -> np.ndarray:
         """Return the number of the logit of each label, int64 (labels,)."""
         owner = getattr(self.model, "owner", type(self.model).__name__)
-        return self.match(self.labels, trained.classes, owner)
+        return _find_columns(self.match, self.labels, trained.classes, owner)
 
     @property
     def kind(self) -> type[ClassificationModule]:

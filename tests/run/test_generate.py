@@ -100,6 +100,14 @@ def test_a_dry_run_prints_the_cost_and_simulates_a_cluster(generate):
     assert "resumes after its last batch" in printed
 
 
+def test_a_cluster_is_not_simulated_by_the_scores_alone(tmp_path):
+    file = tmp_path / "captions.jsonl"
+    file.write_text('{"key": "a", "group": "a", "caption": "a man makes a pizza"}\n')
+    words = ["zoo=sd35", f"data.source={file}", "dry_run=true", "cluster=spot"]
+    said = refusal(lambda *typed: load("generate")(list(typed)), *words)
+    assert "the work of this recipe is not counted (images: " in said
+
+
 @pytest.mark.slow
 def test_candidates_are_given_up_half_way(generate, tmp_path):
     words = ["recipe.draws.sampling='halving(1)'", "recipe.draws.candidates=5", "limit=2"]
