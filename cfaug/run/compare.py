@@ -494,17 +494,26 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
     return joined
 
 
-def write_table(table: Mapping[str, Any], root: Path) -> int:
+def write_table(table: Mapping[str, Any], root: Path, *, declare: bool = False) -> int:
     """Make one table of a paper: print it, write it in every format, and add it to the page.
 
     Args:
         table: the node of the table, from ``conf/table``.
         root: the folder of all runs, whose results are tabled.
+        declare: write only what the table compares, before anything is trained.
     """
     from cfaug.report.arm_results import Runs
+    from cfaug.report.training_table import TrainingTable, write_declaration
 
     if "_target_" not in table:
         raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")
+    if declare:
+        made = build(table)
+        if not isinstance(made, TrainingTable):
+            raise UserError(f"declare=true is for tables of trained arms, and not for {made.name}")
+        file = write_declaration(made, root)
+        say(f"wrote {file}; train the arms with declared={file}", sys.stdout)
+        return DONE
     runs = Runs(root)
     document = build(table).build(runs)
     document = replace(document, notes=(*document.notes, *runs.left_out))

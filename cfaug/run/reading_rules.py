@@ -181,7 +181,10 @@ ANY_EVALUATION = (
 )  # fmt: skip
 
 EVALUATE = (
-    Branch("table=...", lambda c, _: c.get("table") is not None, ("table", "paths", "threads")),
+    Branch(
+        "table=...", lambda c, _: c.get("table") is not None,
+        ("table", "declare", "paths", "threads"),
+    ),
     Branch(
         "compare=...", lambda c, _: c.get("compare") is not None,
         ("compare", "compare_columns", "paths", "threads"),
