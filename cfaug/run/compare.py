@@ -381,8 +381,8 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
 
 def _publish(document: Document, folder: Path) -> int:
     """Print a document, write it in every form, and add it to the folder's page of all tables."""
+    from cfaug.report.document import to_markdown, write_document
     from cfaug.report.paper_tables import write_tables_page
-    from cfaug.report.writers import to_markdown, write_document
 
     say(to_markdown(document), sys.stdout)
     paths = [*write_document(document, folder), write_tables_page(folder)]
