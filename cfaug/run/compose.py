@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from itertools import islice, product
@@ -67,6 +67,14 @@ def compose_jobs(
     GlobalHydra.instance().clear()
     _merge_words.cache_clear()
     _register_resolvers()
+    searched = (word.partition("=")[::2] for word in overrides)
+    folders = [
+        Path(address.removeprefix("file://"))
+        for key, value in searched
+        if key == SEARCH_PATH  # what --config-dir becomes
+        for address in value.strip("[]").split(",")
+    ]
+    _forget_files(tuple(_read_times([conf, *folders])))
     with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
         parsed = _parse(overrides, multirun)
         refuse_duplicated(parsed)
@@ -86,13 +94,6 @@ def compose_jobs(
                 )
             if group.lstrip("+") == EXPERIMENT:
                 experiments.add(choice)
-        searched = (word.partition("=")[::2] for word in overrides)
-        folders = [
-            Path(address.removeprefix("file://"))
-            for key, value in searched
-            if key == SEARCH_PATH  # what --config-dir becomes
-            for address in value.strip("[]").split(",")
-        ]
         register_arms([conf, *folders], experiments)
         # Last, so that no file there hides a module of another package.
         sys.path += [folder for path in folders if (folder := str(path.resolve())) not in sys.path]
@@ -174,15 +175,53 @@ def _merge(name: str, words: Sequence[str], options: Options) -> Any:
 
 @lru_cache(maxsize=64)
 def _merge_words(name: str, words: tuple[str, ...]) -> Any:
-    from hydra import compose
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from omegaconf import OmegaConf
 
-    tree = compose(config_name=name, overrides=list(words))
+    values = [word for word in words if _sets_a_value(word)]
+    tree = deepcopy(_merge_files(name, tuple(word for word in words if word not in values)))
+    ConfigLoaderImpl._apply_overrides_to_config(_parse(values, False), tree)
     if ARMS in tree:  # an experiment's file that is chosen itself brings its other arms along
         OmegaConf.set_struct(tree, False)
         del tree[ARMS]
         OmegaConf.set_struct(tree, True)
     return tree
+
+
+@lru_cache(maxsize=64)
+def _merge_files(name: str, words: tuple[str, ...]) -> Any:
+    from hydra import compose
+
+    return compose(config_name=name, overrides=list(words))
+
+
+@lru_cache(maxsize=1)
+def _forget_files(_files: tuple[tuple[str, int, int], ...]) -> None:
+    """Forget what was merged if these files of settings are not those of the last call."""
+    _merge_files.cache_clear()
+
+
+def _read_times(folders: Sequence[Path]) -> Iterator[tuple[str, int, int]]:
+    """Yield the name, the time and the size of every file of settings."""
+    for folder in folders:
+        for file in sorted(folder.rglob("*.yaml")):
+            about = file.stat()
+            yield str(file), about.st_mtime_ns, about.st_size
+
+
+def _sets_a_value(word: str) -> bool:
+    """Say whether a word changes a setting below a node, which selects no file.
+
+    Merging files takes most of the time: jobs that differ in such words share what was merged, and
+    Hydra's own function then applies the words, as it does after merging.
+    """
+    key = word.partition("=")[0].lstrip("+~")
+    return (
+        "." in key
+        and not set("@/:") & set(key)
+        and not key.startswith("hydra.")
+        and (word.startswith("~") or not _parse([word], False)[0].is_sweep_override())
+    )
 
 
 def _says_nothing(word: str, options: Options) -> bool:

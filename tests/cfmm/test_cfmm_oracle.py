@@ -22,7 +22,7 @@ from cfaug.core.questions import BASIC, COUNTERFACTUAL
 from cfaug.core.rng import generator
 from cfaug.data.export import write_questions
 from cfaug.planning.build import build
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.arm_results import Runs
 from cfaug.report.document import read_document, to_markdown
 from cfaug.report.items import Items, write_items
 from cfaug.shapescapes.question_parts import CHANGES
@@ -170,9 +170,3 @@ def test_pictures_stand_beside_what_was_answered(runs, tmp_path):
     shown = decode_image(base64.b64decode(picture.png), "the picture")
     assert color.image is not None
     assert shown.tobytes() == decode_image(color.image.read(), "the image").tobytes()
-
-
-def test_without_answers_the_command_is_named(tmp_path):
-    with pytest.raises(MissingError, match="make cfmm"):
-        table().build(Runs(tmp_path))
-    assert not table(partial=True).build(Runs(tmp_path)).parts

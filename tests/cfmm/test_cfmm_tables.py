@@ -11,10 +11,10 @@ import pytest
 from cfaug.cfmm.composition import cells, derived_part, drop, mean_phi, text_part, totals
 from cfaug.cfmm.question_checks import total
 from cfaug.core.errors import UserError
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Part, read_document, to_csv, to_latex, to_markdown
 from cfaug.report.items import write_items
-from cfaug.report.paper_tables import PACKAGE, published, write_tables_page
+from cfaug.report.paper_tables import published, write_tables_page
 from cfaug.stats.choices import accuracies
 from tests.paper_tables import table
 from tests.report.question_example import ASKED, IMAGES, question_items
@@ -145,14 +145,6 @@ def test_every_model_that_was_asked_is_read_by_default(runs):
     assert {labels[0] for labels, _ in part.rows} == {"llava", "qwen, seed=0", "qwen, seed=1"}
 
 
-def test_a_table_of_nothing_names_the_command_and_a_partial_one_is_the_papers(tmp_path):
-    with pytest.raises(MissingError, match="benchmark=vqa"):
-        table("cfmm_3").build(Runs(tmp_path))
-    document = table("cfmm_3", partial=True).build(Runs(tmp_path))
-    assert [part.ours for part in document.parts] == [False] * 3
-    assert not any(part.ours for part in table("cfmm_2", partial=True).build(Runs(tmp_path)).parts)
-
-
 def test_two_question_sets_of_a_model_are_told_apart_by_the_prompts_setting(tmp_path):
     folder = tmp_path / "weights" / "llava" / "seed=0"
     for name in ("mine_vqa", "own_vqa"):
@@ -178,8 +170,6 @@ def test_every_format_can_be_written(runs, tmp_path, name):
 
 # CFMM's own numbers: transcribed whole, and what the definitions make of them.
 
-NAMES = {"cfmm_2": "CFMM, Table 2:", "cfmm_3": "CFMM, Table 3:",
-         "cfmm_figure_4": "CFMM, Figure 4", "cfmm_text": "CFMM, sections"}  # fmt: skip
 METRICS = ("acc_b", "acc_c", "acc_plus")
 WRONG_TOTAL = ("BLIP2", "0-shot")
 """The one row of 21 whose printed total (240.83) is not the sum of its cells (240.85)."""
@@ -202,18 +192,6 @@ def answers(images: int, b: float, c: float, plus: float) -> tuple[np.ndarray, n
     wrong[: round(c * 4 * images / 100) - both] = True
     own[basic], own[~basic] = right.reshape(-1, 4), wrong.reshape(-1, 4)
     return basic, own
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_table_is_there_rectangular_and_says_where_it_stands(name):
-    found = published(name)
-    assert found["note"].startswith(NAMES[name])
-    for row in found["rows"]:
-        assert len(row["values"]) == len(found["columns"])
-
-
-def test_no_other_file_lies_there():
-    assert {path.stem for path in (PACKAGE / "cfmm/published").glob("*.json")} == set(NAMES)
 
 
 def test_seven_models_with_three_prompts_in_the_same_order():

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.slow  # each is composed
 TABLES = sorted(file.stem for file in (CONF / "table").glob("*.yaml") if file.stem[0] != "_")
 WHOLE = ("social_5",)
 """Tables that are made from shipped lists, so that nothing can be missing."""
-
+AMONG_OURS = ("compositional",)
+"""Tables with printed numbers of others beside ours in one part."""
 
 SETTINGS = {"wise_ft": ["table.experiment=demo"]}
 """{table: settings that it needs}."""
@@ -61,9 +62,20 @@ def test_without_data_it_names_what_makes_them(asked):
     if name in WHOLE:
         assert all(part.rows for part in build(node).build(runs).parts)
         return
+    table = build(node)
     with pytest.raises(MissingError, match=r"lacks:\n  (.|\n)*make them with\n  ") as caught:
-        build(node).build(runs)
-    assert str(caught.value).endswith("table.partial=true")
+        table.build(runs)
+    said = str(caught.value)
+    assert f"table={name}" in said
+    assert all(command in said for command in table.commands)
+    assert said.endswith("table.partial=true")
+
+
+def test_partial_it_has_no_number_of_ours(asked, made):
+    if made is not None and asked[0] not in (*WHOLE, *AMONG_OURS):
+        ours = [row for part in made.parts if part.ours for row in part.rows]
+        assert not any(cell.numbers for _, cells in ours for cell in cells)
+        assert not made.parts or "paper" in to_markdown(made).lower()
 
 
 def test_partial_it_reads_back_and_is_written_in_every_format(asked, made, tmp_path):

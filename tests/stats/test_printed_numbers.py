@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from cfaug.report.paper_tables import PACKAGE
+from cfaug.report.paper_tables import PACKAGE, published
 from cfaug.stats.effects import wilson_interval
 from cfaug.stats.significance import SeedSummary, holm, welch
 
@@ -27,6 +28,10 @@ BETTER = {  # one-tailed, against the MS-COCO row
     12: {50: "", 60: "TR@1 TR@5 TR@10 IR@1 IR@5 IR@10 Mean",
          67: "TR@1 TR@5 IR@1 IR@5 IR@10 Mean"},
 }  # fmt: skip
+
+PAPERS = {"coco_cf": "COCO-CFs", "lance": "LANCE", "social": "SocialCounterfactuals",
+          "xmai": "XMAI", "cfmm": "CFMM"}  # fmt: skip
+NAMES = sorted(file.stem for file in PACKAGE.glob("*/published/*.json"))
 
 samples = st.lists(st.floats(-5, 5), min_size=3, max_size=12).filter(lambda x: np.std(x) > 0.01)
 
@@ -47,6 +52,24 @@ def cells(number):
             table["columns"], row["values"], real["values"], strict=True
         )
     }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_table_is_rectangular_and_says_where_it_stands(name):
+    found = published(name)
+    width = len(found["columns"])
+    assert found["rows"]
+    assert len(found.get("better", found["columns"])) == width
+    for row in found["rows"]:
+        assert len(row["values"]) == len(row.get("change", row["values"])) == width
+    if printed := re.fullmatch(r"(.+?)_(figure_)?(\d+)", name):
+        paper, figure, number = printed.groups()
+        where = f"{PAPERS[paper]}, {'Figure' if figure else 'Table'} {number}"
+        assert re.match(rf"{where}\b", found["note"])
+
+
+def test_a_name_is_one_papers():
+    assert len(NAMES) == len(set(NAMES))
 
 
 @pytest.mark.parametrize("number", [3, 4, 12])

@@ -37,7 +37,7 @@ def test_the_fit_is_that_of_least_squares(limit, scale):
 
 
 def test_a_line_is_not_said_to_saturate():
-    line = {dose: {seed: dose / 1000 for seed in range(3)} for dose in DOSES}
+    line = {dose: dict.fromkeys(range(3), dose / 1000) for dose in DOSES}
     assert not fit_saturation(line, np.random.default_rng(0), resamples=50).bounded
 
 

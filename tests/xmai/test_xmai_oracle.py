@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cfaug.core.types import CounterfactualSet, Edit, Example, Member, Proposal
 from cfaug.data.shards.shards import write_shards
 from cfaug.planning.build import build
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.arm_results import Runs
 from cfaug.report.document import to_markdown
 from cfaug.report.items import Items, write_items
 from cfaug.shapescapes.detector import CaptionTruth, text_truth
@@ -161,13 +161,6 @@ def test_the_table_has_every_part_and_figure(asked, tmp_path):
     assert [name for name, *_ in bars.groups["True"]] == list(bars.legend)
     assert bars.groups["half"][1][1] == pytest.approx(-0.05)
     assert "a perfect reader" in to_markdown(document)
-
-
-def test_without_answers_it_says_what_is_missing(tmp_path):
-    given = yaml.safe_load(CONF.read_text())
-    with pytest.raises(MissingError, match="make xmai"):
-        build(given).build(Runs(tmp_path))
-    assert build(given | {"partial": True}).build(Runs(tmp_path)).parts == ()
 
 
 def test_a_reader_of_scenes_that_are_unlike_knows_them_apart():
