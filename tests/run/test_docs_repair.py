@@ -28,6 +28,7 @@ SMALL = {
     "random": ["data.budget=32", "shards.sets_per_shard=30"],
     "retrieved": ["data.budget=32", "limit=40"],
     "test": ["limit=12"],
+    "gate": ["recipe.editor.editor.kinds=[background]", "limit=12"],
 }  # fmt: skip
 
 
@@ -56,16 +57,26 @@ def test_the_commands_find_failures_and_make_what_repairs_them(
         folder = next((w for w in words if w.startswith("paths.shards=")), "").rpartition("/")[2]
         if name == "generate":
             more = [*WORLD, *SMALL[folder]]
-        if name == "train":
-            more = [*WORLD, "data.size=24", "trainer.max_steps=2"]
+        if name == "train":  # named, as other settings would name other arms
+            arms = words[1].removeprefix("experiment=").split(",")
+            for arm in arms:
+                small = [*WORLD, "data.size=20", "trainer.max_steps=1", f"arm={arm.split('/')[1]}"]
+                typed = [words[0], f"experiment={arm}", *words[2:], *small]
+                assert script(name)(typed) == 0, (typed, capfd.readouterr().err)
+            continue
+        if "table=repair" in words and "declare=true" not in words:
+            more = ["table.partial=true"]  # five of its arms
         assert script(name)([*words, *more]) == 0, (words, capfd.readouterr().err)
+    said = capfd.readouterr().out
+    assert "Rounds, on GATE" in said
+    assert "Declared before looking" in said
     (folder,) = tmp_path.glob("runs/weights/*/seed=0")
     tested = {row.metric: row for row in read_results(folder / RESULTS) if row.by == {}}
     assert {"excess", "repair_rate"} <= tested.keys()
-    failures = read_failures("failures.jsonl")
+    failures = read_failures("shards/repair/failures.jsonl")
     assert tested["repair_rate"].n <= len(failures)
     assert {failure.family for failure in failures} == {"stress"}
-    every = read_failures("all.jsonl")
+    every = read_failures("shards/repair/all.jsonl")
     assert {failure.identity for failure in failures} <= {failure.identity for failure in every}
     for folder_name, file in (("random", every), ("retrieved", failures)):
         rows = read_chosen_file(shards / folder_name)["failures"]
