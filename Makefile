@@ -211,7 +211,7 @@ repair: $(STAMP)  ## are a model's failures found and repaired, against controls
 	ln -sfn ../repair/random shards/repair_clip/random
 	$(BIN)/python generate.py recipe=repair_oracle $(REPAIR_TWO) data.failures=shards/repair_clip_two/failures.jsonl data.budget=160 paths.shards=shards/repair_clip_two/made
 	$(BIN)/python train.py --multirun experiment=$(REPAIR_ARMS) seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
-	$(BIN)/python train.py --multirun experiment=repair/dose data.cf_ratio=0,0.05,0.1,0.4 'arm=dose_$${data.cf_ratio}' seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR)
+	$(BIN)/python train.py --multirun experiment=repair/dose data.cf_ratio=0,0.05,0.1,0.4 'arm=dose_$${data.cf_ratio}' seed=$(REPAIR_SEEDS) parallel=2 share_image_cache=true $(REPAIR)
 	for arm in before more_real random targeted; do $(BIN)/python train.py --multirun experiment=repair/$$arm arm=$$arm name=repair_two declared=null data.world.shortcut=colour_and_background model.name_or_path=$(REPAIR_START)/classifier_colour_and_background/seed=0/checkpoint seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
 	$(BIN)/python train.py --multirun experiment=repair_clip/before,repair_clip/more_real,repair_clip/random,repair_clip/text_only,repair_clip/targeted seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR)
 	for arm in before targeted; do $(BIN)/python train.py --multirun experiment=repair_clip/$$arm arm=$$arm name=repair_clip_two data.world.shortcut=colour_and_background seed=0,1,2 parallel=2 share_image_cache=true $(REPAIR) || exit 1; done
