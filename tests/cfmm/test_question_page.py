@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,14 +197,9 @@ def test_the_benchmark_writes_its_page_and_one_of_all_models(tmp_path):
 
 
 @pytest.fixture
-def reader(browser: Browser, tmp_path: Path) -> Iterator[PageReader]:
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.view(1200, 900)
-    browser.open(write(tmp_path, answers(), answers("qwen", 1)))
-    yield PageReader(browser)
-    assert browser.errors == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+def reader(watched: Browser, tmp_path: Path) -> PageReader:
+    watched.open(write(tmp_path, answers(), answers("qwen", 1)))
+    return PageReader(watched)
 
 
 def test_a_reader_chooses_categories_answers_and_words(reader):

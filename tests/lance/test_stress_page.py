@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -186,17 +185,12 @@ class Reader(PageReader):
 
 
 @pytest.fixture
-def reader(browser: Browser, tmp_path: Path) -> Iterator[Reader]:
+def reader(watched: Browser, tmp_path: Path) -> Reader:
     answers = (stress_items(hostile=True, sets=(EDITED, "random")),
                stress_items("other", relies_on={"domain": 0.4}, hostile=True,
                             sets=(EDITED, "random")))  # fmt: skip
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.view(1200, 900)
-    browser.open(write(tmp_path, *answers, command=COMMAND))
-    yield Reader(browser, answers)
-    assert browser.errors == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+    watched.open(write(tmp_path, *answers, command=COMMAND))
+    return Reader(watched, answers)
 
 
 def ordered(one: StressItems, column: str, **where: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,14 +165,9 @@ def test_one_page_a_model_and_one_of_all(tmp_path):
 
 
 @pytest.fixture
-def reader(browser: Browser, tmp_path: Path) -> Iterator[PageReader]:
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.view(1200, 900)
-    browser.open(write(tmp_path, insertion_items("clip"), insertion_items("slip2")))
-    yield PageReader(browser)
-    assert browser.errors == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+def reader(watched: Browser, tmp_path: Path) -> PageReader:
+    watched.open(write(tmp_path, insertion_items("clip"), insertion_items("slip2")))
+    return PageReader(watched)
 
 
 def test_a_reader_chooses_methods_answers_and_words(reader):
