@@ -1,6 +1,6 @@
 """Evaluate runs or checkpoints, test whether arms differ: ``python evaluate.py``, or --help."""
 
-from cfaug.core.leaving import exit_with
+from cfaug.core.errors import exit_with
 from cfaug.run.evaluate import main
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from cfaug import __version__
-from cfaug.core.errors import CALLED_BY, USERS_MISTAKE
-from cfaug.core.leaving import exit_with
+from cfaug.core.errors import CALLED_BY, USERS_MISTAKE, exit_with
 
 COMMANDS = {
     "train": ("cfaug.run.train", "fine-tune a model on real and counterfactual pairs"),

@@ -10,7 +10,7 @@ import pytest
 
 CYCLE = (
     "import atexit\n"
-    "from cfaug.core.leaving import exit_with\n"
+    "from cfaug.core.errors import exit_with\n"
     "class Searched:\n"
     "    def __del__(self):\n"
     "        print('searched for garbage')\n"
@@ -35,7 +35,7 @@ def test_an_ended_command_is_not_searched_for_garbage(end, code, printed):
 
 
 def test_output_that_cannot_be_written_is_told_of():
-    code = "from cfaug.core.leaving import exit_with; print('kept back'); exit_with(0)"
+    code = "from cfaug.core.errors import exit_with; print('kept back'); exit_with(0)"
     buffered = {**os.environ, "PYTHONUNBUFFERED": ""}
     with open("/dev/full", "w") as full:
         done = subprocess.run(

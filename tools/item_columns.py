@@ -27,7 +27,7 @@ def schemas() -> Iterator[tuple[str, ItemSchema]]:
     from cfaug.compositional.caption_choice import CaptionChoice
     from cfaug.compositional.pairs import PairMatching
     from cfaug.evaluation.classification import Classification
-    from cfaug.evaluation.editor_items import EDIT_ITEMS
+    from cfaug.evaluation.editor_report import EDIT_ITEMS
     from cfaug.evaluation.retrieval import Matching, Retrieval
     from cfaug.lance.quality import CaptionPerplexity, ImageQuality
     from cfaug.lance.stress_items import STRESS_ITEMS

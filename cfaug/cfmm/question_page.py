@@ -32,9 +32,9 @@ from cfaug.core.item_schema import ItemSchema
 from cfaug.core.questions import COUNTERFACTUAL
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import CLUSTER, ITEM
+from cfaug.report.gallery import ModelPage
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import Items
-from cfaug.report.model_pages import ModelPage
 from cfaug.report.page import DASH, p_text, percent, points
 from cfaug.stats.effects import DropTest, paired_drop
 from cfaug.stats.item_tests import cluster_bootstrap

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from cfaug.data.mixture.leakage import Leaks
     from cfaug.evaluation.cached_model import CachedAnswerer
     from cfaug.evaluation.context import EvaluationContext
+    from cfaug.report.gallery import ImageSource, ModelPage
     from cfaug.report.items import Items
-    from cfaug.report.model_pages import ImageSource, ModelPage
 
 SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "f_acc", "g_acc")
 """Metrics of all questions in the terminal summary."""
@@ -332,7 +332,7 @@ class VisualQuestions(WritesModelPage):
 
     def page_images(self) -> ImageSource:
         """Return the images by their digests in the items."""
-        from cfaug.report.model_pages import ImageSource
+        from cfaug.report.gallery import ImageSource
 
         shown = {
             image.image.digest: image.image for image in self._images if image.image is not None

@@ -22,6 +22,7 @@ from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.charts import ORDER, READABLE, read_gaps, shifts
 from cfaug.report.document import (
     Column,
     Document,
@@ -32,7 +33,6 @@ from cfaug.report.document import (
     make_part,
     text_column,
 )
-from cfaug.report.matching_gap import ORDER, READABLE, read_gaps, shifts
 from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.effects import wilson_interval

@@ -26,7 +26,7 @@ from cfaug.compositional.caption_scores import (
     read_caption_question,
     scorer_of,
 )
-from cfaug.compositional.items import CATEGORY, ItemSource, check_tags, only, parts_by, read_tags
+from cfaug.compositional.pairs import CATEGORY, ItemSource, check_tags, only, parts_by, read_tags
 from cfaug.core.binding import MODEL, ReadWith
 from cfaug.core.errors import UserError, say
 from cfaug.core.item_schema import ItemColumn, ItemSchema

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.evaluation.classification import Classes
     from cfaug.evaluation.context import EvaluationContext
-    from cfaug.report.model_pages import ImageSource, ModelPage
+    from cfaug.report.gallery import ImageSource, ModelPage
 
 
 # Optional capabilities of benchmarks; a caller checks for them by ``isinstance``.
@@ -315,7 +315,7 @@ class WritesModelPage:
     @property
     def page_files(self) -> tuple[str, ...]:
         """Names of the files that ``write_page`` writes beside a run's results."""
-        from cfaug.report.model_pages import page_file
+        from cfaug.report.gallery import page_file
 
         return () if self.page is None else (page_file(str(self.name)),)
 

@@ -30,7 +30,7 @@ from cfaug.evaluation.benchmark import (
     paired_rows,
 )
 from cfaug.evaluation.edit_masks import ORACLE, EditOracle, MaskFolder
-from cfaug.evaluation.editor_items import (
+from cfaug.evaluation.editor_report import (
     EDIT_ITEMS,
     EDITED,
     MEASURES,
@@ -40,14 +40,14 @@ from cfaug.evaluation.editor_items import (
 from cfaug.evaluation.inference import Pixels, embed_images, embed_pictures, embed_texts
 from cfaug.imaging.select import direction
 from cfaug.report.items import Items
-from cfaug.stats.edit_metrics import HIGHEST_PSNR, psnr_outside, ssim_outside
+from cfaug.stats.image_metrics import HIGHEST_PSNR, psnr_outside, ssim_outside
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
     from cfaug.data.index import Index
     from cfaug.evaluation.cached_model import CachedEncoder
     from cfaug.evaluation.context import EvaluationContext
-    from cfaug.report.model_pages import ImageSource, ModelPage
+    from cfaug.report.gallery import ImageSource, ModelPage
 
 
 @dataclass(frozen=True)
@@ -285,13 +285,13 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
 
     def model_page(self) -> ModelPage[EditedItems]:
         """Return how to make the page of edits in the order of their trade-off."""
-        from cfaug.evaluation.editor_page import editor_page
+        from cfaug.evaluation.editor_report import editor_page
 
         return editor_page(int(self.page or 1))
 
     def page_images(self) -> ImageSource:
         """Return the photos and edits by their names in the items."""
-        from cfaug.report.model_pages import ImageSource
+        from cfaug.report.gallery import ImageSource
 
         places = {
             name: (folder.index, int(row))

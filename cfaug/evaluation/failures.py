@@ -269,13 +269,14 @@ class FailureRule:
     """Which cells are failures; declared before they are measured.
 
     Args:
-        minimum: the smallest effect, in probability or share of misses.
+        minimum: the smallest effect, in probability or share of misses; -1 with ``alpha`` 1 takes
+            every measured cell.
         alpha: the largest p, corrected over all cells measured together (Holm).
         least_items: the smallest number of photos of a cell. A class with fewer joins the cell of
             all classes; a cell that is still smaller is not measured.
     """
 
-    minimum: Share = MINIMUM
+    minimum: Difference = MINIMUM
     alpha: Share = 0.05
     least_items: Positive = 8
 

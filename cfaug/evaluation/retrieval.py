@@ -345,7 +345,7 @@ class Matching(SourceBenchmark):
 
     def write_page(self, folder: Path, title: str) -> Path:
         """Draw the gaps of every benchmark of pairs in the folder of a run; return the page."""
-        from cfaug.report.matching_gap import write_gaps_page
+        from cfaug.report.charts import write_gaps_page
 
         return write_gaps_page(folder, title)
 

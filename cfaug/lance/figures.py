@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cfaug.lance.edit_clusters import ShownInsight, read_insights
-from cfaug.lance.stress_drops import EDITED_PHOTOS
-from cfaug.lance.stress_items import EDITED
+from cfaug.lance.stress_items import EDITED, EDITED_PHOTOS
 from cfaug.lance.tables import StressTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import (

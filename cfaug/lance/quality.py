@@ -25,7 +25,7 @@ from cfaug.evaluation.inference import Pixels, check_outputs, compute_distinct
 from cfaug.lance.stress import JoinedBenchmark
 from cfaug.lance.stress_items import JOINED_ITEMS
 from cfaug.lance.stress_sets import JoinedSets
-from cfaug.stats.fidelity import frechet_distance, kernel_distance
+from cfaug.stats.image_metrics import frechet_distance, kernel_distance
 
 
 @dataclass

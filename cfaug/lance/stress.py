@@ -280,7 +280,7 @@ class Stress(JoinedBenchmark):
 
     def write_page(self, folder: Path, title: str) -> Path:
         """Show the edits, and test every drop (``stress.md``), in the folder of a run."""
-        from cfaug.lance.stress_drops import write_drops
+        from cfaug.lance.stress_items import write_drops
         from cfaug.lance.stress_page import PageSettings, write_stress_pages
         from cfaug.report.items import read_items
 

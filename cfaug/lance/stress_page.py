@@ -24,8 +24,7 @@ from cfaug.core.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
 from cfaug.core.validation import Positive, check_fields
 from cfaug.lance.edit_clusters import write_insights
 from cfaug.lance.stress_items import TOP, Insight, StressItems
-from cfaug.report.gallery import mark_changes
-from cfaug.report.model_pages import ImageSource, ModelPage, ReadImage, read_own
+from cfaug.report.gallery import ImageSource, ModelPage, ReadImage, mark_changes, read_own
 from cfaug.report.page import p_text, percent, short
 from cfaug.stats.edit_effects import GroupEffect
 from cfaug.stats.item_tests import cluster_bootstrap

@@ -18,8 +18,7 @@ from cfaug.core.types import ORIGINAL, RECONSTRUCTION
 from cfaug.core.validation import check_fields
 from cfaug.data.shards.shards import FOLDER, read_all_edits
 from cfaug.editing.edit_checks import OVERALL, EditMeasures, measure_edits
-from cfaug.lance.stress_drops import EDITED_PHOTOS, Drop, compare_drops
-from cfaug.lance.stress_items import EDITED, StressItems
+from cfaug.lance.stress_items import EDITED, EDITED_PHOTOS, Drop, StressItems, compare_drops
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text, percent, points

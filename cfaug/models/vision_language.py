@@ -24,10 +24,9 @@ from cfaug.core.questions import Answered, Question
 from cfaug.core.types import OptionScore
 from cfaug.models.checkpoints import load_model, longest_text
 from cfaug.models.encoder import Wrapped, load_processor
-from cfaug.models.option_batches import Translated, is_translator
 from cfaug.models.option_scores import Continued, EncodedQuestion, Shape
 from cfaug.models.prompts import Prompts
-from cfaug.models.question_reader import QuestionReader, longest_query
+from cfaug.models.question_inputs import QuestionReader, Translated, is_translator, longest_query
 
 CLOSE = 1e-3
 """Tolerance between shared and complete processing of a prompt: absolute in nats, and relative."""

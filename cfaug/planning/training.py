@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cfaug.core.binding import Config
 from cfaug.core.errors import UserError
+from cfaug.core.files import require_regular
 from cfaug.core.processes import Threads
 from cfaug.core.validation import (
     DryRun,
@@ -154,7 +156,7 @@ def _build_logger(node: Node) -> LoggerSettings | Factory:
 
 NOT_OF_A_RUN = ("preset", "by_seed", "overrides")
 """Fields that composition and the command line fill, which are not settings."""
-OPTIONAL_GROUPS = ("tuning", "loss", "optimized_metric")
+OPTIONAL_GROUPS = ("tuning", "loss", "optimized_metric", "declared")
 """Groups and settings that a run's ``config.yaml`` lacks if nothing was chosen for them."""
 
 
@@ -183,6 +185,8 @@ class TrainSettings:
         tuning: node of the parameters to train; ``None`` trains all.
         loss: node of ``LossSettings``, of ``AnswerLoss`` for questions, or of ``ClassLoss`` for
             classes; ``None`` is the loss of the model's authors.
+        declared: file of what was declared before training, which ``table=... declare=true``
+            writes; its hash is part of the run.
         preset: the training settings of the model's file, already filled into the others.
         overrides: the words of the command line.
     """
@@ -210,6 +214,7 @@ class TrainSettings:
     threads: Threads = None
     tuning: Node | None = None
     loss: Node | None = None
+    declared: str | None = None
     preset: Preset | None = None
     by_seed: Mapping[str, str] | None = None
     overrides: Sequence[str] = ()
@@ -226,6 +231,23 @@ class TrainSettings:
                 f"{', '.join(['val/loss', 'train/loss', *logged])}, or add "
                 "trainer.val_metrics=[recall@1] for val/recall@1"
             )
+
+    def declared_content(self) -> dict[str, str]:
+        """Return the hash of the declaration by its name in a run's identity, if there is one.
+
+        Raises:
+            UserError: if the file cannot be read.
+        """
+        if self.declared is None:
+            return {}
+        try:
+            content = require_regular(Path(self.declared).expanduser()).read_bytes()
+        except OSError as error:
+            raise UserError(
+                f"declared={self.declared} cannot be read: {error.strerror}; python evaluate.py "
+                "table=NAME declare=true writes it, before anything is trained"
+            ) from error
+        return {"declared": hashlib.sha256(content).hexdigest()}
 
     def config(self) -> Config:
         """Return the content of a run's ``config.yaml``, with composed nodes."""

@@ -19,6 +19,8 @@ from cfaug.editing.sentence import normalise
 from cfaug.evaluation.failures import ModelFailure, read_failures
 
 Direction = Literal["forward", "reverse"]
+FailureWeights = Literal["effect", "equal"]
+"""What a failure weighs: its shrunk effect times its prevalence, or as much as every other."""
 FAILURE, DIRECTION = "failure", "direction"
 """Names of the failure's number in the file, from 0, and of the direction of its edit: in the
 ``extra`` of proposals, and as columns of the sets."""
@@ -26,11 +28,11 @@ DRAWN = "drawn"
 """The stage that draws ``per_photo`` edits of a photo."""
 
 
-def read_targets(file: str | None) -> tuple[ModelFailure, ...]:
+def read_targets(file: str | None, weights: FailureWeights) -> tuple[ModelFailure, ...]:
     """Return the failures to repair, at least one.
 
     Raises:
-        UserError: if no file is named, or it holds no failure of a positive size.
+        UserError: if no file is named, or it holds no failure with a weight.
     """
     if file is None:
         raise UserError(
@@ -38,17 +40,17 @@ def read_targets(file: str | None) -> tuple[ModelFailure, ...]:
             "failures=FILE writes"
         )
     failures = read_failures(file)
-    if not any(importance(failure) > 0 for failure in failures):
+    if not any(importance(failure, weights) > 0 for failure in failures):
         raise UserError(
-            f"data.failures={file} holds no failure with an effect above 0: there is nothing to "
-            "repair"
+            f"data.failures={file} holds no failure{' with an effect above 0' * bool(failures)}: "
+            "there is nothing to repair"
         )
     return failures
 
 
-def importance(failure: ModelFailure) -> float:
-    """Return the weight of a failure in the budget: its shrunk effect times its prevalence."""
-    return failure.size * failure.prevalence
+def importance(failure: ModelFailure, weights: FailureWeights) -> float:
+    """Return the weight of a failure in the budget; without one above 0 it is not repaired."""
+    return failure.size * failure.prevalence if weights == "effect" else 1.0
 
 
 class _Applied(NamedTuple):
@@ -75,19 +77,21 @@ class FailureEdits:
         per_photo: the largest number of edits of a photo, drawn in proportion to the importance of
             their failures; ``None`` makes all.
         seed: the seed of these draws, which are keyed by photo.
+        weights: the importance of a failure.
     """
 
     failures: str | None = None
     guard: EditGuard | None = None
     per_photo: Positive | None = 1
     seed: Seed = 0
+    weights: FailureWeights = "effect"
 
     def __post_init__(self) -> None:
         check_fields(self, "recipe.editor")
 
     @cached_property
     def _targets(self) -> tuple[ModelFailure, ...]:
-        return read_targets(self.failures)
+        return read_targets(self.failures, self.weights)
 
     def check_source(self, examples: Sequence[Example]) -> None:
         """Refuse a file without failures, and failures of classes without any photo."""
@@ -112,13 +116,13 @@ class FailureEdits:
     def describe(self) -> dict[str, str]:
         """Return the hash of the failures, and the guard."""
         about = {} if self.guard is None else self.guard.describe()
-        return {"failures": hash_failures(self.failures), **about}
+        return {"failures": hash_failures(self.failures, self.weights), **about}
 
     def _apply(self, example: Example) -> list[_Applied]:
         text = normalise(example.text)
         every = []
         for number, failure in enumerate(self._targets):
-            if importance(failure) <= 0:
+            if importance(failure, self.weights) <= 0:
                 continue
             sides: dict[Direction, tuple[str, str]] = {
                 "forward": (failure.before, failure.after),
@@ -186,12 +190,12 @@ class FailureEdits:
 
         def order(edit: _Applied) -> float:
             rng = generator(self.seed, "repair", example.key, edit.number, edit.direction)
-            return -(rng.random() ** (1 / importance(self._targets[edit.number])))
+            return -(rng.random() ** (1 / importance(self._targets[edit.number], self.weights)))
 
         return sorted(edits, key=order)[: self.per_photo]
 
 
-def hash_failures(file: str | None) -> str:
-    """Return the sha256 of a file of failures."""
-    read_targets(file)
+def hash_failures(file: str | None, weights: FailureWeights) -> str:
+    """Return the sha256 of a file of failures that ``read_targets`` reads."""
+    read_targets(file, weights)
     return hashlib.sha256(Path(str(file)).expanduser().read_bytes()).hexdigest()

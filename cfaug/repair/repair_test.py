@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from cfaug.core.errors import UserError
+from cfaug.core.errors import UserError, name_some
 from cfaug.core.item_schema import ItemColumn, ItemSchema
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ITEM, Evaluation, Outcome
@@ -31,6 +32,7 @@ from cfaug.stats.item_tests import cluster_bootstrap
 
 if TYPE_CHECKING:
     from cfaug.core.protocols import Benchmark
+    from cfaug.data.index import Index
     from cfaug.evaluation.context import EvaluationContext
 
 REPAIR_ITEMS = ItemSchema(
@@ -205,3 +207,27 @@ def match_failure(cell: Cell, failures: Sequence[ModelFailure]) -> int | None:
         ):  # fmt: skip
             return number
     return None
+
+
+def check_disjoint(parts: Mapping[str, Index]) -> None:
+    """Refuse parts that share a photo: by its group, or by the bytes of an image.
+
+    Args:
+        parts: {name: source}, such as FIND, POOL, GATE and TEST.
+
+    Raises:
+        UserError: naming two parts and the photos that both have.
+    """
+    for (name, index), (other, other_index) in combinations(parts.items(), 2):
+        shared = {
+            "groups": np.isin(np.asarray(index.groups), np.asarray(other_index.groups)),
+            "images": np.isin(index.contents, other_index.contents),
+        }
+        for what, rows in shared.items():
+            if rows.any():
+                keys = [index.key(int(row)) for row in np.flatnonzero(rows)]
+                raise UserError(
+                    f"{name} ({index.source}) and {other} ({other_index.source}) share {what}: "
+                    f"{len(keys)} rows of {name}, such as {name_some(keys)}; a repair is judged on "
+                    "photos that neither found nor mended the failure: name parts without them"
+                )

@@ -17,14 +17,13 @@ import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
-from cfaug.report.document import Column, Part, make_part, text_column
+from cfaug.report.document import Column, Part, csv_text, make_part, text_column
 from cfaug.report.item_tests import Values, read_values
 from cfaug.report.items import Items
 from cfaug.report.page import DASH, p_text, percent, span_text, write_page
 from cfaug.report.results import Cell, Result
 from cfaug.report.significance_rows import NO_SPREAD, OTHER_SEEDS, SignificanceRow
 from cfaug.report.significance_table import RunItems, shorten
-from cfaug.report.writers import csv_text
 from cfaug.stats.item_tests import describe_resolution, standard_error
 from cfaug.stats.seeds_and_items import (
     FEW_SEEDS,

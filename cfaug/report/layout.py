@@ -19,11 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.core.errors import discard_output
 from cfaug.core.words import printable, wrap_text
-from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
+from cfaug.report.document import (
+    Column,
+    Document,
+    Entry,
+    Part,
+    csv_text,
+    make_part,
+    text_column,
+    to_latex,
+    to_markdown,
+)
 from cfaug.report.page import DASH, p_text, span_text, write_page
 from cfaug.report.results import Cell
 from cfaug.report.significance_rows import ALPHA, ItemComparison, SignificanceRow, Table
-from cfaug.report.writers import csv_text, to_latex, to_markdown
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,13 +6,17 @@ declared before the results of a table's seeds were seen; they have their own pa
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from cfaug.core.errors import UserError
+from cfaug.core.files import write_file
 from cfaug.report.arm_results import ArmResults, MissingError, Runs, require_one_test
 from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.joint_tests import compare_over_seeds_and_items, seeds_and_items_parts
@@ -53,6 +57,15 @@ class TrainingTable(PaperTable):
     against: Mapping[str, Sequence[str]] = field(default_factory=dict)
     verdicts: bool = True
 
+    hashed: ClassVar[bool] = False
+    """Whether what was not declared in a file before training is exploratory."""
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """All settings that are declared before training: all but texts and commands."""
+        names = {entry.name for entry in fields(self)} - set(TEXTS)
+        return {name: getattr(self, name) for name in sorted(names)}
+
     def build(self, runs: Runs) -> Document:
         """Return the table, with a part of comparisons for every baseline.
 
@@ -82,6 +95,9 @@ class TrainingTable(PaperTable):
             for baseline in baselines
         }
         declared = declared_part(every, arms, self._declared, columns)
+        exploratory = find_undeclared(self, runs.root, arms.values())
+        if exploratory:
+            declared = replace(declared, title="Exploratory: not declared before training")
         parts = [
             values_part(table, shown, order, self.experiment),
             *([declared] if declared.rows else []),
@@ -96,8 +112,13 @@ class TrainingTable(PaperTable):
             if self.verdicts and arm not in self.baselines
             and (line := describe_effect(table, shown, arm, baseline))
         ]  # fmt: skip
-        document = self.document(*parts, answer=describe_declared(declared))
+        answer = describe_declared(declared, exploratory)
+        document = self.document(*parts, answer=answer)
         return replace(document, notes=(*verdicts, *document.notes))
+
+    def check(self) -> None:
+        """Refuse settings that name arms or columns which the table lacks."""
+        self._columns()
 
     @property
     def _declared(self) -> list[Mapping[str, Any]]:
@@ -299,8 +320,12 @@ def declared_part(
     )
 
 
-def describe_declared(declared: Part) -> str:
-    """Return what was shown of the comparisons declared before looking; empty without any."""
+def describe_declared(declared: Part, exploratory: str = "") -> str:
+    """Return what was shown of the comparisons declared before looking; empty without any.
+
+    Args:
+        exploratory: why the comparisons count as not declared; empty if they were.
+    """
     by_verdict: dict[str, list[str]] = {}
     for (compared, of), (difference, wanted, *_, corrected) in declared.rows:
         better = "not to be worse" if "worse" in wanted.text else "to be better"
@@ -310,7 +335,82 @@ def describe_declared(declared: Part) -> str:
     lines = [
         f"{shown}: {'; '.join(by_verdict[shown])}" for shown in sorted(by_verdict, reverse=True)
     ]
-    return f"Of what was declared before looking, {'. '.join(lines)}." if lines else ""
+    start = f"Exploratory, {exploratory}" if exploratory else "Of what was declared before looking"
+    return f"{start}, {'. '.join(lines)}." if lines else ""
+
+
+# The declaration: ``<runs>/<experiment>/declared.json``, hashed into every run that names it.
+
+DECLARED = "declared.json"
+TEXTS = ("name", "title", "paper", "says", "commands", "notes", "partial", "verdicts")
+"""Settings of a table that change no number, and so are not declared."""
+
+
+def declaration_text(table: TrainingTable) -> str:
+    """Return a table's declaration as JSON: the same settings, the same bytes."""
+    return json.dumps(table.declaration, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def write_declaration(table: TrainingTable, root: Path) -> Path:
+    """Write what a table compares before anything is trained, and return the file.
+
+    Raises:
+        UserError: if another declaration is there, or runs without this one.
+    """
+    table.check()
+    folder = root / table.experiment
+    file, text = folder / DECLARED, declaration_text(table)
+    if file.exists():
+        if file.read_text(encoding="utf-8") != text:
+            raise UserError(
+                f"{file} declares something else ({_difference(file, table)}): what was declared "
+                "is not changed afterwards; declare another experiment (table.experiment=..., "
+                "name=... of the runs), or remove the file and the experiment's runs"
+            )
+        return file
+    if trained := sorted(folder.glob("*/seed=*/run.json")):
+        raise UserError(
+            f"{trained[0].parent} is trained already: a declaration comes before the first run; "
+            "declare another experiment (table.experiment=..., name=... of the runs)"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(file, text.encode())
+    return file
+
+
+def find_undeclared(table: TrainingTable, root: Path, arms: Iterable[ArmResults]) -> str:
+    """Return why a table's comparisons are exploratory; empty if they are not.
+
+    Runs record the hash of the file that ``declared=FILE`` names when they start.
+    """
+    hashes = {
+        (record.get("identity") or {}).get("content.declared")
+        for arm in arms
+        for record in arm.records.values()
+    }
+    if not table.hashed and hashes <= {None}:
+        return ""  # declared in a commit, as its configuration says
+    if hashes == {hashlib.sha256(declaration_text(table).encode()).hexdigest()}:
+        return ""
+    file = root / table.experiment / DECLARED
+    if hashes <= {None}:
+        return "as the runs name no declaration (declared=FILE)"
+    if len(hashes) > 1:
+        return "as the runs differ in what was declared"
+    if not file.exists():
+        return f"as {file} is missing, and the runs have another declaration than this table"
+    return f"as something else was declared ({_difference(file, table)})"
+
+
+def _difference(file: Path, table: TrainingTable) -> str:
+    try:
+        there = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file} is not JSON: {error}") from error
+    ours = json.loads(declaration_text(table))
+    there = there if isinstance(there, dict) else {}
+    names = sorted({*ours, *there})
+    return "table." + ", table.".join(n for n in names if ours.get(n) != there.get(n))
 
 
 def _known(**numbers: float) -> dict[str, float]:

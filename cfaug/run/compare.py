@@ -381,8 +381,8 @@ def compare_files(files: Sequence[str] | str, columns: Mapping[str, Any], root: 
 
 def _publish(document: Document, folder: Path) -> int:
     """Print a document, write it in every form, and add it to the folder's page of all tables."""
+    from cfaug.report.document import to_markdown, write_document
     from cfaug.report.paper_tables import write_tables_page
-    from cfaug.report.writers import to_markdown, write_document
 
     say(to_markdown(document), sys.stdout)
     paths = [*write_document(document, folder), write_tables_page(folder)]
@@ -494,17 +494,26 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
     return joined
 
 
-def write_table(table: Mapping[str, Any], root: Path) -> int:
+def write_table(table: Mapping[str, Any], root: Path, *, declare: bool = False) -> int:
     """Make one table of a paper: print it, write it in every format, and add it to the page.
 
     Args:
         table: the node of the table, from ``conf/table``.
         root: the folder of all runs, whose results are tabled.
+        declare: write only what the table compares, before anything is trained.
     """
     from cfaug.report.arm_results import Runs
+    from cfaug.report.training_table import TrainingTable, write_declaration
 
     if "_target_" not in table:
         raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")
+    if declare:
+        made = build(table)
+        if not isinstance(made, TrainingTable):
+            raise UserError(f"declare=true is for tables of trained arms, and not for {made.name}")
+        file = write_declaration(made, root)
+        say(f"wrote {file}; train the arms with declared={file}", sys.stdout)
+        return DONE
     runs = Runs(root)
     document = build(table).build(runs)
     document = replace(document, notes=(*document.notes, *runs.left_out))

@@ -87,7 +87,7 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
     if settings.table is not None:
         from cfaug.run.compare import write_table
 
-        return write_table(settings.table, settings.root)
+        return write_table(settings.table, settings.root, declare=settings.declare)
     if settings.compare is not None:
         from cfaug.run.compare import compare_files
 
@@ -97,6 +97,8 @@ def evaluate(settings: EvaluateSettings, tables: dict[Path, Table] | None = None
 
         return annotation(settings.annotate, settings.data, settings.seed, settings.paths)
     settings.check()
+    if settings.declare:
+        raise UserError("declare=true declares a table before training: name it with table=...")
     suite = build(settings.benchmark)
     check_member(suite)
     if settings.dry_run:
@@ -380,6 +382,7 @@ class EvaluateSettings:
     max_indistinct: Share = DEFAULT_LIMIT
     engine: Node | None = None
     dry_run: bool = False
+    declare: bool = False
     overrides: Sequence[str] = ()
 
     @property

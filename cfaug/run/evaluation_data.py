@@ -167,7 +167,7 @@ def describe_data(target: EvaluationTarget, opener: DataOpener) -> EvaluationCon
 
 
 def _edit_oracle() -> EditOracle:
-    from cfaug.shapescapes.oracles.edits import WorldEdits
+    from cfaug.shapescapes.oracles.lance import WorldEdits
 
     return WorldEdits()
 

@@ -97,6 +97,7 @@ class SourceSettings(TypedDict):
     extra: Sequence[str]
     failures: str | None
     budget: Positive
+    weights: Literal["effect", "equal"]
 
 
 class ExportSettings(TypedDict):

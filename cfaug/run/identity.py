@@ -50,13 +50,14 @@ LEFT_OUT = {
 REPLACED_BY_CONTENT = (
     "data.real", "data.counterfactual", "data.human_labels", "data.control_source",
     "data.edits", "data.prompts", "data.format", "model.name_or_path", "model.pretrained",
+    "declared",
 )  # fmt: skip
 """Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
 LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
 """Settings in which a run may differ from its extension."""
 EXTENDED = "extended_from"
 """Key of an identity: the steps after which a run was extended, each time."""
-UNNAMED = (*NOT_A_RESULT, "hydra")
+UNNAMED = (*NOT_A_RESULT, "hydra", "declared")
 """Settings that never enter the name of an arm."""
 SHORT = {"data", "trainer", "optim"}
 """Groups left out of a slug, as in ``cf_ratio=0.6``."""

@@ -181,7 +181,10 @@ ANY_EVALUATION = (
 )  # fmt: skip
 
 EVALUATE = (
-    Branch("table=...", lambda c, _: c.get("table") is not None, ("table", "paths", "threads")),
+    Branch(
+        "table=...", lambda c, _: c.get("table") is not None,
+        ("table", "declare", "paths", "threads"),
+    ),
     Branch(
         "compare=...", lambda c, _: c.get("compare") is not None,
         ("compare", "compare_columns", "paths", "threads"),
@@ -519,7 +522,7 @@ GENERATE = (
          lambda config: config["stage"] != "images" or config["recipe"].get("source_images")),
     Rule(("seed",), f"{_IMAGES}, by editors that draw, or by a world without data.world.seed",
          _draws_seed),
-    Rule(("data.failures", "data.budget"), "by recipe=repair", lambda _: False),
+    Rule(("data.failures", "data.budget", "data.weights"), "by recipe=repair", lambda _: False),
     Rule(("data.keep_duplicates",), "with data.grid=...",
          lambda config: "keep_duplicates" in _read_with_source(config)),
     Rule(("data.extra",), "with a list of captions (data.source=FILE)",

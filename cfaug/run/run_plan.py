@@ -92,6 +92,7 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     settings.check()
     if settings.arm is not None and clean_name(settings.arm) != settings.arm:
         say_once(f"the folder of arm={settings.arm} is called {arm.name}")
+    declared = settings.declared_content()
     refuse_ignored_epochs(words, settings.trainer)
     asked = TrainRequest.of(settings)
     if settings.parallel > 1 and asked.trainer.devices > 1:
@@ -132,7 +133,8 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     config = settings.config()
     config = {**config, "data": {**config["data"], **planned.data}}
     hashed = {**config, "data": {**config["data"], **planned.hashed}}
-    run_identity = identity(hashed, {**planned.content, "weights": asked.model.weights_hash()})
+    hashes = {"weights": asked.model.weights_hash(), **declared}
+    run_identity = identity(hashed, {**planned.content, **hashes})
     job = TrainJob(
         task=planned.task, settings=settings, config=config,
         folder=RunFolder(arm / f"seed={settings.seed}", run_identity, arm=settings.arm),

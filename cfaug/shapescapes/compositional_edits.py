@@ -18,9 +18,8 @@ import numpy as np
 
 from cfaug.core.words import right_articles
 from cfaug.shapescapes.drawing import Scene, encode_png, render
-from cfaug.shapescapes.gathering import FOUR, SHAPES, Gathering, Thing, render_gathering
 from cfaug.shapescapes.settings import FRAMES, PLACES, Factors, WorldSettings, words
-from cfaug.shapescapes.world import World, pick
+from cfaug.shapescapes.world import FOUR, SHAPES, Gathering, Thing, World, pick, render_gathering
 
 CELLS = tuple((column, row) for column in range(2) for row in range(2))
 PLACED = tuple((cell, other) for cell in CELLS for other in CELLS if cell != other)

@@ -25,14 +25,23 @@ from cfaug.core.questions import (
 from cfaug.core.rng import derive
 from cfaug.data.sources.question_sets.rows import EmbeddedImage
 from cfaug.shapescapes.drawing import encode_png
-from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES, Gathering, Thing, render_gathering
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.world import Choice, World, pick
+from cfaug.shapescapes.world import (
+    SHAPES,
+    SIDE,
+    SIZES,
+    Choice,
+    Gathering,
+    Thing,
+    World,
+    pick,
+    render_gathering,
+)
 
 PARTS = {"train": "vqa_pairs", "test": "vqa_test_pairs"}
 """The world's setting that holds the number of pairs of pictures of each part."""
 SCENE, CHANGES = "scene", "changes"
-"""Keys in ``extra``: an image's scene, for ``cfaug.shapescapes.gathering.gathering_of``, and
+"""Keys in ``extra``: an image's scene, for ``cfaug.shapescapes.world.gathering_of``, and
 whether a question's supposition changes the answer."""
 
 

@@ -161,6 +161,7 @@ WORLD_VERSION = 1
 SHORTCUTS = {
     "background": ("background",),
     "colour": ("colour",),
+    "colour_and_background": ("colour", "background"),
     "style": ("domain",),
     "all": ("colour", "background", "domain"),
     "none": (),
@@ -220,8 +221,9 @@ class WorldSettings:
         drop_background: the probability that a training caption leaves out the background.
         edits: the kinds of edit of the counterfactual parts, drawn uniformly.
         shortcut: the planted shortcut, the factor that predicts the subject with probability
-            ``bias``: ``background``, ``colour``, ``style`` (the domain), ``all`` three, each by
-            itself, or ``none``. Factors that are not bound are drawn uniformly.
+            ``bias``: ``background``, ``colour``, ``style`` (the domain), several of them, each by
+            itself (``colour_and_background``, ``all`` three), or ``none``. Factors that are not
+            bound are drawn uniformly.
         domains: the domains of the scenes.
         colours: the colours of the subjects, two or more.
         backgrounds: the backgrounds of the scenes, two or more.

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.evaluation.cached_model import CachedEncoder
     from cfaug.evaluation.context import EvaluationContext
-    from cfaug.report.model_pages import ImageSource, ModelPage
+    from cfaug.report.gallery import ImageSource, ModelPage
 
 MOST_PERMUTATIONS, MOST_RESAMPLES = 100_000_000, 1_000_000
 """Permutations take time, some seconds per subject for a million; resamples take memory."""
@@ -350,7 +350,7 @@ class Skew(WritesModelPage, SourceBenchmark):
 
     def page_images(self) -> ImageSource:
         """Return the images by their keys, with the labels of all attributes together."""
-        from cfaug.report.model_pages import ImageSource
+        from cfaug.report.gallery import ImageSource
 
         index = self.sets.index
         rows: dict[str, int] = {}

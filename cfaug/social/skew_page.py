@@ -16,7 +16,7 @@ import numpy as np
 
 from cfaug.core.rng import derive
 from cfaug.core.validation import Count, check_fields
-from cfaug.report.model_pages import ModelPage
+from cfaug.report.gallery import ModelPage
 from cfaug.report.page import p_text, short
 from cfaug.social.skew_items import (
     RankingTask,

@@ -397,3 +397,73 @@ def paired_drop(
         p_sign=sign_test(differences),
         p_photos=sign_flip(np.bincount(codes, differences), "two-sided"),
     )
+
+
+# Dose and response.
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """A response ``limit * (1 - exp(-dose / scale))``.
+
+    Attributes:
+        limit: the response at an unbounded dose.
+        half: the dose of half of it, ``scale * ln 2``.
+        limit_interval: 95 % interval, from a bootstrap over seeds.
+        half_interval: the same of ``half``.
+        bounded: whether ``half`` lies within the doses; beyond them the limit is extrapolated.
+    """
+
+    limit: float
+    half: float
+    limit_interval: tuple[float, float]
+    half_interval: tuple[float, float]
+    bounded: bool
+
+    def at(self, dose: float) -> float:
+        """Return the response at a dose."""
+        return self.limit * (1 - 2 ** (-dose / self.half))
+
+
+def fit_saturation(
+    responses: Mapping[float, Mapping[int, float]], rng: np.random.Generator, resamples: int = 2000
+) -> Saturation:
+    """Fit a saturating response by least squares.
+
+    For a scale the limit has a closed form, so that the scale is searched alone, over 400 values
+    from a tenth of the smallest dose to ten times the largest.
+
+    Args:
+        responses: {dose above 0: {seed: response}}; every dose has the same seeds.
+        rng: draws the resamples of whole seeds.
+
+    Raises:
+        ValueError: if there are fewer than two doses, or their seeds differ.
+
+    >>> curve = {dose: {0: 0.5 * (1 - math.exp(-dose / 100))} for dose in (50.0, 100.0, 300.0)}
+    >>> fit = fit_saturation(curve, np.random.default_rng(0))
+    >>> round(fit.limit, 2), round(fit.half)
+    (0.5, 69)
+    """
+    doses = np.array(sorted(responses))
+    seeds = sorted(responses[doses[0]]) if len(doses) else []
+    if len(doses) < 2 or doses[0] <= 0 or any(sorted(of) != seeds for of in responses.values()):
+        raise ValueError("two doses above 0 or more, each with the same seeds")
+    values_SD = np.array([[responses[dose][seed] for dose in doses] for seed in seeds])
+    scales = np.geomspace(doses[0] / 10, doses[-1] * 10, 400)
+    shape_KD = 1 - np.exp(-doses / scales[:, None])
+
+    def fit(means_D: np.ndarray) -> tuple[float, float]:
+        limits = shape_KD @ means_D / (shape_KD**2).sum(1)
+        errors = ((means_D - limits[:, None] * shape_KD) ** 2).sum(1)
+        best = int(errors.argmin())
+        return float(limits[best]), float(scales[best] * math.log(2))
+
+    limit, half = fit(values_SD.mean(0))
+    drawn = rng.integers(len(seeds), size=(resamples, len(seeds)))
+    again = np.array([fit(values_SD[rows].mean(0)) for rows in drawn])
+    ends = np.quantile(again, (0.025, 0.975), axis=0)
+    return Saturation(
+        limit, half, (float(ends[0, 0]), float(ends[1, 0])), (float(ends[0, 1]), float(ends[1, 1])),
+        half <= doses[-1],
+    )  # fmt: skip

@@ -27,9 +27,8 @@ from cfaug.editing.edit_prompts import EditAnswer, EditFormat, Wording, fill, re
 from cfaug.models import lora as adapters
 from cfaug.models.checkpoints import longest_text, quiet, replace_checkpoint
 from cfaug.models.encoder import Tunable
-from cfaug.models.option_batches import OptionRow, mean_costs, option_row, stack_rows
 from cfaug.models.option_scores import EncodedQuestion
-from cfaug.models.question_reader import Known
+from cfaug.models.question_inputs import Known, OptionRow, mean_costs, option_row, stack_rows
 from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.train.contrastive_module import gather_all
 from cfaug.train.module import Batch, KeepsTrained, Steps, TrainingModule
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from cfaug.models.prompts import Prompts
-    from cfaug.models.question_reader import QuestionReader
+    from cfaug.models.question_inputs import QuestionReader
 
 
 class TunedAnswerer(KeepsTrained, Tunable, VisionLanguageModel):
@@ -185,7 +184,7 @@ class AnswerExamples(Dataset[AnswerBatch]):
     def __getitems__(self, share: Share) -> AnswerBatch | UserError:
         """Return the options of a process's questions.
 
-        ``parts`` are batches of ``cfaug.models.option_batches.stack_rows``, each of rows that the
+        ``parts`` are batches of ``cfaug.models.question_inputs.stack_rows``, each of rows that the
         model can read together. For all rows of all parts in order, ``question`` int64 is the index
         of the question among this process's, and ``option`` int64 that of the option among the
         included ones; ``right`` int64 (questions,) is the index of the right option. ``count`` is

@@ -22,9 +22,8 @@ from cfaug.core.files import write_file
 from cfaug.core.item_schema import ItemColumn
 from cfaug.core.rng import generator
 from cfaug.core.types import CLUSTER, ENTAILMENT
-from cfaug.report.document import Column, Document, Part, make_part, text_column
+from cfaug.report.document import Column, Document, Part, make_part, text_column, to_markdown
 from cfaug.report.page import p_text, percent, points
-from cfaug.report.writers import to_markdown
 from cfaug.stats.classification import MacroScores, confusion_matrix, macro_scores
 from cfaug.stats.significance import holm
 from cfaug.xmai.text_pair_items import (

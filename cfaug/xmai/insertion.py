@@ -28,9 +28,8 @@ from cfaug.core.validation import Positive, Seed
 from cfaug.evaluation.benchmark import WritesModelPage
 from cfaug.evaluation.cached_model import image_keys
 from cfaug.evaluation.inference import Pixels, compute_distinct, embed_images, embed_texts
-from cfaug.report.gallery import mark_changes
+from cfaug.report.gallery import ModelPage, mark_changes
 from cfaug.report.items import Items
-from cfaug.report.model_pages import ModelPage
 from cfaug.report.page import DASH, p_text, short
 from cfaug.stats.ranking import text_standing
 from cfaug.xmai.text_overlap import OVERLAP, WORDNET, overlap_columns
@@ -47,7 +46,7 @@ from cfaug.xmai.text_pairs import TextPairs
 if TYPE_CHECKING:
     from cfaug.editing.protocols import SentenceEmbedder
     from cfaug.evaluation.cached_model import CachedEncoder
-    from cfaug.report.model_pages import ImageSource
+    from cfaug.report.gallery import ImageSource
 
 
 PREFIX = "This is "
@@ -169,7 +168,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
 
     def page_images(self) -> ImageSource:
         """Return the photos by their digests in the items."""
-        from cfaug.report.model_pages import ImageSource
+        from cfaug.report.gallery import ImageSource
 
         index, rows = self._photos.index, self._photos.rows.tolist()
         keys = image_keys(index, self._photos.rows)

@@ -23,7 +23,7 @@ from cfaug.coco_cf.label_gains import AlteredSubjects, Subjects
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.pool import read_labels
 from cfaug.report.arm_results import Runs
-from cfaug.report.writers import to_csv, to_latex, to_markdown
+from cfaug.report.document import to_csv, to_latex, to_markdown
 from tests.annotation.making import WHICH, WHY, answered
 
 

@@ -11,9 +11,8 @@ import yaml
 
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import read_document
+from cfaug.report.document import read_document, to_markdown
 from cfaug.report.paper_tables import published, write_tables_page
-from cfaug.report.writers import to_markdown
 from tests.report.example import picture
 
 FILE = Path(__file__).parents[2] / "conf/table/cfmm_figure_4.yaml"

@@ -23,9 +23,8 @@ from cfaug.core.rng import generator
 from cfaug.data.export import write_questions
 from cfaug.planning.build import build
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import read_document
+from cfaug.report.document import read_document, to_markdown
 from cfaug.report.items import Items, write_items
-from cfaug.report.writers import to_markdown
 from cfaug.shapescapes.question_parts import CHANGES
 from cfaug.shapescapes.zoo.vlm_training import draw_images
 from cfaug.stats.item_tests import cluster_bootstrap

@@ -12,10 +12,9 @@ from cfaug.cfmm.composition import cells, derived_part, drop, mean_phi, text_par
 from cfaug.cfmm.question_checks import total
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Document, Part, read_document
+from cfaug.report.document import Document, Part, read_document, to_csv, to_latex, to_markdown
 from cfaug.report.items import write_items
 from cfaug.report.paper_tables import published, write_tables_page
-from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.stats.choices import accuracies
 from tests.paper_tables import table
 from tests.report.question_example import ASKED, IMAGES, question_items

@@ -16,8 +16,8 @@ from cfaug.cfmm.question_page import ShownAnswers, question_page, verdict
 from cfaug.core.errors import UserError
 from cfaug.core.questions import AskedQuestion
 from cfaug.evaluation.benchmark import KeepsPages
+from cfaug.report.gallery import ImageSource
 from cfaug.report.items import Items, write_items
-from cfaug.report.model_pages import ImageSource
 from tests.evaluation.questions import Drawn, Picture, Writer, image, opened
 from tests.report.page_reader import PageReader
 

@@ -13,9 +13,8 @@ from markupsafe import escape
 
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import Document, read_document
+from cfaug.report.document import Document, read_document, to_csv, to_latex, to_markdown
 from cfaug.report.paper_tables import write_tables_page
-from cfaug.report.writers import to_csv, to_latex, to_markdown
 from tests.coco_cf.test_paper_tables import CONF, table_node
 
 pytestmark = pytest.mark.slow  # each is composed

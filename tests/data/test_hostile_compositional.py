@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.compositional.items import count_items, describe_count
+from cfaug.compositional.pairs import count_items, describe_count
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index

@@ -14,16 +14,15 @@ from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.evaluation.editor_items import EditedItems, verdicts
-from cfaug.evaluation.editor_page import trade_off
 from cfaug.evaluation.editor_quality import EditorQuality
+from cfaug.evaluation.editor_report import EditedItems, trade_off, verdicts
 from cfaug.report.items import Items, write_items
 from cfaug.shapescapes.drawing import Scene, encode_png, render
 from cfaug.shapescapes.language import describe
 from cfaug.shapescapes.oracle import edit_factors, redraw_edited
-from cfaug.shapescapes.oracles.edits import WorldEdits
+from cfaug.shapescapes.oracles.lance import WorldEdits
 from cfaug.shapescapes.settings import STYLES, Factors
-from cfaug.stats.edit_metrics import psnr_outside, ssim_outside
+from cfaug.stats.image_metrics import psnr_outside, ssim_outside
 from tests.evaluation.joined import joined_sets
 
 STYLE = STYLES["clear"]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, ttest_rel
 
-from cfaug.evaluation.editor_items import MEASURES
-from cfaug.evaluation.editor_table import EditorGain, EditorsTable, compare_extremes
+from cfaug.evaluation.editor_report import MEASURES, EditorGain, EditorsTable, compare_extremes
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import draw_figures
 from cfaug.report.items import Items, write_items

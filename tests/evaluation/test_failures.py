@@ -168,6 +168,17 @@ def test_the_rule_decides(rule, passes):
     assert bool(find_failures(cells_of(), rule, "stress", FINDER).failures) == passes
 
 
+def test_a_rule_can_take_every_measured_cell():
+    rule = FailureRule(minimum=-1, alpha=1)
+    found = find_failures(cells_of(), rule, "stress", FINDER)
+    assert len(found.failures) == found.measured > 1
+    effects = [failure.effect for failure in found.failures]
+    assert effects == sorted(effects, reverse=True)
+    assert min(effects) < 0
+    with pytest.raises(UserError, match=r"failure_rule\.minimum=-1\.1"):
+        FailureRule(minimum=-1.1)
+
+
 def test_small_cells_join_all_classes_or_are_not_measured():
     """Seven photos of each class are too few alone, and fourteen together are enough."""
     found = find_failures(cells_of(photos=7), FailureRule(minimum=0.2), "stress", FINDER)

@@ -20,11 +20,10 @@ from cfaug.lance.stress_items import EDITED, StressItems
 from cfaug.lance.stress_page import write_stress_pages
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import Document, Part, read_document
+from cfaug.report.document import Document, Part, read_document, to_csv, to_latex, to_markdown
 from cfaug.report.items import items_file, write_items
 from cfaug.report.paper_tables import PACKAGE, published, read_answers, write_tables_page
 from cfaug.report.results import Result, append_results
-from cfaug.report.writers import to_csv, to_latex, to_markdown
 from tests.annotation.test_form import ALL, FULL
 from tests.report.stress_example import read_image, stress_items
 

@@ -16,7 +16,7 @@ from cfaug.evaluation.context import EvaluationContext, adapt, loadable_as
 from cfaug.lance.quality import CaptionPerplexity, ImageQuality
 from cfaug.lance.stress import Stress
 from cfaug.models.specs import HFClip, ViltMatching
-from cfaug.stats.fidelity import frechet_distance, kernel_distance
+from cfaug.stats.image_metrics import frechet_distance, kernel_distance
 from tests.evaluation.joined import joined_set, joined_sets, random_sets
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
-from cfaug.lance.stress_drops import FILE, compare_drops, drops_document, write_drops
+from cfaug.lance.stress_items import FILE, compare_drops, drops_document, write_drops
 from cfaug.report.items import Items
 from cfaug.stats.item_tests import cluster_bootstrap, mcnemar
 from cfaug.stats.significance import holm, sign_flip

@@ -18,7 +18,7 @@ from cfaug.editing.rule_edits import FixedEdit
 from cfaug.lance.stress_items import EDITED, StressItems
 from cfaug.lance.stress_page import PageSettings, fill_command, stress_page, verdict
 from cfaug.planning.build import build
-from cfaug.report.model_pages import ImageSource
+from cfaug.report.gallery import ImageSource
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings
 from tests.report.example import HOSTILE

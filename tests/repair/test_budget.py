@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.repair.budget import allocate
+from cfaug.repair.choice import allocate
 
 PARTS = st.lists(
     st.tuples(st.integers(-1, 50).map(lambda x: x / 10), st.integers(0, 40)), max_size=8

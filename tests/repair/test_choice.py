@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Edited, Example, Member, Proposal
@@ -40,8 +42,8 @@ def make(folder, tried, accepted, shards=2):
     for (number, way), count in tried.items():
         for place in range(count):
             key = f"p{number}{way[0]}{place}"
-            example = Example(key, key, (f"a ball {WORDS[number]}",))
-            edit = Edit("background", WORDS[number], "snow")
+            example = Example(key, key, (f"a ball {number}",))
+            edit = Edit("background", str(number), "snow")
             about = {"failure": number, "direction": way}
             texts = (example.text, "a ball snow")
             proposals.append(Proposal(example, texts, (None, edit), about, f"{key}-{number:03d}"))
@@ -131,6 +133,69 @@ def test_a_card_beside_shards_says_which_sets_are_read(tmp_path):
     (folder / "chosen.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         open_index(str(folder), tmp_path / "cache")
+
+
+def cells_of(count):
+    """Return measured cells as a file holds them: strongest first, half of them negative."""
+    effects = [1 - 2 * number / count for number in range(count)]
+    return [
+        ModelFailure("stress", "background", f"word {number}", "snow", effect=effect)
+        for number, effect in enumerate(effects)
+    ]
+
+
+def test_equal_lines_get_as_much_whatever_their_effect(tmp_path):
+    failures = cells_of(7)
+    tried = {(i, way): 9 for i in range(7) for way in WAYS}
+    file = tmp_path / "all.jsonl"
+    write_failures(file, failures)
+    folder = make(tmp_path / "shards", tried, tried)
+    rows = RepairChoice(str(file), budget=64, weights="equal").choose(folder)["failures"]
+    chosen = [row["chosen"] for row in rows]
+    assert sum(chosen) == 64
+    # 32 pairs among 7 lines: four each, and four of them one more.
+    assert sorted(chosen) == [8, 8, 8, 10, 10, 10, 10]
+    write_failures(file, [])
+    with pytest.raises(UserError, match="holds no failure: there is nothing to repair"):
+        RepairChoice(str(file), weights="equal").choose(folder)
+
+
+def test_which_equal_lines_are_kept_is_drawn_and_not_the_files_order(tmp_path):
+    """40 lines and 16 pairs; an independent draw per seed has each line in 16 of 40 choices."""
+    failures = cells_of(40)
+    tried = {(i, way): 1 for i in range(40) for way in WAYS}
+    file = tmp_path / "all.jsonl"
+    write_failures(file, failures)
+    folder = make(tmp_path / "shards", tried, tried)
+    kept = []
+    for seed in range(30):
+        rows = RepairChoice(str(file), budget=32, weights="equal", seed=seed).choose(folder)
+        kept.append([row["chosen"] for row in rows["failures"]])
+        assert sorted(kept[-1]) == [0] * 24 + [2] * 16
+    shares = [sum(of) / 60 for of in zip(*kept, strict=True)]
+    assert min(shares) > 0
+    assert max(shares) < 0.8
+    assert abs(sum(shares[:20]) / 20 - 0.4) < 0.06
+    # Turning the file round keeps the same lines.
+    write_failures(file, failures[::-1])
+    choice = RepairChoice(str(file), budget=32, weights="equal", seed=3)
+    assert [row["planned"] for row in choice.choose(folder)["failures"]][::-1] == kept[3]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.integers(4, 40), st.integers(0, 9))
+def test_equal_lines_differ_by_one_pair_or_have_all_they_can(limits, quarter, seed):
+    failures = cells_of(len(limits) + 1)[: len(limits)]
+    choice = RepairChoice(None, budget=8 * quarter, weights="equal", seed=seed)
+    capped = [min(limit, quarter) for limit in limits]
+    (pairs,) = choice._allocate(failures, capped)
+    # By hand: a pair at a time to whoever has fewest and can take another.
+    slow = [0] * len(limits)
+    for _ in range(4 * quarter):
+        able = [i for i, limit in enumerate(capped) if slow[i] < limit]
+        if able:
+            slow[min(able, key=lambda i: slow[i])] += 1
+    assert sorted(pairs) == sorted(slow)
+    assert all(pair <= limit for pair, limit in zip(pairs, capped, strict=True))
 
 
 @dataclass(frozen=True)

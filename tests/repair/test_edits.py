@@ -83,6 +83,18 @@ def test_a_photo_is_edited_for_one_failure_drawn_by_importance(tmp_path):
     assert all(len(e.proposals) == 2 for e in FailureEdits(file, per_photo=2).edit(photos[:5]))
 
 
+def test_equal_lines_are_drawn_equally_whatever_their_effect(tmp_path):
+    """Three lines apply to every photo; a negative effect is a third of the draws, too."""
+    lines = [SNOW, {**RED, "effect": -0.9, "shrunk": -0.5}, {**RED, "after": "pink", "effect": 0}]
+    photos = [photo(f"p{i}", "a red ball on the beach") for i in range(300)]
+    made_all = FailureEdits(write(tmp_path, *lines), weights="equal").edit(photos)
+    first = [edited.proposals[0].extra["failure"] for edited in made_all]
+    assert all(0.26 < first.count(number) / 300 < 0.41 for number in range(3))
+    # Without equal weights only the first has any.
+    by_effect = FailureEdits(write(tmp_path, *lines)).edit(photos)
+    assert {edited.proposals[0].extra["failure"] for edited in by_effect} == {0}
+
+
 def test_the_guard_keeps_labels_and_photos_without_one(tmp_path):
     file = write(tmp_path, {**SNOW, "kind": "subject", "before": "ball", "after": "cube"})
     editor = FailureEdits(file, guard=LabelGuard())

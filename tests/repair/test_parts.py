@@ -9,7 +9,7 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.repair.parts import check_disjoint
+from cfaug.repair.repair_test import check_disjoint
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.settings import WorldSettings
 from tests.evaluation.joined import joined_set

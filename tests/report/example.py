@@ -17,7 +17,7 @@ from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.planning.build import build
 from cfaug.report.arms import read_arms
 from cfaug.report.comparison import ComparisonSettings, Headline
-from cfaug.report.document import Entry
+from cfaug.report.document import Entry, to_latex, to_markdown
 from cfaug.report.experiment_report import write_report
 from cfaug.report.layout import (
     benchmark_parts,
@@ -29,7 +29,6 @@ from cfaug.report.layout import (
 from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
-from cfaug.report.writers import to_latex, to_markdown
 
 SEEDS = (11, 12, 13, 14, 15)
 OOD, ID = "shapescapes_ood_classification", "shapescapes_id_classification"

@@ -12,11 +12,10 @@ from matplotlib.text import Text
 
 from cfaug.core.errors import UserError
 from cfaug.report.charts import box_plot, grouped_bars, name_extreme, summarise_box
-from cfaug.report.document import BarPlot, BoxPlot, Document, read_document
+from cfaug.report.document import BarPlot, BoxPlot, Document, read_document, write_document
 from cfaug.report.page import Measure
 from cfaug.report.paper_tables import write_tables_page
 from cfaug.report.plots import WIDTH
-from cfaug.report.writers import write_document
 from tests.report.example import HOSTILE, notes
 
 NATS = Measure("nats")

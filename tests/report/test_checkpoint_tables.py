@@ -19,10 +19,9 @@ from cfaug.report.checkpoint_tables import (
     interpolated_arm,
     sentences,
 )
-from cfaug.report.document import read_document
+from cfaug.report.document import read_document, write_document
 from cfaug.report.paper_tables import write_tables_page
 from cfaug.report.results import Result, append_results
-from cfaug.report.writers import write_document
 from cfaug.stats.effects import bootstrap_interval
 
 BASE = "f" * 64

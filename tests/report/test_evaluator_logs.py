@@ -18,6 +18,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.report import evaluator_logs
+from cfaug.report.document import to_markdown
 from cfaug.report.evaluator_logs import HEADER, SUMMARIES, ZSTANDARD
 from cfaug.report.item_files import (
     ItemColumns,
@@ -25,7 +26,6 @@ from cfaug.report.item_files import (
     comparison_document,
     read_item_files,
 )
-from cfaug.report.writers import to_markdown
 from cfaug.stats.item_tests import mcnemar
 
 LOGS = Path(__file__).parent / "logs"

@@ -22,9 +22,12 @@ from cfaug.report.document import (
     GapPlot,
     Part,
     read_document,
+    to_csv,
+    to_latex,
+    to_markdown,
+    write_document,
 )
 from cfaug.report.paper_tables import write_tables_page
-from cfaug.report.writers import to_csv, to_latex, to_markdown, write_document
 
 HOSTILE = "<script>alert(1)</script>|_$%&#{}~^\\\n</style>`*"
 TEXT = st.text(max_size=20)

@@ -12,7 +12,7 @@ import pytest
 
 from cfaug.core.rng import generator
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Document
+from cfaug.report.document import Document, to_markdown
 from cfaug.report.items import Items, write_items
 from cfaug.report.joint_tests import (
     CSV,
@@ -26,7 +26,6 @@ from cfaug.report.joint_tests import (
 from cfaug.report.records import Run
 from cfaug.report.results import RESULTS, Result, append_results
 from cfaug.report.significance_table import RunItems, items_of_arms, significance_table
-from cfaug.report.writers import to_markdown
 from cfaug.stats.seeds_and_items import FEW_SEEDS, OneTest, OwnTests, bootstrap_arms, decompose
 from cfaug.stats.significance import holm
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
-from cfaug.report.items import Items, write_items
-from cfaug.report.matching_gap import (
+from cfaug.report.charts import (
     estimate_density,
     gap_figure,
     read_gaps,
@@ -18,6 +17,7 @@ from cfaug.report.matching_gap import (
     shifts,
     write_gaps_page,
 )
+from cfaug.report.items import Items, write_items
 from cfaug.stats.ranking import COUNTERFACTUAL, GAPS, RANDOM, SCORES
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.item_schema import ItemColumn, ItemSchema
+from cfaug.report.gallery import read_own, require_same_items
 from cfaug.report.items import Items, ModelItems, write_items
-from cfaug.report.model_pages import read_own, require_same_items
 
 
 class Own(ModelItems):

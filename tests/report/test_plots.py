@@ -17,9 +17,8 @@ from matplotlib.transforms import Affine2D
 
 from cfaug.annotation.page import disagreement_matrix
 from cfaug.core.words import elide_text
-from cfaug.report.charts import box_plot, grouped_bars, tradeoff_plot
+from cfaug.report.charts import box_plot, gap_figure, grouped_bars, tradeoff_plot
 from cfaug.report.drawing import COLOURS, THEME, Drawing, style, write_pdfs
-from cfaug.report.matching_gap import gap_figure
 from cfaug.report.plots import curve, new_axes, strip_plot
 from tests.report.example import notes
 

@@ -13,11 +13,10 @@ from scipy.stats import ttest_1samp
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import read_document
+from cfaug.report.document import read_document, to_markdown, write_document
 from cfaug.report.items import Items, write_items
 from cfaug.report.joint_tests import TITLE
 from cfaug.report.results import Result, append_results
-from cfaug.report.writers import to_markdown, write_document
 
 CONF = Path(__file__).parents[2] / "conf/table/social_debias.yaml"
 SEEDS = (107, 108, 109, 110, 111)

@@ -19,9 +19,9 @@ from cfaug.core.weights import resolve
 from cfaug.data.mixture.leakage import Leaks
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.models.specs import HFClip
+from cfaug.report.charts import read_gaps
 from cfaug.report.checkpoint_tables import changes, initial_values
 from cfaug.report.items import read_items
-from cfaug.report.matching_gap import read_gaps
 from cfaug.report.results import read_results
 from cfaug.run.evaluate_checkpoint import EvaluationTarget as Checkpoint
 from cfaug.run.evaluate_checkpoint import Memory, ask, check_factors

@@ -11,7 +11,9 @@ import pytest
 from PIL import Image
 
 from cfaug.core.rng import derive
-from cfaug.shapescapes.gathering import (
+from cfaug.shapescapes.question_parts import SCENE, make_questions
+from cfaug.shapescapes.settings import COLOURS, STYLES, WorldSettings
+from cfaug.shapescapes.world import (
     SHAPES,
     SIDE,
     SIZES,
@@ -20,8 +22,6 @@ from cfaug.shapescapes.gathering import (
     gathering_of,
     render_gathering,
 )
-from cfaug.shapescapes.question_parts import SCENE, make_questions
-from cfaug.shapescapes.settings import COLOURS, STYLES, WorldSettings
 
 SIZE = 60
 """Pixels of a side, 20 a cell."""

@@ -18,7 +18,7 @@ from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.language import describe
 from cfaug.shapescapes.oracle import OracleEdit, edit_scene, redraw_edited
 from cfaug.shapescapes.settings import Factors, WorldSettings
-from cfaug.stats.edit_metrics import psnr_outside
+from cfaug.stats.image_metrics import psnr_outside
 from tests.shapescapes.drawn import SHOWN
 
 WORLD = WorldSettings(image_size=32, style="clear", seed=1, domains=("photo", "sketch"))

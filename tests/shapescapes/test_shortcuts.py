@@ -76,6 +76,20 @@ def test_only_the_planted_factor_tells_the_subject(shortcut: str) -> None:
     assert set(Counter(one.subject for one in found)) == set(SUBJECTS)
 
 
+def test_two_shortcuts_are_independent() -> None:
+    """Both at home .81, one of them .18, none .01: the product of the two shares."""
+    settings = WorldSettings(seed=3, shortcut="colour_and_background", bias=0.9)
+    homes = World(settings).homes
+    pairs = Counter(
+        (shown.colour == homes["colour"][shown.subject],
+         shown.background == homes["background"][shown.subject])
+        for shown in drawn(settings, 2000)
+    )  # fmt: skip
+    for (colour, background), count in pairs.items():
+        expected = (0.9 if colour else 0.1) * (0.9 if background else 0.1)
+        assert count / 2000 == pytest.approx(expected, abs=0.025)
+
+
 def test_every_value_is_the_home_of_some_subject() -> None:
     homes = World(WorldSettings(seed=3, domains=DOMAINS)).homes
     assert {kind: len(set(home.values())) for kind, home in homes.items()} == {

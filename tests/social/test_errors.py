@@ -17,10 +17,10 @@ from cfaug.annotation.record import FILE, Sorting, record_of, write_record
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import to_csv, to_latex, to_markdown
 from cfaug.report.items import Items, write_items
 from cfaug.report.page import DASH
 from cfaug.report.paper_tables import published
-from cfaug.report.writers import to_csv, to_latex, to_markdown
 from tests.annotation.making import WHY
 from tests.annotation.test_assignment import ERRORS
 from tests.grid_sets import grid_set, lay_grid_sets

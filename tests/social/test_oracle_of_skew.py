@@ -15,9 +15,8 @@ import yaml
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import Document, Entry, read_document
+from cfaug.report.document import Document, Entry, read_document, to_csv, to_latex, to_markdown
 from cfaug.report.paper_tables import write_tables_page
-from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.shapescapes.oracles.social import find_labels, read_world_runs
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World

@@ -19,8 +19,8 @@ from cfaug.data.index import open_index
 from cfaug.evaluation.benchmark import KeepsPages
 from cfaug.planning.build import build
 from cfaug.report.arm_results import Runs
+from cfaug.report.gallery import MODELS, ImageSource
 from cfaug.report.items import Items, read_items, write_items
-from cfaug.report.model_pages import MODELS, ImageSource
 from cfaug.social.skew import Skew
 from cfaug.social.skew_items import RankingTask, SkewItems
 from cfaug.social.skew_page import (

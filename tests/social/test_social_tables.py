@@ -15,12 +15,11 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import Part, read_document
+from cfaug.report.document import Part, read_document, to_csv, to_latex, to_markdown
 from cfaug.report.item_tests import compare_items
 from cfaug.report.items import RANKINGS, Items, read_items, write_items
 from cfaug.report.page import Measure, p_text
 from cfaug.report.paper_tables import published, write_tables_page
-from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.social.skew_items import RankingTask, SkewItems, compare_over_sets, read_rankings
 from cfaug.social.skew_tests import chance_skew
 from cfaug.stats.significance import holm

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.stats.fidelity import frechet_distance, kernel_distance
+from cfaug.stats.image_metrics import frechet_distance, kernel_distance
 
 
 def draw(n, m, dim, seed=0):

@@ -22,8 +22,8 @@ from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.evaluation.cached_model import CachedEntailer
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.models.task_specs import FlavaEntailment, TextEntailment, ViltEntailment
+from cfaug.report.document import to_markdown
 from cfaug.report.items import Items, write_items
-from cfaug.report.writers import to_markdown
 from cfaug.stats.classification import confusion_matrix, macro_scores
 from cfaug.xmai.entailment import Entailment
 from cfaug.xmai.entailment_items import (

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.browser import Browser
 from cfaug.core.errors import UserError
+from cfaug.report.gallery import ImageSource
 from cfaug.report.items import write_items
-from cfaug.report.model_pages import ImageSource
 from cfaug.xmai.insertion import (
     MethodTests,
     insertion_page,

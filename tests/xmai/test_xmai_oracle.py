@@ -16,8 +16,8 @@ from cfaug.core.types import CounterfactualSet, Edit, Example, Member, Proposal
 from cfaug.data.shards.shards import write_shards
 from cfaug.planning.build import build
 from cfaug.report.arm_results import Runs
+from cfaug.report.document import to_markdown
 from cfaug.report.items import Items, write_items
-from cfaug.report.writers import to_markdown
 from cfaug.shapescapes.detector import CaptionTruth, text_truth
 from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.oracles.xmai import against_reader, reciprocal_ranks

@@ -14,10 +14,9 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import ENTAILMENT
 from cfaug.planning.build import build
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Document, Part, read_document
+from cfaug.report.document import Document, Part, read_document, to_csv, to_latex, to_markdown
 from cfaug.report.items import write_items
 from cfaug.report.paper_tables import published, write_tables_page
-from cfaug.report.writers import to_csv, to_latex, to_markdown
 from cfaug.stats.classification import confusion_matrix, macro_scores
 from cfaug.stats.item_tests import mcnemar
 from cfaug.stats.significance import SeedSummary, welch

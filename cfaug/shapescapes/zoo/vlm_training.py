@@ -34,10 +34,9 @@ from cfaug.core.rng import generator
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve
 from cfaug.models.checkpoints import quiet
-from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES, gathering_of, render_gathering
 from cfaug.shapescapes.question_parts import SCENE, draw_pair
 from cfaug.shapescapes.settings import COLOURS, STYLES, WorldSettings
-from cfaug.shapescapes.world import World
+from cfaug.shapescapes.world import SHAPES, SIDE, SIZES, World, gathering_of, render_gathering
 from cfaug.shapescapes.zoo.command import Rates, fit, save_half
 from cfaug.shapescapes.zoo.model import (
     build_fast_vlm,

@@ -3,8 +3,7 @@
 ``AttributeInsertion`` is the editor; it compares texts and images by ``ImageTextDistance``.
 """
 
-from cfaug.xmai.insertions.block_list import BlockList
 from cfaug.xmai.insertions.editor import AttributeInsertion
-from cfaug.xmai.insertions.scores import ImageTextDistance
+from cfaug.xmai.insertions.scores import BlockList, ImageTextDistance
 
 __all__ = ["AttributeInsertion", "BlockList", "ImageTextDistance"]

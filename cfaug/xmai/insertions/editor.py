@@ -31,7 +31,6 @@ from cfaug.editing.protocols import (
 )
 from cfaug.editing.sentence import normalise
 from cfaug.editing.word_lists import NLTK_STOP_WORDS
-from cfaug.xmai.insertions.block_list import BlockList
 from cfaug.xmai.insertions.mentions import (
     AnswerCache,
     Canvas,
@@ -45,6 +44,7 @@ from cfaug.xmai.insertions.mentions import (
 )
 from cfaug.xmai.insertions.scores import (
     BROKEN_PHOTO,
+    BlockList,
     ImageTextDistance,
     Normalise,
     Weigher,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from cfaug.shapescapes.zoo.questions import main
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.shapescapes.gathering import gathering_of, render_gathering
 from cfaug.shapescapes.question_parts import SCENE, make_questions
 from cfaug.shapescapes.settings import STYLES, WorldSettings
-from cfaug.shapescapes.zoo.questions import main
+from cfaug.shapescapes.world import gathering_of, render_gathering
 from tests.shapescapes.read_gatherings import answer
 
 

@@ -17,8 +17,8 @@ from cfaug.core.rng import generator
 from cfaug.core.weights import resolve
 from cfaug.models.prompts import Prompts
 from cfaug.models.task_specs import VisionLanguage
-from cfaug.shapescapes.gathering import SIDE, gathering_of
 from cfaug.shapescapes.question_parts import SCENE, make_questions
+from cfaug.shapescapes.world import SIDE, gathering_of
 from cfaug.shapescapes.zoo.model import IMAGE
 from cfaug.shapescapes.zoo.vlm import VlmSettings, evaluate, main
 from cfaug.shapescapes.zoo.vlm_training import (

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics.functional.image import structural_similarity_index_measure
 
-from cfaug.stats.edit_metrics import _similarity, psnr_outside, ssim_outside
+from cfaug.stats.image_metrics import _similarity, psnr_outside, ssim_outside
 from tests.properties import examples
 
 

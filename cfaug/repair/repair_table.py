@@ -1,0 +1,391 @@
+"""``table=repair``: declared arms on the failures they were to mend, rounds, and what it cost."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from annotated_types import Len
+from PIL import Image
+
+from cfaug.core.errors import UserError
+from cfaug.core.pixels import decode_image
+from cfaug.core.rng import generator
+from cfaug.core.types import CLUSTER, ITEM, CounterfactualSet
+from cfaug.core.validation import Positive, Share, check_fields
+from cfaug.data.shards.shards import read_chosen, read_sets
+from cfaug.evaluation.failures import ModelFailure, read_failures
+from cfaug.report.arm_results import ArmResults, Runs
+from cfaug.report.document import (
+    Column,
+    Document,
+    DocumentImage,
+    Entry,
+    Part,
+    make_part,
+    text_column,
+)
+from cfaug.report.items import read_items
+from cfaug.report.page import DASH, p_text, span_text
+from cfaug.report.training_table import TrainingTable
+from cfaug.stats.edit_effects import MINIMUM, group_effects
+from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
+from cfaug.stats.significance import summarise
+
+PICTURES = 4
+"""The largest number of failures, and of sets, that are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairTable(TrainingTable):
+    """Arms by what is left of the failures; other arguments as for ``TrainingTable``.
+
+    All settings but texts and folders are declared before training (``declare=true``), and hashed
+    into the runs (``declared=FILE``); otherwise the page calls its comparisons exploratory. The
+    comparison ``harm`` of ``declared`` is that of not being worse in distribution.
+
+    Args:
+        unit: the arm without new images, whose examples are not counted as new in the others.
+        gain: the column of the points that 1,000 new images gain over ``unit``.
+        budget: the number of images of all rounds.
+        rounds: the arms of each round, at most three: ``targeted``, and ``random``, the same with
+            random edits.
+        gate: the benchmark of the rounds on GATE, a ``benchmark=repair``.
+        minimum: the smallest useful effect, in probability or share of misses.
+        alpha: the largest p in the first round; half of it in the next.
+        failures: the file of the declared failures, for the pictures.
+        found: the shards in which they were found, for the pictures.
+        made: the shards of each round, for what was spent, and for the pictures.
+    """
+
+    unit: str
+    gain: str
+    budget: Positive
+    rounds: Annotated[Sequence[Mapping[str, str]], Len(1, 3)]
+    gate: str
+    minimum: Share = MINIMUM
+    alpha: Share = 0.05
+    failures: str | None = None
+    found: str | None = None
+    made: Sequence[str] = ()
+
+    hashed: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, "table")
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """All settings but texts and the folders of pictures."""
+        places = ("failures", "found", "made")
+        return {name: value for name, value in super().declaration.items() if name not in places}
+
+    def check(self) -> None:
+        """Refuse settings that name arms, columns or comparisons which the table lacks."""
+        super().check()
+        named = [("unit", self.unit)]
+        for arms in self.rounds:
+            if set(arms) != {"targeted", "random"}:
+                raise UserError(f"table.rounds: {dict(arms)} should have targeted and random")
+            named += [("rounds", arm) for arm in arms.values()]
+        for setting, arm in named:
+            if arm not in self.arms:
+                raise UserError(
+                    f"table.{setting}: {arm!r} is not an arm; arms are {', '.join(self.arms)}"
+                )
+        if self.gain not in self.columns:
+            raise UserError(
+                f"table.gain={self.gain} is not a column; columns are {', '.join(self.columns)}"
+            )
+        if "margin" not in self.declared.get("harm", {}):
+            raise UserError(
+                "table.declared.harm is missing: {arm, baseline, column, margin}, the comparison "
+                "that the repaired model is not worse in distribution"
+            )
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table of arms, with what 1,000 images gain, the rounds and pictures."""
+        self.check()
+        document = super().build(runs)
+        arms = {arm: runs.arm(f"{self.experiment}/{arm}") for arm in self.arms}
+        parts = [self._gains(arms), *self._rounds(runs, arms), *self._spending()]
+        first, *rest = document.parts
+        pictures = tuple(self._pictures())
+        return replace(document, parts=(first, *parts, *rest), pictures=pictures)
+
+    def _gains(self, arms: Mapping[str, ArmResults]) -> Part:
+        """Return the new images of each arm, and the points that 1,000 of them gain."""
+        column = self._columns()[self.gain]
+        theirs = arms[self.unit].values(column.cell)
+        better = {row.better for row in arms[self.unit].rows if row.cell == column.cell}
+        sign = -1 if better == {"lower"} else 1
+
+        def new_images(arm: str) -> int:
+            there, usual = (_train_count(arms[name]) for name in (arm, self.unit))
+            return there - usual
+
+        def points(arm: str) -> Entry:
+            ours, count = arms[arm].values(column.cell), new_images(arm)
+            gains = [value - theirs[seed] for seed, value in ours.items() if seed in theirs]
+            if not gains or count <= 0:
+                return Entry(DASH)
+            per_thousand = sign * 100 * float(np.mean(gains)) * 1000 / count
+            return Entry(f"{per_thousand:+.1f}", numbers={"value": per_thousand})
+
+        return make_part(
+            "What new images gain",
+            ("Arm",),
+            [
+                text_column("new images in training", lambda arm: f"{new_images(arm):,}"),
+                Column(f"points better per 1,000 ({column.full_name})", points),
+            ],
+            [((label,), arm) for arm, label in self.arms.items() if arms[arm].seeds],
+            (f"Points: mean over seeds of the gain over {self.arms[self.unit]}.",),
+        )
+
+    def _rounds(self, runs: Runs, arms: Mapping[str, ArmResults]) -> Iterator[Part]:
+        """Yield what GATE says of each round, and whether another one follows."""
+        harm = self.declared["harm"]
+        column, margin = self._columns()[str(harm["column"])], float(harm["margin"])
+        usual = arms[str(harm["baseline"])].values(column.cell)
+        rows: list[tuple[tuple[str, ...], RoundResult]] = []
+        for number, named in enumerate(self.rounds, 1):
+            targeted, random = (
+                read_excess(runs, f"{self.experiment}/{named[role]}", self.gate)
+                for role in ("targeted", "random")
+            )
+            if not targeted or not random:
+                continue
+            ours = arms[named["targeted"]].values(column.cell)
+            lost = [usual[seed] - value for seed, value in ours.items() if seed in usual]
+            used = sum(_images(folder) for folder in self.made[:number])
+            alpha = self.alpha / 2**number
+            passing = count_failing(targeted, minimum=self.minimum, alpha=alpha)
+            result = RoundResult(
+                number, alpha, passing, len({item.failure for item in targeted.values()}),
+                compare_excess(random, targeted), summarise(lost).mean if lost else 0.0, used,
+            )  # fmt: skip
+            rows.append(((str(number),), result))
+        if rows:
+            yield rounds_part([row for _, row in rows], self.budget, margin, len(self.rounds))
+
+    def _spending(self) -> Iterator[Part]:
+        """Yield what each failure got of the budget, if the shards are there."""
+        rows: list[tuple[tuple[str, ...], Mapping[str, Any]]] = []
+        for number, folder in enumerate(self.made, 1):
+            for row in _choice(folder).get("failures", ()):
+                rows.append(((str(number), row["failure"]), row))
+        if rows:
+            names = ("planned", "tried", "accepted", "chosen")
+
+            def count(name: str, row: Mapping[str, Any]) -> str:
+                ways = (f"{name}_forward", f"{name}_reverse")
+                return f"{row[name] if name in row else sum(row[way] for way in ways):,}"
+
+            yield make_part(
+                "What was made",
+                ("Round", "Failure"),
+                [
+                    *(text_column(name, partial(count, name)) for name in names),
+                    text_column("editable", lambda row: "yes" if row["editable"] else "no"),
+                ],
+                rows,
+                ("Images of each failure. What is not editable leaves its images to the others.",),
+            )
+
+    def _pictures(self) -> Iterator[DocumentImage]:
+        """Yield what failed, and what was made."""
+        if self.failures is not None and self.found is not None:
+            yield from show_failures(read_failures(self.failures), Path(self.found))
+        for folder in self.made:
+            chosen = read_chosen(Path(folder)) if Path(folder).exists() else None
+            shown = 0
+            for made in read_sets(Path(folder)) if chosen else ():
+                if made.key in (chosen or ()) and shown < PICTURES:
+                    shown += 1
+                    texts = " → ".join(member.text for member in made.members[:2])
+                    images = [made.images[member.image_name] for member in made.members[:2]]
+                    yield side_by_side(f"Made: {texts} ({made.key})", images, made.key)
+
+
+def _train_count(arm: ArmResults) -> int:
+    counts = next(iter(arm.records.values()), {}).get("counts") or {}
+    return int(counts.get("train", 0)) if arm.trained else 0
+
+
+def _choice(folder: str) -> Mapping[str, Any]:
+    file = Path(folder) / "chosen.json"
+    if not file.exists():
+        return {}
+    content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
+
+
+def _images(folder: str) -> int:
+    return len(_choice(folder).get("keys", ()))
+
+
+# Rounds: what GATE says, and whether to go on.
+
+
+@dataclass(frozen=True)
+class GateItem:
+    """An edit of a GATE photo: its failure, its photo, and the mean excess over seeds."""
+
+    failure: str
+    cluster: str
+    excess: float
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What GATE says of a round.
+
+    Attributes:
+        number: the round, from 1.
+        alpha: the largest p at which a failure still passes.
+        passing: number of declared failures that still pass the rule.
+        declared: number of declared failures on GATE.
+        gain: how much less is left after targeted edits than after random ones.
+        harm: loss in distribution, a fraction; negative for a gain.
+        used: number of images made until now.
+    """
+
+    number: int
+    alpha: float
+    passing: int
+    declared: int
+    gain: MeanDifference
+    harm: float
+    used: int
+
+    def stop_reasons(self, budget: int, margin: float, rounds: int = 3) -> tuple[str, ...]:
+        """Return why no other round follows; () if one does."""
+        reasons = {
+            "no failure passes": self.passing == 0,
+            "targeted is not shown better than random": not self.gain.low > 0,
+            "harm exceeds the margin": self.harm > margin,
+            "the budget is used": self.used >= budget,
+            "it was the last round": self.number >= rounds,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
+
+
+def read_excess(runs: Runs, arm: str, benchmark: str) -> dict[str, GateItem]:
+    """Return the edits of GATE by item, with their excess averaged over the seeds of an arm."""
+    values: dict[str, list[float]] = {}
+    about: dict[str, tuple[str, str]] = {}
+    for folder in runs.folders(arm):
+        items = read_items(folder, benchmark)
+        if items is None:
+            continue
+        columns = (items.columns[name] for name in (ITEM, "failure", CLUSTER, "excess"))
+        for item, failure, cluster, excess in zip(*columns, strict=True):
+            values.setdefault(str(item), []).append(float(excess))
+            about[str(item)] = (str(failure), str(cluster))
+    return {item: GateItem(*about[item], float(np.mean(of))) for item, of in values.items()}
+
+
+def count_failing(items: Mapping[str, GateItem], *, minimum: float, alpha: float) -> int:
+    """Return the number of declared failures that pass the rule, by Holm's p over all of them."""
+    every = list(items.values())
+    effects = group_effects(
+        [item.excess for item in every], np.zeros(len(every)), [item.cluster for item in every],
+        [item.failure for item in every],
+    )  # fmt: skip
+    return sum(effect.p_holm <= alpha and effect.mean >= minimum for effect in effects)
+
+
+def compare_excess(first: Mapping[str, GateItem], second: Mapping[str, GateItem]) -> MeanDifference:
+    """Return the mean difference of excess on the items of both, with its interval over photos."""
+    shared = sorted(first.keys() & second.keys())
+    differences = [first[item].excess - second[item].excess for item in shared]
+    clusters = [first[item].cluster for item in shared]
+    return cluster_bootstrap(differences, clusters, generator(0, "repair-rounds"))
+
+
+def rounds_part(
+    results: Sequence[RoundResult], budget: int, margin: float, rounds: int = 3
+) -> Part:
+    """Return all rounds that were run, each with the reasons to stop after it."""
+
+    def decide(result: RoundResult) -> str:
+        reasons = result.stop_reasons(budget, margin, rounds)
+        return f"stop: {'; '.join(reasons)}" if reasons else "go on"
+
+    return make_part(
+        "Rounds, on GATE",
+        ("Round",),
+        [
+            text_column(
+                "failures that still pass",
+                lambda r: f"{r.passing} of {r.declared} (alpha {p_text(r.alpha)})",
+            ),
+            text_column("random less targeted", lambda r: f"{r.gain.mean:+.3f}"),
+            text_column("95 %", lambda r: span_text("{:+.3f}".format, r.gain.low, r.gain.high)),
+            text_column("harm, points", lambda r: f"{100 * r.harm:+.1f}"),
+            text_column("images", lambda r: f"{r.used:,} of {budget:,}"),
+            text_column("then", decide),
+        ],
+        [((str(result.number),), result) for result in results],
+        (
+            "Random less targeted: excess of the declared failures, mean over seeds, interval of a "
+            "bootstrap over photos. Harm: loss in distribution, mean over seeds; it may be "
+            f"{100 * margin:g} points.",
+        ),
+    )
+
+
+# Pictures.
+
+
+def show_failures(failures: Sequence[ModelFailure], folder: Path) -> Iterator[DocumentImage]:
+    """Yield the strongest failures of different classes, each an edited photo before and after.
+
+    Args:
+        folder: the shards in which they were found; a failure whose items are not there is not
+            shown.
+    """
+    wanted: dict[str, ModelFailure] = {}
+    for failure in sorted(failures, key=lambda failure: -failure.size):
+        another = failure.labels not in [other.labels for other in wanted.values()]
+        if failure.items and another and len(wanted) < PICTURES:
+            wanted[failure.items[0].rpartition("/")[2]] = failure
+    for made in read_sets(folder) if folder.exists() else ():
+        for name in [name for name in wanted if name.rpartition("_")[0] == made.key]:
+            failure, image = wanted.pop(name), name.rpartition("_")[2]
+            if image in made.images:
+                effect = f"{failure.effect:.2f} of probability or misses beyond the control"
+                yield side_by_side(
+                    f"Failed: {failure.words}, {effect} ({made.key})",
+                    [_first_image(made), made.images[image]], made.key,
+                )  # fmt: skip
+
+
+def _first_image(made: CounterfactualSet) -> Any:
+    return made.images[made.members[0].image_name]
+
+
+def side_by_side(caption: str, images: Sequence[Any], name: str) -> DocumentImage:
+    """Return images of equal height next to each other."""
+    pictures = [decode_image(_bytes(image), name).convert("RGB") for image in images]
+    strip = Image.new("RGB", (sum(p.width for p in pictures) + 4, pictures[0].height), "white")
+    left = 0
+    for picture in pictures:
+        strip.paste(picture, (left, 0))
+        left += picture.width + 4
+    buffer = io.BytesIO()
+    strip.save(buffer, "PNG")
+    return DocumentImage(caption, base64.b64encode(buffer.getvalue()).decode())
+
+
+def _bytes(image: Any) -> bytes:
+    content: bytes = image if isinstance(image, bytes) else image.read()
+    return content
