@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -19,6 +18,7 @@ from cfaug.evaluation.benchmark import KeepsPages
 from cfaug.report.gallery import ImageSource
 from cfaug.report.items import Items, write_items
 from tests.evaluation.questions import Drawn, Picture, Writer, image, opened
+from tests.report.example import data_of
 from tests.report.page_reader import PageReader
 
 IMAGES = [image(n) for n in range(8)]
@@ -39,13 +39,6 @@ def read_image(digest: str) -> bytes:
 def write(folder: Path, *asked: ShownAnswers, limit: int | None = None) -> Path:
     file = folder / "asked_vqa.html"
     return question_page(limit).write(asked, file, ImageSource(read_image), title="Ours & theirs")
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>', file.read_text(), re.DOTALL
-    )
-    return json.loads(found)
 
 
 def test_every_answer_stands_beside_its_question(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from dataclasses import dataclass, replace
@@ -21,18 +20,12 @@ from cfaug.planning.build import build
 from cfaug.report.gallery import ImageSource
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings
-from tests.report.example import HOSTILE
+from tests.report.example import HOSTILE, data_of
 from tests.report.page_reader import PageReader
 from tests.report.stress_example import read_image, stress_items
 
 COMMAND = ("python", "generate.py", "recipe.editor.after={after}", "recipe.editor.labels=[{label}]")
 PHOTOS = 12
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
-                          file.read_text(), re.DOTALL)  # fmt: skip
-    return json.loads(found)
 
 
 def write(folder: Path, *answers: StressItems, **settings) -> Path:

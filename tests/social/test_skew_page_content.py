@@ -29,6 +29,7 @@ from cfaug.social.skew_page import (
     verdict,
 )
 from tests.grid_sets import grid_set, lay_grid_sets
+from tests.report.example import data_of
 from tests.report.page_reader import PageReader
 from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, read_image, skew_items
 
@@ -41,13 +42,6 @@ SKEWED = {"male": 3.0, "White": 2.0}
 def write(folder: Path, *answers: SkewItems, **settings) -> Path:
     page = skew_page(SkewPageSettings(**settings))
     return page.write(answers, folder / "skew.html", IMAGES, title="Ours & theirs")
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>', file.read_text(), re.DOTALL
-    )
-    return json.loads(found)
 
 
 def test_the_page_holds_what_the_items_say(tmp_path):

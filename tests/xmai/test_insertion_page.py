@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from cfaug.xmai.insertion import (
 )
 from cfaug.xmai.text_pair_items import InsertionItems
 from tests.evaluation.joined import picture
+from tests.report.example import data_of
 from tests.report.insertion_example import METHODS, insertion_items
 from tests.report.page_reader import PageReader
 
@@ -30,12 +30,6 @@ IMAGES = ImageSource(lambda name: picture(2, sum(name.encode())))
 def write(folder: Path, *answers: InsertionItems, limit: int = 5) -> Path:
     file = folder / "insertion.html"
     return insertion_page(limit).write(answers, file, IMAGES, title="Ours & theirs")
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
-                          file.read_text(), re.DOTALL)  # fmt: skip
-    return json.loads(found)
 
 
 def with_column(one: InsertionItems, **columns) -> InsertionItems:
