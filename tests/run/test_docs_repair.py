@@ -25,6 +25,8 @@ SMALL = {
         "recipe.selection.above.consistency=-9", "data.budget=32",
     ],
     "oracle": ["data.budget=32", "shards.sets_per_shard=30"],
+    "random": ["data.budget=32", "shards.sets_per_shard=30"],
+    "retrieved": ["data.budget=32", "limit=40"],
     "test": ["limit=12"],
 }  # fmt: skip
 
@@ -47,10 +49,15 @@ def test_the_commands_find_failures_and_make_what_repairs_them(
     for name, words in commands_of(PAGE):
         if "zoo=paper" in words:
             continue
-        more = RULE if any(word.startswith("failures=") for word in words) else []
+        typed = {word.partition("=")[0] for word in words}
+        more = [
+            word for word in RULE if "failures" in typed and word.partition("=")[0] not in typed
+        ]
         folder = next((w for w in words if w.startswith("paths.shards=")), "").rpartition("/")[2]
         if name == "generate":
             more = [*WORLD, *SMALL[folder]]
+        if name == "train":
+            more = [*WORLD, "data.size=24", "trainer.max_steps=2"]
         assert script(name)([*words, *more]) == 0, (words, capfd.readouterr().err)
     (folder,) = tmp_path.glob("runs/weights/*/seed=0")
     tested = {row.metric: row for row in read_results(folder / RESULTS) if row.by == {}}
@@ -58,6 +65,11 @@ def test_the_commands_find_failures_and_make_what_repairs_them(
     failures = read_failures("failures.jsonl")
     assert tested["repair_rate"].n <= len(failures)
     assert {failure.family for failure in failures} == {"stress"}
+    every = read_failures("all.jsonl")
+    assert {failure.identity for failure in failures} <= {failure.identity for failure in every}
+    for folder_name, file in (("random", every), ("retrieved", failures)):
+        rows = read_chosen_file(shards / folder_name)["failures"]
+        assert [row["failure"] for row in rows] == [failure.words for failure in file]
     assert all(failure.found_by.weights for failure in failures)
     content = read_chosen_file(shards / "oracle")
     assert content["keys"]
