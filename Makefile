@@ -162,17 +162,7 @@ editors: $(STAMP)  ## editors on ShapeScapes: what they keep, success, and what 
 	$(BIN)/python evaluate.py table=edit_quality $(EDITORS)
 	cp runs/editors/tables/report.html runs/editors/report.html
 
-test-slow: $(STAMP)  ## the other tests: kills, restarts, several processes, whole commands
-	$(BIN)/python -m pytest $(BY_FILE) -m slow
-
-test-all: $(STAMP)  ## every test
-	$(BIN)/python -m pytest $(BY_FILE)
-
-test-system:  ## as root on Debian: Chromium, without which some tests are skipped
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null
-
-slurm-REPAIR := paths.runs=runs/repair
+REPAIR := paths.runs=runs/repair
 REPAIR_SEEDS ?= 0,1,2,3,4
 REPAIR_WORLD := world@data.world=lance data.world.id_scenes=640
 REPAIR_TWO := $(REPAIR_WORLD) data.world.shortcut=colour_and_background
@@ -232,7 +222,17 @@ repair: $(STAMP)  ## are a model's failures found and repaired, against controls
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
 	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(BY_FILE) -m "not slow"
 
-test: $(STAMP)  ## as root on Debian: install slurm, prove the sbatch scripts, clean up
+test-slow: $(STAMP)  ## the other tests: kills, restarts, several processes, whole commands
+	$(BIN)/python -m pytest $(BY_FILE) -m slow
+
+test-all: $(STAMP)  ## every test
+	$(BIN)/python -m pytest $(BY_FILE)
+
+test-system:  ## as root on Debian: Chromium, without which some tests are skipped
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null
+
+slurm-test: $(STAMP)  ## as root on Debian: install slurm, prove the sbatch scripts, clean up
 	$(BIN)/python tools/slurm_test.py
 
 # Not of $(STAMP): a machine with a GPU may have a torch of its own that nothing should replace.

@@ -34,6 +34,8 @@ ELSEWHERE = {
     "coco_cf_3/human_validated": "coco_cf_11",
     "social/nothing": "social_nothing",
     "social_debias/start": "social_debias_start",
+    "repair/start": "repair_start",
+    "repair_clip/start": "repair_start",
 }
 """Arms of an experiment whose runs belong to another one."""
 SWEEPS = sorted(p.name for p in (ROOT / "sweeps").glob("*.yaml"))
@@ -70,7 +72,9 @@ def _targets(tree):
 
 
 SETTINGS = "cfaug.data.mixture.settings.DataSettings"
-ANY_TYPE = ("by_seed.", "data.world", "table.columns", "table.rows", "table.controls")
+ANY_TYPE = (
+    "by_seed.", "data.world", "table.columns", "table.rows", "table.controls", "table.worlds",
+)  # fmt: skip
 """Settings of which a constructor itself says what they may hold."""
 CHECKED: set[str] = set()
 """Settings whose type a test of this process checked: many options have the same ones."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 from annotated_types import Len
@@ -43,6 +43,13 @@ PICTURES = 4
 """The largest number of failures, and of sets, that are shown."""
 
 
+class RoundArms(TypedDict):
+    """The arms of a round: targeted edits, and random ones."""
+
+    targeted: str
+    random: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class RepairTable(TrainingTable):
     """Arms by what is left of the failures; other arguments as for ``TrainingTable``.
@@ -68,7 +75,7 @@ class RepairTable(TrainingTable):
     unit: str
     gain: str
     budget: Positive
-    rounds: Annotated[Sequence[Mapping[str, str]], Len(1, 3)]
+    rounds: Annotated[Sequence[RoundArms], Len(1, 3)]
     gate: str
     minimum: Share = MINIMUM
     alpha: Share = 0.05
@@ -94,7 +101,7 @@ class RepairTable(TrainingTable):
         for arms in self.rounds:
             if set(arms) != {"targeted", "random"}:
                 raise UserError(f"table.rounds: {dict(arms)} should have targeted and random")
-            named += [("rounds", arm) for arm in arms.values()]
+            named += [("rounds", arms["targeted"]), ("rounds", arms["random"])]
         for setting, arm in named:
             if arm not in self.arms:
                 raise UserError(
@@ -158,8 +165,8 @@ class RepairTable(TrainingTable):
         rows: list[tuple[tuple[str, ...], RoundResult]] = []
         for number, named in enumerate(self.rounds, 1):
             targeted, random = (
-                read_excess(runs, f"{self.experiment}/{named[role]}", self.gate)
-                for role in ("targeted", "random")
+                read_excess(runs, f"{self.experiment}/{arm}", self.gate)
+                for arm in (named["targeted"], named["random"])
             )
             if not targeted or not random:
                 continue

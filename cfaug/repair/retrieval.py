@@ -60,7 +60,17 @@ def describe_failure(failure: ModelFailure) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Unedited:
-    """An editor that proposes each example as it is, a set of one photo with its first text."""
+    """An editor that proposes each example as it is, a set of one photo with its first text.
+
+    Args:
+        failures: the file of the failures that photos are retrieved for.
+    """
+
+    failures: str | None = None
+
+    def check_source(self, examples: Sequence[Example]) -> None:
+        """Refuse a file without failures."""
+        read_targets(self.failures, "equal")
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for each example."""
@@ -89,6 +99,8 @@ class FailureCosines(LazyClipScorer):
 
     @cached_property
     def _captions(self) -> dict[str, tuple[str, ...]]:
+        if self.failures is None:
+            return {}  # refused when a source is read
         failures = read_targets(self.failures, self.weights)
         return {
             f"{self.prefix}{name_score(number)}": describe_failure(failure)

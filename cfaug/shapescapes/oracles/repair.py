@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
-from cfaug.core.validation import Positive, check_fields
+from cfaug.core.validation import Count, OneOf, check_fields
 from cfaug.evaluation.failures import ModelFailure, read_failures
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part, text_column
@@ -39,10 +39,13 @@ class RepairedWorld:
         made: the shards that were made; ``None`` if nothing was to be made.
     """
 
-    shortcut: str
+    shortcut: Annotated[str, OneOf(SHORTCUTS)]
     failures: str
     arms: Mapping[str, str] = field(default_factory=dict)
     made: str | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "table.worlds")
 
     @property
     def planted(self) -> frozenset[str]:
@@ -71,15 +74,15 @@ class RepairOracleTable(PaperTable):
 
     Args:
         worlds: {printed name: settings of ``RepairedWorld``}.
-        null: the files of failures in worlds without any shortcut, a pattern.
+        null_worlds: the files of failures in worlds without any shortcut, a pattern.
         benchmark: the benchmark of TEST, a ``benchmark=repair``.
         dose: {number of edits: ``experiment/arm``}, 0 for the arm without any.
     """
 
     worlds: Mapping[str, Mapping[str, Any]]
-    null: str
+    null_worlds: str
     benchmark: str
-    dose: Mapping[Positive, str]
+    dose: Mapping[Count, str]
 
     def __post_init__(self) -> None:
         check_fields(self, "table")
@@ -98,8 +101,8 @@ class RepairOracleTable(PaperTable):
             for arm in (*tested, *self.dose.values())
             if not self._values(runs, arm, "excess")
         ]
-        null = sorted(Path().glob(self.null))
-        lacking += [] if null else [self.null]
+        null = sorted(Path().glob(self.null_worlds))
+        lacking += [] if null else [self.null_worlds]
         self.require(not lacking, *lacking)
         there = {n: w for n, w in worlds.items() if Path(w.failures).exists()}
         parts = [self._worlds(runs, there)]
