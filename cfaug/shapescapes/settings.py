@@ -222,7 +222,6 @@ class WorldSettings:
         shortcut: the planted shortcut, the factor that predicts the subject with probability
             ``bias``: ``background``, ``colour``, ``style`` (the domain), ``all`` three, each by
             itself, or ``none``. Factors that are not bound are drawn uniformly.
-        domains: the domains of the scenes.
         colours: the colours of the subjects, two or more.
         backgrounds: the backgrounds of the scenes, two or more.
         skew: the strength of the planted skew, from 0 (none) to 1: the probability that a training

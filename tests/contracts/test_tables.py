@@ -20,8 +20,6 @@ from tests.coco_cf.test_paper_tables import CONF, table_node
 pytestmark = pytest.mark.slow  # each is composed
 
 TABLES = sorted(file.stem for file in (CONF / "table").glob("*.yaml") if file.stem[0] != "_")
-WHOLE = ("social_5",)
-"""Tables that are made from shipped lists, so that nothing can be missing."""
 
 
 SETTINGS = {"wise_ft": ["table.experiment=demo"]}
@@ -37,8 +35,8 @@ def asked(request, tmp_path_factory) -> tuple[str, dict, Runs]:
 
 
 def make_partial(asked) -> Document:
-    name, node, runs = asked
-    return build(node if name in WHOLE else {**node, "partial": True}).build(runs)
+    _, node, runs = asked
+    return build({**node, "partial": True}).build(runs)
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +55,7 @@ def test_a_partial_table_that_needs_a_run_does_not_advise_to_be_partial(asked, m
 
 
 def test_without_data_it_names_what_makes_them(asked):
-    name, node, runs = asked
-    if name in WHOLE:
-        assert all(part.rows for part in build(node).build(runs).parts)
-        return
+    _, node, runs = asked
     with pytest.raises(MissingError, match=r"lacks:\n  (.|\n)*make them with\n  ") as caught:
         build(node).build(runs)
     assert str(caught.value).endswith("table.partial=true")
