@@ -1,4 +1,4 @@
-"""LANCE's Tables 2 to 4: accuracy, the perturber, ratings."""
+"""LANCE's Tables 2 to 4 and Figures 7 to 9: accuracy, the perturber, ratings, classes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from cfaug.annotation.ratings import FILE, ratings_part, read_summary
 from cfaug.core.errors import UserError
+from cfaug.core.rng import generator
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION
+from cfaug.core.validation import check_fields
 from cfaug.data.shards.shards import FOLDER, read_all_edits
 from cfaug.editing.edit_checks import OVERALL, EditMeasures, measure_edits
-from cfaug.lance.stress_items import EDITED_PHOTOS, Drop, StressItems, compare_drops
+from cfaug.lance.stress_items import EDITED, EDITED_PHOTOS, Drop, StressItems, compare_drops
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
+from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text, percent, points
 from cfaug.report.paper_tables import ModelsTable, PaperTable, published
+from cfaug.stats.item_tests import cluster_bootstrap
 from cfaug.stats.significance import summarise
 
 # Table 2 of LANCE: accuracy on photos, reconstructions and edits, and paired tests.
@@ -189,6 +192,137 @@ DROP_COLUMNS: tuple[Column[Drop], ...] = (
     text_column("permutation", lambda drop: p_text(drop.p), "p"),
     text_column("Holm", lambda drop: p_text(drop.p_holm), "p"),
 )
+
+
+# Figures 7 to 9 of LANCE: edits, accuracy and drops by class; one intervention on every class.
+
+AXES: Mapping[str, str] = {
+    "edits": "edits", "accuracy": "acc@1 on the edits, %",
+    "change": "change of acc@1 from the photo to its edit, points",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassFigure(StressTable):
+    """A row per class, a column per model.
+
+    Args:
+        shows: the values to show: the number of ``edits`` (Figure 7), ``accuracy`` on them (Figure
+            8), or its ``change`` from each edit's own photo (Figure 9).
+        kind: the kind of the edits to use; ``None`` uses all.
+        after: the new words of the edits to use; ``None`` uses all.
+        part: the set of edits.
+
+    Raises:
+        UserError: if ``shows`` is invalid.
+    """
+
+    shows: Literal["edits", "accuracy", "change"]
+    kind: str | None = None
+    after: str | None = None
+    part: str = EDITED
+
+    def __post_init__(self) -> None:
+        check_fields(self, "table")
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table and its bars."""
+        by_model: dict[str, list[dict[str, _Measured]]] = {}
+        for name, answers in self.read(runs).items():
+            for _, items in answers:
+                if values := self._by_class(items):
+                    by_model.setdefault(name, []).append(values)
+        kind = f" of kind {self.kind}" if self.kind else ""
+        subject = f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
+        self.require(by_model, f"answers to {subject}")
+        if not by_model:
+            return self.document()
+        bars: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
+        cells: dict[tuple[str, str], Entry] = {}
+        labels = [
+            label
+            for checkpoints in by_model.values()
+            for by_class in checkpoints
+            for label in by_class
+        ]
+        for label in dict.fromkeys(labels):
+            for name, checkpoints in by_model.items():
+                measured = [by_class[label] for by_class in checkpoints if label in by_class]
+                ends = _join(measured)
+                mean, low, high = (None if math.isnan(end) else end for end in ends)
+                bars.setdefault(label, []).append((name, mean, low, high))
+                cells[name, label] = self._cell(measured, *ends)
+        part = make_part(
+            f"Ours: {subject}, {AXES[self.shows]}",
+            ("Class",),
+            [
+                Column(name, partial(lambda name, label: cells[name, label], name))
+                for name in by_model
+            ],
+            [((label,), label) for label in bars],
+            (
+                "Brackets: 95 % interval of a bootstrap over photos, uncorrected. With several "
+                "checkpoints: ± over them.",
+            ),
+        )
+        unit = "edits" if self.shows == "edits" else "fraction"
+        plot = BarPlot("", AXES[self.shows], bars, tuple(by_model), unit=unit)
+        return self.document(part, bars=[plot])
+
+    def _by_class(self, items: StressItems) -> dict[str, _Measured]:
+        """Return the measured values of each class, in order of names."""
+        by_class: dict[str, list[int]] = {}
+        for row in items.rows(self.part).tolist() if self.part in items.sets else ():
+            kind, after = items.texts("kind")[row], items.texts("after")[row]
+            if self.kind in (None, kind) and (
+                self.after is None or after.lower() == self.after.lower()
+            ):
+                by_class.setdefault(items.texts("class")[row], []).append(row)
+        measured = {}
+        for label, rows in sorted(by_class.items()):
+            n = len(rows)
+            if self.shows == "edits":
+                measured[label] = _Measured(float(n), math.nan, math.nan, n)
+                continue
+            hits, photo = items.items.metric("acc1")[rows], items.items.metric("photo_acc1")[rows]
+            values = hits if self.shows == "accuracy" else hits - photo
+            photos = [items.texts("photo")[row] for row in rows]
+            estimate = cluster_bootstrap(values, photos, generator(0, "classes", label))
+            measured[label] = _Measured(estimate.mean, estimate.low, estimate.high, n)
+        return measured
+
+    def _cell(self, measured: Sequence[_Measured], mean: float, low: float, high: float) -> Entry:
+        if not measured:
+            return Entry(DASH)
+        if self.shows == "edits":
+            return Entry(f"{mean:g}", numbers={"value": mean})
+        text = percent if self.shows == "accuracy" else points
+        alone = len(measured) == 1
+        between = f"[{text(low, 1)}, {text(high, 1)}]" if alone and not math.isnan(low) else ""
+        numbers = {"value": mean, "n": float(sum(result.edits for result in measured))}
+        sub = "" if alone else percent((high - low) / 2, 1)
+        return Entry(text(mean, 1), sub=sub, small=between, numbers=numbers)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One class and checkpoint: a value, its interval, and its number of edits."""
+
+    value: float
+    low: float
+    high: float
+    edits: int
+
+
+def _join(measured: Sequence[_Measured]) -> tuple[float, float, float]:
+    """Return the mean with its interval, or for several checkpoints mean and spread."""
+    if len(measured) < 2:
+        return next(
+            ((result.value, result.low, result.high) for result in measured), (math.nan,) * 3
+        )
+    values = [result.value for result in measured]
+    mean, sd = float(np.mean(values)), float(np.std(values, ddof=1))
+    return mean, mean - sd, mean + sd
 
 
 # Table 4 of LANCE: people's ratings of the edited images, from ``ratings.json``.

@@ -28,9 +28,8 @@ from tests.annotation.test_form import ALL, FULL
 from tests.report.stress_example import read_image, stress_items
 
 CONF = Path(__file__).parents[2] / "conf/table"
-TABLES = (
-    "lance_2", "lance_3", "lance_4", "lance_figure_3", "lance_figure_4", "lance_figure_6",
-)  # fmt: skip
+TABLES = ("lance_2", "lance_3", "lance_4", "lance_figure_3", "lance_figure_4", "lance_figure_6",
+          "lance_figure_7", "lance_figure_8", "lance_figure_9")  # fmt: skip
 NETS = {"resnet50": {"background": 0.5, "domain": 0.1}, "vit_b16": {"domain": 0.4}}
 
 
@@ -160,6 +159,34 @@ def test_figure_6_shows_insights_with_pictures(runs):
     ]
     assert document.pictures[0].png.startswith("iVBOR")
     assert f"{found[0].effect.mean:.2f}" in document.pictures[0].caption
+
+
+def test_figures_7_to_9_go_by_class(runs):
+    one = items("vit_b16")
+    rows = {label: [r for r in one.rows(EDITED) if one.texts("class")[r] == label]
+            for label in ("ball", "cube", "star")}  # fmt: skip
+    hits, photo = one.items.metric("acc1"), one.items.metric("photo_acc1")
+    for number, wanted in (
+        (7, {label: f"{len(own)}" for label, own in rows.items()}),
+        (8, {label: f"{100 * hits[own].mean():.1f}" for label, own in rows.items()}),
+    ):
+        document = table(f"lance_figure_{number}").build(runs)
+        (part,) = document.parts
+        assert part.columns == ("resnet50", "vit_b16")
+        assert {labels[0]: row[1].text for labels, row in part.rows} == wanted
+        assert [len(bars) for bars in document.bars[0].groups.values()] == [2, 2, 2]
+    (part,) = table("lance_figure_9", after="SKETCH").build(runs).parts
+    for labels, row in part.rows:
+        own = [r for r in rows[labels[0]] if one.texts("after")[r] == "sketch"]
+        assert len(own) == 4
+        assert row[1].text == f"{100 * (hits[own] - photo[own]).mean():+.1f}"
+    both = {"both": ["weights/resnet50", "weights/vit_b16"]}
+    (part,) = table("lance_figure_8", models=both).build(runs).parts
+    assert all(row[0].sub for _, row in part.rows)
+    with pytest.raises(MissingError, match="edits of kind domain to 'painting'"):
+        table("lance_figure_9").build(runs)
+    with pytest.raises(UserError, match="choose from edits, accuracy, change"):
+        table("lance_figure_9", shows="drop")
 
 
 def test_insights_of_other_answers_are_not_shown(runs, tmp_path):
