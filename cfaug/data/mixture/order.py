@@ -133,7 +133,7 @@ def _sets(mixture: Mixture) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
     is_first[n_real + 1 :] = np.diff(set_of[by_set]) != 0
     members = np.arange(n, dtype=dtype)
     members[n_real:] = by_set
-    members[n_real:] += n_real
+    np.add(members[n_real:], n_real, out=members[n_real:])
     starts = np.flatnonzero(is_first).astype(dtype)
     first = np.full(n, -1, dtype)
     first[members[starts]] = np.arange(len(starts))
