@@ -17,6 +17,7 @@ from tests.shared_fixtures import (  # noqa: F401
     matcher,
     opened,
     people_encoder,
+    watched,
 )
 
 # Two test processes share two cores: one thread each is faster than two fighting over both, and

@@ -67,3 +67,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         skips.skip("browser")
     with Browser(tmp_path_factory.mktemp("profile")) as opened:
         yield opened
+
+
+@pytest.fixture
+def watched(browser: Any) -> Iterator[Any]:
+    """A browser whose page must meet no error and ask for nothing outside this machine."""
+    browser.errors.clear()
+    browser.requests.clear()
+    browser.view(1200, 900)
+    yield browser
+    assert browser.errors == []
+    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []

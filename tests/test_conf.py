@@ -56,7 +56,7 @@ def test_every_target_binds(file):
 
 def test_mappings_that_a_table_needs_can_be_given_on_the_command_line():
     """Hydra gives no names to an empty mapping: such a setting is null by default."""
-    for name, setting in (("cfmm_figure_4", "questions"), ("xmai_figure_7", "timings")):
+    for name, setting in (("cfmm_figure_4", "questions"),):
         given = f"table.{setting}={{A name: a/file}}"
         [(config, _)] = _compose("evaluate", f"table={name}", given)
         assert config["table"][setting] == {"A name": "a/file"}
@@ -128,10 +128,15 @@ def _options():
 
 
 def _marked_options():
-    """Give every option; that of a file which another command composed already is slow."""
+    """Give every option.
+
+    That of a file which another command composed already is slow, and a table: quicker tests build
+    each of them.
+    """
     seen = set()
     for name, option in _options():
-        yield pytest.param(name, option, marks=[pytest.mark.slow] if option in seen else [])
+        slow = option in seen or option.startswith("table=")
+        yield pytest.param(name, option, marks=[pytest.mark.slow] if slow else [])
         seen.add(option)
 
 
@@ -218,7 +223,9 @@ RECIPES = sorted(file.stem for file in (CONF / "recipe").glob("*.yaml"))
 ZOOS = sorted(file.stem for file in (CONF / "zoo").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("zoo", ZOOS)
+@pytest.mark.parametrize(
+    "zoo", [pytest.param(zoo, marks=[] if zoo == "paper" else [pytest.mark.slow]) for zoo in ZOOS]
+)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_builds_with_every_zoo_that_has_its_parts(recipe, zoo):
     [(config, _)] = _compose("generate", f"recipe={recipe}", f"zoo={zoo}")

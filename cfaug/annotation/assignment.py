@@ -80,7 +80,6 @@ class Assignment:
             images are answered once.
         overlap_fraction: share of the images that several people answer, to measure agreement.
         sample: number of images to ask about, drawn at random; ``None`` for all.
-        seed: the seed of every random draw.
 
     Raises:
         UserError: if a value is out of range.

@@ -39,7 +39,6 @@ class Field:
 
     Args:
         title: the name of the question in tables.
-        text: the question as shown to people.
         kind: ``scale`` is a whole number from ``low`` to ``high``; ``check`` a box, yes or no;
             ``text`` a remark that may be left empty.
         low: the worst value of a scale.
@@ -113,7 +112,6 @@ class Form:
     """The questions about every edited image.
 
     Args:
-        title: heading of the page.
         text: instructions shown before people begin.
         fields: the questions by the names of their answers, in order.
         per_kind: number of images of each kind of edit to ask about, drawn at random; ``None`` for

@@ -90,8 +90,6 @@ class AnnotationQuestion:
     image's own, else ``incorrect``; every other answer is its own outcome.
 
     Args:
-        title: heading of the page.
-        text: the question as shown to people.
         options: {label: wording} of the answers for every image.
         captions: labels of the captions of a set's members; if given, all captions of the set are
             offered as answers above ``options``, in an order drawn for each annotator and image.

@@ -147,7 +147,6 @@ class FieldFindings:
     """The answers to one question of a form.
 
     Attributes:
-        title: the name of the question in tables.
         kind: ``scale`` or ``check``.
         by: {kind of edit: score} for kinds with an answer, and for ``overall``.
         alpha: Krippendorff's alpha, ordinal for a scale and nominal for a check, over images with

@@ -162,11 +162,7 @@ def picture_example(
     i: int,
     read_image: Callable[[int], bytes],
 ) -> ImageExample:
-    """Return an image as an example of a category, its pictures side by side with white gaps.
-
-    Args:
-        question: the question, which decides which images of a set are shown.
-    """
+    """Return an image as an example of a category, its pictures side by side with white gaps."""
     item = findings.items[i]
     pictures = [
         decode_image(read_image(row), name) for row, name in question.rows_shown(item).items()

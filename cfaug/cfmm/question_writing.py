@@ -147,10 +147,8 @@ class QuestionExpansion:
     details of each are ``cfaug.core.questions.details_of``.
 
     Args:
-        writer: the model or server that writes the questions.
         count: the number of questions to add to an example; an example with fewer valid questions
             is rejected.
-        ask_for: the number of questions to request, as some will be invalid.
         prompt: ``printed``, the prompts of the paper, or ``expand``, which also forbids answers in
             the condition; or your own file with ``<category>``, ``<basic>``, ``<given>`` and
             ``<count>``, or a folder of ``any.txt`` and files named after categories.

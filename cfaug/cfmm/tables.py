@@ -49,7 +49,6 @@ class PromptAnswers:
     """The answers of one model to questions asked with one prompt.
 
     Attributes:
-        checkpoints: the answers of the model's checkpoints, at least one.
         way: the way in which questions were asked, a key of ``WAYS``.
     """
 

@@ -76,7 +76,6 @@ class VisualQuestions(WritesModelPage):
             are ranked by ``token_mean``.
         wording: the prompts: ``plain``, ``short``, ``listed``, or a YAML file with the same keys.
         option_order: order of the options in a prompt: ``given``, or ``shuffled``.
-        order_seed: the seed of the options' shuffle.
         demonstrations: a YAML file of solved examples by category. No questions are asked about
             their images, whatever ``shots`` is.
         shots: number of solved examples before each question.
@@ -85,7 +84,6 @@ class VisualQuestions(WritesModelPage):
         max_new_tokens: largest number of tokens of a written answer or rationale.
         blind: whether to ask the model without the image, too.
         prior: rank the options without a question, too.
-        batch_size: number of questions that go to the model together.
         without_leaks: whether to leave out images, or COCO photos of images, about which the run
             learnt questions; otherwise they are only reported.
         page: number of images that ``<name>.html`` shows with their questions; ``None`` writes no

@@ -48,11 +48,8 @@ class GapFigure:
 
     Args:
         name: the name of the output files.
-        title: the title above the figure.
         models: {printed name: {"world": ``experiment/arm``, "folders": ``experiment/arm``}}.
         benchmarks: {"world": benchmark, "folders": benchmark}.
-        commands: the commands that make the scores.
-        notes: notes printed below everything.
         partial: whether to leave out models without scores.
     """
 
@@ -163,10 +160,8 @@ class SharingFigure:
 
     Args:
         name: the name of the output files.
-        title: the title above the figure.
         commands: the commands that make ``sharing.json`` and ``sharing.png``.
         folder: the folder below ``paths.runs`` that contains these files.
-        notes: notes printed below everything.
         partial: whether to print nothing if these files are missing.
     """
 

@@ -65,7 +65,6 @@ def write_label_frequencies(
     """Count the pairs that alter a class of each classification benchmark, beside the results.
 
     Args:
-        folder: the folder of the run's results.
         benchmarks: the benchmarks of the run; those without classes are left out.
         pairs: the run's counterfactual source.
         compare: the comparison with class names, ``words`` or ``lemmas``.

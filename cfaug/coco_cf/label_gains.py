@@ -33,13 +33,10 @@ class GainTable:
 
     Args:
         name: the name of the paper's numbers and of the output files.
-        title: the title above the table.
         paper: the source of the paper's numbers, the title of their part.
         columns: {data set: settings of ``Column``}.
         before: the ``experiment/arm`` from which gains are measured.
         mixtures: {printed name: ``experiment/arm``}, one for each of the paper's mixtures.
-        commands: the commands that make the runs and their results.
-        notes: notes printed below everything.
         partial: whether to print dashes for missing values.
     """
 

@@ -27,21 +27,18 @@ class ArmsTable:
 
     Args:
         name: the name of the paper's numbers and of the output files.
-        title: the title above the table.
         paper: the source of the paper's numbers, the title of their part.
         labels: {key that names a row: header}, with keys ``pretrained``, ``model``, ``train``,
             ``cf``, ``cf_percent``; ``null`` omits a column.
         columns: {the paper's column: settings of ``Column``}; a column without a metric is the mean
             of the others.
         rows: settings of ``ArmRow``, in order.
-        commands: the commands that make the runs and their results.
         world: default benchmark of the columns on the embedded world.
         folders: default benchmark of the columns on real data.
         baseline: the ``model`` of the row that is the paper's own baseline.
         controls: {place: settings of ``ArmRow``}, a separate part of controls that are not in the
             paper, shown if any of its runs that is not in ``rows`` has results.
         curve: whether to draw the mean against the share of counterfactual examples.
-        notes: notes printed below everything.
         partial: whether to print dashes for missing values.
     """
 
@@ -157,14 +154,11 @@ class DropTable:
 
     Args:
         name: the name of the paper's numbers and of the output files.
-        title: the title above the table.
         paper: the source of the paper's numbers, the title of their part.
         columns: {the paper's column: settings of ``Column``}.
         models: {printed name: {"world": ``experiment/arm``, "folders": ``experiment/arm``}};
             ``null`` omits a model.
         datasets: {printed name: {"world": benchmark, "folders": benchmark}}, the baseline first.
-        commands: the commands that make the results.
-        notes: notes printed below everything.
         partial: whether to print dashes for missing values.
     """
 

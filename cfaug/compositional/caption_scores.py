@@ -145,11 +145,7 @@ def scorer_of(
 
 
 class EncoderScorer(CaptionScorer):
-    """Scores by the cosine of a dual encoder's embeddings.
-
-    Args:
-        batch_size: number of images or texts embedded at once.
-    """
+    """Scores by the cosine of a dual encoder's embeddings."""
 
     def __init__(
         self, encoder: DualEncoder | CachedEncoder, items: ScoredItems, batch_size: int
@@ -214,11 +210,7 @@ class EncoderScorer(CaptionScorer):
 
 
 class MatcherScorer(CaptionScorer):
-    """Scores by a matcher, which reads image and caption together.
-
-    Args:
-        batch_size: number of pairs scored at once.
-    """
+    """Scores by a matcher, which reads image and caption together."""
 
     def __init__(
         self, matcher: Matcher | CachedMatcher, items: ScoredItems, batch_size: int
@@ -233,11 +225,7 @@ class MatcherScorer(CaptionScorer):
 
 
 class AnswererScorer(CaptionScorer):
-    """Scores by the likelihood of an answer about the caption, per token.
-
-    Args:
-        batch_size: number of questions that go to the model together.
-    """
+    """Scores by the likelihood of an answer about the caption, per token."""
 
     def __init__(
         self,

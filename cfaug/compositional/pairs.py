@@ -54,7 +54,6 @@ class ItemSource(SourceBenchmark):
 
     Args:
         name: the name in tables, ending in the kind; ``None`` takes the folder's name.
-        batch_size: number of images or texts computed at once.
         without_leaks: whether to leave out items that show an image that the run was trained on;
             otherwise they are only reported.
         images: the folder of the photos that are named in lists; ``None`` looks in the usual places

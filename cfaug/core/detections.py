@@ -135,8 +135,6 @@ def clip_box(
 
     Args:
         box: the box in pixels; it may extend beyond the image.
-        width: the image's width in pixels.
-        height: the image's height in pixels.
         padding: the share of the box's width and height that is added on each side first.
         least: the smallest width and height of the part, in pixels.
 

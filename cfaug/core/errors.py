@@ -36,7 +36,6 @@ class RejectedError(UserError):
 
     Args:
         reason: the reason that rejections are counted by, a word or two such as ``broken photo``.
-        message: the message, which names the item and its defect.
     """
 
     def __init__(self, reason: str, message: str) -> None:

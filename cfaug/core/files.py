@@ -71,8 +71,6 @@ def write_json(
     """Write JSON as ``write_file`` does.
 
     Args:
-        content: the JSON object to write.
-        indent: the spaces of indentation per level.
         sort_keys: whether keys are sorted or stay in their order.
     """
     text = json.dumps(content, indent=indent, sort_keys=sort_keys)
@@ -114,7 +112,6 @@ def check_links(folder: Path, permitted: Sequence[Path] = ()) -> None:
     any reader does, and needs no state of regular files.
 
     Args:
-        folder: the folder that is about to be read.
         permitted: further folders to which links may lead.
     """
     waiting = [os.fspath(folder)]
@@ -146,7 +143,6 @@ def check_link(link: Path, folder: Path, permitted: Sequence[Path] = ()) -> None
     """Refuse one file as ``check_links`` does; it may lie behind links, or be one.
 
     Args:
-        folder: the folder that is about to be read.
         permitted: further folders to which links may lead.
     """
     try:
@@ -451,11 +447,7 @@ def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
 
 
 def read_yaml(file: Path) -> Any:
-    """Return the content of a YAML file of at most ``MOST_BYTES``.
-
-    Args:
-        file: a regular file.
-    """
+    """Return the content of a YAML file of at most ``MOST_BYTES``."""
     try:
         if (size := require_regular(file).stat().st_size) > MOST_BYTES:
             raise UserError(f"{file} has {size:,} bytes; at most {MOST_BYTES:,} are read")

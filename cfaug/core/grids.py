@@ -102,7 +102,6 @@ def grid_key(prefix: str, grid: str, subject: str) -> str:
 
     Args:
         prefix: the beginning of the set's captions; may be empty.
-        subject: the subject, such as an occupation.
 
     >>> grid_key("A photo of", "race_gender", "Police Officer"), grid_key("", "race_gender", "CEO")
     ('a_photo_of_race_gender_police_officer', 'race_gender_ceo')
@@ -126,7 +125,6 @@ class Labelling:
     Attributes:
         name: the labelling's name: ``gender`` (marginal), ``race_gender`` (intersectional), or
             ``gender|race=White``, which is gender among the images of one race (conditional).
-        attributes: the attributes that form the label.
         given: the attribute values that all ranked images share; empty ranks all images.
     """
 
@@ -149,9 +147,6 @@ def usual_labellings(values: Values) -> list[Labelling]:
     Figure 3 marginal ones, and Figure 2 (right) gender among the images of each race. Attributes
     with a single value are left out.
 
-    Args:
-        values: the values of the grid's attributes.
-
     >>> [one.name for one in usual_labellings({"hue": ["red", "blue"], "size": ["big", "small"]})]
     ... # doctest: +NORMALIZE_WHITESPACE
     ['hue_size', 'hue', 'size', 'hue|size=big', 'hue|size=small', 'size|hue=red', 'size|hue=blue']
@@ -173,7 +168,6 @@ def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelli
     """Return the requested labellings that the grid has.
 
     Args:
-        values: the values of the grid's attributes.
         asked: the names of labellings; ``gender|race`` stands for every value of race. ``None``
             requests the usual ones.
     """

@@ -51,7 +51,6 @@ class ImageTransform:
         size: the side of the result in pixels.
         mean: the mean of each channel that is subtracted, for values in [0, 1].
         std: the standard deviation of each channel that values are divided by.
-        resample: the filter of the resize.
         geometry: ``crop`` resizes the short side and keeps the proportions; ``squash`` resizes
             both sides, as SigLIP's and FLAVA's authors do.
         resized: the side in pixels after the resize; ``None`` is ``size``, so that nothing is

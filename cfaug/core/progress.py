@@ -64,7 +64,6 @@ class Progress:
         """Count finished units.
 
         Args:
-            units: the number of units.
             note: a text to show after the rate, such as "loss 0.412"; empty keeps the last text.
         """
         self.done += units
@@ -121,7 +120,6 @@ def watch(
     """Yield items, showing how many units are done.
 
     Args:
-        title: the work, such as "indexing photos".
         total: the number of units in all items together; ``None`` if unknown.
         unit: the name of the units in the plural.
         size: a function that returns an item's number of units.

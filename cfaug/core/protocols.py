@@ -82,7 +82,6 @@ class Matcher(Protocol):
     different matchers are not comparable. Implementations are ``torch.nn.Module``s.
 
     Attributes:
-        transform: the model's image transform.
         kind: the kind of score: ``cosine x scale``, ``probability`` or ``logit``.
     """
 
@@ -110,7 +109,6 @@ class Classifier(Protocol):
     Implementations are ``torch.nn.Module``s.
 
     Attributes:
-        transform: the model's image transform.
         classes: class names in the order of the logits.
     """
 
@@ -131,9 +129,6 @@ class FeatureExtractor(Protocol):
     """A model whose features compare sets of images, such as Inception's (FID).
 
     Implementations are ``torch.nn.Module``s.
-
-    Attributes:
-        transform: the model's image transform.
     """
 
     transform: ImageTransform
@@ -228,11 +223,7 @@ class EncodesImages(Entailer, Protocol):
 
 @runtime_checkable
 class Captioner(Protocol):
-    """A model that describes images. Implementations are ``torch.nn.Module``s.
-
-    Attributes:
-        transform: the model's image transform.
-    """
+    """A model that describes images. Implementations are ``torch.nn.Module``s."""
 
     transform: ImageTransform
 
@@ -452,12 +443,7 @@ class Scorer(Protocol):
         ...
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
-        """Return the scores of each candidate by name, finite.
-
-        Args:
-            proposals: the proposal of each candidate.
-            images: the images of each candidate.
-        """
+        """Return the scores of each candidate by name, finite."""
         ...
 
     def describe(self) -> dict[str, str]:
@@ -497,9 +483,6 @@ class Benchmark(Protocol):
 
     A class should declare the columns of its items, ``item_schema: ClassVar[ItemSchema]``, and of
     its rankings, if it has any, ``ranking_schema``; other columns are then refused.
-
-    Attributes:
-        name: the benchmark's name in results and tables.
     """
 
     name: str

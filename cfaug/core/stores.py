@@ -90,7 +90,6 @@ class Mirror:
     """A local folder that stands for a folder of an object store.
 
     Args:
-        folder: the local folder.
         address: the store's folder, in its hidden form (``addresses``).
     """
 

@@ -156,7 +156,6 @@ class Example:
         group: the name shared by examples that no split may separate, such as captions of one
             photo.
         texts: the captions or questions; may be empty if there is an image.
-        image: the source image, if there is one.
         label: the class name, if there is one.
         extra: any further JSON, such as detections, options, answer or attributes. It is copied to
             the members on disk.
@@ -200,8 +199,6 @@ class Proposal:
     """An editor's result for an example: the texts for which images are to be made.
 
     Attributes:
-        example: the example that was edited.
-        texts: the texts, one or more.
         edits: the edit of each text; ``None`` for a text that is not edited.
         extra: the origin of the edits (spans, ranks, similarity, perplexity), as JSON.
         key: a name unique among all proposals of a source, ``[a-z0-9_-]+``; the example's if empty.
@@ -252,7 +249,6 @@ class Rejected:
 
     Attributes:
         text: the edited text; empty without one, as when a model gave no answer.
-        edit: the kind of edit and the words that it changes.
         reason: the reason why it was not proposed, a short text that is counted.
         extra: details as JSON, such as similarities or the prompt.
 
@@ -439,9 +435,6 @@ class Outcome:
     """One number that a benchmark measured.
 
     Attributes:
-        benchmark: the benchmark's name.
-        metric: the metric's name.
-        value: the number itself.
         n: the number of queries or images that ``value`` is the mean of.
         better: whether higher or lower values are better.
         unit: ``fraction`` (tables show per cent), ``nats``, ... (tables show the number itself).

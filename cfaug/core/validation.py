@@ -671,7 +671,6 @@ def from_json(kind: type[T], content: Any) -> T:
     Args:
         kind: the dataclass; lists become tuples, and keys become numbers, where its annotations say
             so.
-        content: the parsed JSON object.
 
     Raises:
         ValueError: in one line, naming the first field that is missing or invalid.

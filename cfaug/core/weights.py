@@ -54,7 +54,6 @@ def resolve(
     a folder of an installed Python package, which is not imported.
 
     Args:
-        name_or_path: the name or path that the configuration gives.
         revision: the commit of a Hub id; ``None`` for the newest.
         wanted: patterns of the files to download; ``None`` is one model with its tokenizer.
         fetch: whether to download a Hub id; otherwise earlier downloads are used.

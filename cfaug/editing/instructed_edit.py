@@ -354,7 +354,6 @@ class RandomWordEdit:
         top_k: the number of guesses; the best one that is another word is used.
         guards: the guards by name, which reject edits; the paper has none.
         checks: the checks by name, which judge edits before the guards; see ``InstructedEdit``.
-        seed: the seed of the choice of words, together with the example's key.
     """
 
     filler: MaskFiller

@@ -55,7 +55,6 @@ class Paraphrase:
         per: ``caption`` makes one set of a caption, by one of the applicable rules with equal
             probability; ``kind`` makes one set for every applicable rule.
         synonyms: the synonyms from WordNet, for ``synonym``; ``None`` searches for WordNet.
-        seed: the seed of the draws, together with the example's key.
     """
 
     tagger: Tagger

@@ -229,7 +229,6 @@ class Variations:
     """A model's answer to one request.
 
     Attributes:
-        texts: whole captions, as the model wrote them, unchecked.
         problem: the reason why there are none, a short text that is counted; empty on success.
         extra: further details as JSON: an excerpt of an answer that could not be parsed.
     """

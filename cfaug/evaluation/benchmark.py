@@ -168,12 +168,10 @@ class SourceBenchmark(ABC):
     Args:
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
         name: the name in tables, ending in the kind; ``None`` takes the folder's name.
-        batch_size: number of images or texts computed at once.
         without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
             it was trained on; otherwise they are only reported.
 
     Attributes:
-        kind: the kind of the benchmark, with which its name ends.
         needs: the protocol of the models that the benchmark takes.
         whole_sets: whether sets are left out whole, as in tests of pairs.
         leaks: the images that the run was trained on; ``None`` where that is unknown.
@@ -224,7 +222,6 @@ class SourceBenchmark(ABC):
         """Store the data that ``run`` evaluates; called once, on a copy of the node.
 
         Args:
-            context: the run or checkpoint under test, which opens further sources.
             rows: the rows to use; ``None`` for all.
         """
 
@@ -339,7 +336,6 @@ class WritesModelPage:
 
         Args:
             find: a function that returns the image of a name; ``None`` if the name is unknown.
-            source: the data that hold the images, for the error.
         """
         from cfaug.report.items import how_to_renew
 

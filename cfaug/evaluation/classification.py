@@ -72,7 +72,6 @@ class ZeroShot(SourceBenchmark):
 
     Args:
         name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
-        batch_size: number of images or prompts embedded at once.
         without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
             it was trained on; otherwise they are only reported.
         restrict: whether a classifier chooses only among the labels of the source, as is usual for
@@ -209,9 +208,7 @@ class Classification(ZeroShot):
     labels themselves, or one line for each label in the labels' sorted order.
 
     Args:
-        data: a folder of labelled images in one of these forms.
         name: the name in tables, ending in "_classification"; ``None`` takes the folder's name.
-        batch_size: number of images or prompts embedded at once.
         without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
             it was trained on; otherwise they are only reported.
         restrict: whether a classifier chooses only among the labels of the folder, as is usual for

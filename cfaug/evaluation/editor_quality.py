@@ -87,7 +87,6 @@ class EditorQuality(WritesModelPage, SourceBenchmark):
             several editors, ``{NAME: FOLDER}``, each with a list of folders for several seeds.
         name: the name in tables, ending in the kind; ``None`` takes the folder's name, or the kind
             alone for several.
-        batch_size: number of images or texts computed at once.
         without_leaks: whether to leave out sets of photos that the run was trained on.
         masks: the source of the masks: ``oracle`` for photos of the embedded world; a folder of
             masks, white where a photo may change, named by the photo's path or the edit's key; or

@@ -282,7 +282,6 @@ class EditorGain:
     """What one editor keeps, and what training on its sets gains.
 
     Attributes:
-        name: the editor.
         kept: its mean PSNR outside the edits, in dB.
         values: the accuracy of its arm by training seed, a fraction.
         gains: the difference to the baseline's accuracy of the same seed.

@@ -392,7 +392,6 @@ class ZeroShotClassifier:
 
     Args:
         asked: the classes, their names in prompts, and the prompts' templates.
-        batch_size: number of prompts embedded at once.
     """
 
     def __init__(

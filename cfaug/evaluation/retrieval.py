@@ -60,7 +60,6 @@ class Retrieval(SourceBenchmark):
     Args:
         data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
         name: the name in tables, ending in "_retrieval"; ``None`` takes the folder's name.
-        batch_size: number of images or captions embedded at once.
         without_leaks: whether to leave out images that the run was trained on, or whose COCO photo
             it was trained on; otherwise they are only reported.
         captions_per_image: the number of captions of each image that are used, its first ones;
@@ -220,7 +219,6 @@ class Matching(SourceBenchmark):
         data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member; a larger set
             is an original with several.
         name: the name in tables, ending in "_matching"; ``None`` takes the folder's name.
-        batch_size: number of pairs scored at once.
         without_leaks: whether to leave out pairs with an image that the run was trained on, or
             whose COCO photo it was trained on; otherwise they are only reported.
         real: the captions' real photographs (C_o, I_o), for the gaps between random pairs; ``None``

@@ -167,7 +167,6 @@ class HeldOut:
     for class folders, where many images share each caption, or if the run learnt from labels.
 
     Args:
-        batch_size: number of images or captions embedded at once.
         validation: whether to test a run that held out nothing on the rows it validated on,
             although they differ between arms and selected the run's checkpoint; if false, such a
             run is refused.
@@ -297,7 +296,6 @@ def check_member(member: object, key: str = "benchmark") -> None:
     """Refuse an object that is not a member, before any of a suite is opened.
 
     Args:
-        member: the object that a suite's YAML names.
         key: the setting that names it, for the error.
     """
     if not callable(getattr(member, "open", None)):
@@ -308,12 +306,7 @@ def check_member(member: object, key: str = "benchmark") -> None:
 
 
 def open_member(member: SuiteMember, context: EvaluationContext) -> list[Benchmark]:
-    """Open a member of a suite, and check that it returns benchmarks.
-
-    Args:
-        member: the object that a suite's YAML names.
-        context: the run or checkpoint under test.
-    """
+    """Open a member of a suite, and check that it returns benchmarks."""
     opened: object = member.open(context)
     if not isinstance(opened, list | tuple):
         raise UserError(

@@ -38,7 +38,6 @@ class Ask:
     Attributes:
         name: the image's name, for messages.
         image: the image; ``None`` asks without an image.
-        question: the question in the form that the model receives.
     """
 
     name: str

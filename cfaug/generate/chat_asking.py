@@ -130,7 +130,6 @@ class ServerClient:
     until one is answered.
 
     Args:
-        base_url: the server's address with the version of its API.
         most_bytes: the largest size of an answer; a longer one is an error.
     """
 

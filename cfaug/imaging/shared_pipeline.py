@@ -43,7 +43,6 @@ class SharedPipeline(SetEditor):
 
     Args:
         model: the pipeline; its class is one of ``FAMILIES``.
-        steps: the number of denoising steps.
         side: the height and width of an image in pixels; ``null`` for the pipeline's own.
         max_rows: the largest number of rows in one call of the network; a latent counts as two,
             without and with its text.

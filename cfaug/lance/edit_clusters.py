@@ -58,8 +58,6 @@ class EditClusters:
             ``signed_diff``.
         unit: embed the ``word`` that is replaced and the new one, or each whole ``caption``.
         clusters: largest number of clusters per class; a class has at most one per distinct edit.
-        seed: the seed of K-Means.
-        batch_size: number of texts embedded at once.
     """
 
     encoder: ModelSpec | SentenceEmbedder

@@ -33,11 +33,7 @@ SENSITIVE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityFigure(StressTable):
-    """The change of the true class's probability by kind of edit (Figure 3).
-
-    Args:
-        part: the set of edits.
-    """
+    """The change of the true class's probability by kind of edit (Figure 3)."""
 
     part: str = EDITED
 
@@ -165,11 +161,7 @@ class QualityFigure(PaperTable):
 
 @dataclass(frozen=True, kw_only=True)
 class InsightsFigure(StressTable):
-    """The interventions on a class that move a model most (Figure 6).
-
-    Args:
-        shown: number of insights per model.
-    """
+    """The interventions on a class that move a model most (Figure 6)."""
 
     shown: int = 3
 

@@ -38,11 +38,9 @@ class ImageQuality(JoinedBenchmark):
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
         name: the name in tables, ending in "_quality"; ``None`` takes the folder's name.
-        batch_size: number of images computed at once.
         without_leaks: whether to leave out photos that the run was trained on, with everything made
             from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
-        more: {name: shards} of further sets, such as the oracle's edits.
         control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
         seed: the seed of the random halves.
     """

@@ -62,7 +62,6 @@ class JoinedBenchmark(SourceBenchmark):
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
         name: the name in tables, ending in the kind; ``None`` takes the folder's name.
-        batch_size: number of images or texts computed at once.
         without_leaks: whether to leave out photos that the run was trained on, with everything made
             from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
@@ -174,11 +173,9 @@ class Stress(JoinedBenchmark):
     Args:
         data: shards of photos with their edits; the edits are the set ``edited``.
         name: the name in tables, ending in "_stress"; ``None`` takes the folder's name.
-        batch_size: number of images classified at once.
         without_leaks: whether to leave out photos that the run was trained on, with everything made
             from them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` omits it.
-        more: {name: shards} of further sets, such as the oracle's edits.
         control: the kind of edit that changes nothing: photos that are only inverted and redrawn.
         parts: columns by which ``edited`` and the other sets are also reported: ``kind``,
             ``class``.

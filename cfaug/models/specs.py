@@ -192,8 +192,6 @@ class OpenClip(Spec):
             for no bound.
         logit_scale_max: the upper bound of the learnt log scale; ``None`` for no bound. The
             defaults are those of open_clip's training loop.
-        train_logit_scale: see :class:`HFClip`.
-        max_tokens: see :class:`HFClip`.
     """
 
     architecture: str

@@ -48,7 +48,6 @@ class TrainRequest:
     """A run's settings other than its data, as objects.
 
     Attributes:
-        trainer: length, device, precision and saving of the training.
         logger: the destination of the curves besides ``metrics.csv``; a function that makes it, if
             it is a logger of Lightning's.
         tuning: the parameters to train; ``None`` trains all.
@@ -188,7 +187,6 @@ class TrainSettings:
         declared: file of what was declared before training, which ``table=... declare=true``
             writes; its hash is part of the run.
         preset: the training settings of the model's file, already filled into the others.
-        overrides: the words of the command line.
     """
 
     name: str
@@ -313,11 +311,7 @@ def notes(
 
 
 def check_warmup(overrides: Sequence[str], optim: OptimSettings, steps: int) -> str | None:
-    """Return a warning if the learning rate never reaches its peak, as the warm-up is longer.
-
-    Args:
-        overrides: the words of this run's command line.
-    """
+    """Return a warning if the learning rate never reaches its peak, as the warm-up is longer."""
     warmup = optim.warmup(steps)
     if not steps or warmup < steps:
         return None
@@ -343,11 +337,7 @@ def check_scale(model: Mapping[str, Any]) -> str | None:
 
 
 def refuse_ignored_epochs(overrides: Sequence[str], trainer: Mapping[str, Any]) -> None:
-    """Refuse a typed number of epochs that the preset's number of steps would override.
-
-    Args:
-        overrides: the words of this run's command line.
-    """
+    """Refuse a typed number of epochs that the preset's number of steps would override."""
     typed = {override.split("=", 1)[0] for override in overrides}
     steps = trainer.get("max_steps")
     asked = "trainer.max_epochs" in typed and trainer.get("max_epochs") is not None

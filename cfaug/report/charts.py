@@ -6,7 +6,6 @@ saved beside its results as items (see ``items``) by the names of ``cfaug.stats.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -201,7 +200,6 @@ def grouped_bars(
     measure: Measure = PERCENT,
     legend: Sequence[str] = (),
     chance: Mapping[str, Band] | None = None,
-    logarithmic: bool = False,
 ) -> Drawing:
     """Draw groups of horizontal bars from zero, with intervals as lines over them.
 
@@ -209,32 +207,18 @@ def grouped_bars(
         groups: bars of each group, by its name; at least one group. Bars at the same position have
             the same colour.
         legend: names of the bars of a group, printed above; empty for no legend.
-        logarithmic: whether the axis is logarithmic; bars then start from the power of ten below
-            all values.
     """
     chance = {group: band for group, band in (chance or {}).items() if is_drawable(*band)}
     ends = [
         v for bars in groups.values() for _, *numbers in bars for v in numbers if is_drawable(v)
     ]
-    if logarithmic and not ends:
-        return draw_none(title)
     ends += [end for band in chance.values() for end in band]
-    if logarithmic:
-        if min(ends) <= 0:
-            raise UserError("a logarithmic axis needs values above 0")
-        base = 10.0 ** math.floor(math.log10(min(ends)) - 1e-9)
-        limits = base, max(ends) * 1.4
-    else:
-        base = 0.0
-        least = 0.05 if measure.is_fraction else 1e-9  # a scale even if all values are zero
-        limits = min([0.0, *ends]) * 1.12, max([least, *ends]) * 1.12
+    least = 0.05 if measure.is_fraction else 1e-9  # a scale even if all values are zero
+    limits = min([0.0, *ends]) * 1.12, max([least, *ends]) * 1.12
     heights = [max(BAR * len(bars), LINE * lines_of([group])) for group, bars in groups.items()]
     bottoms = list(accumulate(height + GAP for height in heights))
     middles = [end - (h + GAP) / 2 for end, h in zip(bottoms, heights, strict=True)]
     axes = new_axes(bottoms[-1] + 50 + 18 * len(legend))
-    if logarithmic:
-        axes.set_xscale("log")
-        axes.minorticks_off()
     for (group, bars), middle in zip(groups.items(), middles, strict=True):
         half = BAR * len(bars) / 2
         if group in chance:
@@ -244,7 +228,7 @@ def grouped_bars(
                 continue
             y, colour = middle - half + BAR * (i + 0.5), BAR_COLOURS[i % len(BAR_COLOURS)]
             tooltip = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
-            bar(axes, (base, value), y, BAR - 2, tooltip, color=colour, alpha=0.7)
+            bar(axes, (0.0, value), y, BAR - 2, tooltip, color=colour, alpha=0.7)
             if is_drawable(low, high):
                 axes.plot([low, high], [y, y], color=INK, linewidth=1.8)
     name_rows(axes, zip(groups, middles, strict=True), bottoms[-1])

@@ -204,7 +204,6 @@ class BarPlot:
         groups: bars of each group, (name, value, low, high); ``null`` for no value or interval.
         legend: names of the bars of a group, printed above; empty for none.
         chance: low end, mean and high end by chance for each group, drawn behind its bars.
-        logarithmic: whether the axis is logarithmic; every value must then be above 0.
     """
 
     title: str
@@ -214,7 +213,6 @@ class BarPlot:
     note: str = ""
     unit: str = FRACTION
     chance: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
-    logarithmic: bool = False
 
 
 @dataclass(frozen=True)
@@ -286,7 +284,7 @@ class Document:
         added = [
             ([content], ("boxes", "tradeoffs", "answer")),
             (content["parts"], ("ranked",)),
-            (content["bars"], ("chance", "logarithmic")),
+            (content["bars"], ("chance",)),
             (content["curves"], ("chance",)),
         ]
         for records, names in added:
@@ -335,14 +333,8 @@ def draw_figures(document: Document) -> list[Shown]:
                 for name, *numbers in bars:
                     value, low, high = (math.nan if n is None else n for n in numbers)
                     groups[group].append((name, value, low, high))
-            drawn = grouped_bars(
-                groups,
-                chart.axis,
-                Measure(chart.unit),
-                chart.legend,
-                chart.chance,
-                chart.logarithmic,
-            )
+            measure = Measure(chart.unit)
+            drawn = grouped_bars(groups, chart.axis, measure, chart.legend, chart.chance)
             figures.append((chart.title, drawn, chart.note))
     for plot in document.tradeoffs:
         measures = (Measure(plot.units[0]), Measure(plot.units[1]))

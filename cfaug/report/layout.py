@@ -260,11 +260,9 @@ def table_document(table: Table, name: str = "table") -> Document:
 
 def float_document(table: Table, name: str = "table") -> Document:
     """Return the table with each benchmark's notes below its part, as parts may float."""
+    marks, notes = legend(table), table.all_notes()
     parts = [
-        replace(
-            part,
-            notes=(*legend(table), *concerning(table.all_notes(), part.title, table.benchmarks)),
-        )
+        replace(part, notes=(*marks, *concerning(notes, part.title, table.benchmarks)))
         for part in benchmark_parts(table)
     ]
     return Document(name=name, title="", parts=tuple(parts))
@@ -297,6 +295,9 @@ def comparisons_csv(table: Table) -> str:
     ]
     more = (*(ITEM_COLUMNS if table.over_items else ()), *(("chance",) if table.chance else ()))
     lines = [*table.notes, *(f"Caution: {line}" for line in table.cautions)]
+    remarks = {
+        name: " ".join(concerning(lines, name, table.benchmarks)) for name in table.benchmarks
+    }
     rows: list[list[Any]] = []
     for row in table.rows:
         known: dict[str, Any] = {"chance": table.chance.get(row.cell, "")}
@@ -307,11 +308,9 @@ def comparisons_csv(table: Table) -> str:
                 item.p_holm, item.p_holm_two_sided,
             )  # fmt: skip
             known |= zip(ITEM_COLUMNS, numbers, strict=True)
-        remarks = " ".join(concerning(lines, row.benchmark, table.benchmarks))
         values = [getattr(row, name) for name in names]
-        rows.append(
-            [*values, table.label(row.arm), remarks, *(known.get(name, "") for name in more)]
-        )
+        values += [table.label(row.arm), remarks[row.benchmark]]
+        rows.append([*values, *(known.get(name, "") for name in more)])
     return csv_text([*names, "label", "note", *more], rows)
 
 

@@ -42,11 +42,9 @@ class PaperTable:
 
     Args:
         name: the name of the output files, and of the paper's numbers if it has any.
-        title: the title printed at the top.
         paper: the source of the paper's numbers or figure; empty for a table that is not in the
             paper.
         says: the paper's statement about a figure without printed numbers; empty for a table.
-        commands: the commands that make the data of the table.
         partial: whether to leave out missing data instead of failing.
     """
 

@@ -169,12 +169,12 @@ class Table:
     chance: Mapping[Cell, float] = field(default_factory=dict)
     at_chance: frozenset[tuple[str, Cell]] = frozenset()
 
-    @property
-    def arms(self) -> list[str]:
+    @cached_property
+    def arms(self) -> tuple[str, ...]:
         """Every arm once, in order."""
-        return list(dict.fromkeys(row.arm for row in self.rows))
+        return tuple(dict.fromkeys(row.arm for row in self.rows))
 
-    @property
+    @cached_property
     def benchmarks(self) -> dict[str, list[str]]:
         """Every benchmark with its metrics, in order."""
         by_benchmark: dict[str, list[str]] = {}
@@ -190,9 +190,9 @@ class Table:
 
     def measure(self, cell: Cell) -> Measure:
         """Return the unit and direction of a benchmark and metric."""
-        return next(row.measure for row in self.rows if row.cell == cell)
+        return self._measures[cell]
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether every metric is a fraction in which higher is better."""
         return all(row.measure == PERCENT for row in self.rows)
@@ -214,15 +214,19 @@ class Table:
         self, arm: str, cell: Cell, baseline: str | None = None
     ) -> ItemComparison | None:
         """Return the test over items of an arm against a baseline; ``None`` if seeds test it."""
-        key = (arm, cell, baseline or self.baselines[0])
-        return next(
-            (item for item in self.over_items
-             if (item.row.arm, item.row.cell, item.row.baseline) == key), None
-        )  # fmt: skip
+        return self._over_items_by_key.get((arm, cell, baseline or self.baselines[0]))
 
     @cached_property
     def _by_key(self) -> dict[tuple[str, Cell, str], SignificanceRow]:
         return {(row.arm, row.cell, row.baseline): row for row in self.rows}
+
+    @cached_property
+    def _over_items_by_key(self) -> dict[tuple[str, Cell, str], ItemComparison]:
+        return {(one.row.arm, one.row.cell, one.row.baseline): one for one in self.over_items}
+
+    @cached_property
+    def _measures(self) -> dict[Cell, Measure]:
+        return {row.cell: row.measure for row in reversed(self.rows)}
 
     @property
     def comparisons(self) -> list[SignificanceRow]:
@@ -266,9 +270,8 @@ class Table:
         notes += [self.item_note()] if self.over_items else []
         # The arms that are not shown to be better than chance.
         cells: dict[Cell, list[str]] = {}
-        for arm, cell in sorted(
-            self.at_chance, key=lambda pair: (pair[1], self.arms.index(pair[0]))
-        ):
+        order = {arm: place for place, arm in enumerate(self.arms)}
+        for arm, cell in sorted(self.at_chance, key=lambda pair: (pair[1], order[pair[0]])):
             cells.setdefault(cell, []).append(self.label(arm))
         if cells:
             listed = [f"{' '.join(cell)} ({', '.join(arms)})" for cell, arms in cells.items()]

@@ -244,10 +244,7 @@ class Taxonomy:
     """Write the page on which rejected images are sorted into categories.
 
     Args:
-        out: the page to write, an .html file.
-        answers: files of answers, or patterns of their names.
         sample: number of rejected images to sort, drawn at random.
-        side: longest side of the pictures, in pixels.
     """
 
     out: str

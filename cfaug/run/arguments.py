@@ -270,7 +270,6 @@ def write_override(key: str, value: Any) -> str:
     """Write a setting given in Python so that Hydra reads that value.
 
     Args:
-        key: the setting's name, with dots.
         value: a text, number (also of numpy), path, ``None``, or a list or mapping of these.
 
     >>> write_override("data.cf_ratio", 0.6)

@@ -166,20 +166,29 @@ def _merge(name: str, words: Sequence[str], options: Options) -> Any:
     seeds = [match for word in kept if (match := PLAIN_SEED.fullmatch(word))]
     if seeds:
         others = tuple(word for word in kept if not PLAIN_SEED.fullmatch(word))
-        tree = _merge_words(name, others)
+        tree = _merge_words(name, others, options)
         if "seed" in tree:
             OmegaConf.update(tree, "seed", int(seeds[-1][1]))
             return tree
-    return _merge_words(name, tuple(kept))
+    return _merge_words(name, tuple(kept), options)
 
 
 @lru_cache(maxsize=64)
-def _merge_words(name: str, words: tuple[str, ...]) -> Any:
+def _merge_words(name: str, words: tuple[str, ...], options: Options) -> Any:
+    """Merge the files that words select, then let Hydra's own function apply the other words.
+
+    Merging takes most of the time: jobs that differ in values alone share what was merged.
+    """
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
     from omegaconf import OmegaConf
 
-    values = [word for word in words if _sets_a_value(word)]
-    tree = deepcopy(_merge_files(name, tuple(word for word in words if word not in values)))
+    values = [word for word in words if _sets_a_value(word, options)]
+    merged = _merge_files(name, tuple(word for word in words if word not in values))
+    top = [key for word in values if "." not in (key := word.partition("=")[0])]
+    if any(key not in merged or OmegaConf.is_config(merged[key]) for key in top):
+        values = [word for word in values if "." in word.partition("=")[0]]
+        merged = _merge_files(name, tuple(word for word in words if word not in values))
+    tree = deepcopy(merged)
     ConfigLoaderImpl._apply_overrides_to_config(_parse(values, False), tree)
     if ARMS in tree:  # an experiment's file that is chosen itself brings its other arms along
         OmegaConf.set_struct(tree, False)
@@ -209,19 +218,15 @@ def _read_times(folders: Sequence[Path]) -> Iterator[tuple[str, int, int]]:
             yield str(file), about.st_mtime_ns, about.st_size
 
 
-def _sets_a_value(word: str) -> bool:
-    """Say whether a word changes a setting below a node, which selects no file.
-
-    Merging files takes most of the time: jobs that differ in such words share what was merged, and
-    Hydra's own function then applies the words, as it does after merging.
-    """
-    key = word.partition("=")[0].lstrip("+~")
-    return (
-        "." in key
-        and not set("@/:") & set(key)
-        and not key.startswith("hydra.")
-        and (word.startswith("~") or not _parse([word], False)[0].is_sweep_override())
-    )
+def _sets_a_value(word: str, options: Options) -> bool:
+    """Say whether a word changes a setting and selects no file."""
+    typed = word.partition("=")[0]
+    key = typed.lstrip("+~")
+    if set("@/:") & set(key) or key.startswith("hydra."):
+        return False
+    if "." not in key and (typed != key or options(key)):
+        return False
+    return word.startswith("~") or not _parse([word], False)[0].is_sweep_override()
 
 
 def _says_nothing(word: str, options: Options) -> bool:

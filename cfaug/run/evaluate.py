@@ -344,11 +344,7 @@ def _read_tested(run: Run) -> EvaluationTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings:
-    """The top level of ``conf/evaluate.yaml``, which describes each setting.
-
-    Args:
-        overrides: the words of the command line.
-    """
+    """The top level of ``conf/evaluate.yaml``, which describes each setting."""
 
     name: str | Sequence[str] | None
     arm: str | None

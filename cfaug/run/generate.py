@@ -116,11 +116,7 @@ class ExportSettings(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateSettings(RunSettings):
-    """The top level of ``conf/generate.yaml``, which describes each setting.
-
-    Args:
-        overrides: the words of the command line.
-    """
+    """The top level of ``conf/generate.yaml``, which describes each setting."""
 
     recipe: Node
     zoo: Annotated[Mapping[str, str | Node | None], Keys(("name",), (("knows", str | None),))]

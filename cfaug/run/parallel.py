@@ -250,7 +250,6 @@ class RayEngine:
         Args:
             make_worker: called once in each worker; returns what does a task there. Ray sends
                 it there, so it may hold nothing of this process, such as an open file.
-            title: the work in the progress bar, such as "drawing".
             unit: the plural noun of the tasks, such as "shards".
 
         Raises:

@@ -99,7 +99,6 @@ class WorldClassification(ZeroShot):
     Args:
         data: ``shapescapes:PART``, a test, or ``shapescapes:PART@STYLE``.
         name: the name in tables, ending in "_classification".
-        batch_size: number of images or prompts embedded at once.
         without_leaks: unused, as the world's tests are drawn separately from its training scenes.
         restrict: whether a classifier chooses only among the values, not among all of its classes.
         factor: the factor to predict: ``subject``, ``colour`` or ``background``.

@@ -224,7 +224,6 @@ class WorldSettings:
             ``bias``: ``background``, ``colour``, ``style`` (the domain), several of them, each by
             itself (``colour_and_background``, ``all`` three), or ``none``. Factors that are not
             bound are drawn uniformly.
-        domains: the domains of the scenes.
         colours: the colours of the subjects, two or more.
         backgrounds: the backgrounds of the scenes, two or more.
         skew: the strength of the planted skew, from 0 (none) to 1: the probability that a training

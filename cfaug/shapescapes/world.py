@@ -100,9 +100,7 @@ class World:
 
         Args:
             factors: the factors of item ``index`` of ``part`` without a skew.
-            wording: the wording of the scene's caption.
             part: the part that the scene belongs to.
-            index: the scene's number in the part.
         """
         strength = self.settings.skew
         if strength == 0 or wording.colour or wording.background:

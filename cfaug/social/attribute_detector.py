@@ -46,9 +46,7 @@ class AttributeDetector(SourceBenchmark):
     """Precision, recall and F1 of one attribute's values, predicted by prompts.
 
     Args:
-        data: sets of attribute grids.
         name: the name in tables, ending in "_attribute_detector"; ``None`` takes the folder's.
-        batch_size: number of images or prompts embedded at once.
         without_leaks: whether to leave out sets that the run was trained on; otherwise they are
             only reported.
         attribute: the attribute to predict; grids without it are skipped.

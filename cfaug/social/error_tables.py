@@ -1,4 +1,4 @@
-"""Tables 1 to 5: judgements of images, prompts as detectors, sizes of grids."""
+"""Tables 1 to 4: judgements of images, prompts as detectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from cfaug.annotation.record import FILE, AnnotationRecord, ImageExample, read_r
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
 from cfaug.core.validation import check_fields, from_json
-from cfaug.editing.caption_grids import CaptionGrid, read_grid
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Document, DocumentImage, Entry, Part, make_part
 from cfaug.report.items import Items
@@ -203,79 +202,6 @@ def _reading(file: Path) -> Iterator[None]:
             f"{file} is not what annotate=read writes of this question ({error!r}): make it again "
             "with `python evaluate.py annotate=read annotate/question=social_errors`"
         ) from error
-
-
-# Table 5 of the paper: the number of sets and images of each grid.
-
-
-SizesRow = tuple[tuple[str, str], Sequence[int | None]]
-"""The printed subject and attributes, and the numbers of sets, of members, and of images."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SizesTable(PaperTable):
-    """The printed sizes beside those of the grids, with and without duplicates.
-
-    Args:
-        grids: {name or file of a grid: [printed subjects, printed attributes]}.
-        candidates: number of images generated per caption.
-    """
-
-    grids: Mapping[str, Sequence[str]]
-    candidates: int = 100
-
-    read_with: ClassVar[ReadWith] = {"partial": (), "commands": ()}  # nothing can be missing
-
-    def build(self, runs: Runs) -> Document:
-        """Return the paper's sizes, and ours with the lists as printed and without duplicates."""
-        lists = [{name: read_grid(name, keep_duplicates=kept) for name in self.grids}
-                 for kept in (True, False)]  # fmt: skip
-        removed = sorted({entry for grid in lists[1].values() for entry in grid.left_out})
-        note = (
-            f"{len(removed):,} entries are duplicated in the lists, ignoring case, such as "
-            f"{', '.join(removed[:4])}."
-            if removed
-            else "No entry is duplicated."
-        )
-        printed = published(self.name)
-        rows = [((row["subject"], row["pair"]), row["values"]) for row in printed["rows"]]
-        return self.document(
-            self._lay_out(self.paper, rows, (printed["note"],), ours=False),
-            self._lay_out("Ours: the grids with every entry of the lists", self._rows(lists[0])),
-            self._lay_out(
-                "Ours: the grids as they are used, without duplicates",
-                self._rows(lists[1]),
-                (note,),
-            ),
-        )
-
-    def _rows(self, grids: Mapping[str, CaptionGrid]) -> list[SizesRow]:
-        rows: list[SizesRow] = []
-        for name, grid in grids.items():
-            subject, pair = self.grids[name]
-            sizes = (grid.sets, grid.members, grid.captions * self.candidates)
-            rows.append(((subject, pair), sizes))
-        return rows
-
-    def _lay_out(
-        self, title: str, rows: Sequence[SizesRow], notes: Sequence[str] = (), *, ours: bool = True
-    ) -> Part:
-        """Return a part with a last row of sums where values can be added."""
-
-        def count(at: int, values: Sequence[int | None]) -> Entry:
-            value = values[at]
-            if value is None:
-                return Entry("")
-            return Entry(f"{value:,}", numbers={"value": float(value)})
-
-        sets, images = (sum(values[at] or 0 for _, values in rows) for at in (0, 2))
-        every: list[SizesRow] = [*rows, (("Sum", ""), (sets, None, images))]
-        columns = [
-            Column(name, partial(count, at))
-            for at, name in enumerate(published(self.name)["columns"])
-        ]
-        labels = ("Subject", "Attribute Pair")
-        return make_part(title, labels, columns, every, notes, rules=(len(rows),), ours=ours)
 
 
 # Table 4: how well prompts distinguish the labels of images, from items and from the paper.

@@ -303,7 +303,6 @@ class ProportionsFigure(SkewTable):
 
     Args:
         subject: the subject, such as ``doctor``; case is ignored.
-        grid: the grid of the images.
         k: number of retrieved images; the number of labels if ``None`` or without answers.
         labellings: the labellings to show; ``None`` for each attribute of the grid, then all
             together.

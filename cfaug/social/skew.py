@@ -105,7 +105,6 @@ class Skew(WritesModelPage, SourceBenchmark):
     Args:
         data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' parquet.
         name: the name in tables, ending in "_skew"; ``None`` takes the folder's name.
-        batch_size: number of images or prompts embedded at once.
         without_leaks: whether to leave out sets with an image that the run was trained on.
         subjects: ``all``, or ``unseen``: only those whose sets the run's experiment kept out of
             training (``data.counterfactual_holdout``).

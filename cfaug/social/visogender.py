@@ -77,7 +77,6 @@ class VisoGender:
         data: VisoGender's tsv files, one or several.
         images: the folder of the photos, each named by its IDX, in any subfolders.
         name: the beginning of the names in tables, before "_resolution" and "_retrieval".
-        batch_size: number of images or captions embedded at once.
         without_missing: whether to leave out photos that are missing or cannot be read; otherwise
             they are an error. Many URLs are dead, so nobody has all photos.
         without_leaks: whether to leave out photos that the run was trained on; otherwise they are
@@ -199,9 +198,7 @@ class PhotoQuestion:
     """A benchmark of photos by captions with a pronoun.
 
     Attributes:
-        name: the benchmark's name in tables.
         templates: {referent of the pronoun: template of the caption}.
-        batch_size: number of images or captions embedded at once.
         leaks: the photos that the run was trained on; ``None`` if its training data are unknown.
     """
 

@@ -83,8 +83,6 @@ def welch(arm: SeedSummary, baseline: SeedSummary, alternative: Alternative = "g
     show which was used; Welch's does not assume equal spread.
 
     Args:
-        arm: mean, standard deviation and number of seeds of the arm.
-        baseline: mean, standard deviation and number of seeds of its baseline.
         alternative: ``"greater"`` (the arm's mean is larger), ``"less"`` or ``"two-sided"``.
 
     >>> ours, theirs = SeedSummary(78.28, 0.4, 25), SeedSummary(77.90, 0.4, 25)
@@ -131,8 +129,6 @@ def equivalence(
     """Test whether two independent means are equivalent (Schuirmann, 1987), by Welch's t.
 
     Args:
-        first: mean, standard deviation and number of seeds of the first arm.
-        second: mean, standard deviation and number of seeds of the second arm.
         margin: smallest difference at which the two are no longer called equal, above 0.
         alpha: level of each of the two one-sided tests.
 

@@ -67,7 +67,6 @@ def check_weights(
     """Refuse the checkpoint of another model.
 
     Args:
-        path: the path that the message names.
         checkpoint: the result of ``read_checkpoint``.
         model: the weights of the model that resumes training.
     """
@@ -162,7 +161,6 @@ class CheckpointCallback(pl.Callback):
     match the step at which training resumes.
 
     Args:
-        settings: the settings, with the intervals of validating, logging and saving.
         validation: the batches of the validation split, in a fixed order; ``None`` if it is empty.
         steps_per_epoch: the number of batches in an epoch, after which validation is due by
             default.

@@ -110,11 +110,8 @@ def train(
     rank 0 also has the best.
 
     Args:
-        module: the model with its loss and its optimizer.
-        plan: the batches of the run.
         folder: the folder of the run, where ``last.ckpt``, ``metrics.csv`` and other logs are
             written.
-        settings: the device, and the intervals of validating, logging and saving.
         logger: the loggers of the curves besides ``metrics.csv``, or a function that makes a logger
             of Lightning's.
         attempt: the number of the attempt, a column of ``metrics.csv``.
@@ -172,7 +169,6 @@ def limited(make_plan: Callable[[int], Plan], total_steps: int, settings: Traine
 
     Args:
         make_plan: a function that maps the number of optimizer steps of a run to its whole plan.
-        total_steps: the number of optimizer steps of the run.
     """
     plan = make_plan(total_steps)
     whole = plan.steps_per_epoch

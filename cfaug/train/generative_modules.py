@@ -130,11 +130,7 @@ AnswerBatch = dict[str, Any]
 
 
 def put(wording: Wording, question: AskedQuestion) -> Question:
-    """Return a question in the form that ``benchmark=vqa`` uses without solved examples.
-
-    Args:
-        wording: the words around the question.
-    """
+    """Return a question in the form that ``benchmark=vqa`` uses without solved examples."""
     return Question(fill(wording.question, question.text, question.options), question.options)
 
 
@@ -157,7 +153,6 @@ class AnswerExamples(Dataset[AnswerBatch]):
 
     Args:
         indexes: the basic and the counterfactual questions.
-        tuned: the model, whose processor prepares the questions.
         every_option: whether a batch includes the wrong options, too.
         keep_bytes: the memory for prepared images that are kept, in bytes.
     """
@@ -279,8 +274,6 @@ def describe_question(
     Args:
         prompts: the prompts of the model; its weights are not needed.
         wording: the name or file of the words around a question.
-        index: the index with the question.
-        row: the question's row in the index.
 
     Returns:
         ``question``, its name; ``prompt``, with an image as one token; ``answer``; and ``learnt``,
@@ -374,7 +367,6 @@ def collate(rows: Sequence[TokenRow], fill: int, rank: int = 0, world: int = 1) 
     Args:
         rows: the rows of the whole batch.
         fill: the token that pads a row.
-        rank: the number of this process.
 
     Returns:
         ``ids``, the tokens, and ``shown``, 1 where they are not padding, int64 (local, longest);
@@ -464,7 +456,6 @@ class TunedLanguageModel(KeepsTrained):
         """Write a ``save_pretrained`` folder, or only the adapters; whole or not at all.
 
         Args:
-            asked: the format of the prompts in training, written beside the weights.
             base: the base model of the adapters; ``None`` merges them.
         """
         if base is None:
@@ -479,11 +470,7 @@ class TunedLanguageModel(KeepsTrained):
 
 
 class LanguageModule(TrainingModule):
-    """Fine-tuning of a language model on answers to prompts; all tokens of answers weigh the same.
-
-    Args:
-        steps: the optimizer, the length of the run and its seed.
-    """
+    """Fine-tuning of a language model on answers to prompts; all their tokens weigh the same."""
 
     strict_loading = False  # a checkpoint holds only trained weights
 

@@ -421,11 +421,7 @@ class EditData:
         return file
 
     def edit_format(self, model: Path) -> EditFormat:
-        """Return the format of the prompts for the model.
-
-        Args:
-            model: the folder of the model's weights.
-        """
+        """Return the format of the prompts for the model."""
         if self.format is None and (model / FILE).is_file():
             if self.prompts != "plain":
                 raise UserError(

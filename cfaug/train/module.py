@@ -47,7 +47,6 @@ class Steps:
     """The settings of a run's optimizer steps.
 
     Args:
-        optim: the settings of the optimizer and its schedule.
         total: the number of optimizer steps of the whole run, which is the length of the schedule;
             ``None`` for a Trainer of one's own, which is asked for it. Only then are losses logged
             by Lightning, as ``train/loss`` and ``val/loss``.
@@ -453,7 +452,6 @@ def parameter_groups(
     """Return groups of trainable parameters by weight decay and learning rate.
 
     Args:
-        lr: the peak of the learning rate.
         layer_decay: the factor of ``layer_rates`` that splits the groups by learning rate; ``None``
             does not split them.
         decay_rule: the rule that selects the parameters that decay; see

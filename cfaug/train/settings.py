@@ -38,7 +38,6 @@ class TrainerSettings:
         max_epochs: the number of passes over the training split; 3 is ``run_clip.py``'s default, as
             the COCO-Counterfactuals paper does not state it.
         devices: the number of processes on this machine; torchrun starts more than one.
-        num_nodes: the number of machines.
         accelerator: the kind of device: ``auto``, ``cpu``, ``gpu`` or ``mps``.
         device: the only device of this process, such as ``cuda:1``; ``None`` leaves it to
             ``accelerator`` and ``devices``.

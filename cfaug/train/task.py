@@ -49,9 +49,6 @@ class Task(ABC):
     """A training run, defined by its settings and data; :func:`cfaug.train.task.fit` runs it.
 
     Attributes:
-        model: the specification of the initial model.
-        optim: the settings of the optimizer and its schedule.
-        trainer: the length of the run, its device, and the checkpoints that it keeps.
         logger: the loggers of the curves besides ``metrics.csv``, or a function that makes a logger
             of Lightning's.
         data_seed: the seed that draws the data; the papers pair it with the run's seed (108 with
@@ -124,7 +121,6 @@ class Task(ABC):
 
         Args:
             trained: the result of ``load``.
-            total_steps: the number of optimizer steps of the whole run.
             kept: the decoded pixels that runs of one process share.
         """
 
@@ -245,7 +241,6 @@ def fit(
     Under torchrun every process calls this; rank 0 alone writes.
 
     Args:
-        task: the model, its data and the settings of the training.
         folder: the folder of the run, ``.../<experiment>/<arm>/seed=<seed>``.
         attempt: the number of this attempt at the run, from 0; a column of ``metrics.csv``.
         started: a function that is called on rank 0 with the first step of this attempt, before

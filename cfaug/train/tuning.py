@@ -42,7 +42,6 @@ class Lora:
     Args:
         targets: the patterns of names of modules, which must all be linear layers, and of such
             weights.
-        r: the rank of the adapters.
         alpha: the numerator of the scaling factor alpha / r.
         dropout: the share of an adapter's inputs that is dropped in training.
         merge: whether the adapters are added to the weights in ``checkpoint/``; ``False`` writes

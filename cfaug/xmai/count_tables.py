@@ -1,10 +1,10 @@
-"""Tables 4 and 5 and Figure 7 of XMAI, and people's judgements (section 5.1)."""
+"""Tables 4 and 5 of XMAI, and people's judgements (section 5.1)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -20,7 +20,7 @@ from cfaug.annotation.record import AnnotationRecord, read_record
 from cfaug.core.errors import UserError
 from cfaug.core.validation import check_fields
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Column, Document, Entry, Part, make_part, text_column
+from cfaug.report.document import Column, Document, Entry, Part, make_part, text_column
 from cfaug.report.page import DASH, p_text, percent
 from cfaug.report.paper_tables import PaperTable, published
 from cfaug.stats.item_tests import mcnemar
@@ -29,9 +29,6 @@ from cfaug.xmai.answer_tables import (
     DIGITS,
     Checkpoints,
     PairTable,
-    Timing,
-    name_methods,
-    read_timings,
 )
 from cfaug.xmai.text_pair_items import OverlapItems
 
@@ -135,89 +132,6 @@ class ModifiedTable(CountTable):
     def show_printed(self, value: int) -> Entry:
         """Return a number of texts."""
         return _count(value, 0)
-
-
-# Figure 7 of XMAI: seconds per caption, method by method, on a logarithmic scale.
-
-TIMING_COMMANDS = ("python benchmarks/insertion.py --out FOLDER",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimingFigure(PaperTable):
-    """A group of bars per data set, a bar per method.
-
-    Args:
-        timings: {printed name of the data set: file from ``benchmarks/insertion.py``}, or ``None``.
-        methods: {printed name: method of the files}, in order; others follow under their own names.
-        slower: the printed name of the method whose time is divided by that of ``faster``.
-        faster: the printed name of the other method.
-    """
-
-    timings: Mapping[str, str] | None = None
-    methods: Mapping[str, str] = field(default_factory=dict)
-    slower: str = "CLARE"
-    faster: str = "XMAI"
-    commands: Sequence[str] = TIMING_COMMANDS
-
-    def build(self, runs: Runs) -> Document:
-        """Return the paper's numbers, ours, and the bars."""
-        self.require(self.timings, "table.timings={DATA: timing.csv}")
-        theirs = self.printed("What", "what", lambda _, value: _seconds(value))
-        by_data = {
-            data: {timing.method: timing for timing in read_timings(file) if not timing.settings}
-            for data, file in (self.timings or {}).items()
-        }
-        if not by_data:
-            return self.document(theirs)
-        named = name_methods(
-            self.methods, dict.fromkeys(name for timings in by_data.values() for name in timings)
-        )
-
-        def cell(timings: Mapping[str, Timing], name: str | None) -> Entry:
-            if name is not None:
-                time = timings.get(name)
-                if time is None:
-                    return Entry(DASH)
-                numbers = {"value": time.seconds, "n": float(time.captions)}
-                return Entry(f"{time.seconds:.3g}", numbers=numbers)
-            slower, faster = (
-                timings.get(named.get(printed, "")) for printed in (self.slower, self.faster)
-            )
-            if slower is None or faster is None:
-                return Entry(DASH)
-            ratio = slower.seconds / faster.seconds
-            return Entry(f"{ratio:.1f}", numbers={"value": ratio})
-
-        rows: list[tuple[tuple[str, ...], str | None]] = [
-            ((printed,), name) for printed, name in named.items()
-        ]
-        rows.append(((f"{self.slower} / {self.faster}",), None))
-        machines = dict.fromkeys(
-            timing.machine for timings in by_data.values() for timing in timings.values()
-        )
-        part = make_part(
-            "Ours, seconds a caption",
-            ("Method",),
-            [Column(data, partial(cell, timings)) for data, timings in by_data.items()],
-            rows,
-            (f"On {', '.join(machines)}; the paper's are of a Tesla T4.",),
-        )
-        groups = {
-            data: [
-                (printed, timings[name].seconds if name in timings else None, None, None)
-                for printed, name in named.items()
-            ]
-            for data, timings in by_data.items()
-        }
-        bars = BarPlot(
-            "Seconds a caption", "seconds a caption (logarithmic)", groups, tuple(named), unit="s",
-            logarithmic=True,
-        )  # fmt: skip
-        return self.document(theirs, part, bars=[bars])
-
-
-def _seconds(value: float | None) -> Entry:
-    return Entry(DASH) if value is None else Entry(f"{value:g}", numbers={"value": value})
 
 
 # People's judgements of XMAI's captions (section 5.1): preference and quality.

@@ -78,7 +78,6 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         prefix: words put before every text that the model is given.
         pairs_per_batch: number of texts and photos that are ranked together in a batch, in addition
             to the ranking among all; 1,000 in the paper (section 4.1).
-        seed: the seed of the shuffle into batches.
         sentence_encoder: the model that compares the two texts, all-mpnet-base-v2 in the paper
             (section 4.5); ``None`` uses the model's own embeddings, with the prefix.
         synonyms: the synonyms for METEOR: ``wordnet``, or a folder of WordNet; ``None`` leaves

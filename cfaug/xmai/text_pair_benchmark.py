@@ -59,7 +59,6 @@ class TextPairBenchmark(SourceBenchmark):
             are compared on the captions that all of them have.
         name: the name in tables, ending in the kind; ``None`` takes the folder's name, or the kind
             alone for several folders.
-        batch_size: number of images or texts computed at once.
         without_leaks: whether to leave out sets of photos that the run was trained on.
         answers: people's answers about the texts (``labels.jsonl`` of ``annotate=read``): a file,
             or ``{METHOD: FILE}`` for several folders; they take precedence over an oracle's.

@@ -42,7 +42,6 @@ class TextPairs:
     """Texts before and after one method changed them.
 
     Attributes:
-        method: the method's name in tables.
         source: the folder or file, as given.
         keys: the key of each set; methods are compared on sets of the same key.
         kinds: the kind of each edit; "" if nothing was changed.

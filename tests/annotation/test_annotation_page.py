@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,15 +22,9 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from tests import skips
 from tests.annotation.making import HOSTILE, WHICH, WHY, pairs, read, write_answers
+from tests.report.example import data_of
 
 ALONE = Assignment(1, overlap_fraction=0)
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>', file.read_text(), re.DOTALL
-    )
-    return json.loads(found)
 
 
 def test_every_image_is_asked_about(index, items):

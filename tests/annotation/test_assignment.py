@@ -32,9 +32,9 @@ from cfaug.data.shards.shards import write_shards
 from cfaug.planning.build import build
 from tests import skips
 from tests.annotation.making import ROOT, WHY, write_answers
-from tests.annotation.test_annotation_page import data_of
 from tests.grid_sets import grid_set, lay_grid_sets
 from tests.properties import examples
+from tests.report.example import data_of
 
 
 def numbered(pairs: int) -> list[ImageItem]:

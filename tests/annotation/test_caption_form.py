@@ -22,8 +22,8 @@ from cfaug.planning.build import build
 from cfaug.stats.item_tests import mcnemar
 from tests import skips
 from tests.annotation.making import HOSTILE, ROOT, pairs, write_answers
-from tests.annotation.test_annotation_page import data_of
 from tests.annotation.text_sets import write_text_sets
+from tests.report.example import data_of
 
 PAPER: CaptionForm = build(
     yaml.safe_load((ROOT / "conf/annotate/question/quality.yaml").read_text())

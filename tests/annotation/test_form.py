@@ -36,8 +36,7 @@ from cfaug.planning.build import build
 from cfaug.stats.agreement import krippendorff_alpha
 from tests import skips
 from tests.annotation.making import HOSTILE, ROOT, write_answers
-from tests.annotation.test_annotation_page import data_of
-from tests.report.example import picture
+from tests.report.example import data_of, picture
 
 LANCE: Form = build(yaml.safe_load((ROOT / "conf/annotate/question/lance.yaml").read_text()))
 ALL = replace(LANCE, per_kind=None)

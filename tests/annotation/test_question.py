@@ -29,9 +29,8 @@ from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.report.arm_results import MissingError, Runs
 from tests.annotation.making import WHICH, WHY, answered, pairs, question, write_answers
-from tests.annotation.test_annotation_page import data_of
 from tests.data.question_files import encode_image
-from tests.report.example import picture
+from tests.report.example import data_of, picture
 
 TRUE = question("caption_true")
 COUNT = AnnotationQuestion(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from cfaug.evaluation.benchmark import KeepsPages
 from cfaug.report.gallery import ImageSource
 from cfaug.report.items import Items, write_items
 from tests.evaluation.questions import Drawn, Picture, Writer, image, opened
+from tests.report.example import data_of
 from tests.report.page_reader import PageReader
 
 IMAGES = [image(n) for n in range(8)]
@@ -40,13 +39,6 @@ def read_image(digest: str) -> bytes:
 def write(folder: Path, *asked: ShownAnswers, limit: int | None = None) -> Path:
     file = folder / "asked_vqa.html"
     return question_page(limit).write(asked, file, ImageSource(read_image), title="Ours & theirs")
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>', file.read_text(), re.DOTALL
-    )
-    return json.loads(found)
 
 
 def test_every_answer_stands_beside_its_question(tmp_path):
@@ -198,14 +190,9 @@ def test_the_benchmark_writes_its_page_and_one_of_all_models(tmp_path):
 
 
 @pytest.fixture
-def reader(browser: Browser, tmp_path: Path) -> Iterator[PageReader]:
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.view(1200, 900)
-    browser.open(write(tmp_path, answers(), answers("qwen", 1)))
-    yield PageReader(browser)
-    assert browser.errors == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+def reader(watched: Browser, tmp_path: Path) -> PageReader:
+    watched.open(write(tmp_path, answers(), answers("qwen", 1)))
+    return PageReader(watched)
 
 
 def test_a_reader_chooses_categories_answers_and_words(reader):

@@ -28,7 +28,7 @@ from cfaug.data.sources.question_sets.rows import EmbeddedImage, FileImage
 from cfaug.generate.chat_asking import ChatSettings
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.shapescapes.zoo.command import read
-from cfaug.shapescapes.zoo.questions import QuestionSettings
+from cfaug.shapescapes.zoo.vlm import QuestionSettings
 from tests.data.question_files import encode_image, own_record, put_image, write_own
 from tests.generate.chatting import says, serving
 from tests.models.tiny_vlm import save_llava

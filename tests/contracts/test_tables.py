@@ -20,8 +20,6 @@ from tests.coco_cf.test_paper_tables import CONF, table_node
 pytestmark = pytest.mark.slow  # each is composed
 
 TABLES = sorted(file.stem for file in (CONF / "table").glob("*.yaml") if file.stem[0] != "_")
-WHOLE = ("social_5",)
-"""Tables that are made from shipped lists, so that nothing can be missing."""
 AMONG_OURS = ("compositional",)
 """Tables with printed numbers of others beside ours in one part."""
 
@@ -38,8 +36,8 @@ def asked(request, tmp_path_factory) -> tuple[str, dict, Runs]:
 
 
 def make_partial(asked) -> Document:
-    name, node, runs = asked
-    return build(node if name in WHOLE else {**node, "partial": True}).build(runs)
+    _, node, runs = asked
+    return build({**node, "partial": True}).build(runs)
 
 
 @pytest.fixture(scope="module")
@@ -59,9 +57,6 @@ def test_a_partial_table_that_needs_a_run_does_not_advise_to_be_partial(asked, m
 
 def test_without_data_it_names_what_makes_them(asked):
     name, node, runs = asked
-    if name in WHOLE:
-        assert all(part.rows for part in build(node).build(runs).parts)
-        return
     table = build(node)
     with pytest.raises(MissingError, match=r"lacks:\n  (.|\n)*make them with\n  ") as caught:
         table.build(runs)
@@ -72,7 +67,7 @@ def test_without_data_it_names_what_makes_them(asked):
 
 
 def test_partial_it_has_no_number_of_ours(asked, made):
-    if made is not None and asked[0] not in (*WHOLE, *AMONG_OURS):
+    if made is not None and asked[0] not in AMONG_OURS:
         ours = [row for part in made.parts if part.ours for row in part.rows]
         assert not any(cell.numbers for _, cells in ours for cell in cells)
         assert not made.parts or "paper" in to_markdown(made).lower()

@@ -136,17 +136,17 @@ def test_more_files_than_may_be_open_at_once(tmp_path):
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))), st.integers(1, 4))
 def test_a_column_of_strings_is_a_list_of_strings(strings, batch):
-    growing = GrowingStrings()
     with (
-        mock.patch("cfaug.data.index.extra_columns.ROWS_AT_ONCE", batch),
+        mock.patch("cfaug.data.index.disk_format.ROWS_AT_ONCE", batch),
         TemporaryDirectory() as folder,
     ):
-        for string in strings:
-            growing.append(string)
-        assert len(growing) == len(strings)
-        growing.save(Path(folder), "words")
-        for column in (growing.column(), Strings.load(Path(folder), "words")):
+        for growing in (GrowingStrings(), GrowingStrings(Path(folder), "words")):
+            for string in strings:
+                growing.append(string)
+            assert len(growing) == len(strings)
+            column = growing.column()
             assert [column[i] for i in range(len(column))] == list(column) == strings
+        assert list(Strings.load(Path(folder), "words")) == strings
 
 
 def test_a_long_scan_shows_a_bar_and_a_short_one_does_not(shards, tmp_path, monkeypatch, capsys):

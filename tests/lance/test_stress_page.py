@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,18 +20,12 @@ from cfaug.planning.build import build
 from cfaug.report.gallery import ImageSource
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings
-from tests.report.example import HOSTILE
+from tests.report.example import HOSTILE, data_of
 from tests.report.page_reader import PageReader
 from tests.report.stress_example import read_image, stress_items
 
 COMMAND = ("python", "generate.py", "recipe.editor.after={after}", "recipe.editor.labels=[{label}]")
 PHOTOS = 12
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
-                          file.read_text(), re.DOTALL)  # fmt: skip
-    return json.loads(found)
 
 
 def write(folder: Path, *answers: StressItems, **settings) -> Path:
@@ -186,17 +178,12 @@ class Reader(PageReader):
 
 
 @pytest.fixture
-def reader(browser: Browser, tmp_path: Path) -> Iterator[Reader]:
+def reader(watched: Browser, tmp_path: Path) -> Reader:
     answers = (stress_items(hostile=True, sets=(EDITED, "random")),
                stress_items("other", relies_on={"domain": 0.4}, hostile=True,
                             sets=(EDITED, "random")))  # fmt: skip
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.view(1200, 900)
-    browser.open(write(tmp_path, *answers, command=COMMAND))
-    yield Reader(browser, answers)
-    assert browser.errors == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+    watched.open(write(tmp_path, *answers, command=COMMAND))
+    return Reader(watched, answers)
 
 
 def ordered(one: StressItems, column: str, **where: str) -> list[str]:

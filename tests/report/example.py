@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -184,3 +186,11 @@ def generated(number: int, *, members: int = 2, kind: str = "noun") -> Counterfa
 def notes(figure: ElementTree.Element) -> list[str]:
     """Return what a page shows where things of a figure are pointed at."""
     return [title.text or "" for title in figure.iter("title")]
+
+
+def data_of(file: Path) -> dict:
+    """Return the data that a page of items shows."""
+    (found,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', file.read_text(), re.DOTALL
+    )
+    return json.loads(found)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
-from cfaug.core.errors import UserError
 from cfaug.report.charts import box_plot, grouped_bars, name_extreme, summarise_box
 from cfaug.report.document import BarPlot, BoxPlot, Document, read_document, write_document
 from cfaug.report.page import Measure
@@ -113,12 +112,3 @@ def test_bars_that_have_no_number_are_no_mistake():
     drawn = grouped_bars({"White": [("CLIP", nan, nan, nan)]}, "share").svg
     assert "White" in drawn
     assert "<title" not in drawn
-
-
-def test_bars_on_a_logarithmic_axis_start_from_a_power_of_ten():
-    tree = ElementTree.fromstring(grouped_bars({"a": [("", 0.02, 1.0, 3.0)]}, "s", NATS,
-                                               logarithmic=True).svg)  # fmt: skip
-    ticks = [text.text for text in tree.iter("text")]
-    assert [tick for tick in ticks if tick in {"0.01", "0.1", "1"}] == ["0.01", "0.1", "1"]
-    with pytest.raises(UserError, match="above 0"):
-        grouped_bars({"a": [("", 0.0, 0.0, 0.0)]}, "s", NATS, logarithmic=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +18,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.report import gallery
 from cfaug.report.gallery import Contrast, mark_changes, write_gallery
-from tests.report.example import HOSTILE, generated, picture
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
-                          file.read_text(), re.DOTALL)  # fmt: skip
-    return json.loads(found)
+from tests.report.example import HOSTILE, data_of, generated, picture
 
 
 def decoded(member: dict) -> Image.Image:

@@ -155,7 +155,6 @@ def without_any(bad):
         "curve": lambda: curve({"s": {0.0: {1: bad}}}, "x", "y"),
         "box": lambda: box_plot({"r": {"a": bad}}, "x"),
         "tradeoff": lambda: tradeoff_plot({"s": [("p", {1: bad}, {1: 0.2})]}, "x", "y"),
-        "bars": lambda: grouped_bars({"g": [("a", bad, bad, bad)]}, "x", logarithmic=True),
         "gap": lambda: gap_figure({"IR_r": np.array([bad])}, "m", "logit"),
     }
 

@@ -60,7 +60,7 @@ def test_the_table_holds_the_tests_of_its_rows():
     assert math.isnan(own.diff)
     made = [r.p_paired for r in table.rows if r.arm != "real"]
     assert [r.p_holm for r in table.rows if r.arm != "real"] == pytest.approx(holm(made).tolist())
-    assert table.arms[:2] == ["before", "real"]
+    assert table.arms[:2] == ("before", "real")
 
 
 def test_the_order_of_rows_changes_no_number():
@@ -85,7 +85,7 @@ def test_the_row_before_fine_tuning_may_be_a_baseline_and_counts_once():
     table = significance_table(results(), ["real", "before"], untrained=["before"])
     compared = [(row.arm, row.baseline, row.cell) for row in table.rows]
     assert len(set(compared)) == len(compared)
-    assert table.arms[:2] == ["before", "real"]
+    assert table.arms[:2] == ("before", "real")
 
 
 def test_the_row_before_fine_tuning_needs_no_seeds():

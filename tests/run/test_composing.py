@@ -211,8 +211,8 @@ def test_whatever_is_typed_composes_or_is_a_sentence(words):
 
 def test_a_file_that_other_choices_bring_along_is_no_choice():
     with pytest.raises(UserError) as refused:
-        compose("generate", "recipe=coco_cf/paper")
-    assert "a part of recipe=coco_cf zoo=paper: type these" in str(refused.value)
+        compose("generate", "recipe=social/paper")
+    assert "a part of recipe=social zoo=paper: type these" in str(refused.value)
 
 
 def test_agents_spellings_are_tolerated():
@@ -424,7 +424,7 @@ def test_a_choice_beside_help_shows_its_settings(script):
 
 
 def test_what_follows_from_other_choices_names_them():
-    assert name_both(CONF, "generate", "recipe", "coco_cf/paper") == "recipe=coco_cf zoo=paper"
+    assert name_both(CONF, "generate", "recipe", "social/paper") == "recipe=social zoo=paper"
     assert name_both(CONF, "generate", "recipe", "coco_cf/none") is None
     assert name_both(CONF, "generate", "recipe", "coco_cf") is None
     assert name_both(CONF, "train", "experiment", "coco_cf_3/base") is None

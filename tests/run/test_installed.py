@@ -85,19 +85,18 @@ def test_it_is_the_wheel_that_runs(installed):
     assert "did you mean data.cf_ratio?" in said
 
 
-def test_a_run_is_trained_and_evaluated(installed):
-    installed("train", "data.cf_ratio=0.6", "seed=107", "arm=one", *TINY)
-    assert (installed.work / "runs/main/one/seed=107/checkpoint/model.safetensors").is_file()
-    said = installed("evaluate", "name=main", "benchmark=shapescapes")
-    assert "main/one/seed=107" in said
+def test_a_run_is_trained_by_torchrun_and_evaluated(installed):
+    words = ["arm=two", "trainer.devices=2", "trainer.accelerator=cpu", *TINY]
+    installed("train", "data.cf_ratio=0.6", "seed=107", *words)
+    assert (installed.work / "runs/main/two/seed=107/checkpoint/model.safetensors").is_file()
+    only = "benchmark.only=[shapescapes_ood_classification]"
+    assert "main/two/seed=107" in installed("evaluate", "name=main", "benchmark=ood", only)
     said = installed("evaluate", "name=nothing", code=2)
     assert "cfaug train" in said
     assert ".py" not in said
 
 
-def test_torchrun_and_sweeps_find_what_they_need(installed):
-    words = ["arm=two", "trainer.devices=2", "trainer.accelerator=cpu", *TINY]
-    installed("train", "data.cf_ratio=0.6", "seed=107", *words)
+def test_sweeps_are_found(installed):
     sweep = ["sweep=sweeps/ratio_curve.yaml", "dry_run=true", "data.size=20", *WORLD]
     said = installed("train", "--multirun", *sweep)
     many = len(list(_product(ROOT / "sweeps/ratio_curve.yaml")))

@@ -9,10 +9,8 @@ import torch
 
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_prompts import EditFormat
-from cfaug.models.lora import WEIGHTS
 from cfaug.train.settings import OptimSettings, TrainerSettings
-from tests import children
-from tests.run.conftest import exit_with, refusal
+from tests.run.conftest import refusal
 from tests.train import tiny_language
 
 
@@ -118,17 +116,3 @@ def test_table_6_is_the_preset(script):
     assert data.max_length == 1024
     lora = build(config["tuning"]).lora
     assert (lora.r, lora.alpha, lora.dropout) == (8, 16, 0.05)
-
-
-@pytest.mark.slow
-def test_a_killed_command_leaves_the_adapter_of_an_undisturbed_one(train, tmp_path, capfd):
-    torch.set_num_threads(1)
-    words = [*SHORT, "trainer.max_steps=30", "tuning.lora.merge=false"]
-    words.append("trainer.save_every_steps=3")
-    assert train(*words, "arm=whole") == 0
-    children.kill_at_line(train.folder / "metrics.csv", 9, exit_with, train, words)
-    assert train(*words) == 0
-    assert len(record(train)["attempts"]) == 2
-    whole = train.folder.parent.parent / "whole" / "seed=7"
-    files = [(one / "checkpoint" / WEIGHTS).read_bytes() for one in (whole, train.folder)]
-    assert files[0] == files[1]

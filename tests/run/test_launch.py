@@ -87,13 +87,13 @@ def test_evaluate_takes_one_run_as_it_takes_a_list(place):
 
 @pytest.mark.slow
 def test_a_sweep_through_submitit_makes_the_same_runs(place, capfd):
-    words = ["seed=1,2", "trainer.max_steps=2"]
+    """One job of a process of its own; the next test has two."""
+    words = ["seed=1", "trainer.max_steps=2"]
     assert place.train("-m", "hydra/launcher=submitit_local", "arm=launched", *words) == 0
     assert place.train("-m", "arm=plain", *words) == 0
-    for seed in (1, 2):
-        launched, plain = (place.record(arm, seed) for arm in ("launched", "plain"))
-        assert launched["state"] == "done"
-        assert launched["config_hash"] == plain["config_hash"]
+    launched, plain = (place.record(arm, 1) for arm in ("launched", "plain"))
+    assert launched["state"] == "done"
+    assert launched["config_hash"] == plain["config_hash"]
 
 
 @pytest.mark.slow

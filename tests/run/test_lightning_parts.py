@@ -13,6 +13,11 @@ from cfaug.run.run_folder import check_result_loggers, hand_over
 from tests.run.conftest import SCENES, compose, refusal
 
 STOP = "trainer.callbacks={stop: {_target_: lightning.pytorch.callbacks.EarlyStopping, monitor: a}}"
+BAR = "trainer.callbacks={bar: {_target_: lightning.pytorch.callbacks.RichProgressBar}}"
+SAVE = (
+    "trainer.callbacks={save: {_target_: lightning.pytorch.callbacks.ModelCheckpoint, "
+    "monitor: val/loss, enable_version_counter: false}}"
+)
 AVERAGE = "trainer.callbacks={a: {_target_: lightning.pytorch.callbacks.EMAWeightAveraging}}"
 
 
@@ -24,7 +29,7 @@ def described(*words):
 
 
 PLAIN = [
-    "callbacks=rich_progress_bar", "callbacks=[learning_rate_monitor,model_checkpoint]",
+    BAR, SAVE,
     "trainer.strategy=ddp", "trainer.profiler=simple", "logger=trackio", "logger=lightning",
     "trainer.limit_train_batches=null", "trainer.gradient_checkpointing=false",
 ]  # fmt: skip
@@ -109,7 +114,7 @@ def test_the_debug_group_trains_in_a_folder_that_no_table_reads(place, monkeypat
 @pytest.mark.slow
 def test_a_run_has_callbacks_a_profiler_and_a_logger_of_lightnings(place, tmp_path):
     words = [
-        "callbacks=[early_stopping,model_checkpoint]", "trainer.profiler=simple",
+        "callbacks=early_stopping", SAVE, "trainer.profiler=simple",
         "logger=lightning", f"logger.save_dir={tmp_path / 'theirs'}", "threads=1",
         "trainer.limit_train_batches=2", "trainer.gradient_checkpointing=true", "model=tiny_flava",
     ]  # fmt: skip

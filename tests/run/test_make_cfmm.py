@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.report.document import read_document
-from cfaug.shapescapes.zoo.questions import main
+from cfaug.shapescapes.zoo.vlm import main_questions
 from tests.run.conftest import jobs_of
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def test_every_command_composes():
 def test_the_models_of_the_zoo_see_and_one_of_them_reasons(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     out = Path("shards/shapescapes-vqa")
-    assert main([f"out={out}", "part=test", "pairs=18"]) == 0
+    assert main_questions([f"out={out}", "part=test", "pairs=18"]) == 0
     asked = [word for word in words_of("weights=zoo:vlm-basic-0,zoo:vlm-both-0")
              if not word.startswith(("weights=", "paths.runs=", "--"))]  # fmt: skip
     for name in MODELS:

@@ -47,7 +47,7 @@ OTHERS = {
     "tiny_vlm": TINY_VQA,
     **dict.fromkeys(("classifier", "timm", "torchvision"), CLASSIFIER),
     **{f"{name}_entailer": ENTAILER for name in ("vilt", "bridgetower", "flava")},
-    **{f"tiny_{name}_entailer": TINY_ENTAILER for name in ("vilt", "bridgetower", "flava")},
+    "tiny_vilt_entailer": TINY_ENTAILER,
 }
 
 

@@ -24,7 +24,7 @@ from cfaug.run.evaluation_data import DataOpener
 from cfaug.run.usage import read_arms
 from cfaug.shapescapes.question_parts import make_questions
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.zoo.questions import main
+from cfaug.shapescapes.zoo.vlm import main_questions
 from tests import children
 from tests.data.question_files import own_record, write_own
 from tests.models import tiny_vlm
@@ -169,7 +169,7 @@ def test_a_part_takes_the_seed_of_the_data_and_the_style_of_its_name():
 
 
 def test_runs_of_one_world_share_its_questions_and_a_file_needs_no_world(tmp_path):
-    main([f"out={tmp_path / 'set'}", "pairs=1", "image_size=16"])
+    main_questions([f"out={tmp_path / 'set'}", "pairs=1", "image_size=16"])
     opener = DataOpener(tmp_path, tmp_path)
     seven, eight = (DataSettings(None, None, seed=seed, world=WORLD) for seed in (7, 8))
     name, file = "shapescapes_vqa:test", str(tmp_path / "set" / "questions.jsonl")

@@ -11,9 +11,9 @@ from cfaug.data.index import open_index
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from tests.annotation.test_annotation_page import data_of
 from tests.annotation.test_assignment import ERRORS
 from tests.grid_sets import every_grid_set, grid_set, lay_grid_sets
+from tests.report.example import data_of
 from tests.run.conftest import refusal, stdout_of
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -30,6 +29,7 @@ from cfaug.social.skew_page import (
     verdict,
 )
 from tests.grid_sets import grid_set, lay_grid_sets
+from tests.report.example import data_of
 from tests.report.page_reader import PageReader
 from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, read_image, skew_items
 
@@ -42,13 +42,6 @@ SKEWED = {"male": 3.0, "White": 2.0}
 def write(folder: Path, *answers: SkewItems, **settings) -> Path:
     page = skew_page(SkewPageSettings(**settings))
     return page.write(answers, folder / "skew.html", IMAGES, title="Ours & theirs")
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(
-        r'<script type="application/json" id="data">(.*?)</script>', file.read_text(), re.DOTALL
-    )
-    return json.loads(found)
 
 
 def test_the_page_holds_what_the_items_say(tmp_path):
@@ -208,18 +201,13 @@ class Reader(PageReader):
 
 
 @pytest.fixture
-def reader(browser: Browser, tmp_path: Path) -> Iterator[Reader]:
+def reader(watched: Browser, tmp_path: Path) -> Reader:
     answers = (
         skew_items("clip", SKEWED, ks=(None, 12), left_out=["poet"]),
         skew_items("slip", ks=(None, 12), left_out=["poet"]),
     )
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.view(1200, 900)
-    browser.open(write(tmp_path, *answers))
-    yield Reader(browser, answers)
-    assert browser.errors == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+    watched.open(write(tmp_path, *answers))
+    return Reader(watched, answers)
 
 
 def by_excess(answers: tuple[SkewItems, ...], question: RankingTask) -> list[str]:

@@ -350,35 +350,6 @@ def test_a_model_that_was_asked_about_other_images_has_no_change_and_the_table_s
     )
 
 
-def test_the_papers_table_5_is_transcribed():
-    found = published("social_5")
-    for row in found["rows"]:
-        sets, images, whole = row["values"]
-        assert sets == 4 * (261 if row["subject"] == "Occupation" else 63)
-        assert whole == sets * images * 100
-    captions = sum(row["values"][0] * row["values"][1] for row in found["rows"])
-    assert captions == 232_416, "printed as 232k in section 2.1"
-
-
-def test_table_5_is_what_the_grids_give(tmp_path):
-    theirs, every, used = table("social_5").build(Runs(tmp_path)).parts
-    assert every.rows == theirs.rows
-    assert [cell.text for cell in every.rows[-1][1]] == ["7,020", "", "23,241,600"]
-    for (labels, cells), (_, printed) in zip(used.rows[:-1], theirs.rows, strict=False):
-        grew = labels[0] == "Occupation"
-        assert (cells[0].numbers["value"] < printed[0].numbers["value"]) == grew
-        assert cells[1].text == printed[1].text
-        sets, members, images = (cell.numbers["value"] for cell in cells)
-        assert images == sets * members * 100
-    assert "entries are duplicated in the lists" in used.notes[0]
-    own = tmp_path / "own.yaml"
-    own.write_text('subject_type: job\nsubjects: [cook, poet]\ntemplate: "a {age} {subject}"\n'
-                   "attributes: {age: [young, old]}\n")  # fmt: skip
-    *_, used = table("social_5", grids={str(own): ["Job", "(Age)"]}).build(Runs(tmp_path)).parts
-    assert [cell.text for cell in used.rows[0][1]] == ["2", "2", "400"]
-    assert used.notes == ("No entry is duplicated.",)
-
-
 def rankings_of(one: SkewItems) -> Items:
     """Return the rankings that made-up items are of: with K = 60 they name every image."""
     found: dict[str, list] = {n: [] for n in ("item", "cluster", "grid", "subject", "attributes")}

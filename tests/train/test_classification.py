@@ -271,5 +271,7 @@ def test_two_processes_train_what_one_trains(folder, shelf, indexes):
     alone, both = folder, folder.with_name("seed=8")
     train_in_ranks(alone, shelf, indexes, size)
     torchrun(train_in_ranks, both, shelf, indexes, size)
+    measured = [[row["val/accuracy"] for row in rows(one)] for one in (alone, both)]
+    assert measured[0] == measured[1]
     for (name, first), second in zip(saved(alone).items(), saved(both).values(), strict=True):
         torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-3, msg=name)

@@ -19,7 +19,6 @@ from cfaug.models.task_specs import ViltEntailment
 from cfaug.train.classification_task import EntailmentTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
-from tests import children
 from tests.models import tiny
 from tests.train.tasks import run_task, saved
 from tests.train.test_fit import image
@@ -136,22 +135,6 @@ def test_a_run_keeps_the_best_weights_and_measures_them(folder, shelf, indexes):
     assert result.seen == 6 * 8
 
 
-def test_batches_of_a_step_are_one_batch(folder, shelf, indexes):
-    """The last batch of an epoch is smaller, and counts by its examples."""
-    apart, together = folder, folder.with_name("seed=8")
-    only = {"validation": 0.0}
-    trainer = replace(TRAINER, max_steps=1, checkpoint="last", val_metrics=())
-    rows_of_all = task(shelf, indexes, data=replace(DATA, **only)).counts["train"]
-    size = -(-rows_of_all // 2) + 3
-    given = {"eps": 0.1}  # with AdamW's own a gradient of rounding error makes a step of any size
-    run(apart, shelf, indexes, data=replace(DATA, batch_size=size, **only),
-        trainer=replace(trainer, accumulate_grad_batches=2), **given)  # fmt: skip
-    run(together, shelf, indexes, data=replace(DATA, batch_size=rows_of_all, **only),
-        trainer=trainer, **given)  # fmt: skip
-    for (name, first), second in zip(saved(apart).items(), saved(together).values(), strict=True):
-        torch.testing.assert_close(first, second, atol=2e-5, rtol=1e-4, msg=name)
-
-
 @pytest.mark.slow
 def test_adapters_are_merged_into_a_folder_like_any_other(folder, shelf, indexes):
     tuning = Tuning(lora=Lora([r"attention\.(query|value)$"], r=2), train=["classifier"])
@@ -172,38 +155,3 @@ def test_zero_steps_leave_the_row_before(folder, shelf, indexes):
 def test_texts_of_others_are_no_training_data():
     with pytest.raises(UserError, match="labels of others"):
         EntailmentData("a", "b", counterfactual_captions="shuffled")
-
-
-@pytest.mark.slow
-def test_a_killed_run_ends_bit_identical(folder, shelf, indexes):
-    trainer = replace(TRAINER, max_steps=16, save_every_steps=3, accumulate_grad_batches=2)
-    whole = folder.with_name("seed=8")
-    expected = run(whole, shelf, indexes, trainer=trainer)
-    children.kill_at_line(folder / "metrics.csv", 10, run, folder, shelf, indexes, trainer=trainer)
-    resumed = run(folder, shelf, indexes, attempt=1, trainer=trainer)
-    assert 0 < resumed.start_step < 16
-    assert resumed.best_val_loss == expected.best_val_loss
-    assert resumed.measured == expected.measured
-    for file in (whole / "checkpoint").iterdir():
-        assert file.read_bytes() == (folder / "checkpoint" / file.name).read_bytes(), file.name
-
-
-def train_in_ranks(folder, shelf, indexes, batch_size):
-    run(folder, shelf, indexes, eps=1e-2,
-        data=replace(DATA, batch_size=batch_size, workers=0))  # fmt: skip
-
-
-@pytest.mark.slow
-def test_two_processes_train_what_one_trains(folder, shelf, indexes):
-    """In an epoch's last batch, of one example, the second process has none."""
-    from tests.train.test_distributed import torchrun
-
-    train = task(shelf, indexes).counts["train"]
-    size = next(size for size in range(5, train) if train % size == 1)
-    alone, both = folder, folder.with_name("seed=8")
-    train_in_ranks(alone, shelf, indexes, size)
-    torchrun(train_in_ranks, both, shelf, indexes, size)
-    measured = [[row["val/accuracy"] for row in rows(place)] for place in (alone, both)]
-    assert measured[0] == measured[1]
-    for (name, first), second in zip(saved(alone).items(), saved(both).values(), strict=True):
-        torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-3, msg=name)

@@ -110,16 +110,14 @@ def test_the_last_weights_by_option_and_any_number_of_workers(folder, indexes, d
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("checkpoint", ["best", "last"])
-def test_a_killed_run_leaves_the_same_checkpoint(folder, indexes, dropout_weights, checkpoint):
-    trainer = replace(TRAINER, checkpoint=checkpoint)
+def test_a_killed_run_leaves_the_same_checkpoint(folder, indexes, dropout_weights):
     whole = folder.with_name("seed=8")
-    expected = run(whole, indexes, dropout_weights, trainer=trainer)
+    expected = run(whole, indexes, dropout_weights)
     given = (folder, indexes, dropout_weights)
-    children.kill_at_line(folder / "metrics.csv", 12, run_on_one_thread, *given, trainer=trainer)
+    children.kill_at_line(folder / "metrics.csv", 12, run_on_one_thread, *given)
     assert not (folder / "checkpoint").exists()
     steps = []
-    result = run(folder, indexes, dropout_weights, trainer=trainer, attempt=1, started=steps.append)
+    result = run(folder, indexes, dropout_weights, attempt=1, started=steps.append)
     assert steps == [result.start_step]
     assert result.start_step >= 9
     assert replace(result, start_step=0) == expected

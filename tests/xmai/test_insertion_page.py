@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from cfaug.xmai.insertion import (
 )
 from cfaug.xmai.text_pair_items import InsertionItems
 from tests.evaluation.joined import picture
+from tests.report.example import data_of
 from tests.report.insertion_example import METHODS, insertion_items
 from tests.report.page_reader import PageReader
 
@@ -31,12 +30,6 @@ IMAGES = ImageSource(lambda name: picture(2, sum(name.encode())))
 def write(folder: Path, *answers: InsertionItems, limit: int = 5) -> Path:
     file = folder / "insertion.html"
     return insertion_page(limit).write(answers, file, IMAGES, title="Ours & theirs")
-
-
-def data_of(file: Path) -> dict:
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
-                          file.read_text(), re.DOTALL)  # fmt: skip
-    return json.loads(found)
 
 
 def with_column(one: InsertionItems, **columns) -> InsertionItems:
@@ -166,14 +159,9 @@ def test_one_page_a_model_and_one_of_all(tmp_path):
 
 
 @pytest.fixture
-def reader(browser: Browser, tmp_path: Path) -> Iterator[PageReader]:
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.view(1200, 900)
-    browser.open(write(tmp_path, insertion_items("clip"), insertion_items("slip2")))
-    yield PageReader(browser)
-    assert browser.errors == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+def reader(watched: Browser, tmp_path: Path) -> PageReader:
+    watched.open(write(tmp_path, insertion_items("clip"), insertion_items("slip2")))
+    return PageReader(watched)
 
 
 def test_a_reader_chooses_methods_answers_and_words(reader):

@@ -275,7 +275,6 @@ def scrub(text: str, address: str | None = None) -> str:
     """Return a text of a program or library without the secrets of an address.
 
     Args:
-        text: the text, such as a message.
         address: the address with its secrets; ``None`` for all that this process was given.
     """
     typed = _typed.values() if address is None else [address]

@@ -77,9 +77,6 @@ def check_folder(folder: Path) -> None:
 
     The JSON files in the folder and in its subfolders, one level down, are read; transformers and
     diffusers look no further.
-
-    Args:
-        folder: the folder that a library is about to read.
     """
     for file in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
         require_regular(file)

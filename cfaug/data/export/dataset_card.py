@@ -234,14 +234,10 @@ class PublisherStatements:
     """Statements that only the publisher can make; the card marks ``None`` as to be written.
 
     Attributes:
-        name: name of the data set.
         license: the Hub's identifier of a licence ("cc-by-4.0").
-        description: a description of the data set in one paragraph.
         authors: the authors, and for whom they made the data set.
-        contact: the address for questions.
         captions: source and licence of the captions.
         language: language of the captions, ISO 639.
-        url: address at which the data set is published.
         published: date of publication, "2026-11-24".
     """
 

@@ -10,6 +10,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,39 +61,54 @@ def group_code(group: str) -> int:
 
 
 class GrowingStrings:
-    """A column during writing."""
+    """A column during writing, in memory, or in the file ``name.arrow`` of a folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None, name: str = "") -> None:
+        self._folder, self._name, self._rows = folder, name, 0
         self._chunks: list[pa.Array] = []
         self._waiting: list[bytes] = []
 
     def __len__(self) -> int:
-        return ROWS_AT_ONCE * len(self._chunks) + len(self._waiting)
+        return self._rows
 
     def append(self, text: str) -> None:
         """Add one text; a lone surrogate raises UnicodeEncodeError."""
         self._waiting.append(text.encode())
+        self._rows += 1
         if len(self._waiting) == ROWS_AT_ONCE:
-            self._chunks.append(_text_array(self._waiting))
-            self._waiting = []
+            self._write()
+
+    def _write(self) -> None:
+        import pyarrow as pa
+
+        texts, self._waiting = _text_array(self._waiting), []
+        if self._folder is None:
+            self._chunks.append(texts)
+        else:
+            self._out.write_batch(pa.record_batch([texts], [self._name]))
+
+    @cached_property
+    def _out(self) -> pa.ipc.RecordBatchFileWriter:
+        import pyarrow as pa
+
+        schema = pa.schema([(self._name, pa.large_string())])
+        return pa.ipc.new_file(f"{self._folder}/{self._name}.arrow", schema)
 
     def column(self) -> Strings:
-        """Return the column of the texts up to now."""
-        return Strings(self._array())
-
-    def save(self, folder: Path, name: str) -> None:
-        """Write ``name.arrow``."""
+        """Return the column of the texts up to now; a file takes no others then."""
         import pyarrow as pa
 
-        table = pa.table({name: self._array()})
-        file = pa.OSFile(str(folder / f"{name}.arrow"), "wb")
-        with file, pa.ipc.new_file(file, table.schema) as out:
-            out.write_table(table)
+        if self._folder is not None:
+            return self._closed
+        return Strings(pa.chunked_array([*self._chunks, _text_array(self._waiting)]))
 
-    def _array(self) -> pa.ChunkedArray:
-        import pyarrow as pa
-
-        return pa.chunked_array([*self._chunks, _text_array(self._waiting)])
+    @cached_property
+    def _closed(self) -> Strings:
+        assert self._folder is not None
+        if self._waiting:
+            self._write()
+        self._out.close()
+        return Strings.load(self._folder, self._name)
 
 
 def _text_array(texts: list[bytes]) -> pa.Array:
@@ -108,10 +124,10 @@ class GrowingNumbers:
     """A column of numbers during writing, in a file of ``folder`` without a name."""
 
     def __init__(self, dtype: Any, folder: Path) -> None:
-        self._dtype, self._waiting = np.dtype(dtype), list[int]()
+        self._dtype, self._waiting = np.dtype(dtype), list[Any]()
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # closed with this object
 
-    def append(self, number: int) -> None:
+    def append(self, number: Any) -> None:
         """Add one number."""
         self._waiting.append(number)
         if len(self._waiting) == ROWS_AT_ONCE:
@@ -129,21 +145,22 @@ class GrowingNumbers:
 
 
 class _Table:
-    """Growing columns; a row's numbers go to files, and the bytes of its strings are kept."""
+    """Growing columns, in files of the folder."""
 
     def __init__(self, folder: Path) -> None:
         self._hash = hashlib.sha256()
         self.numbers = {name: GrowingNumbers(dtype, folder) for name, dtype in NUMBERS.items()}
-        self.words = {name: GrowingStrings() for name in WORDS}
+        words = *WORDS, NEGATIVE_TEXTS, GROUP_NAMES
+        self.words = {name: GrowingStrings(folder, name) for name in words}
         self._first_row = array("q")
         self._gap = ""
         self._set, self._file, self._member = "", "", 0
         self._images, self._images_before = dict[tuple[str, str], int](), 0
-        self._digests = bytearray()
-        self._negatives: dict[int, tuple[str, ...]] = {}
+        self._digests = GrowingNumbers(f"V{DIGEST_BYTES}", folder)
         self._extra = GrowingExtra(folder)
         self._boxes: dict[int, tuple[int, int, int, int]] = {}
-        self._group_names, self._group, self._named_groups = GrowingStrings(), "", False
+        self._group = ""
+        self._unused = {NEGATIVE_TEXTS, GROUP_NAMES}
 
     @property
     def hash(self) -> str:
@@ -165,7 +182,7 @@ class _Table:
         image = (row.image_id, row.digest.whole)
         if image not in self._images:
             self._images[image] = len(self._images)
-            self._digests += bytes.fromhex(row.digest.whole)
+            self._digests.append(bytes.fromhex(row.digest.whole))
         values = {
             "file": len(self.words["files"]) - 1, "offset": row.offset, "length": row.length,
             "sets": len(self._first_row) - 1, "groups": group_code(row.group),
@@ -173,13 +190,16 @@ class _Table:
         }  # fmt: skip
         number = len(self.words["texts"])
         if row.negatives:
-            self._negatives[number] = row.negatives
+            self._unused.discard(NEGATIVE_TEXTS)
+        negatives = json.dumps(row.negatives, ensure_ascii=False) if row.negatives else ""
+        self.words[NEGATIVE_TEXTS].append(negatives)
         if row.box is not None:
             self._boxes[number] = row.box
         if row.extra:
             self._extra.add(number, row.extra, row.where)
-        self._group_names.append("" if row.group == self._group else row.group)
-        self._named_groups |= row.group != self._group
+        if row.group != self._group:
+            self._unused.discard(GROUP_NAMES)
+        self.words[GROUP_NAMES].append("" if row.group == self._group else row.group)
         self._group = row.group
         self._member += 1
         for name, value in values.items():
@@ -213,22 +233,16 @@ class _Table:
         """Write the columns; return the extra ones, and the number left out beyond the limit."""
         for name, numbers in self.numbers.items():
             np.save(folder / f"{name}.npy", numbers.column())
-        digests = np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST_BYTES)
+        digests = self._digests.column().view(np.uint8).reshape(-1, DIGEST_BYTES)
         np.save(folder / f"{DIGESTS}.npy", digests)
         for name, words in self.words.items():
-            words.save(folder, name)
-        if self._negatives:
-            texts = GrowingStrings()
-            for row in range(len(self.words["texts"])):
-                negatives = self._negatives.get(row)
-                texts.append("" if negatives is None else json.dumps(negatives, ensure_ascii=False))
-            texts.save(folder, NEGATIVE_TEXTS)
+            words.column()
+            if name in self._unused:
+                (folder / f"{name}.arrow").unlink()
         if self._boxes:
             boxes = np.zeros((len(self.words["texts"]), 4), np.int32)
             boxes[list(self._boxes)] = list(self._boxes.values())
             np.save(folder / f"{BOXES}.npy", boxes)
-        if self._named_groups:
-            self._group_names.save(folder, GROUP_NAMES)
         return self._extra.save(folder, len(self.words["texts"]))
 
 
@@ -376,7 +390,7 @@ def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int], digests: 
     return bool(
         sets[0] == 0
         and sets[-1] + 1 == words["keys"]
-        and np.isin(np.diff(sets), (0, 1)).all()
+        and np.diff(sets).view(np.uint64).max(initial=0) <= 1  # a step back is a large number
         and 0 <= files.min() <= files.max() < words["files"]
         and 0 <= length.min() <= length.max() <= MAX_BYTES
         and columns["offset"].min() >= 0

@@ -102,14 +102,15 @@ class Index:
         """Digest of all bytes of each image, uint8 (images, 16), by the image's number."""
         return self._map(DIGESTS)
 
-    @cached_property
+    @property
     def contents(self) -> np.ndarray:
         """Code of the bytes of each row's image, uint64; equal for equal images in any source."""
-        return _codes(self.digests)[self.images]
+        return self.content_codes(slice(None))
 
-    def content_codes(self, rows: np.ndarray) -> np.ndarray:
+    def content_codes(self, rows: np.ndarray | slice) -> np.ndarray:
         """Return ``contents`` of some rows, uint64 (rows,), without reading the others."""
-        return _codes(self.digests[self.images[rows]])
+        codes: np.ndarray = self.digests.view("<u8")[:, 0]
+        return codes[self.images[rows]].astype(np.uint64, copy=False)
 
     @cached_property
     def files(self) -> np.ndarray:
@@ -338,11 +339,6 @@ class Index:
     @cached_property
     def _boxes(self) -> np.ndarray | None:
         return self._map(BOXES) if self._has(f"{BOXES}.npy") else None
-
-
-def _codes(digests: np.ndarray) -> np.ndarray:
-    codes = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
-    return codes.astype(np.uint64)
 
 
 def captioned_classes(index: Index, rows: Iterable[int]) -> list[str] | None:

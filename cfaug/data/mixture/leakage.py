@@ -18,6 +18,7 @@ from cfaug.data.mixture.records import (
     decimal,
     find_distinct,
     half_up,
+    hash_codes,
     is_among,
     random_keys,
     sort_rows,
@@ -66,33 +67,38 @@ def _join_opened(sources: tuple[Index, ...]) -> list[np.ndarray]:
     pairs = coo_array((np.ones(len(first), bool), (first, second)), shape=(len(nodes),) * 2)
     _, component = connected_components(pairs, directed=False)
     rank = np.full(len(nodes), len(sources))  # the first source that has the group
-    places = []  # of each group among the ascending nodes, and whether it is there
+    places = []  # the rows whose groups are among the ascending nodes, and the places there
     for codes in groups:
-        at = np.minimum(np.searchsorted(nodes, codes), len(nodes) - 1)
-        places.append((at, nodes[at] == codes))
-    for number, (at, present) in reversed(list(enumerate(places))):
-        rank[at[present]] = number
+        rows = np.flatnonzero(is_among(codes, nodes))
+        places.append((rows, np.searchsorted(nodes, codes[rows])))
+    for number, (_, at) in reversed(list(enumerate(places))):
+        rank[at] = number
     order = np.lexsort((nodes, rank, component))
     starts = np.flatnonzero(np.r_[True, np.diff(component[order]) != 0])
     code = nodes[order][starts][component]
-    return [
-        np.where(present, code[at], codes)
-        for codes, (at, present) in zip(groups, places, strict=True)
-    ]
+    joined = [codes.copy() for codes in groups]
+    for codes, (rows, at) in zip(joined, places, strict=True):
+        codes[rows] = code[at]
+    return joined
 
 
 def _links(contents: Sequence[np.ndarray], groups: Sequence[np.ndarray]) -> np.ndarray:
     """Return pairs of codes of groups that share an image, uint64 (2, links)."""
-    image = np.concatenate([np.empty(0, np.uint64), *contents])
-    group = np.concatenate([np.empty(0, np.uint64), *groups])
+    hashes = [hash_codes(codes, 32).astype(np.uint32) for codes in contents]
     # Captions of one image are adjacent: a row that repeats the one before links nothing new.
-    new = np.ones(len(image), bool)
-    new[1:] = (image[1:] != image[:-1]) | (group[1:] != group[:-1])
-    image, group = image[new], group[new]
-    ordered = np.sort(image)  # a tenth of the time of an argsort; most sources end here
-    again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    some = is_among(image, again)
-    image, group = image[some], group[some]
+    new = [
+        np.r_[True, (image[1:] != image[:-1]) | (group[1:] != group[:-1])][: len(image)]
+        for image, group in zip(contents, groups, strict=True)
+    ]
+    # Sorting halves of codes takes a twentieth of an argsort; of most sources little is left.
+    ordered = np.concatenate([np.empty(0, np.uint32), *map(np.compress, new, hashes)])
+    ordered.sort()
+    again = find_distinct(ordered[1:][ordered[1:] == ordered[:-1]])
+    some = [mask & is_among(short, again) for mask, short in zip(new, hashes, strict=True)]
+    image, group = (
+        np.concatenate([np.empty(0, np.uint64), *map(np.compress, some, columns)])
+        for columns in (contents, groups)
+    )
     order = np.argsort(image)
     image, group = image[order], group[order]
     same = (image[1:] == image[:-1]) & (group[1:] != group[:-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cfaug.core.rng import generator
-from cfaug.data.mixture.records import COUNTERFACTUAL, REAL, Mixture
+from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture, sort_rows
 
 
 def epoch_order(
@@ -19,7 +19,7 @@ def epoch_order(
     pairs_in_batch: bool = False,
     window: int | None = None,
 ) -> np.ndarray:
-    """Return every position of ``mixture.train`` once, int64 (n,), in the order of training.
+    """Return every position of ``mixture.train`` once, integers (n,), in the order of training.
 
     Args:
         epoch: the number of the epoch, from 0.
@@ -35,20 +35,23 @@ def epoch_order(
     """
     rng = generator(seed, "order", data_seed, epoch)
     n_real, n = mixture.counts["real"], len(mixture.train)
-    positions = [np.arange(n_real), np.arange(n_real, n)]
-    shuffled = [
-        _shuffle(positions[source], mixture, source, window, rng)
-        for source in (REAL, COUNTERFACTUAL)
-    ]
+    positions = np.arange(n, dtype=_narrow(n))
+    parts = positions[:n_real], positions[n_real:]
+    shuffled = [_shuffle(part, mixture, s, window, rng) for s, part in enumerate(parts)]
     if mixture.visits is not None:
         shuffled = [_part_visits(part, mixture, mixture.visits, batch_size) for part in shuffled]
     if stratify:
         is_cf = _stratify(n, n - n_real, batch_size, rng)
     else:  # all arrangements are equally likely
-        is_cf = rng.permutation(np.arange(n) >= n_real)
-    order = np.empty(n, np.int64)
+        is_cf = rng.permutation(np.repeat([False, True], [n_real, n - n_real]))
+    order = np.empty_like(positions)
     order[~is_cf], order[is_cf] = shuffled
     return _whole_sets(mixture, order, batch_size) if pairs_in_batch else order
+
+
+def _narrow(n: int) -> type[np.int32 | np.int64]:
+    """Return a type of numbers up to n: with 20 million, an array of 64 bits takes 160 MB."""
+    return np.int32 if n < 2**31 else np.int64
 
 
 def _shuffle(
@@ -104,12 +107,13 @@ def _stratify(n: int, n_cf: int, batch_size: int, rng: np.random.Generator) -> n
 
 def _whole_sets(mixture: Mixture, order: np.ndarray, batch_size: int) -> np.ndarray:
     first, members, starts, sizes = _sets(mixture)
-    units = first[order] if len(first) else order
+    units = first[order]
     units = units[units >= 0]
     packed = units[pack(sizes[units], batch_size)]
     size = sizes[packed]
-    begins = np.repeat(starts[packed] - (np.cumsum(size) - size), size)
-    return members[begins + np.arange(len(order))]
+    places = np.repeat(starts[packed] - (np.cumsum(size, dtype=size.dtype) - size), size)
+    places += np.arange(len(order), dtype=places.dtype)
+    return members[places]
 
 
 def _sets(mixture: Mixture) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -123,14 +127,17 @@ def _sets(mixture: Mixture) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
     rows = mixture.sources[COUNTERFACTUAL]
     sets = np.empty(0, np.int64) if rows is None else np.asarray(rows.sets)
     set_of = sets[mixture.train[n_real:, 1]] if n > n_real else sets[:0]
-    by_set = np.argsort(set_of, kind="stable")
-    is_first = np.ones(len(by_set), bool)
-    is_first[1:] = np.diff(set_of[by_set]) != 0
-    members = np.concatenate([np.arange(n_real), n_real + by_set])
-    starts = np.concatenate([np.arange(n_real), n_real + np.flatnonzero(is_first)])
-    first = np.full(n, -1)
+    # Above the bits that a sort replaces.
+    by_set = sort_rows(set_of.astype(np.uint64) << np.uint64(len(set_of).bit_length()))
+    dtype, is_first = _narrow(n), np.ones(n, bool)
+    is_first[n_real + 1 :] = np.diff(set_of[by_set]) != 0
+    members = np.arange(n, dtype=dtype)
+    members[n_real:] = by_set
+    np.add(members[n_real:], n_real, out=members[n_real:])
+    starts = np.flatnonzero(is_first).astype(dtype)
+    first = np.full(n, -1, dtype)
     first[members[starts]] = np.arange(len(starts))
-    return first, members, starts, np.diff(starts, append=n)
+    return first, members, starts, np.diff(starts, append=dtype(n))
 
 
 def split_sets(mixture: Mixture, order: np.ndarray, batch_size: int) -> int:
@@ -178,7 +185,7 @@ def pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:
     >>> pack(np.array([2, 2, 2, 1, 1, 2]), 5).tolist()
     [0, 1, 3, 2, 4, 5]
     """
-    queue = np.arange(len(sizes))
+    queue = np.arange(len(sizes), dtype=sizes.dtype)
     taken = np.zeros(len(sizes), bool)
     later = _Later(sizes)
     packed: list[np.ndarray] = []

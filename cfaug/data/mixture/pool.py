@@ -128,10 +128,10 @@ def make_pool(
             random_keys(np.arange(count), seed, "mixture", "rows", source)
             for source, count in enumerate(counts)
         ]
-    rows: list[np.ndarray] = []
-    for row_keys, mask in zip(keys, eligible, strict=True):
-        ordered = sort_rows(row_keys)
-        rows.append(ordered if mask is None else ordered[mask[ordered]])
+    rows = [
+        sort_rows(row_keys, mask if len(row_keys) else None)  # there may be a mask without a source
+        for row_keys, mask in zip(keys, eligible, strict=True)
+    ]
     return Pool(sources, (keys[0], keys[1]), (rows[0], rows[1]), seed=seed, split=split)
 
 
@@ -161,11 +161,13 @@ def divide(pool: Pool, wanted: Wanted) -> Mixture:
     and validation takes rows of the other groups, up to its share.
     """
     train, held, dropped = [], [], 0
+    taken_of = [pool.keys[s][pool.rows[s][: wanted.train[s]]] for s in (REAL, COUNTERFACTUAL)]
+    for taken in taken_of:
+        taken.sort(kind="stable")  # fast, as nearly all ascend
     for source in (REAL, COUNTERFACTUAL):
         drawn, rest = np.split(pool.rows[source], [wanted.train[source]])
         free = rest
-        for other in (REAL, COUNTERFACTUAL):
-            taken = pool.keys[other][pool.rows[other][: wanted.train[other]]]
+        for taken in taken_of:
             codes = pool.keys[source][free]
             also = codes <= taken.max(initial=0)  # few of its own source: rows are in this order
             also[also] = is_among(codes[also], taken)

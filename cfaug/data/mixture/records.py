@@ -111,7 +111,7 @@ def random_keys(codes: np.ndarray, seed: int, *names: Name) -> np.ndarray:
     return key
 
 
-def sort_rows(keys: np.ndarray) -> np.ndarray:
+def sort_rows(keys: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
     """Return rows in the order of their keys, rows with equal keys in file order, int64 (n,).
 
     Eight times as fast as a stable argsort: the row replaces the key's lowest bits, and one plain
@@ -119,9 +119,14 @@ def sort_rows(keys: np.ndarray) -> np.ndarray:
     groups: their rows are mixed, so that the keys may not ascend there and a cut may go through
     both groups. No group is split between train and validation by that (``is_among`` sorts the keys
     it searches).
+
+    Args:
+        mask: the rows to sort, bool (rows,); ``None`` is all.
     """
     bits = np.uint64(len(keys).bit_length())
-    packed = keys >> bits << bits | np.arange(len(keys), dtype=np.uint64)
+    packed = keys >> bits << bits
+    packed |= np.arange(len(keys), dtype=np.uint64)
+    packed = packed if mask is None else packed[mask]
     packed.sort()
     packed &= (np.uint64(1) << bits) - np.uint64(1)
     return packed.view(np.int64)
@@ -139,20 +144,46 @@ def find_distinct(codes: np.ndarray) -> np.ndarray:
     return ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]]
 
 
+AT_ONCE = 2**18
+"""Number of keys that are hashed together, in the processor's cache."""
+FEW = 2**18
+"""Number of keys of which a table of hashes, 64 places for each, stays in the cache."""
+
+
+def hash_codes(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Return the highest bits of each code's product with a large odd number, uint64 (n,)."""
+    hashes = codes * np.uint64(0x9E3779B97F4A7C15)
+    hashes >>= np.uint64(64 - bits)
+    return hashes
+
+
 def is_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return which of ``keys`` are among ``others``, bool (n,).
 
     Args:
-        keys: the keys to look for, uint64 (n,).
-        others: the keys to search, uint64; fastest if they are ascending.
+        keys: the keys to look for, unsigned (n,).
+        others: the keys to search, unsigned; fastest if they are few, or ascending.
     """
     if not len(others) or not len(keys):
         return np.zeros(len(keys), bool)
     if (others[1:] < others[:-1]).any():  # searchsorted needs sorted keys
         others = np.sort(others)
-    at = np.searchsorted(others, keys)
+    if len(others) > min(FEW, len(keys)):
+        at = np.searchsorted(others, keys)
+        at[at == len(others)] = 0
+        return others[at] == keys
+    # A search takes long, and a hash excludes most keys.
+    bits = len(others).bit_length() + 6
+    table, found = np.zeros(2**bits, bool), np.empty(len(keys), bool)
+    table[hash_codes(others, bits)] = True
+    for start in range(0, len(keys), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        found[part] = table[hash_codes(keys[part], bits)]
+    maybe = np.flatnonzero(found)
+    at = np.searchsorted(others, keys[maybe])
     at[at == len(others)] = 0
-    return others[at] == keys
+    found[maybe] = others[at] == keys[maybe]
+    return found
 
 
 # Exact arithmetic of shares: the decimal that a user typed, not the nearest binary float.

@@ -47,7 +47,6 @@ class ListedSet:
     """Adjacent rows: the captions of a photo, or the members of a set.
 
     Attributes:
-        name: the name of the set, from which its key is made.
         is_set: whether the members are counterfactuals of each other.
     """
 

@@ -139,9 +139,6 @@ def read_columns(names: tuple[str, ...]) -> Columns:
     An image is paired with its caption: ``image, caption``, ``filepath, title``; a counterfactual's
     columns have the same mark, ``cf_image, cf_caption`` or ``image_edited, caption_edited``; the
     members of larger sets are numbered, ``image_0, image_1, image_2``.
-
-    Args:
-        names: the names of the columns that are not null.
     """
     images, captions = _by_place(names, IMAGE), _by_place(names, CAPTION)
     further: tuple[str, ...] = ()

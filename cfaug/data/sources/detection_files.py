@@ -60,7 +60,6 @@ class DetectionFile:
     """Objects by image, from one or more files that belong together.
 
     Args:
-        file: a file in one of the module's formats.
         more: further files: the categories of COCO's results, Visual Genome's other file.
         column: column of our lists that names the image; ``None`` is the first of ``key``,
             ``image``, ``image_id``, ``file_name``, ``group`` and ``id`` that a line has.

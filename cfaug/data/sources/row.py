@@ -91,7 +91,6 @@ class Reader:
     yields ``CounterfactualSet``s, with their images.
 
     Attributes:
-        kind: the name of the reader in an index.
         form: the name of the form in reports: "112 images read as FORM".
         description: the content of a folder of this form, for the error that lists the forms.
         imported: whether it yields sets, which are imported into shards.

@@ -47,7 +47,6 @@ class CheckListEdits:
         replacements: the number of replacements drawn for each number, place and name.
         keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``. 92 %
             of MS-COCO's captions stay unchanged.
-        seed: the seed of the draws, together with the example's key.
     """
 
     share: Share = 0.1

@@ -190,7 +190,6 @@ class ClareEdits:
             captions of fewer than 20 words. An inserted word counts together with the one after it.
         keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``. The
             text itself is among the candidates, and is as likely as any of them.
-        seed: the seed of the choice, together with the example's key.
         chunk: the number of captions that go through the models together; it bounds memory without
             changing results.
         max_words: the largest number of words of a text to change: the work grows with the square

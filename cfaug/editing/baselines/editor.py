@@ -272,7 +272,6 @@ class EasyDataAugmentation:
         synonyms: the synonyms from WordNet. As in TextAttack, they have WordNet's form ("men":
             "man"), and stop words are protected only from replacement, "A" not at all.
         keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``.
-        seed: the seed of the draws, together with the example's key.
     """
 
     share: Share = 0.2
@@ -379,7 +378,6 @@ class RandomDeletion:
         share: the share of the words to delete, rounded down, at least one word; 0.1 in XMAI
             (section 4.3 and its notebook). A caption of one word stays unchanged.
         keep_unchanged: whether an unchanged text still has a proposal; see ``propose_change``.
-        seed: the seed of the draws, together with the example's key.
     """
 
     share: Share = 0.1
@@ -444,7 +442,6 @@ class NegclipSwaps:
             training draws one of its negatives; ``kind`` makes one set for every applicable kind.
         repair_article: whether "a" becomes "an" where the new word needs it. It does not in the
             script, which reveals the edit to models that see only texts.
-        seed: the seed of the draws, together with the example's key.
     """
 
     tagger: Tagger

@@ -255,7 +255,6 @@ class EditedPicture:
     Attributes:
         kind: the kind of the edit; ``original`` for the photo itself.
         factor: the factor that should change; ``None`` for a photo and its reconstruction.
-        wanted: the factors that the picture should show.
         pixels: the picture, uint8 (size, size, 3).
         psnr: PSNR to the photo in dB, outside the region that the edit may change; ``nan`` if it
             may change everything.

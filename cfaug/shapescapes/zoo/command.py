@@ -128,9 +128,7 @@ def make_model(
     Args:
         kind: the class of its settings, whose folder ``out`` must not exist yet.
         train: a function that returns the model, from the settings; the card gives its seconds.
-        save: a function that writes the model to a folder.
         evaluate: a function that returns the metrics of the model in a folder.
-        leave_out: settings that do not affect the result.
 
     Returns:
         The exit code.
@@ -155,7 +153,6 @@ def save_half(model: PreTrainedModel, processor: Any, folder: Path) -> None:
 
     Args:
         model: the model; it keeps its type, with parameters rounded to float16.
-        processor: the processor of its images or texts, or of both.
         folder: the folder to write into, created if missing.
     """
     import torch
@@ -183,7 +180,6 @@ class Rates:
     """Settings of a tiny model's optimisation, which every training command has.
 
     Attributes:
-        batch_size: the number of examples in a step.
         lr: the peak of the learning rate, reached after ``warmup`` steps; it then falls to 0 by a
             cosine.
         warmup: the number of steps of linear warm-up.
@@ -260,9 +256,6 @@ def descend(
     title: str,
 ) -> None:
     """Train ``model`` in place with gradient norms of at most 1; progress on stderr.
-
-    Args:
-        loss: a function that returns the loss of a step, a scalar.
 
     Raises:
         FloatingPointError: if a loss is not finite.

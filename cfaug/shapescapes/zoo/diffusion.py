@@ -4,6 +4,11 @@ It trains an autoencoder, refines its decoder, and trains UNet and text encoder 
 latents of clear scenes with independent and uniform factors. ``work=FOLDER`` stores the state from
 which an interrupted run resumes. Rebuilding with the settings, threads and versions in
 ``card.json`` gives the same metrics.
+
+``python -m cfaug zoo diffusion_domains out=DIR`` teaches it the domains, from ``zoo:diffusion``,
+which knows only photos: the tokenizer gets their words, UNet and text encoder are trained on scenes
+in every domain, and the decoder is refined on them. The encoder is not changed, so both models have
+the same latents for photos.
 """
 
 from __future__ import annotations
@@ -23,11 +28,21 @@ from numpy.typing import NDArray
 from cfaug.core.files import replace_folder
 from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.validation import Seed
-from cfaug.shapescapes.settings import FACTORS, CaptionWording, Factors, caption
+from cfaug.core.weights import resolve
+from cfaug.shapescapes.language import describe
+from cfaug.shapescapes.settings import (
+    DOMAINS,
+    FACTORS,
+    CaptionWording,
+    Factors,
+    caption,
+    words_of_domains,
+)
 from cfaug.shapescapes.zoo.command import count_parameters, fresh_folder, read, write_card
 from cfaug.shapescapes.zoo.diffusion_unet import (
     Denoiser,
     assemble,
+    build_denoiser,
     generate,
     load,
     save,
@@ -41,7 +56,7 @@ from cfaug.shapescapes.zoo.diffusion_vae import (
     refine_decoder,
     train_vae,
 )
-from cfaug.shapescapes.zoo.factor_classifier import Judge, load_judge
+from cfaug.shapescapes.zoo.factor_classifier import DOMAIN_WEIGHTS, Judge, load_judge
 from cfaug.shapescapes.zoo.scenes import compare_factors, draw, scene_at
 
 if TYPE_CHECKING:
@@ -59,15 +74,9 @@ class DiffusionSettings:
         processes: the number of processes that draw scenes; affects only the time.
         scenes: the number of distinct clear training scenes.
         drawings: the number of clean drawings that the autoencoder is also trained on.
-        vae_steps: the number of optimiser steps of the autoencoder.
         decoder_steps: the number of further steps of its decoder alone, on fixed latents.
         decoder_rounds: the number of rounds of ``decoder_steps``.
-        vae_batch: the number of scenes in a step of the autoencoder.
-        vae_lr: the peak of the autoencoder's learning rate.
         kl: the weight of the mean Kullback-Leibler divergence per latent value.
-        steps: the number of optimiser steps of the UNet and the text encoder.
-        batch_size: the number of scenes in a step of the UNet and the text encoder.
-        lr: the peak of their learning rate.
         focus_from: the step from which intermediate noise levels are drawn more often.
         decay: the decay of the exponential moving average of their weights.
         drop_text: the probability that a caption is replaced by "", for classifier-free guidance.
@@ -157,7 +166,6 @@ def make_pipeline(
             the pipeline to another folder; it returns the seconds of its stages.
         evaluate: a function that returns the metrics of a pipeline from a seed and a number of
             scenes.
-        leave_out: settings that do not affect the result.
     """
     settings = read(kind, argv)
     folder = fresh_folder(settings.out)
@@ -225,4 +233,105 @@ main = partial(
     build,
     evaluate,
     ("work", "processes", "save_every"),
+)
+
+
+@dataclass(frozen=True)
+class DiffusionDomainSettings(DiffusionSettings):
+    """The settings of the command, given as ``name=value``.
+
+    Attributes: those of ``DiffusionSettings`` (``vae_steps``,
+        ``drawings`` and ``kl`` have no effect), and
+        start: the pipeline to train further.
+    """
+
+    start: str = "zoo:diffusion"
+    scenes: int = 12_000
+    decoder_steps: int = 1_500
+    vae_lr: float = 1e-3
+    steps: int = 3_000
+    lr: float = 5e-4
+    focus_from: int = 500
+    save_every: int = 250
+    held_out: int = 200
+
+
+def enlarge(pipeline: StableDiffusionPipeline, seed: int) -> Denoiser:
+    """Return a pipeline's UNet and text encoder with a tokenizer that knows the domains' words.
+
+    Every token that both tokenizers know keeps its embedding.
+    """
+    fresh = build_denoiser(seed, words_of_domains())
+    numbers = pipeline.tokenizer.get_vocab()
+    old = pipeline.text_encoder.state_dict()
+    new = fresh.text_encoder.state_dict()
+    for name, value in old.items():
+        if value.shape == new[name].shape:
+            new[name] = value.clone()
+            continue
+        for token, number in fresh.tokenizer.get_vocab().items():
+            if token in numbers:
+                new[name][number] = value[numbers[token]]
+    fresh.text_encoder.load_state_dict(new)
+    fresh.unet.load_state_dict(pipeline.unet.state_dict())
+    return fresh
+
+
+def build_domains(settings: DiffusionDomainSettings, work: Path, folder: Path) -> dict[str, float]:
+    """Train the stages that ``work`` lacks, write the pipeline; return the stages' seconds."""
+    start = load(resolve(settings.start))
+    seed, processes = settings.seed, settings.processes
+    scenes = draw(seed, "domains", settings.scenes, domains=DOMAINS, processes=processes)
+
+    def snapshot(half: Denoiser, step: int) -> None:
+        save(assemble(start.vae, half), work / "snapshot")
+
+    began = time.perf_counter()
+    trained = train_denoiser(
+        encode(start.vae, scenes.pixels),
+        start.vae.config.scaling_factor,
+        scenes.factors,
+        replace(settings, work=str(work)),
+        snapshot,
+        enlarge(start, seed),
+    )
+    between = time.perf_counter()
+    vae, _ = keep_vae(work / "refined", lambda: refine_decoder(start.vae, scenes.pixels, settings))
+    vae.register_to_config(_name_or_path="")  # the path of this machine is not published
+    save(assemble(vae, trained), folder)
+    return {
+        "denoiser": round(between - began, 1),
+        "decoder": round(time.perf_counter() - between, 1),
+    }
+
+
+def evaluate_domains(pipeline: StableDiffusionPipeline, seed: int, count: int) -> dict[str, float]:
+    """Return the autoencoder's reconstruction of each domain, and the pictures' faithfulness.
+
+    ``psnr_DOMAIN_db`` is the autoencoder's on held-out scenes, and ``faithful_`` the verdict of the
+    domains' judge (``judge_pictures``) on held-out captions, whose factors are independent and
+    uniform; ``faithful_all_DOMAIN`` is for one domain.
+    """
+    metrics: dict[str, float] = {"n": count}
+    for domain in DOMAINS:
+        true = draw(seed, "held-out", max(1, count // len(DOMAINS)), domains=(domain,)).pixels
+        metrics[f"psnr_{domain}_db"] = psnr(reconstruct(pipeline.vae, true), true)
+    factors = [scene_at(seed, "faithfulness", i, DOMAINS).factors for i in range(count)]
+    prompts = [describe(scene) for scene in factors]
+    shares, right = judge_pictures(pipeline, factors, prompts, seed, load_judge(DOMAIN_WEIGHTS))
+    metrics |= shares
+    for domain in DOMAINS:
+        rows = np.array([scene.domain == domain for scene in factors])
+        if rows.any():
+            metrics[f"faithful_all_{domain}"] = float(right[rows].mean())
+    return metrics
+
+
+main_domains = partial(
+    make_pipeline,
+    "diffusion_domains",
+    DiffusionDomainSettings,
+    build_domains,
+    evaluate_domains,
+    ("work", "processes", "save_every", "vae_steps", "drawings", "kl"),
 )

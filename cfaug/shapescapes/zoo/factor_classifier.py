@@ -59,7 +59,6 @@ class JudgeSettings:
         seed: the seed of the weights, the scenes and their order.
         processes: the number of processes that draw scenes; affects only the time.
         scenes: the number of distinct training scenes.
-        batch_size: the number of scenes in a step.
         lr: the peak of the learning rate, which falls to 0 by a cosine.
         held_out: the number of scenes of the evaluation.
         domains: the domains of the scenes, separated by commas; several are predicted as well.
@@ -118,11 +117,7 @@ def build_network(choices: Choices = CHOICES) -> nn.Module:
 
 @dataclass(frozen=True)
 class Judge:
-    """A classifier of subject, colour and background of clear pictures, and possibly of domains.
-
-    Attributes:
-        choices: the possible values of every factor.
-    """
+    """A classifier of subject, colour and background of clear pictures, and possibly of domains."""
 
     network: nn.Module
     choices: Choices = field(default_factory=lambda: CHOICES)

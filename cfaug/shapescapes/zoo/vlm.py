@@ -5,6 +5,10 @@ It answers questions about ShapeScapes gatherings by ranking options by their li
 ``questions=both start=zoo:vlm-basic-0`` continues from that model with both kinds of questions,
 about the same pictures. The two share their vision tower, which was trained without text. Neither
 has seen a scene of ``shapescapes_vqa:train`` or ``shapescapes_vqa:test``.
+
+``python -m cfaug zoo questions out=FOLDER part=test`` writes ShapeScapes-VQA as a question set:
+``FOLDER/questions.jsonl`` has the form that ``benchmark.data`` reads, and ``FOLDER/images`` has
+the pictures. The same settings give the same bytes, and a larger set begins with the smaller one.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -22,13 +26,16 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.questions import BASIC, Question
 from cfaug.core.rng import derive, generator
 from cfaug.core.validation import OneOf, Positive, Seed, check_fields
-from cfaug.shapescapes.question_parts import CATEGORIES
-from cfaug.shapescapes.zoo.command import Rates, make_model
+from cfaug.data.export import write_questions
+from cfaug.shapescapes.question_parts import CATEGORIES, PARTS, make_questions
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.zoo.command import Rates, make_model, read
 from cfaug.shapescapes.zoo.vlm_training import build_model, build_tokenizer, load, save
 from cfaug.stats.choices import Accuracies, accuracies, choose, reduce_scores
 
 if TYPE_CHECKING:
     from transformers import FastVlmForConditionalGeneration
+
 
 ASKED_AT_ONCE = 50
 """The batch size of the evaluation, in pictures."""
@@ -166,3 +173,39 @@ def _accuracies(right: Sequence[Sequence[bool]]) -> Accuracies:
 
 
 main = partial(make_model, "vlm", VlmSettings, train, save, evaluate, leave_out=("processes",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionSettings:
+    """The settings of the command, given as ``name=value``.
+
+    Attributes:
+        out: the folder to write, empty or missing.
+        part: ``train`` or ``test``, which have no scene in common.
+        pairs: the number of pairs of pictures, each with five questions; of every six pairs one is
+            of each category.
+        image_size: the side of the pictures in pixels; small shapes are distinguishable from about
+            64.
+        style: a name of ``cfaug.shapescapes.settings.STYLES``.
+    """
+
+    out: str
+    part: Annotated[str, OneOf(PARTS)] = "test"
+    pairs: Positive = 150
+    seed: Seed = 0
+    image_size: int = 64
+    style: str = "drawing"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def main_questions(argv: list[str]) -> int:
+    """Write the questions and the pictures, and print their numbers."""
+    given = read(QuestionSettings, argv)
+    world = WorldSettings(seed=given.seed, image_size=given.image_size, style=given.style)
+    size: dict[str, Any] = {PARTS[given.part]: given.pairs}
+    images = make_questions(replace(world, **size), given.part)
+    count = write_questions(images, Path(given.out))
+    print(f"{count:,} pictures with five questions each in {given.out}")
+    return 0

@@ -273,7 +273,6 @@ class AnswerCache:
         """Return the answer to each question; the model answers equal questions once.
 
         Args:
-            questions: the questions as JSON values.
             answer: a function that asks the model the questions at some places, and returns a JSON
                 value for each; ``None`` stands for an unreadable image, and is not kept because it
                 may differ next time.

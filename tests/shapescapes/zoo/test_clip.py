@@ -15,7 +15,7 @@ from cfaug.shapescapes.compositional_edits import (
 )
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.world import World
-from cfaug.shapescapes.zoo import clip_domains, clip_things
+from cfaug.shapescapes.zoo import clip
 from cfaug.shapescapes.zoo.scenes import draw_unbiased, jitter, normalise, truth
 from tests.shapescapes.read_compositional import is_true
 
@@ -50,13 +50,13 @@ def test_drawings_differ_by_seed_and_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "new"),
+    ("extend", "name", "new"),
     [
-        (clip_domains, "clip-domains", "a sketch"),
-        (clip_things, "clip-things", "a ball left of a cube"),
+        (clip.extend_to_domains, "clip-domains", "a sketch"),
+        (clip.extend_to_things, "clip-things", "a ball left of a cube"),
     ],
 )
-def test_it_goes_on_from_a_model_whose_words_mean_what_they_did(module, name, new) -> None:
+def test_it_goes_on_from_a_model_whose_words_mean_what_they_did(extend, name, new) -> None:
     from transformers import AutoTokenizer, VisionTextDualEncoderModel
 
     start, folder = resolve("zoo:clip-0"), resolve(f"zoo:{name}")
@@ -67,7 +67,7 @@ def test_it_goes_on_from_a_model_whose_words_mean_what_they_did(module, name, ne
     with torch.inference_mode():
         features = [
             before.get_text_features(**old(**texts, **options)),
-            module.load_start("zoo:clip-0").eval().get_text_features(**tokens(**texts, **options)),
+            extend("zoo:clip-0").eval().get_text_features(**tokens(**texts, **options)),
         ]
     assert torch.allclose(*(getattr(one, "pooler_output", one) for one in features), atol=1e-6)
     assert old.unk_token_id in old(new)["input_ids"]
@@ -94,7 +94,7 @@ def test_it_reads_its_longest_caption(name: str, longest: str) -> None:
 
         tokenizer = AutoTokenizer.from_pretrained(resolve(f"zoo:{name}"))
         ids = tokenizer(longest)["input_ids"]
-        assert len(ids) < clip_things.MAX_LENGTH == tokenizer.model_max_length
+        assert len(ids) < clip.MAX_LENGTH == tokenizer.model_max_length
         known = tokenizer(" ".join([longest, *words_of_pictures()]))["input_ids"]
         assert tokenizer.unk_token_id not in known
 
@@ -105,7 +105,7 @@ def test_captions_are_true_whatever_they_leave_out() -> None:
     for index in range(80):
         rng = np.random.default_rng(index)
         picture = draw_picture(rng, law, 1 + index % 2)
-        text = clip_things.describe(picture, rng, 0.3)
+        text = clip.describe(picture, rng, 0.3)
         assert is_true(text, picture.shown(index).record()), text
         said |= set(text.split())
     assert {"that", "and", "left", "above"} <= said

@@ -21,8 +21,7 @@ from cfaug.shapescapes.settings import (
     words,
     words_of_domains,
 )
-from cfaug.shapescapes.zoo.diffusion import DiffusionSettings
-from cfaug.shapescapes.zoo.diffusion_domains import enlarge, evaluate
+from cfaug.shapescapes.zoo.diffusion import DiffusionSettings, enlarge, evaluate_domains
 from cfaug.shapescapes.zoo.diffusion_unet import (
     MAX_LENGTH,
     Denoiser,
@@ -247,7 +246,7 @@ def test_the_shipped_autoencoder_keeps_every_domain() -> None:
 @pytest.mark.slow
 def test_the_shipped_card_is_recomputed() -> None:
     folder, told = resolve("zoo:diffusion-domains"), card("diffusion-domains")["metrics"]
-    found = evaluate(load(folder), 11, 60)
+    found = evaluate_domains(load(folder), 11, 60)
     for metric, value in told.items():
         if metric.startswith("psnr"):
             assert found[metric] == pytest.approx(value, abs=1), metric

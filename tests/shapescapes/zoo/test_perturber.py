@@ -15,9 +15,7 @@ from cfaug.data.sources.lists import json_lines
 from cfaug.editing.edit_prompts import EditFormat, group_rows
 from cfaug.shapescapes.language import WorldVariations
 from cfaug.shapescapes.zoo import perturber
-from cfaug.shapescapes.zoo import perturber_rows as rows
-from cfaug.shapescapes.zoo.perturber import PerturberSettings
-from cfaug.shapescapes.zoo.perturber_rows import RowSettings
+from cfaug.shapescapes.zoo.perturber import PerturberSettings, RowSettings
 from tests.shapescapes.zoo.cards import card
 
 FOLDER = resolve("zoo:perturber")
@@ -26,36 +24,36 @@ ROWS = RowSettings(out="rows.jsonl", captions=40)
 
 def test_rows_are_read_as_they_were_drawn(tmp_path, capsys):
     file = tmp_path / "rows.jsonl"
-    assert rows.main([f"out={file}", "captions=40"]) == 0
-    answers = rows.draw_answers(ROWS)
+    assert perturber.main_rows([f"out={file}", "captions=40"]) == 0
+    answers = perturber.draw_answers(ROWS)
     assert group_rows(json_lines(file), EditFormat.short(), file) == answers
     assert "40 captions" in capsys.readouterr().out
     with pytest.raises(UserError, match="exists already"):
-        rows.main([f"out={file}"])
+        perturber.main_rows([f"out={file}"])
     with pytest.raises(UserError, match="to draw from"):
-        rows.draw_answers(replace(ROWS, captions=10**6))
+        perturber.draw_answers(replace(ROWS, captions=10**6))
 
 
 def test_no_scene_that_is_held_out_is_trained_on():
     """Neither as a caption, nor as an edit, nor in the lists of the base model."""
-    training, held = (set(side) for side in rows.split_scenes(0.2, 0))
+    training, held = (set(side) for side in perturber.split_scenes(0.2, 0))
     assert len(held) == round(0.2 * len(training | held))
     assert not training & held
-    for one in rows.draw_answers(ROWS):
-        assert {rows.scene_of(text) for text in (one.caption, *one.edits)} <= training
+    for one in perturber.draw_answers(ROWS):
+        assert {perturber.scene_of(text) for text in (one.caption, *one.edits)} <= training
         assert len(one.edits) <= ROWS.variations
     lists = perturber.lists(PerturberSettings(out="x"))
     for text in itertools.islice(lists, 50):
         lines = [line.partition(". ")[2] or line for line in text.split("\n")]
-        assert {rows.scene_of(line) for line in lines} <= training
+        assert {perturber.scene_of(line) for line in lines} <= training
     tested = perturber.held_out_captions(ROWS, 30)
-    assert {rows.scene_of(text) for text in tested} <= held
+    assert {perturber.scene_of(text) for text in tested} <= held
 
 
 def test_every_word_that_is_asked_or_answered_is_known():
     tokenizer = perturber.build_tokenizer()
     asked = EditFormat.short()
-    for one in rows.draw_answers(replace(ROWS, captions=200)):
+    for one in perturber.draw_answers(replace(ROWS, captions=200)):
         text = asked.prompt(one.prompt, one.caption) + asked.response(one.edits)
         assert tokenizer.unk_token_id not in tokenizer(text)["input_ids"]
     answer = "1. a blue ball\n2. a sketch of a red ball"
@@ -93,7 +91,7 @@ def test_the_card_tells_what_was_held_out_and_how_it_is_rebuilt():
     told = card("perturber")
     words = shlex.split(told["command"])[5:]
     assert {word.partition("=")[0] for word in words} == {"out", *told["settings"]}
-    assert set(told["metrics"]) == {*(prompt.name for prompt in rows.PROMPTS), "all"}
+    assert set(told["metrics"]) == {*(prompt.name for prompt in perturber.PROMPTS), "all"}
     assert told["held_out_loss"]["after"]["all"]["loss"] < told["held_out_loss"]["before"]["loss"]
     assert EditFormat.read(FOLDER) == EditFormat.short() == EditFormat.read(FOLDER / "base")
     assert {file.suffix for file in FOLDER.rglob("*.*")} == {".json", ".safetensors"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cfaug.shapescapes.zoo.questions import main
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
@@ -12,11 +11,12 @@ from cfaug.data.sources.question_sets import read_questions
 from cfaug.shapescapes.question_parts import SCENE, make_questions
 from cfaug.shapescapes.settings import STYLES, WorldSettings
 from cfaug.shapescapes.world import gathering_of, render_gathering
+from cfaug.shapescapes.zoo.vlm import main_questions
 from tests.shapescapes.read_gatherings import answer
 
 
 def write(folder, *given):
-    assert main([f"out={folder}", "image_size=32", "seed=5", *given]) == 0
+    assert main_questions([f"out={folder}", "image_size=32", "seed=5", *given]) == 0
     return read_questions(folder)
 
 
@@ -49,5 +49,5 @@ def test_a_setting_that_is_invalid_is_named_and_nothing_is_written(tmp_path, giv
     with pytest.raises(
         UserError, match=f"{given}( should be a whole number of at least 1|: choose from)"
     ):
-        main([f"out={tmp_path / 'set'}", given])
+        main_questions([f"out={tmp_path / 'set'}", given])
     assert not (tmp_path / "set").exists()

@@ -19,9 +19,7 @@ from cfaug.shapescapes.world import World
 from cfaug.shapescapes.zoo import classifier
 from cfaug.shapescapes.zoo.captioner import CaptionerSettings
 from cfaug.shapescapes.zoo.classifier import ClassifierSettings
-from cfaug.shapescapes.zoo.clip import PretrainSettings
-from cfaug.shapescapes.zoo.clip_domains import DomainSettings
-from cfaug.shapescapes.zoo.clip_things import ThingsSettings
+from cfaug.shapescapes.zoo.clip import DomainSettings, PretrainSettings, ThingsSettings
 from cfaug.shapescapes.zoo.entailment import EntailmentSettings
 from cfaug.shapescapes.zoo.fusion import FusionSettings
 from cfaug.shapescapes.zoo.scenes import Pixels
