@@ -33,7 +33,8 @@ from cfaug.report.document import (
     text_column,
 )
 from cfaug.report.items import read_items
-from cfaug.report.page import DASH, p_text, span_text
+from cfaug.report.page import DASH, Measure, p_text, span_text
+from cfaug.report.results import Cell
 from cfaug.report.training_table import TrainingTable
 from cfaug.stats.edit_effects import MINIMUM, group_effects
 from cfaug.stats.item_tests import MeanDifference, cluster_bootstrap
@@ -122,21 +123,52 @@ class RepairTable(TrainingTable):
         self.check()
         document = super().build(runs)
         arms = {arm: runs.arm(f"{self.experiment}/{arm}") for arm in self.arms}
-        parts = [self._gains(arms), *self._rounds(runs, arms), *self._spending()]
+        parts = [self._gains(arms), *self._rounds(runs, arms)]
         first, *rest = document.parts
+        answer = " ".join(filter(None, (document.answer, self._advise(arms))))
         pictures = tuple(self._pictures())
-        return replace(document, parts=(first, *parts, *rest), pictures=pictures)
+        return replace(
+            document, parts=(first, *parts, *rest, *self._spending()), pictures=pictures,
+            answer=answer, pictures_first=True,
+        )  # fmt: skip
+
+    def _advise(self, arms: Mapping[str, ArmResults]) -> str:
+        """Return the arm with the best mean of the column ``gain``, and what it costs."""
+        column, harm = self._columns()[self.gain], self.declared["harm"]
+        cost = self._columns()[str(harm["column"])]
+        sign, measure = self._sign(arms), Measure()
+
+        def mean(arm: str, cell: Cell) -> float:
+            return float(np.mean([*arms[arm].values(cell).values()]))
+
+        known = [arm for arm in arms if arms[arm].values(column.cell)]
+        if self.unit not in known or not all(arms[arm].values(cost.cell) for arm in known):
+            return ""
+        best = max(known, key=lambda arm: sign * mean(arm, column.cell))
+        gains = (mean(best, each.cell) - mean(self.unit, each.cell) for each in (column, cost))
+        better, worse = (measure.difference(gain) for gain in gains)
+        return (
+            f"Best on {column.full_name}: {self.arms[best]} ({better} points against "
+            f"{self.arms[self.unit]}; {cost.full_name} {worse})."
+        )
+
+    def _sign(self, arms: Mapping[str, ArmResults]) -> int:
+        cell = self._columns()[self.gain].cell
+        return (
+            -1
+            if any(row.better == "lower" for row in arms[self.unit].rows if row.cell == cell)
+            else 1
+        )
 
     def _gains(self, arms: Mapping[str, ArmResults]) -> Part:
         """Return the new images of each arm, and the points that 1,000 of them gain."""
         column = self._columns()[self.gain]
         theirs = arms[self.unit].values(column.cell)
-        better = {row.better for row in arms[self.unit].rows if row.cell == column.cell}
-        sign = -1 if better == {"lower"} else 1
+        sign = self._sign(arms)
 
         def new_images(arm: str) -> int:
             there, usual = (_train_count(arms[name]) for name in (arm, self.unit))
-            return there - usual
+            return there - usual if arms[arm].trained else 0
 
         def points(arm: str) -> Entry:
             ours, count = arms[arm].values(column.cell), new_images(arm)
@@ -224,7 +256,7 @@ class RepairTable(TrainingTable):
 
 def _train_count(arm: ArmResults) -> int:
     counts = next(iter(arm.records.values()), {}).get("counts") or {}
-    return int(counts.get("train", 0)) if arm.trained else 0
+    return int(counts.get("train", 0))
 
 
 def _choice(folder: str) -> Mapping[str, Any]:
@@ -260,7 +292,7 @@ class RoundResult:
         alpha: the largest p at which a failure still passes.
         passing: number of declared failures that still pass the rule.
         declared: number of declared failures on GATE.
-        gain: how much less is left after targeted edits than after random ones.
+        gain: the excess after random edits, less that after targeted ones.
         harm: loss in distribution, a fraction; negative for a gain.
         used: number of images made until now.
     """

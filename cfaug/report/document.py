@@ -263,6 +263,7 @@ class Document:
     Attributes:
         name: stem of its files' names, such as ``coco_cf_3``.
         answer: sentence on what was found, with which the page opens; empty for none.
+        pictures_first: whether a page shows the pictures above the tables.
     """
 
     name: str
@@ -276,6 +277,7 @@ class Document:
     boxes: tuple[BoxPlot, ...] = ()
     tradeoffs: tuple[Tradeoff, ...] = ()
     answer: str = ""
+    pictures_first: bool = False
 
     def to_json(self) -> str:
         """Return the document as JSON."""

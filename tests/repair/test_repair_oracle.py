@@ -101,7 +101,9 @@ def test_the_dose_is_what_is_less_left_than_without(place):
     assert measured[128.0][1] == pytest.approx(left(0, 1) - left(128, 1))
     fit = fit_saturation(measured, np.random.default_rng(0))
     assert curve.series["fitted saturation"][256.0][0] == pytest.approx(fit.at(256), abs=1e-6)
-    assert f"up to {100 * fit.limit:+.1f}" in document.answer
+    assert f"up to {100 * fit.limit:.1f} points" in document.answer
+    line = {dose: repair_dose for dose, repair_dose in table().dose.items() if dose < 128}
+    assert "no saturation is seen" in table(dose=line).build(Runs(place / "runs")).answer
 
 
 def test_what_is_missing_is_named_and_other_worlds_are_refused(place):

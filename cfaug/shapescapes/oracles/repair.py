@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,12 +19,11 @@ from cfaug.core.validation import Count, OneOf, check_fields
 from cfaug.evaluation.failures import ModelFailure, read_failures
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part, text_column
-from cfaug.report.page import DASH, Measure, percent, span_text
+from cfaug.report.page import DASH, percent
 from cfaug.report.paper_tables import PaperTable
 from cfaug.shapescapes.settings import SHORTCUTS, SUBJECTS
 from cfaug.stats.effects import fit_saturation, wilson_interval
 
-POINTS = Measure()
 KINDS = {"background": "background", "colour": "adjective", "domain": "domain"}
 """The kind of edit that changes a factor."""
 
@@ -208,17 +208,19 @@ def dose_curve(responses: Mapping[float, Mapping[int, float]]) -> tuple[Curve, s
     low, high = fit.limit_interval
     near, far = fit.half_interval
     largest = max(responses)
-    half = (
-        f"half of it is reached with {fit.half:.0f} edits ({near:.0f} to {far:.0f})"
-        if fit.bounded
-        else f"it is not reached by {largest:.0f} edits"
-    )
+    seen = float(np.mean([*responses[largest].values()]))
+    budget = fit.half * math.log2(10)
     answer = (
         "The oracle's targeted edits lower what is left of the declared failures by up to "
-        f"{POINTS.amount(fit.limit)} (95 % {span_text(POINTS.difference, low, high)}); {half}."
+        f"{100 * fit.limit:.1f} points (95 % {100 * low:.1f} to {100 * high:.1f}); half of it "
+        f"takes {fit.half:.0f} edits ({near:.0f} to {far:.0f}), and nine tenths {budget:.0f}."
+        if fit.bounded
+        else f"{largest:.0f} of the oracle's targeted edits lower what is left of the declared "
+        f"failures by {100 * seen:.1f} points, and no saturation is seen: the larger the budget, "
+        "the better, as far as this was tried."
     )
     measured = {dose: dict(of) for dose, of in responses.items()}
-    fitted = {dose: {0: fit.at(dose)} for dose in np.linspace(1, largest, 40).tolist()}
+    fitted = {dose: {0: fit.at(dose)} for dose in np.linspace(0, largest, 9).tolist()}
     curve = Curve(
         "Dose of targeted edits", "edits among 640 examples", "less is left by",
         {"measured": measured, "fitted saturation": fitted}, answer,
