@@ -328,7 +328,7 @@ def describe_declared(declared: Part, exploratory: str = "") -> str:
     """
     by_verdict: dict[str, list[str]] = {}
     for (compared, of), (difference, wanted, *_, corrected) in declared.rows:
-        better = "not to be worse" if "worse" in wanted.text else "to be better"
+        better = "to be no worse" if "worse" in wanted.text else "to be better"
         shown = f"shown {better}" if corrected.bold else f"not shown {better}"
         known = f", p = {corrected.text}" if corrected.numbers else ", no test"
         by_verdict.setdefault(shown, []).append(f"{compared} on {of} ({difference.text}{known})")
@@ -397,9 +397,10 @@ def find_undeclared(table: TrainingTable, root: Path, arms: Iterable[ArmResults]
         return "as the runs name no declaration (declared=FILE)"
     if len(hashes) > 1:
         return "as the runs differ in what was declared"
-    if not file.exists():
-        return f"as {file} is missing, and the runs have another declaration than this table"
-    return f"as something else was declared ({_difference(file, table)})"
+    difference = _difference(file, table) if file.exists() else ""
+    if not difference:
+        return "as the runs have another declaration than this table"
+    return f"as something else was declared ({difference})"
 
 
 def _difference(file: Path, table: TrainingTable) -> str:
@@ -410,7 +411,7 @@ def _difference(file: Path, table: TrainingTable) -> str:
     ours = json.loads(declaration_text(table))
     there = there if isinstance(there, dict) else {}
     names = sorted({*ours, *there})
-    return "table." + ", table.".join(n for n in names if ours.get(n) != there.get(n))
+    return ", ".join(f"table.{name}" for name in names if ours.get(name) != there.get(name))
 
 
 def _known(**numbers: float) -> dict[str, float]:

@@ -209,7 +209,7 @@ def test_an_arm_may_be_declared_to_be_hardly_worse(tmp_path):
         found = ttest_1samp([gap + margin for gap in gaps], 0, alternative="greater")
         assert float(cells[2].text) == pytest.approx(found.pvalue, rel=0.2, abs=1e-3)
     assert rows[1][1].text == "worse by less than 50.0"
-    assert "shown not to be worse: sets against real data alone" in document.answer
+    assert "shown to be no worse: sets against real data alone" in document.answer
     for margin in (0, "much", True):
         with pytest.raises(UserError, match="margin"):
             table(declared={"x": {**entry, "margin": margin}}).build(Runs(tmp_path))
