@@ -332,9 +332,8 @@ def describe_declared(declared: Part, exploratory: str = "") -> str:
         shown = f"shown {better}" if corrected.bold else f"not shown {better}"
         known = f", p = {corrected.text}" if corrected.numbers else ", no test"
         by_verdict.setdefault(shown, []).append(f"{compared} on {of} ({difference.text}{known})")
-    lines = [
-        f"{shown}: {'; '.join(by_verdict[shown])}" for shown in sorted(by_verdict, reverse=True)
-    ]
+    order = sorted(by_verdict, key=lambda shown: (shown.startswith("not"), shown))
+    lines = [f"{shown}: {'; '.join(by_verdict[shown])}" for shown in order]
     start = f"Exploratory, {exploratory}" if exploratory else "Of what was declared before looking"
     return f"{start}, {'. '.join(lines)}." if lines else ""
 
