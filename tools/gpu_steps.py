@@ -51,7 +51,7 @@ TRAIN = [
     "name=gpu", "arm=check", "seed=1", "data.seed=2", "data.batch_size=16", "data.world.seed=5",
     "data.world.real_scenes=200", "data.world.counterfactual_pairs=80",
     f"trainer.max_steps={STEPS}", f"trainer.val_every_steps={STEPS}", "trainer.save_every_steps=8",
-    "trainer.progress=false",
+    "trainer.progress=false", "trainer.deterministic=warn",
 ]  # fmt: skip
 
 BENCHMARKS = {

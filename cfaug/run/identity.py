@@ -43,6 +43,7 @@ LEFT_OUT = {
     "trainer.limit_train_batches": None,
     "trainer.overfit_batches": None,
     "trainer.gradient_checkpointing": False,
+    "trainer.deterministic": False,
     "model.max_tokens": None,
     "model.train_logit_scale": True,
 }

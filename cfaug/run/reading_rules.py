@@ -361,7 +361,7 @@ TRAIN = (
          "trainer.micro_batch_size", "trainer.precision", "trainer.val_metrics",
           "trainer.callbacks", "trainer.strategy", "trainer.profiler",
           "trainer.limit_train_batches", "trainer.overfit_batches",
-          "trainer.gradient_checkpointing"),
+          "trainer.gradient_checkpointing", "trainer.deterministic"),
         "in training steps (trainer.max_steps above 0)",
         lambda config: config["trainer"].get("max_steps") != 0,
     ),

@@ -46,6 +46,7 @@ HOW = (
     "trainer.micro_batch_size", "data.pairs_in_batch", "data.negatives", "data.plan", "data.split",
     "trainer.precision", "trainer.gradient_clip", "trainer.early_stopping", "trainer.ema_decay",
     "trainer.checkpoint", "trainer.limit_train_batches", "trainer.gradient_checkpointing",
+    "trainer.deterministic",
 )  # fmt: skip
 """The settings that readers look for; the run's config.yaml has all."""
 KINDS: dict[str, tuple[str, str | None]] = {

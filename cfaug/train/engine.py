@@ -254,6 +254,7 @@ def _make_trainer(settings: TrainerSettings, total_steps: int, folder: Path) -> 
         enable_model_summary=False,
         use_distributed_sampler=False,
         inference_mode=False,
+        deterministic=settings.deterministic or None,  # None leaves what is set in the process
     )
 
 

@@ -85,6 +85,9 @@ class TrainerSettings:
         overfit_batches: the number of batches that are repeated for ever; ``None`` for none.
         gradient_checkpointing: whether activations are computed again in the backward pass, which
             takes time in place of memory; the weights are the same up to rounding.
+        deterministic: whether only repeatable kernels of a GPU are used, for the same bytes again:
+            ``True`` fails where there is none, ``warn`` warns (``lightning.Trainer``). A CPU's
+            always are.
     """
 
     max_steps: Count | None = None
@@ -113,6 +116,7 @@ class TrainerSettings:
     limit_train_batches: Positive | BatchShare | None = None
     overfit_batches: Positive | None = None
     gradient_checkpointing: bool = False
+    deterministic: bool | Literal["warn"] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", str(self.precision))

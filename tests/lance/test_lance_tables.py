@@ -275,7 +275,7 @@ def test_every_table_is_written_in_every_form_and_read_back(runs, tmp_path):
     assert [text.index(f'id="{name}"') for name in TABLES] == sorted(
         text.index(f'id="{name}"') for name in TABLES
     )
-    assert text.count("fill: var(--accent)") == 1 + 3, "a legend and a bar a kind"
+    assert text.count("fill: var(--accent)") == 3 * (1 + 3), "a legend and a bar a kind or class"
     assert len(re.findall(r'src="data:image/png', text)) == 6
 
 

@@ -41,6 +41,7 @@ CHANGED = [
     ("trainer.limit_train_batches=3", "trainer.limit_train_batches"),
     ("trainer.overfit_batches=1", "trainer.overfit_batches"),
     ("trainer.gradient_checkpointing=true", "trainer.gradient_checkpointing"),
+    ("trainer.deterministic=warn", "trainer.deterministic"),
 ]
 
 

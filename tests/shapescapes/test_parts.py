@@ -165,7 +165,7 @@ def test_prompts_and_captions_use_known_words_only(world):
         ({"edits": ("size",)}, "subject"),
         ({"edits": ()}, "subject"),
         ({"image_size": 4}, "image_size"),
-        ({"shortcut": "texture"}, "background, colour, style"),
+        ({"shortcut": "texture"}, "background, colour, colour_and_background, style"),
         ({"shortcut": "style"}, "at least two domains"),
         ({"domains": ("photo", "statue")}, "sketch"),
         ({"domains": ()}, "sketch"),

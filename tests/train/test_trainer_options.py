@@ -9,6 +9,7 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.train.checkpoint import CheckpointCallback, read_checkpoint
+from cfaug.train.engine import _make_trainer
 from cfaug.train.settings import OptimSettings, TrainerSettings
 from tests.train import tiny_plan
 from tests.train.tiny_plan import rows, same_weights
@@ -21,6 +22,16 @@ def one_thread():
 
 def folder_of(tmp_path, name="run"):
     return tmp_path / name / "arm" / "seed=1"
+
+
+@pytest.mark.parametrize(("asked", "only"), [(True, 2), ("warn", 1), (False, 0)])
+def test_repeatable_kernels_are_asked_of_torch(tmp_path, asked, only):
+    """0 is any kernel, 1 warns about those that are not repeatable, and 2 refuses them."""
+    try:
+        _make_trainer(TrainerSettings(max_steps=1, deterministic=asked), 1, tmp_path)
+        assert torch.get_deterministic_debug_mode() == only
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.slow
