@@ -186,8 +186,7 @@ repair: $(STAMP)  ## are a model's failures found and repaired, against controls
 	$(BIN)/python $(REPAIR_EDITS) $(REPAIR_NONE) data.source=shapescapes:find limit=160 paths.shards=shards/repair_none/find
 	$(BIN)/python generate.py --multirun recipe=lance_oracle $(REPAIR_NONE) data.source=shapescapes:find data.world.seed=$(NULLS) limit=48 parallel=2 'paths.shards=shards/repair_null/$${data.world.seed}'
 	mkdir -p shards/repair_clip shards/repair_clip_two
-	ln -sfn ../repair/test shards/repair_clip/test
-	ln -sfn ../repair_two/test shards/repair_clip_two/test
+	for name in find test; do ln -sfn ../repair/$$name shards/repair_clip/$$name; ln -sfn ../repair_two/$$name shards/repair_clip_two/$$name; done
 	$(BIN)/python train.py --multirun experiment=repair/start data.world.shortcut=colour_and_background 'arm=classifier_$${data.world.shortcut}' $(REPAIR)
 	$(BIN)/python train.py --multirun experiment=repair_clip/start data.world.shortcut=none,background,colour_and_background 'arm=clip_$${data.world.shortcut}' parallel=2 $(REPAIR)
 	$(BIN)/python $(REPAIR_FIND) model=classifier weights=zoo:classifier-background-0 benchmark.data=shards/repair/find failures=shards/repair/failures.jsonl
@@ -226,7 +225,7 @@ REPAIR_DIFFUSION := generate.py --multirun recipe=repair $(REPAIR_WORLD) data.bu
 repair-full: $(STAMP)  ## after make repair: the same with a diffusion model's edits in all arms, over 10 seeds (20 min)
 	$(BIN)/python evaluate.py $(REPAIR_FULL) declare=true $(REPAIR)
 	mkdir -p shards/repair_diffusion
-	for name in failures.jsonl gate test retrieved; do ln -sfn ../repair/$$name shards/repair_diffusion/$$name; done
+	for name in failures.jsonl find gate test retrieved; do ln -sfn ../repair/$$name shards/repair_diffusion/$$name; done
 	ln -sfn ../repair/made shards/repair_diffusion/other
 	$(BIN)/python $(REPAIR_DIFFUSION) data.failures=shards/repair/failures.jsonl paths.shards=shards/repair_diffusion/made
 	$(BIN)/python $(REPAIR_DIFFUSION) data.failures=shards/repair/borrowed.jsonl recipe.editor.per_photo=null paths.shards=shards/repair_diffusion/borrowed

@@ -69,12 +69,15 @@ class RepairTest:
         failures: the file of the declared failures, found before anything was trained.
         rule: the rule by which a cell is a failure, that of the finding.
         name: the name in tables, ending in ``_repair``; ``None`` takes that of ``test``.
+        disjoint_from: {name: source}, such as FIND and POOL: sources that share no photo with each
+            other and with the edits, by group or by content; checked before anything is asked.
     """
 
     test: SuiteMember
     failures: str | None = None
     rule: FailureRule = field(default_factory=FailureRule)
     name: str | None = None
+    disjoint_from: Mapping[str, str] = field(default_factory=dict)
     _inner: Any = field(default=None, init=False, repr=False)
     _declared: tuple[ModelFailure, ...] = field(default=(), init=False, repr=False)
 
@@ -96,6 +99,10 @@ class RepairTest:
         declared = read_failures(self.failures)
         if not declared:
             raise UserError(f"benchmark.failures={self.failures} holds no failure to test")
+        if self.disjoint_from:
+            inner_test: Any = self.test
+            parts = {"benchmark.test": inner_test.data, **self.disjoint_from}
+            check_disjoint({name: context.open(source) for name, source in parts.items()})
         (inner,) = open_member(self.test, context)
         if not isinstance(inner, HasFailureCells):
             raise UserError(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from cfaug.repair.repair_test import check_disjoint
+from cfaug.evaluation.failures import ModelFailure, write_failures
+from cfaug.lance.stress import Stress
+from cfaug.repair.repair_test import RepairTest, check_disjoint
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.settings import WorldSettings
 from tests.evaluation.joined import joined_set
@@ -54,3 +57,18 @@ def test_the_worlds_four_parts_are_disjoint(opened):
     }
     check_disjoint(parts)
     assert {len(index) for index in parts.values()} == {40}
+
+
+def test_a_repair_is_not_judged_on_photos_that_found_the_failure(opened, tmp_path):
+    sources = {
+        name: opened(name, [joined_set(start, EDITS), joined_set(start + 1, EDITS)])
+        for name, start in (("find", 0), ("pool", 10), ("test", 1))
+    }
+    write_failures(tmp_path / "f.jsonl", [ModelFailure("stress", "place", "grass", "snow")])
+    inner = Stress("test")
+    context = SimpleNamespace(open=sources.__getitem__)
+    test = RepairTest(
+        inner, str(tmp_path / "f.jsonl"), disjoint_from={"POOL": "pool", "FIND": "find"}
+    )
+    with pytest.raises(UserError, match=r"benchmark\.test .* and FIND .* share groups"):
+        test.open(context)
