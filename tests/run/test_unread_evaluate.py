@@ -162,6 +162,7 @@ OTHERWISE_UNREAD = (
     "question",
     "blind.world.skewed",
     "blind.world.skewed_subjects",
+    ".test.restrict",
 )
 """Settings that no checkpoint of a dual encoder reads, and those of a world without a skew."""
 

@@ -105,7 +105,7 @@ class RepairOracleTable(PaperTable):
         lacking += [] if null else [self.null_worlds]
         self.require(not lacking, *lacking)
         there = {n: w for n, w in worlds.items() if Path(w.failures).exists()}
-        parts = [self._worlds(runs, there)]
+        parts = [self._worlds(runs, there)] if there else []
         counts = [len(read_failures(file)) for file in null]
         answer = ""
         if null:
