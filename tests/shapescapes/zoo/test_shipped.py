@@ -16,7 +16,7 @@ from cfaug.shapescapes.drawing import Scene
 from cfaug.shapescapes.question_parts import CATEGORIES
 from cfaug.shapescapes.settings import DOMAINS
 from cfaug.shapescapes.world import World
-from cfaug.shapescapes.zoo import classifier
+from cfaug.shapescapes.zoo import COMMANDS, classifier
 from cfaug.shapescapes.zoo.captioner import CaptionerSettings
 from cfaug.shapescapes.zoo.classifier import ClassifierSettings
 from cfaug.shapescapes.zoo.clip import DomainSettings, PretrainSettings, ThingsSettings
@@ -63,7 +63,7 @@ RECOMPUTED = {
     ),
     "vlm-both-0": (VlmSettings, "vlm", 0.02),
 }
-"""The settings of a model, the module that evaluates it, and how far a metric may be off."""
+"""The settings of a model, the command that trains it, and how far a metric may be off."""
 
 FUSION = "fusion seed=5 scenes=40 steps=2 batch_size=8 held_out=12 kind="
 ENTAILMENT = "entailment seed=5 scenes=24 steps=2 batch_size=4 held_out=6 kind="
@@ -124,10 +124,13 @@ def drawn_once() -> Iterator[None]:
 @pytest.mark.usefixtures("drawn_once")
 @pytest.mark.parametrize("name", RECOMPUTED)
 def test_its_card_is_recomputed_from_the_weights(name: str) -> None:
-    kind, module, far = RECOMPUTED[name]
+    kind, command, far = RECOMPUTED[name]
     told = card(name)
-    assert told["command"].startswith(f"python -m cfaug zoo {module} out=FOLDER")
-    evaluate = import_module(f"cfaug.shapescapes.zoo.{module}").evaluate
+    assert told["command"].startswith(f"python -m cfaug zoo {command} out=FOLDER")
+    file, _, main = COMMANDS[command].partition(".")
+    evaluate = getattr(
+        import_module(f"cfaug.shapescapes.zoo.{file}"), f"evaluate{main.removeprefix('main')}"
+    )
     found = evaluate(resolve(f"zoo:{name}"), kind(out="x", **told["settings"]))
     for metric, value in told["metrics"].items():
         assert found[metric] == pytest.approx(value, abs=far), metric
@@ -142,7 +145,8 @@ def test_its_command_rebuilds_the_same_bytes(name: str, tmp_path: Path) -> None:
 
     torch.set_num_threads(1)
     command, *words = REBUILT[name].split()
-    main = import_module(f"cfaug.shapescapes.zoo.{command}").main
+    file, _, function = COMMANDS[command].partition(".")
+    main = getattr(import_module(f"cfaug.shapescapes.zoo.{file}"), function)
     first, second = tmp_path / "a", tmp_path / "b"
     for folder in (first, second):
         assert main([*words, f"out={folder}"]) == 0
