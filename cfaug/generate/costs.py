@@ -24,11 +24,12 @@ from cfaug.imaging.flops import (
     count_diffusion,
     count_encoder,
     count_pipeline,
+    count_shared,
 )
 from cfaug.imaging.instructed_photos import InstructedPhotos
-from cfaug.imaging.model import DiffusionWeights
 from cfaug.imaging.photo_editing import InvertAndEdit
 from cfaug.imaging.prompt_to_prompt import PromptToPrompt
+from cfaug.imaging.shared_pipeline import SharedPipeline
 from cfaug.imaging.tree import plan, plan_edits
 from cfaug.models.specs import HFClip
 from cfaug.report.document import Part, make_part, text_column
@@ -153,7 +154,7 @@ def count_cost(pipeline: Pipeline, plan_of: ShardPlan) -> Cost:
         cost.images = sum(len(job.texts) for jobs in batches for job in jobs)
     else:
         try:
-            if isinstance(editor, PromptToPrompt):
+            if isinstance(editor, PromptToPrompt | SharedPipeline):
                 _count_sets(cost, editor, batches, 0 if draws is None else draws.rounds)
             elif isinstance(editor, InvertAndEdit):
                 _count_edits(cost, editor, batches)
@@ -182,28 +183,38 @@ def count_cost(pipeline: Pipeline, plan_of: ShardPlan) -> Cost:
     return cost
 
 
-def _count_model(cost: Cost, model: DiffusionWeights) -> tuple[DiffusionOperations, str]:
+def _count_model(
+    cost: Cost, editor: PromptToPrompt | InvertAndEdit | SharedPipeline
+) -> tuple[DiffusionOperations, str]:
     """Count a diffusion model's parts; return what they take and its number format."""
-    if model.dtype not in BYTES:
-        raise UncountedError(f"hours with dtype={model.dtype} are unknown")
-    counted = count_diffusion(model)
+    dtype = editor.model.dtype
+    if dtype not in BYTES:
+        raise UncountedError(f"hours with dtype={dtype} are unknown")
+    if isinstance(editor, SharedPipeline):
+        counted = count_shared(editor)
+    else:
+        counted = count_diffusion(editor.model)
     cost.side = counted.side
-    cost.weights += counted.weights * BYTES[model.dtype]
-    return counted, model.dtype
+    cost.weights += counted.weights * BYTES[dtype]
+    return counted, dtype
 
 
 def _count_sets(
-    cost: Cost, editor: PromptToPrompt, batches: Sequence[Sequence[ImageJob]], rounds: int
+    cost: Cost,
+    editor: PromptToPrompt | SharedPipeline,
+    batches: Sequence[Sequence[ImageJob]],
+    rounds: int,
 ) -> None:
-    """Count sets from noise: a latent is two rows of the UNet at each step."""
-    model, precision = _count_model(cost, editor.model)
+    """Count sets from noise: a guided latent is two rows of the network at each step."""
+    model, precision = _count_model(cost, editor)
     rows = looks = 0
     bounds = [editor.steps * i // (rounds + 1) for i in range(rounds + 2)]
     for jobs in batches:
         left = list(jobs)
         for first, last in pairwise(bounds):
-            tree = plan(left, editor.steps, editor.mode)
-            rows += sum(2 * len(tree.active(step)) for step in range(first, last))
+            tree = plan(left, editor.steps, editor.mode, guides=model.guides)
+            latents = sum(len(tree.active(step)) for step in range(first, last))
+            rows += latents * (1 + model.guides)
             if last == editor.steps:
                 cost.images += len(tree)
             else:  # halved by predictions of all images
@@ -213,16 +224,18 @@ def _count_sets(
                     of_set.setdefault(job.proposal.key, []).append(job)
                 left = [job for some in of_set.values() for job in some[: -(-len(some) // 2)]]
     cost.images += looks
-    if editor.safety is not None:
+    if getattr(editor, "safety", None) is not None:
         cost.missing.append("the safety checker")
     cost.add("text encoder", cost.members, model.text, precision)
-    cost.add("UNet", rows, model.row, precision)
+    cost.add(
+        "UNet" if isinstance(editor, PromptToPrompt) else "network", rows, model.row, precision
+    )
     cost.add("decoder", cost.images, model.decode, precision)
 
 
 def _count_edits(cost: Cost, editor: InvertAndEdit, batches: Sequence[Sequence[ImageJob]]) -> None:
     """Count edits of photos: inversions, the sources and the edits; all that is shared once."""
-    model, precision = _count_model(cost, editor.model)
+    model, precision = _count_model(cost, editor)
     if editor.safety is not None:
         cost.missing.append("the safety checker")
     taken = editor.steps - editor.inversion.skip(editor.steps)
@@ -275,6 +288,7 @@ def _count_instructed(
         raise UncountedError(f"hours with dtype={editor.model.dtype} are unknown")
     drawn = [job for job in jobs if job.image is None]
     made = count_pipeline(editor, jobs[0].draw, from_texts=bool(drawn))
+    cost.missing += made.missing
     cost.side = editor.side
     cost.images = sum(len(job.texts) for job in jobs)
     cost.weights += made.weights * BYTES[editor.model.dtype]

@@ -7,9 +7,11 @@ convolutions and attention count. Sharing attention neither adds nor saves any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from cfaug.core.safety.safe_loading import check_numbers, read_json
 from cfaug.core.types import Draw
 from cfaug.imaging.instructed_photos import InstructedPhotos, PhotoRequest
 from cfaug.imaging.model import WANTED, DiffusionWeights, PipelineFolder
+from cfaug.imaging.shared_pipeline import SharedPipeline
 
 if TYPE_CHECKING:
     import torch
@@ -114,16 +117,17 @@ def _read(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class DiffusionOperations:
-    """What parts of Stable Diffusion take.
+    """What parts of a diffusion model take.
 
     Attributes:
-        row: a call of the UNet with one latent and one text.
-        gradient: the same, with the gradient by the text.
+        row: a call of the network with one latent and one text.
+        gradient: the same, with the gradient by the text; 0 where there is no such use.
         decode: one latent to an image.
-        encode: one image to a latent.
+        encode: one image to a latent; 0 where there is no such use.
         text: one text.
         weights: parameters of all parts.
         side: the side of an image in pixels.
+        guides: whether guidance needs a row without text.
     """
 
     row: int
@@ -133,6 +137,7 @@ class DiffusionOperations:
     text: int
     weights: int
     side: int
+    guides: bool = True
 
 
 @cache
@@ -262,11 +267,16 @@ def count_weights(model: nn.Module) -> int:
 
 @dataclass(frozen=True)
 class PipelineOperations:
-    """What an image takes, made from a text and edited by an instruction, and the parameters."""
+    """What an image takes, made from a text and edited by an instruction, and the parameters.
+
+    Attributes:
+        missing: the parts that are called and not counted.
+    """
 
     image: int
     edit: int
     weights: int
+    missing: tuple[str, ...] = ()
 
 
 def count_pipeline(editor: InstructedPhotos, draw: Draw, *, from_texts: bool) -> PipelineOperations:
@@ -280,18 +290,54 @@ def count_pipeline(editor: InstructedPhotos, draw: Draw, *, from_texts: bool) ->
     """
     import numpy as np
 
-    model = editor.model
-    try:
-        folder = weights.resolve(model.weights, model.revision, WANTED, fetch=False)
-        hollow = HollowPipeline(str(folder), None, model.pipeline, device="cpu")
+    size = (editor.side, editor.side)
+    photo = np.zeros((*size, 3), np.uint8)
+    made = []
+    with _without_values(editor.model) as hollow:
         pipeline = replace(editor, model=hollow)
-        size = (editor.side, editor.side)
-        photo = np.zeros((*size, 3), np.uint8)
-        made = []
         for given in (None, photo) if from_texts else (photo,):
             before = hollow.operations
             pipeline.answer([PhotoRequest("a", given, draw, size)])
             made.append(hollow.operations - before)
+    missing = tuple(dict.fromkeys(hollow.missing))
+    return PipelineOperations(made[0] if from_texts else 0, made[-1], hollow.parameters, missing)
+
+
+def count_shared(editor: SharedPipeline) -> DiffusionOperations:
+    """Count the operations of the parts of a pipeline whose attention is shared.
+
+    Raises:
+        UncountedError: as ``count_pipeline``.
+    """
+    import torch
+
+    from cfaug.imaging.attention import CallRows
+
+    only = torch.zeros(1, dtype=torch.long)
+    with _without_values(editor.model) as hollow, torch.no_grad():
+        loaded = replace(editor, model=hollow)._loaded
+        loaded.shared.rows = CallRows(source=only, text=only)
+        counts = [hollow.operations]
+        texts = tuple(tensor[None] for tensor in loaded.encode("a"))
+        counts.append(hollow.operations)
+        latent = torch.zeros(1, *loaded.shape)
+        loaded(latent, torch.zeros(()), texts, only, torch.ones(1))
+        counts.append(hollow.operations)
+        loaded.decode(latent)
+        counts.append(hollow.operations)
+        text, row, decode = (last - first for first, last in pairwise(counts))
+        return DiffusionOperations(
+            row, 0, decode, 0, text, hollow.parameters, loaded.pixels, loaded.guides
+        )
+
+
+@contextmanager
+def _without_values(model: PipelineFolder) -> Iterator[HollowPipeline]:
+    """Yield the pipeline without weights; its errors, too, become ``UncountedError``."""
+    try:
+        folder = weights.resolve(model.weights, model.revision, WANTED, fetch=False)
+        hollow = HollowPipeline(str(folder), None, model.pipeline, device="cpu")
+        yield hollow
     except UserError as error:
         raise UncountedError(
             f"{model.weights}: {error}; its configurations alone: "
@@ -302,7 +348,6 @@ def count_pipeline(editor: InstructedPhotos, draw: Draw, *, from_texts: bool) ->
             f"{model.weights}: {hollow.kind.__name__} needs the values of its models, which a plan "
             f"does not load ({type(error).__name__})"
         ) from error
-    return PipelineOperations(made[0] if from_texts else 0, made[-1], hollow.parameters)
 
 
 @dataclass(frozen=True)
@@ -317,6 +362,11 @@ class HollowPipeline(PipelineFolder):
     def _counts(self) -> dict[str, int]:
         return {"operations": 0, "weights": 0}
 
+    @cached_property
+    def missing(self) -> list[str]:
+        """The parts that are called and not counted."""
+        return []
+
     @property
     def operations(self) -> int:
         """The operations of all calls so far."""
@@ -329,7 +379,7 @@ class HollowPipeline(PipelineFolder):
 
     def _load_model(self, kind: Any, folder: Path, dtype: torch.dtype) -> Any:
         import torch
-        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
         from torch.utils._pytree import tree_flatten, tree_map
 
         config = _read(folder / "config.json")
@@ -356,9 +406,21 @@ class HollowPipeline(PipelineFolder):
                     with fake, torch.no_grad():
                         inputs = tree_map(partial(_as_fake, fake), (given, named))
                         answer: list[Any] = []
-                        count = count_operations(
-                            lambda: answer.append(method(*inputs[0], **inputs[1]))
-                        )
+
+                        def ask(**left_out: None) -> int:
+                            taken = {**inputs[1], **left_out}
+                            return count_operations(
+                                lambda: answer.append(method(*inputs[0], **taken))
+                            )
+
+                        try:
+                            count = ask()
+                        except DataDependentOutputException:
+                            if named.get("input_ids") is None:
+                                raise
+                            # Qwen2.5-VL reads the sizes of its pictures; their tokens stay.
+                            count = ask(pixel_values=None, image_grid_thw=None)
+                            self.missing.append(f"the pictures' encoder of {kind.__name__}")
                     known[key] = count, answer[0]
                 count, answer_of = known[key]
                 self._counts["operations"] += count

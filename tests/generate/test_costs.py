@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit
+from torch.utils.flop_counter import FlopCounterMode
 
 from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
 from cfaug.generate.costs import GPUS, Work, count_cost
@@ -27,7 +29,8 @@ from cfaug.imaging.inversion import DirectInversion, EditFriendly, NullText
 from cfaug.imaging.model import DiffusionWeights, PipelineFolder
 from cfaug.imaging.photo_editing import InvertAndEdit, SameImage
 from cfaug.imaging.prompt_to_prompt import PromptToPrompt
-from cfaug.imaging.tree import shared_steps
+from cfaug.imaging.shared_pipeline import SharedPipeline
+from cfaug.imaging.tree import plan, shared_steps
 from cfaug.models.specs import HFClip
 from cfaug.shapescapes.oracle import OracleSets
 from tests.generate.photos import photo
@@ -146,11 +149,42 @@ def test_sets_cost_what_a_real_run_does(weights, sampling):
         assert (parts(cost)["UNet"].calls, cost.images) == (2 * 6 * 18, 18)
 
 
-def len_of_tree(jobs):
+@pytest.mark.parametrize(
+    ("name", "changes", "settings"),
+    [
+        ("sd3", {}, {"max_sequence_length": 8}),
+        pytest.param("sd3", {"dual_attention_layers": ()}, {}, marks=pytest.mark.slow),
+        ("klein", {}, {"text_encoder_out_layers": (0, 1)}),
+        pytest.param("klein", {"is_distilled": False}, {"text_encoder_out_layers": (0, 1)},
+                     marks=pytest.mark.slow),
+        pytest.param("sdxl", {}, {}, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
+def test_shared_pipelines_cost_what_a_real_run_does(tmp_path, name, changes, settings):
+    folder = tiny_pipelines.save(getattr(tiny_pipelines, name), tmp_path / name, **changes)
+    editor = SharedPipeline(
+        PipelineFolder(str(folder), device="cpu"), steps=4, side=32, text_settings=settings
+    )
+    guided = name != "klein" or bool(changes)
+    draws = Draws(candidates=3, sampling="tree(3)", guidance_scale=(4, 4) if guided else (1, 1))
+    sets = proposals(("a red ball", "a red cube", "a red star"), count=1)
+    jobs = [ImageJob(one, draw) for one in sets for draw in draws.draw(one.key, 0)]
+    _ = editor._sampler
+    real = count_operations(lambda: editor.edit(jobs))
+    for file in folder.rglob("*.safetensors"):
+        file.unlink()
+    cost = cost_of(replace(editor), draws, sets)
+    decoded, tree = parts(cost)["decoder"], plan(jobs, editor.steps)
+    assert cost.total - decoded.total == pytest.approx(real - 9 * decoded.operations, rel=0.05)
+    assert parts(cost)["network"].calls == (1 + guided) * tree.latent_steps(editor.steps)
+    assert (cost.images, cost.side, cost.missing) == (len_of_tree(jobs, editor.steps), 32, [])
+
+
+def len_of_tree(jobs, steps=6):
     """Return the number of different images: bases, and edits that share for as many steps."""
     texts = len(jobs[0].texts)
     seeds = {(job.proposal.key, job.draw.seed) for job in jobs}
-    ways = {(job.proposal.key, job.draw.seed, shared_steps(job.draw.p, 6)) for job in jobs}
+    ways = {(job.proposal.key, job.draw.seed, shared_steps(job.draw.p, steps)) for job in jobs}
     return len(seeds) + (texts - 1) * len(ways)
 
 
@@ -218,9 +252,31 @@ def test_any_pipeline_is_counted_exactly_without_weights(tmp_path, name, setting
     for file in folder.rglob("*.safetensors"):
         file.unlink()
     counted = count_pipeline(replace(real), draw, from_texts=texts)
-    assert (counted.image, counted.edit) == (image, edit)
+    assert (counted.image, counted.edit, counted.missing) == (image, edit, ())
     models = [part for part in real._pipeline.components.values() if hasattr(part, "parameters")]
     assert counted.weights == sum(p.numel() for part in models for p in part.parameters())
+
+
+@pytest.mark.slow
+def test_qwen_image_edit_is_exact_but_for_what_is_named(tmp_path, monkeypatch):
+    # It edits in a megapixel, which is 16,384 tokens of a tiny model's photo.
+    monkeypatch.setattr(pipeline_qwenimage_edit, "calculate_dimensions", lambda *_: (64, 64, None))
+    folder = tiny_pipelines.save(tiny_pipelines.qwen_image_edit, tmp_path / "qwen")
+    settings, draw = {"num_inference_steps": 1, "negative_prompt": " "}, Draw(1, 0.0, 2.0)
+    real = InstructedPhotos(
+        PipelineFolder(str(folder), device="cpu"), settings=settings, guidance="true_cfg_scale",
+        side=64,
+    )  # fmt: skip
+    photo = np.zeros((64, 64, 3), np.uint8)
+    _ = real._pipeline
+    with FlopCounterMode(display=False) as counter:
+        real.answer([PhotoRequest("a", photo, draw, (64, 64))])
+    of_modules = counter.get_flop_counts()
+    [pictures] = [counts for name, counts in of_modules.items() if name.endswith(".visual")]
+    counted = count_pipeline(replace(real), draw, from_texts=False)
+    assert counted.missing == ("the pictures' encoder of Qwen2_5_VLForConditionalGeneration",)
+    assert counted.edit == counter.get_total_flops() - sum(pictures.values())
+    assert sum(pictures.values()) > 0
 
 
 def test_what_cannot_be_counted_is_named_and_not_guessed():
