@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypedDict
 
@@ -241,17 +242,15 @@ class RepairTable(TrainingTable):
 
     def _pictures(self) -> Iterator[DocumentImage]:
         """Yield what failed, and what was made."""
-        if self.failures is not None and self.found is not None:
+        if self.found is not None and self.failures and Path(self.failures).exists():
             yield from show_failures(read_failures(self.failures), Path(self.found))
-        for folder in self.made:
-            chosen = read_chosen(Path(folder)) if Path(folder).exists() else None
-            shown = 0
-            for made in read_sets(Path(folder)) if chosen else ():
-                if made.key in (chosen or ()) and shown < PICTURES:
-                    shown += 1
-                    texts = " → ".join(member.text for member in made.members[:2])
-                    images = [made.images[member.image_name] for member in made.members[:2]]
-                    yield side_by_side(f"Made: {texts} ({made.key})", images, made.key)
+        for folder in map(Path, self.made):
+            chosen = read_chosen(folder) if folder.exists() else None
+            sets = (made for made in read_sets(folder) if made.key in chosen) if chosen else ()
+            for made in islice(sets, PICTURES):
+                texts = " → ".join(member.text for member in made.members[:2])
+                images = [made.images[member.image_name] for member in made.members[:2]]
+                yield side_by_side(f"Made: {texts} ({made.key})", images, made.key)
 
 
 def _train_count(arm: ArmResults) -> int:
@@ -263,7 +262,12 @@ def _choice(folder: str) -> Mapping[str, Any]:
     file = Path(folder) / "chosen.json"
     if not file.exists():
         return {}
-    content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{file} is not JSON ({error}): remove it; generate.py writes it again"
+        ) from error
     return content
 
 
@@ -398,6 +402,8 @@ def show_failures(failures: Sequence[ModelFailure], folder: Path) -> Iterator[Do
         if failure.items and another and len(wanted) < PICTURES:
             wanted[failure.items[0].rpartition("/")[2]] = failure
     for made in read_sets(folder) if folder.exists() else ():
+        if not wanted:
+            break
         for name in [name for name in wanted if name.rpartition("_")[0] == made.key]:
             failure, image = wanted.pop(name), name.rpartition("_")[2]
             if image in made.images:
