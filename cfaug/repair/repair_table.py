@@ -272,7 +272,7 @@ def _choice(folder: str) -> Mapping[str, Any]:
 
 
 def _images(folder: str) -> int:
-    return len(_choice(folder).get("keys", ()))
+    return len(read_chosen(Path(folder)) or ()) if Path(folder).exists() else 0
 
 
 # Rounds: what GATE says, and whether to go on.

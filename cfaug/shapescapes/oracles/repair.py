@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import numpy as np
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
 from cfaug.core.validation import Count, OneOf, check_fields
+from cfaug.data.shards.shards import read_chosen
 from cfaug.evaluation.failures import ModelFailure, read_failures
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Column, Curve, Document, Entry, Part, make_part, text_column
@@ -175,10 +175,9 @@ class RepairOracleTable(PaperTable):
 
 def count_made(folder: str | None) -> int:
     """Return the number of chosen images of a folder; 0 if nothing was made."""
-    file = None if folder is None else Path(folder) / "chosen.json"
-    if file is None or not file.exists():
+    if folder is None or not Path(folder).exists():
         return 0
-    return len(json.loads(file.read_text(encoding="utf-8")).get("keys", ()))
+    return len(read_chosen(Path(folder)) or ())
 
 
 def null_part(counts: Sequence[int]) -> Part:
