@@ -302,7 +302,9 @@ CASES = {
         ("benchmark=repair", "benchmark.failures=@failures", "benchmark.test.data=@edits"),
         {"test": {"_target_": "cfaug.lance.stress.Stress", "data": "@words"},
          "failures": "@others",
-         "rule": {"_target_": "cfaug.evaluation.failures.FailureRule", "minimum": 0.2}},
+         "rule": {"_target_": "cfaug.evaluation.failures.FailureRule", "minimum": 0.2},
+         "disjoint_from": {"FIND": "@edits"}},
+        {"disjoint_from": "share groups"},
     ),
     "image_quality": Case(
         ("benchmark=image_quality", "benchmark.data=@edits"),
