@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.rng import generator
-from cfaug.core.types import CLUSTER, ITEM, CounterfactualSet
+from cfaug.core.types import CLUSTER, ITEM
 from cfaug.core.validation import Positive, Share, check_fields
 from cfaug.data.shards.shards import read_chosen, read_sets
 from cfaug.evaluation.failures import ModelFailure, read_failures
@@ -154,12 +155,10 @@ class RepairTable(TrainingTable):
         )
 
     def _sign(self, arms: Mapping[str, ArmResults]) -> int:
+        """Return -1 if lower is better in the column ``gain``, else 1."""
         cell = self._columns()[self.gain].cell
-        return (
-            -1
-            if any(row.better == "lower" for row in arms[self.unit].rows if row.cell == cell)
-            else 1
-        )
+        better = {row.better for row in arms[self.unit].rows if row.cell == cell}
+        return -1 if "lower" in better else 1
 
     def _gains(self, arms: Mapping[str, ArmResults]) -> Part:
         """Return the new images of each arm, and the points that 1,000 of them gain."""
@@ -195,7 +194,7 @@ class RepairTable(TrainingTable):
         harm = self.declared["harm"]
         column, margin = self._columns()[str(harm["column"])], float(harm["margin"])
         usual = arms[str(harm["baseline"])].values(column.cell)
-        rows: list[tuple[tuple[str, ...], RoundResult]] = []
+        results: list[RoundResult] = []
         for number, named in enumerate(self.rounds, 1):
             targeted, random = (
                 read_excess(runs, f"{self.experiment}/{arm}", self.gate)
@@ -210,11 +209,11 @@ class RepairTable(TrainingTable):
             passing = count_failing(targeted, minimum=self.minimum, alpha=alpha)
             result = RoundResult(
                 number, alpha, passing, len({item.failure for item in targeted.values()}),
-                compare_excess(random, targeted), summarise(lost).mean if lost else 0.0, used,
+                compare_excess(random, targeted), summarise(lost).mean if lost else math.nan, used,
             )  # fmt: skip
-            rows.append(((str(number),), result))
-        if rows:
-            yield rounds_part([row for _, row in rows], self.budget, margin, len(self.rounds))
+            results.append(result)
+        if results:
+            yield rounds_part(results, self.budget, margin, len(self.rounds))
 
     def _spending(self) -> Iterator[Part]:
         """Yield what each failure got of the budget, if the shards are there."""
@@ -297,7 +296,7 @@ class RoundResult:
         passing: number of declared failures that still pass the rule.
         declared: number of declared failures on GATE.
         gain: the excess after random edits, less that after targeted ones.
-        harm: loss in distribution, a fraction; negative for a gain.
+        harm: loss in distribution, a fraction; negative for a gain, ``nan`` if unknown.
         used: number of images made until now.
     """
 
@@ -373,7 +372,9 @@ def rounds_part(
             ),
             text_column("random less targeted", lambda r: f"{r.gain.mean:+.3f}"),
             text_column("95 %", lambda r: span_text("{:+.3f}".format, r.gain.low, r.gain.high)),
-            text_column("harm, points", lambda r: f"{100 * r.harm:+.1f}"),
+            text_column(
+                "harm, points", lambda r: "n/a" if math.isnan(r.harm) else f"{100 * r.harm:+.1f}"
+            ),
             text_column("images", lambda r: f"{r.used:,} of {budget:,}"),
             text_column("then", decide),
         ],
@@ -410,12 +411,8 @@ def show_failures(failures: Sequence[ModelFailure], folder: Path) -> Iterator[Do
                 effect = f"{failure.effect:.2f} of probability or misses beyond the control"
                 yield side_by_side(
                     f"Failed: {failure.words}, {effect} ({made.key})",
-                    [_first_image(made), made.images[image]], made.key,
+                    [made.images[made.members[0].image_name], made.images[image]], made.key,
                 )  # fmt: skip
-
-
-def _first_image(made: CounterfactualSet) -> Any:
-    return made.images[made.members[0].image_name]
 
 
 def side_by_side(caption: str, images: Sequence[Any], name: str) -> DocumentImage:
