@@ -7,7 +7,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from itertools import islice, product
@@ -67,14 +67,6 @@ def compose_jobs(
     GlobalHydra.instance().clear()
     _merge_words.cache_clear()
     _register_resolvers()
-    searched = (word.partition("=")[::2] for word in overrides)
-    folders = [
-        Path(address.removeprefix("file://"))
-        for key, value in searched
-        if key == SEARCH_PATH  # what --config-dir becomes
-        for address in value.strip("[]").split(",")
-    ]
-    _forget_files(tuple(_read_times([conf, *folders])))
     with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
         parsed = _parse(overrides, multirun)
         refuse_duplicated(parsed)
@@ -94,6 +86,13 @@ def compose_jobs(
                 )
             if group.lstrip("+") == EXPERIMENT:
                 experiments.add(choice)
+        searched = (word.partition("=")[::2] for word in overrides)
+        folders = [
+            Path(address.removeprefix("file://"))
+            for key, value in searched
+            if key == SEARCH_PATH  # what --config-dir becomes
+            for address in value.strip("[]").split(",")
+        ]
         register_arms([conf, *folders], experiments)
         # Last, so that no file there hides a module of another package.
         sys.path += [folder for path in folders if (folder := str(path.resolve())) not in sys.path]
@@ -166,67 +165,24 @@ def _merge(name: str, words: Sequence[str], options: Options) -> Any:
     seeds = [match for word in kept if (match := PLAIN_SEED.fullmatch(word))]
     if seeds:
         others = tuple(word for word in kept if not PLAIN_SEED.fullmatch(word))
-        tree = _merge_words(name, others, options)
+        tree = _merge_words(name, others)
         if "seed" in tree:
             OmegaConf.update(tree, "seed", int(seeds[-1][1]))
             return tree
-    return _merge_words(name, tuple(kept), options)
+    return _merge_words(name, tuple(kept))
 
 
 @lru_cache(maxsize=64)
-def _merge_words(name: str, words: tuple[str, ...], options: Options) -> Any:
-    """Merge the files that words select, then let Hydra's own function apply the other words.
-
-    Merging takes most of the time: jobs that differ in values alone share what was merged.
-    """
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+def _merge_words(name: str, words: tuple[str, ...]) -> Any:
+    from hydra import compose
     from omegaconf import OmegaConf
 
-    values = [word for word in words if _sets_a_value(word, options)]
-    merged = _merge_files(name, tuple(word for word in words if word not in values))
-    top = [key for word in values if "." not in (key := word.partition("=")[0])]
-    if any(key not in merged or OmegaConf.is_config(merged[key]) for key in top):
-        values = [word for word in values if "." in word.partition("=")[0]]
-        merged = _merge_files(name, tuple(word for word in words if word not in values))
-    tree = deepcopy(merged)
-    ConfigLoaderImpl._apply_overrides_to_config(_parse(values, False), tree)
+    tree = compose(config_name=name, overrides=list(words))
     if ARMS in tree:  # an experiment's file that is chosen itself brings its other arms along
         OmegaConf.set_struct(tree, False)
         del tree[ARMS]
         OmegaConf.set_struct(tree, True)
     return tree
-
-
-@lru_cache(maxsize=64)
-def _merge_files(name: str, words: tuple[str, ...]) -> Any:
-    from hydra import compose
-
-    return compose(config_name=name, overrides=list(words))
-
-
-@lru_cache(maxsize=1)
-def _forget_files(_files: tuple[tuple[str, int, int], ...]) -> None:
-    """Forget what was merged if these files of settings are not those of the last call."""
-    _merge_files.cache_clear()
-
-
-def _read_times(folders: Sequence[Path]) -> Iterator[tuple[str, int, int]]:
-    """Yield the name, the time and the size of every file of settings."""
-    for folder in folders:
-        for file in sorted(folder.rglob("*.yaml")):
-            about = file.stat()
-            yield str(file), about.st_mtime_ns, about.st_size
-
-
-def _sets_a_value(word: str, options: Options) -> bool:
-    """Say whether a word changes a setting and selects no file."""
-    typed = word.partition("=")[0]
-    key = typed.lstrip("+~")
-    if set("@/:") & set(key) or key.startswith("hydra."):
-        return False
-    if "." not in key and (typed != key or options(key)):
-        return False
-    return word.startswith("~") or not _parse([word], False)[0].is_sweep_override()
 
 
 def _says_nothing(word: str, options: Options) -> bool:
