@@ -81,8 +81,8 @@ class ClipScorer(CosineScorer):
             for part in images.split(self.batch_size):
                 if self.preprocessing == "ip2p":
                     resized = interpolate(
-                        part.float(), (transform.size, transform.size), mode="bicubic",
-                        align_corners=False, antialias=False,
+                        part.to(encoder.log_scale.device).float(), (transform.size,) * 2,
+                        mode="bicubic", align_corners=False, antialias=False,
                     )  # fmt: skip
                     mean, std = (
                         resized.new_tensor(values).view(3, 1, 1)

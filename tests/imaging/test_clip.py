@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 from itertools import product
 
@@ -97,6 +98,13 @@ def test_at_its_own_size_an_image_is_only_normalised(encoders) -> None:
     for preprocessing in ("ip2p", "standard"):
         found = ClipScorer(encoder, preprocessing).images(pixels / 255)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("preprocessing", ["ip2p", "standard"])
+@pytest.mark.parametrize("kind", ["clip", "open_clip"])
+def test_images_are_moved_to_the_encoder_s_device(encoders, images, kind, preprocessing) -> None:
+    elsewhere = ClipScorer(copy.deepcopy(encoders[kind]).to("meta"), preprocessing)
+    assert elsewhere.images(images).device.type == "meta"
 
 
 def test_texts_are_of_unit_length_and_batches_change_nothing(encoders) -> None:
