@@ -187,6 +187,10 @@ CACHED: dict[type, Callable[..., Any]] = {
 }  # fmt: skip
 """The protocols whose answers are cached, and the class that caches them."""
 
+for _protocol, _kind in CACHED.items():
+    # From Python 3.12 on, isinstance does not see what __getattr__ returns.
+    cast("Any", _protocol).register(_kind)
+
 
 def _pointer(
     facts: tuple[str, ...], libraries: tuple[str, ...], weights: str, settings: str

@@ -129,11 +129,12 @@ class Recipe:
             if part is None or isinstance(part, protocol):
                 continue
             methods = [method for method in dir(protocol) if not method.startswith("_")]
-            lacking = ", ".join(method for method in methods if not hasattr(part, method))
-            raise UserError(
-                f"recipe.{name} is invalid: {type(part).__name__} lacks {lacking}, which every "
-                f"cfaug.core.protocols.{protocol.__name__} has"
-            )
+            lacking = [method for method in methods if not hasattr(part, method)]
+            if lacking:  # from Python 3.12 on, isinstance does not see what __getattr__ returns
+                raise UserError(
+                    f"recipe.{name} is invalid: {type(part).__name__} lacks {', '.join(lacking)}, "
+                    f"which every cfaug.core.protocols.{protocol.__name__} has"
+                )
 
     def pipeline(self, image_format: ImageFormat) -> Pipeline:
         """Return the parts that make, score and encode images."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from cfaug.core.binding import ReadWith
 from cfaug.core.errors import UserError
@@ -62,7 +62,7 @@ class ClipScorer(CosineScorer):
         """Embed texts: (n, dim), each truncated at the encoder's limit."""
         import torch
 
-        with torch.inference_mode(), _full_precision():
+        with torch.inference_mode(), _full_precision(self.encoder):
             parts = []
             for start in range(0, len(texts), self.batch_size):
                 tokens = self.encoder.tokenize(list(texts[start : start + self.batch_size]))
@@ -77,11 +77,11 @@ class ClipScorer(CosineScorer):
         from torch.nn.functional import interpolate
 
         encoder, transform, embedded = self.encoder, self.encoder.transform, []
-        with torch.inference_mode(), _full_precision():
+        with torch.inference_mode(), _full_precision(self.encoder):
             for part in images.split(self.batch_size):
                 if self.preprocessing == "ip2p":
                     resized = interpolate(
-                        part.to(encoder.log_scale.device).float(), (transform.size,) * 2,
+                        part.to(_place(encoder)).float(), (transform.size,) * 2,
                         mode="bicubic", align_corners=False, antialias=False,
                     )  # fmt: skip
                     mean, std = (
@@ -147,11 +147,16 @@ class LazyClipScorer(CosineScorer):
         return {**self._about, "preprocessing": self.preprocessing}
 
 
-def _full_precision() -> torch.autocast:
+def _full_precision(encoder: DualEncoder) -> torch.autocast:
     """Switch autocast off: the reference scored under float16 and lost directions to rounding."""
     import torch
 
-    return torch.autocast("cuda" if torch.cuda.is_available() else "cpu", enabled=False)
+    return torch.autocast(_place(encoder).type, enabled=False)
+
+
+def _place(encoder: DualEncoder) -> torch.device:
+    device: torch.device = next(cast("torch.nn.Module", encoder).parameters()).device
+    return device
 
 
 def _unit(features: Tensor) -> Tensor:

@@ -113,6 +113,10 @@ class RepairTest:
         stem = self.name or inner.name.removesuffix(f"_{inner.kind}")
         opened.name = f"{stem.removesuffix('_repair')}_repair"
         opened._inner, opened._declared = inner, declared
+        # From Python 3.12 on, isinstance does not see what __getattr__ returns.
+        for name in ("prompted", "also_asks", "leaks", "class_names"):
+            if hasattr(inner, name):
+                setattr(opened, name, getattr(inner, name))
         return cast("list[Benchmark]", [opened])
 
     @property
@@ -121,12 +125,6 @@ class RepairTest:
         inner: Any = self._inner or self.test
         needs: type = inner.needs
         return needs
-
-    def __getattr__(self, name: str) -> Any:
-        # What a benchmark may have besides, such as the classes of its prompts, is the inner one's.
-        if name in ("prompted", "also_asks", "leaks", "class_names"):
-            return getattr(self.__dict__.get("_inner") or self.__dict__["test"], name)
-        raise AttributeError(name)
 
     @property
     def data_hash(self) -> str:

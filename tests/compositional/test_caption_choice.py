@@ -13,7 +13,7 @@ from cfaug.compositional.caption_choice import CaptionChoice
 from cfaug.compositional.caption_scores import BlindLanguage
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.protocols import Benchmark
+from cfaug.core.protocols import Benchmark, DualEncoder
 from cfaug.core.questions import Question
 from cfaug.evaluation.cached_model import CachedAnswerer, CachedEncoder, CachedMatcher
 from tests.evaluation.caption_items import choice, choices, open_sets, world_pairs
@@ -363,6 +363,7 @@ def test_answers_of_all_kinds_are_kept(encoder, one_true, tmp_path):
         assert again.outcomes == found.outcomes
 
 
+@DualEncoder.register
 class Counting(torch.nn.Module):
     """An encoder that counts what it embeds."""
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from itertools import product
@@ -102,7 +103,10 @@ def test_at_its_own_size_an_image_is_only_normalised(encoders) -> None:
 
 @pytest.mark.parametrize("preprocessing", ["ip2p", "standard"])
 @pytest.mark.parametrize("kind", ["clip", "open_clip"])
-def test_images_are_moved_to_the_encoder_s_device(encoders, images, kind, preprocessing) -> None:
+def test_images_are_moved_to_the_encoder_s_device(
+    encoders, images, kind, preprocessing, monkeypatch
+) -> None:
+    monkeypatch.setattr("cfaug.imaging.clip._full_precision", lambda _: contextlib.nullcontext())
     elsewhere = ClipScorer(copy.deepcopy(encoders[kind]).to("meta"), preprocessing)
     assert elsewhere.images(images).device.type == "meta"
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Classifier
 from cfaug.core.types import Evaluation, Outcome
+from cfaug.evaluation.benchmark import Prompted
 from cfaug.evaluation.failures import Cell, Cells, FailureRule, ModelFailure, write_failures
 from cfaug.repair.repair_test import RepairTest, match_failure
 
@@ -112,8 +113,15 @@ def test_the_identity_holds_failures_and_rule_but_not_who_found_them(tmp_path):
     assert len(hashes) == 4
     benchmark = opened(tmp_path, losses, SNOW)
     assert benchmark.needs is Classifier
-    assert not hasattr(benchmark, "prompted")
-    benchmark._inner.prompted = "classes"
+
+
+def test_an_encoder_can_be_asked_with_prompts_if_the_inner_benchmark_has_them(
+    tmp_path, monkeypatch
+):
+    assert not isinstance(opened(tmp_path, {DOG: [0.5]}, SNOW), Prompted)
+    monkeypatch.setattr(Inner, "prompted", "classes", raising=False)
+    benchmark = opened(tmp_path, {DOG: [0.5]}, SNOW)
+    assert isinstance(benchmark, Prompted)
     assert benchmark.prompted == "classes"
 
 
