@@ -42,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f": did you mean {near[0]}?" if near else ""
         print(f"error: no command is called {name!r}{hint}\n{usage()}", file=sys.stderr)
         return USERS_MISTAKE
-    found: int = import_module(COMMANDS[name][0]).main(rest)
-    return found
+    code: int = import_module(COMMANDS[name][0]).main(rest)
+    return code
 
 
 def run() -> NoReturn:

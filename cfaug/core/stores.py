@@ -128,8 +128,8 @@ class Mirror:
 
         def work(client: Any, root: str) -> dict[str, tuple[int, str]]:
             client.invalidate_cache()
-            found = client.find(root, detail=True)
-            return {path[len(root) + 1 :]: _about(info) for path, info in found.items()}
+            files = client.find(root, detail=True)
+            return {path[len(root) + 1 :]: _about(info) for path, info in files.items()}
 
         try:
             return self._ask("its list", work)
@@ -173,10 +173,10 @@ class Mirror:
         left = {f"{self._client()[1]}/{name}": name for name in names}
 
         def work(client: Any, root: str) -> None:
-            found = client.cat(list(left), on_error="return")
+            contents = client.cat(list(left), on_error="return")
             problem = None
             for path, name in list(left.items()):
-                content, size = found[path], self.objects[name][0]
+                content, size = contents[path], self.objects[name][0]
                 if isinstance(content, bytes) and len(content) == size:
                     (self.folder / name).parent.mkdir(exist_ok=True)
                     write_file(self.folder / name, content)
@@ -397,8 +397,8 @@ def ask(what: str, work: Callable[[], Answer]) -> Answer:
 
 def _about(info: Mapping[str, Any]) -> tuple[int, str]:
     """Return an object's bytes and what changes with its content: its ETag, or its times."""
-    told = json.dumps(info, sort_keys=True, default=str)
-    return int(info["size"]), hashlib.sha256(told.encode()).hexdigest()[:16]
+    text = json.dumps(info, sort_keys=True, default=str)
+    return int(info["size"]), hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _read_objects(file: Path) -> tuple[dict[str, tuple[int, str]], dict[str, tuple[str, int]]]:

@@ -299,10 +299,18 @@ def recommend(predictions: Sequence[Prediction], most_files: int) -> dict[int, i
         {workers: sets_per_shard}; ``None`` if every choice has more files than ``most_files``.
     """
     chosen: dict[int, int | None] = {}
-    for workers in dict.fromkeys(one.workers for one in predictions):
-        fitting = [one for one in predictions if one.workers == workers and one.files <= most_files]
-        least = min((one.wall for one in fitting), default=0.0)
-        equal = [one.sets_per_shard for one in fitting if one.wall <= least * (1 + EQUAL)]
+    for workers in dict.fromkeys(prediction.workers for prediction in predictions):
+        fitting = [
+            prediction
+            for prediction in predictions
+            if prediction.workers == workers and prediction.files <= most_files
+        ]
+        least = min((prediction.wall for prediction in fitting), default=0.0)
+        equal = [
+            prediction.sets_per_shard
+            for prediction in fitting
+            if prediction.wall <= least * (1 + EQUAL)
+        ]
         chosen[workers] = max(equal, default=None)
     return chosen
 
@@ -327,23 +335,23 @@ def cluster_part(predictions: Sequence[Prediction], cluster: Cluster) -> Part:
         "Simulated cluster (* recommended)",
         ("workers", "sets_per_shard"),
         [
-            text_column("files", lambda one: f"{one.files:,}"),
-            text_column("hours", lambda one: f"{one.wall / hour:,.2f}"),
-            text_column("95 % within", lambda one: f"{one.late / hour:,.2f}"),
-            text_column("waste", lambda one: f"{one.share('waste'):.1%}"),
-            text_column("made again", lambda one: f"{one.share('lost'):.1%}"),
-            text_column("waiting", lambda one: f"{one.share('waiting'):.1%}"),
-            text_column("start-up, commits", lambda one: f"{one.share('overhead'):.1%}"),
+            text_column("files", lambda row: f"{row.files:,}"),
+            text_column("hours", lambda row: f"{row.wall / hour:,.2f}"),
+            text_column("95 % within", lambda row: f"{row.late / hour:,.2f}"),
+            text_column("waste", lambda row: f"{row.share('waste'):.1%}"),
+            text_column("made again", lambda row: f"{row.share('lost'):.1%}"),
+            text_column("waiting", lambda row: f"{row.share('waiting'):.1%}"),
+            text_column("start-up, commits", lambda row: f"{row.share('overhead'):.1%}"),
         ],
         [
             (
                 (
-                    str(one.workers),
-                    f"{one.sets_per_shard}{' *' * (chosen[one.workers] == one.sets_per_shard)}",
+                    str(row.workers),
+                    f"{row.sets_per_shard}{' *' * (chosen[row.workers] == row.sets_per_shard)}",
                 ),
-                one,
+                row,
             )
-            for one in predictions
+            for row in predictions
         ],
         notes,
     )

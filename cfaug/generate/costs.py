@@ -60,7 +60,7 @@ class Gpu:
     def seconds(self, work: Sequence[Work]) -> float:
         """Return the estimated seconds of some work."""
         peaks = {"bf16": self.bf16, "fp16": self.bf16, "fp32": self.fp32}
-        return sum(one.total / (peaks[one.precision] * 1e12 * EFFICIENCY) for one in work)
+        return sum(calls.total / (peaks[calls.precision] * 1e12 * EFFICIENCY) for calls in work)
 
 
 GPUS = {
@@ -123,11 +123,11 @@ class Cost:
     @property
     def total(self) -> float:
         """The operations that are counted."""
-        return sum(one.total for one in self.work)
+        return sum(part.total for part in self.work)
 
     def scaled(self, factor: float) -> Cost:
         """Return the cost of so many times as many sets."""
-        work = [replace(one, calls=one.calls * factor) for one in self.work]
+        work = [replace(part, calls=part.calls * factor) for part in self.work]
         sizes = (self.sets * factor, self.members * factor)
         return replace(
             self, sets=sizes[0], members=sizes[1], images=self.images * factor, work=work
@@ -142,7 +142,7 @@ def count_cost(pipeline: Pipeline, plan_of: ShardPlan) -> Cost:
             p were drawn like those of the first.
     """
     sets, draws, editor = plan_of.sets, plan_of.draws, pipeline.editor
-    cost = Cost(len(sets), sum(len(one.texts) for one in sets))
+    cost = Cost(len(sets), sum(len(proposal.texts) for proposal in sets))
     if isinstance(draws, Draws):  # how many depends on the number of candidates alone
         plan_of = replace(plan_of, draws=replace(draws, p_law="uniform"))
     batches = [
@@ -305,22 +305,24 @@ def estimate(job: Job, examples: int) -> tuple[Cost, str]:
     """
     shards = range(shard_count(examples, job.shards.sets_per_shard))
     commits = [edits.read_caption_commit(job.folder, number) for number in shards]
-    edited = [(number, one) for number, one in enumerate(commits) if one and one["sets"]]
+    edited = [
+        (number, commit) for number, commit in enumerate(commits) if commit and commit["sets"]
+    ]
     if edited and None not in commits:
-        sets = sum(one["sets"] for _, one in edited)
+        sets = sum(commit["sets"] for _, commit in edited)
         known, basis = edits.read_proposals(job.folder, edited[0][0]), "counted in its captions"
-        first = list(dict.fromkeys(one.example.key for one in known))[:SAMPLE]
-        sample = [one for one in known if one.example.key in first]
+        first = list(dict.fromkeys(proposal.example.key for proposal in known))[:SAMPLE]
+        sample = [proposal for proposal in known if proposal.example.key in first]
     elif getattr(job.recipe.editor, "takes_grids", False):
         sets, basis = examples, "one of each grid"
         edited_grids = job.editor.edit(job.examples[:SAMPLE])
-        sample = [one for grid in edited_grids for one in grid.proposals]
+        sample = [proposal for grid in edited_grids for proposal in grid.proposals]
     else:
         sets, basis = examples, "assumed: one edit of each example, as no captions are edited yet"
         edit = Edit("noun", "before", "after")
         sample = [
-            Proposal(one, (one.text if one.texts else "before", "after"), (None, edit))
-            for one in job.examples[:SAMPLE]
+            Proposal(example, (example.text if example.texts else "before", "after"), (None, edit))
+            for example in job.examples[:SAMPLE]
         ]
     plan_of = ShardPlan(
         sample, job.recipe.draws, job.run.seed, job.shards.batch, job.recipe.selection.is_control,
@@ -360,11 +362,11 @@ def cost_parts(cost: Cost, job: Job, basis: str) -> list[Part]:
         "Work",
         ("part", "format"),
         [
-            text_column("calls", lambda one: f"{one.calls:,.0f}"),
-            text_column("a call", lambda one: f"{_in_units(one.operations)}FLOP"),
-            text_column("all", lambda one: f"{_in_units(one.total)}FLOP"),
+            text_column("calls", lambda part: f"{part.calls:,.0f}"),
+            text_column("a call", lambda part: f"{_in_units(part.operations)}FLOP"),
+            text_column("all", lambda part: f"{_in_units(part.total)}FLOP"),
         ],
-        [((one.part, one.precision), one) for one in cost.work],
+        [((part.part, part.precision), part) for part in cost.work],
         [
             f"{cost.sets:,.0f} sets ({basis}), {cost.images:,.0f} images with all candidates; "
             f"images on disk: {files}",

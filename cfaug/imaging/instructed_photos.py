@@ -72,7 +72,7 @@ class Instructions:
                 raise UserError(f"{file}: {kind} should be a text, not {template!r}")
             for place in re.findall(r"\{([^{}]*)\}", template):
                 if place not in PLACES:
-                    choices = ", ".join(f"{{{one}}}" for one in PLACES)
+                    choices = ", ".join(f"{{{name}}}" for name in PLACES)
                     raise UserError(f"{file}: {kind} has {{{place}}}; choose from {choices}")
         return cls(templates)
 
@@ -331,7 +331,7 @@ class InstructedPhotos(InstructedEditor):
         self, taken: Mapping[str, inspect.Parameter], name: str, place: str, value: Any = None
     ) -> None:
         """Refuse an argument that the pipeline does not take, or a value of another type."""
-        choices = [one for one in taken if one not in GIVEN_HERE and one != "kwargs"]
+        choices = [name for name in taken if name not in GIVEN_HERE and name != "kwargs"]
         if name not in choices:
             near = nearest(name, choices)
             meant = f"; {near} is meant?" if near else ""
@@ -439,6 +439,9 @@ def _editing_pipelines(name: str, parts: Collection[str]) -> list[str]:
     for other in dir(diffusers):
         if other.startswith(name.removesuffix("Pipeline")) and other.endswith("Img2ImgPipeline"):
             needed = inspect.signature(getattr(diffusers, other)).parameters.values()
-            if all(one.name in parts or one.default is not one.empty for one in needed):
+            if all(
+                argument.name in parts or argument.default is not argument.empty
+                for argument in needed
+            ):
                 others.append(other)
     return others

@@ -140,9 +140,11 @@ def _build_optional(node: Mapping[str, Any] | None) -> Any:
 def _build_trainer(node: Node) -> TrainerSettings:
     callbacks = node.get("callbacks") or {}
     parts: dict[str, Any] = {name: node.get(name) for name in ("strategy", "profiler")}
-    parts = {k: {**one, "_partial_": True} for k, one in parts.items() if isinstance(one, Mapping)}
+    parts = {
+        k: {**node, "_partial_": True} for k, node in parts.items() if isinstance(node, Mapping)
+    }
     if callbacks:
-        parts["callbacks"] = {k: {**one, "_partial_": True} for k, one in callbacks.items()}
+        parts["callbacks"] = {k: {**node, "_partial_": True} for k, node in callbacks.items()}
     settings: TrainerSettings = build({**node, **parts})
     return settings
 

@@ -109,8 +109,8 @@ class FailureEdits:
         applied = [self._apply(example) for example in examples]
         kept = self._keep_labels(examples, applied)
         return [
-            self._propose(example, found, allowed)
-            for example, found, allowed in zip(examples, applied, kept, strict=True)
+            self._propose(example, edits, allowed)
+            for example, edits, allowed in zip(examples, applied, kept, strict=True)
         ]
 
     def describe(self) -> dict[str, str]:
@@ -120,7 +120,7 @@ class FailureEdits:
 
     def _apply(self, example: Example) -> list[_Applied]:
         text = normalise(example.text)
-        every = []
+        edits = []
         for number, failure in enumerate(self._targets):
             if importance(failure, self.weights) <= 0:
                 continue
@@ -137,8 +137,8 @@ class FailureEdits:
                 replaced = replace_words(text, before, after)
                 if replaced is not None and replaced[0] != text and replaced[0].strip():
                     changed, old, new = replaced
-                    every.append(_Applied(number, direction, changed, Edit(failure.kind, old, new)))
-        return every
+                    edits.append(_Applied(number, direction, changed, Edit(failure.kind, old, new)))
+        return edits
 
     def _keep_labels(
         self, examples: Sequence[Example], applied: Sequence[Sequence[_Applied]]
@@ -168,9 +168,9 @@ class FailureEdits:
         ]
 
     def _propose(
-        self, example: Example, found: Sequence[_Applied], allowed: Sequence[_Applied]
+        self, example: Example, edits: Sequence[_Applied], allowed: Sequence[_Applied]
     ) -> Edited:
-        if not found:
+        if not edits:
             return Edited((), {NOT_THERE: 0})
         chosen = sorted(self._draw(example, allowed), key=lambda edit: edit[:2])
         proposals = []

@@ -222,7 +222,7 @@ class Table:
 
     @cached_property
     def _over_items_by_key(self) -> dict[tuple[str, Cell, str], ItemComparison]:
-        return {(one.row.arm, one.row.cell, one.row.baseline): one for one in self.over_items}
+        return {(test.row.arm, test.row.cell, test.row.baseline): test for test in self.over_items}
 
     @cached_property
     def _measures(self) -> dict[Cell, Measure]:

@@ -161,12 +161,12 @@ def find_model_failures(
                 "items=all evaluates again"
             )
         finder = Finder(target.run, target.model.weights_hash(), benchmark.name, asked[1])
-        found = find_failures(benchmark.failure_cells(items), rule, benchmark.kind, finder)
-        failures += found.failures
-        small = f"; {found.small} with fewer than {rule.least_items} photos were not"
+        search = find_failures(benchmark.failure_cells(items), rule, benchmark.kind, finder)
+        failures += search.failures
+        small = f"; {search.small} with fewer than {rule.least_items} photos were not"
         say(
-            f"{target.run}  {benchmark.name}: {len(found.failures)} failures among "
-            f"{found.measured} measured cells{small if found.small else ''}",
+            f"{target.run}  {benchmark.name}: {len(search.failures)} failures among "
+            f"{search.measured} measured cells{small if search.small else ''}",
             sys.stdout,
         )
     return failures

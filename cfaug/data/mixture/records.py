@@ -174,16 +174,16 @@ def is_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
         return others[at] == keys
     # A search takes long, and a hash excludes most keys.
     bits = len(others).bit_length() + 6
-    table, found = np.zeros(2**bits, bool), np.empty(len(keys), bool)
+    table, among = np.zeros(2**bits, bool), np.empty(len(keys), bool)
     table[hash_codes(others, bits)] = True
     for start in range(0, len(keys), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        found[part] = table[hash_codes(keys[part], bits)]
-    maybe = np.flatnonzero(found)
+        among[part] = table[hash_codes(keys[part], bits)]
+    maybe = np.flatnonzero(among)
     at = np.searchsorted(others, keys[maybe])
     at[at == len(others)] = 0
-    found[maybe] = others[at] == keys[maybe]
-    return found
+    among[maybe] = others[at] == keys[maybe]
+    return among
 
 
 # Exact arithmetic of shares: the decimal that a user typed, not the nearest binary float.

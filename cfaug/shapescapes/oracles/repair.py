@@ -55,12 +55,12 @@ class RepairedWorld:
     def recall(self, failures: Sequence[ModelFailure]) -> float | None:
         """Return the share of classes and planted kinds with a failure; ``None`` without any."""
         wanted = {(subject, kind) for subject in SUBJECTS for kind in self.planted}
-        found = {
+        right = {
             (subject, failure.kind)
             for failure in failures
             for subject in failure.labels or SUBJECTS
         }
-        return len(wanted & found) / len(wanted) if wanted else None
+        return len(wanted & right) / len(wanted) if wanted else None
 
     def precision(self, failures: Sequence[ModelFailure]) -> float | None:
         """Return the share of failures whose kind was planted; ``None`` without failures."""
@@ -122,7 +122,7 @@ class RepairOracleTable(PaperTable):
 
     def _worlds(self, runs: Runs, worlds: Mapping[str, RepairedWorld]) -> Part:
         names = list(dict.fromkeys(arm for world in worlds.values() for arm in world.arms))
-        found = {name: read_failures(world.failures) for name, world in worlds.items()}
+        failures = {name: read_failures(world.failures) for name, world in worlds.items()}
 
         def share(value: float | None) -> str:
             return DASH if value is None else f"{percent(value, 0)}%"
@@ -137,9 +137,9 @@ class RepairOracleTable(PaperTable):
             return Entry(text, numbers={"value": value, "n": float(len(values))})
 
         columns: list[Column] = [
-            text_column("failures", lambda name: str(len(found[name]))),
-            text_column("recall", lambda name: share(worlds[name].recall(found[name]))),
-            text_column("precision", lambda name: share(worlds[name].precision(found[name]))),
+            text_column("failures", lambda name: str(len(failures[name]))),
+            text_column("recall", lambda name: share(worlds[name].recall(failures[name]))),
+            text_column("precision", lambda name: share(worlds[name].precision(failures[name]))),
             text_column("images made", lambda name: f"{count_made(worlds[name].made):,}"),
         ]
         groups = {
