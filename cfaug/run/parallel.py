@@ -336,9 +336,15 @@ class RayEngine:
         with keep_handlers():  # Ray's would end this process in the middle of its work
             try:
                 ray.init(self.address, include_dashboard=False, logging_level="ERROR")
-            except (ConnectionError, ValueError, RuntimeError) as error:
+            except Exception as error:  # a bare one of Ray's if its processes start too slowly
+                address = self.address or os.environ.get("RAY_ADDRESS")
+                if address is None:
+                    raise UserError(
+                        f"Ray did not start on this machine ({_first_line(error)}): if other work "
+                        "fills it, wait, or run without engine=ray"
+                    ) from error
                 raise UserError(
-                    f"engine.address={self.address}: no Ray cluster answers there "
+                    f"engine.address={address}: no Ray cluster answers there "
                     f"({_first_line(error)}); ray start --head starts one on this machine"
                 ) from error
         try:

@@ -73,15 +73,22 @@ def test_a_worker_has_the_threads_of_this_command(monkeypatch):
     assert said == {"OMP_NUM_THREADS": "3", "TERM": "dumb"}
 
 
-def test_no_cluster_at_an_address_is_named(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "address", "message"),
+    [
+        (ConnectionError("no instance"), "auto", r"engine\.address=auto: no Ray cluster answers"),
+        (Exception("timed out"), None, r"Ray did not start on this machine \(timed out\)"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_a_sentence(monkeypatch, error, address, message):
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", refuse_connection)
-    with pytest.raises(UserError, match=r"engine\.address=auto: no Ray cluster answers there"):
-        answers(RayEngine(address="auto"), lambda: ray_tasks.square)
-
-
-def refuse_connection(*_, **__):
-    raise ConnectionError("Could not find any running Ray instance.")
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(UserError, match=message):
+        answers(RayEngine(address=address), lambda: ray_tasks.square)
 
 
 DRAWN = [
