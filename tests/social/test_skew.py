@@ -18,7 +18,6 @@ from cfaug.core.rng import derive
 from cfaug.data.index import open_index
 from cfaug.evaluation.benchmark import HasSummary
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.report.items import Items, read_items, write_items
 from cfaug.social.skew import MEANS, Skew
 from cfaug.stats.significance import holm
 from tests.evaluation.questions import rows
@@ -232,17 +231,11 @@ def test_a_planted_skew_is_found_where_it_was_planted_and_nowhere_else(many, per
     assert row["rank_gap_excess"] == row["rank_gap"] - row["rank_gap_chance"] > 0.4
     null = judge(many, 0.0, permute=permute)
     assert sum(one["p_holm"] <= 0.05 for one in null.values()) == 0
-
-
-def test_chance_is_of_a_random_ranking_and_the_pool_is_its_own_null(many):
-    within, over = judge(many, 0.0), judge(many, 0.0, permute="pool")
-    for name, row in over.items():
-        assert row["max_skew_null"] == row["max_skew_chance"] == within[name]["max_skew_chance"]
-        assert row["max_skew"] == within[name]["max_skew"]
-        assert 0 < row["p_permutation"] <= 1
-        assert row["p_level"] <= 0.05
-        assert row["max_skew_low"] <= row["max_skew_high"]
-    assert any(over[n]["p_permutation"] != within[n]["p_permutation"] for n in over)
+    # Over the pool any ranking is as likely: the null is that of chance.
+    alike = [one["max_skew_null"] == one["max_skew_chance"] for one in null.values()]
+    assert all(alike) == (permute == "pool")
+    assert all(one["p_level"] <= 0.05 for one in null.values())
+    assert all(one["max_skew_low"] <= one["max_skew_high"] for one in null.values())
 
 
 def test_an_absent_label_is_no_number_where_zeros_are_minus_infinity(many):
@@ -303,19 +296,15 @@ def test_what_cannot_be_asked_says_why(tmp_path, encoder):
         ({"prompts": "mean"}, r"prompts=mean: choose from raw_mean, unit_mean \(did"),
         ({"invalid": "keep"}, "invalid=keep: choose from refuse, leave_out"),
         ({"permutations": 0}, "permutations=0 should be a whole number from 1 to"),
-        ({"resamples": 2.5}, r"resamples=2\.5 should be a whole number"),
+        ({"resamples": 10**11}, "resamples=100000000000 should be a whole number"),
         ({"alpha": 0}, "alpha=0 should be a number above 0"),
         ({"k": 0}, "k: 0 is invalid"),
         ({"k": [12, "all"]}, "k: all is invalid"),
-        ({"k": True}, "k=true should be a whole number or a text or a list"),
         ({"k": []}, r"k=\[\] is invalid"),
-        ({"alpha": float("inf")}, "alpha=inf should be a number"),
-        ({"resamples": 10**11}, "resamples=100000000000 should be a whole number"),
         ({"page": -1}, "page=-1 should be a whole number of at least 0 or"),
         ({"templates": ["a doctor"]}, "'a doctor' is invalid: it should have {subject}"),
         ({"templates": ["a {race} {subject}"]}, "and nothing else in braces"),
         ({"templates": ["a {Race} {subject}"]}, "braces hold a name"),
-        ({"without_leaks": "no"}, "should be true or false"),
     ],
 )
 def test_invalid_settings_name_the_choices(settings, said):
@@ -422,15 +411,6 @@ def test_more_than_two_attributes():
     assert len(attribute_combinations(values)) == 8
     with pytest.raises(UserError, match="give the grid's attributes other names"):
         find_labellings({"a": "xy", "b": "xy", "a_b": "xy"}, ["a"])
-
-
-def test_an_evaluation_can_be_written(found, tmp_path):
-    write_items(tmp_path, Items("sets_skew", "w", "d", found.items))
-    read = read_items(tmp_path, "sets_skew")
-    assert len(read) == len(found.items["item"])
-    assert np.isnan(read.metric("max_skew")).sum() == sum(
-        one is not None for one in found.items["left_out"]
-    )
 
 
 def test_a_summary_says_who_stands_out_and_how_many_would_by_chance(many):
