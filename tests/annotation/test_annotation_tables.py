@@ -23,7 +23,7 @@ from cfaug.coco_cf.label_gains import AlteredSubjects, Subjects
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.pool import read_labels
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import to_csv, to_latex, to_markdown
+from cfaug.report.document import to_markdown
 from tests.annotation.making import WHICH, WHY, answered
 
 
@@ -109,33 +109,22 @@ def test_tables_show_the_papers_numbers_apart_from_ours(record, tmp_path, name, 
     document = AnnotationTable(name=name, title="Title", paper="The paper", shows=shows).build(
         Runs(tmp_path)
     )
-    theirs = [part for part in document.parts if not part.ours]
     ours = [part for part in document.parts if part.ours]
-    assert theirs
+    assert 0 < len(ours) < len(document.parts)
     assert all(part.title.startswith("pairs, 3 annotators") for part in ours)
-    assert ours
     text = to_markdown(document)
     assert said in text
-    latex = to_latex(document)
-    assert latex.count("\\begin{tabular}") == len(document.parts)
     assert "<script" not in text
-    for row in to_csv(document).splitlines()[1:]:
-        assert row.split(",")[0]
 
 
 def test_examples_that_are_not_there(record, tmp_path):
     write_record(record, tmp_path / annotation_tables.FOLDER)
-    table = AnnotationTable(
-        name="coco_cf_9", title="Title", paper="The paper", shows="examples", first=3
-    )
-    document = table.build(Runs(tmp_path))
+    asked = {"name": "coco_cf_9", "title": "Title", "paper": "The paper"}
+    document = AnnotationTable(**asked, shows="examples", first=3).build(Runs(tmp_path))
     assert document.pictures == ()
     assert "errors fell into 2 categories only" in to_markdown(document)
-
-
-def test_what_a_table_may_show():
     with pytest.raises(UserError, match="labels, categories, examples, subjects"):
-        AnnotationTable(name="coco_cf_1", title="Title", paper="The paper", shows="cats")
+        AnnotationTable(**asked, shows="cats")
 
 
 def read_tables(page):
@@ -150,10 +139,6 @@ def read_tables(page):
     ]  # fmt: skip
 
 
-def names_of(question):
-    return [question.wording(name) for name in question.reported]
-
-
 def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp_path):
     text = write_report(record, findings, sorting, sections, tmp_path).read_text()
     verdict, *more = sentences(record, WHICH, WHY, sections)
@@ -162,14 +147,14 @@ def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp
     assert "in the paper 73.18 % of 34,820" in verdict
     assert any("known limits of text-to-image diffusion; in the paper 66 %" in one for one in more)
     assert "<script" not in text
-    assert "document.title" in text
     assert "&lt;script&gt;" in text
     assert "man → kid" in text
     assert "Failure to generate subject/object" in text
     assert re.findall(r'(?:src|href)="(?!data:)', text) == []
     assert "kinds of each other (WordNet), 25.0 % of 4 images are errors; elsewhere" in text
     counted, people, *_ = read_tables(text)
-    assert counted[0] == ["image set", "images", "answers", *(f"{n}, %" for n in names_of(WHICH))]
+    names = [f"{WHICH.wording(name)}, %" for name in WHICH.reported]
+    assert counted[0] == ["image set", "images", "answers", *names]
     assert [row[:3] for row in counted[1:]] == [
         [tally.name, f"{tally.images}", f"{tally.answers}"] for tally in record.tallies
     ]
@@ -177,8 +162,7 @@ def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp
     assert [row[0] for row in people[1:]] == list(findings.annotators)
     for row in people[1:]:
         assert sum(map(float, row[2:])) == pytest.approx(100, abs=0.3)
-    simulated = replace(record, simulated=True)
-    said = sentences(simulated, WHICH, WHY)
+    said = sentences(replace(record, simulated=True), WHICH, WHY)
     assert not any("in the paper" in one for one in said)
     assert "says nothing about people" in said[-1]
 
@@ -193,16 +177,16 @@ def test_labels_are_those_that_training_reads(findings, index, tmp_path):
 
 
 def test_simulated_annotators_err_as_often_as_asked():
-    items = [ImageItem(f"p{n:04d}", n % 2, ("a", "b"), n) for n in range(2000)]
-    truth = ["neither"] * 2000
+    items = [ImageItem(f"p{n:04d}", n % 2, ("a", "b"), n) for n in range(1000)]
+    truth = ["neither"] * 1000
     plan = Assignment(3, seed=1)
     none = simulate_answers(WHICH, items, truth, plan, 0, 1)
     assert {one["label"] for own in none.values() for one in own} == {"neither"}
     some = simulate_answers(WHICH, items, truth, plan, 0.2, 1)
     labels = Counter(one["label"] for own in some.values() for one in own)
-    assert labels.total() == 2400
-    assert 0.17 < 1 - labels["neither"] / 2400 < 0.23
-    assert min(labels[name] for name in WHICH.labels if name != "neither") > 120
+    assert labels.total() == 1200
+    assert 0.16 < 1 - labels["neither"] / 1200 < 0.24
+    assert min(labels[name] for name in WHICH.labels if name != "neither") > 60
     assert some == simulate_answers(WHICH, items, truth, plan, 0.2, 1)
     with pytest.raises(UserError, match="mistakes=2"):
         simulate_answers(WHICH, items, truth, plan, 2, 0)

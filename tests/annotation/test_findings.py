@@ -36,12 +36,9 @@ def test_answers_come_back(items, tmp_path):
     ("bad", "said"),
     [
         (line(label="maybe"), r"line 2: label='maybe': choose from original, counterfactual"),
-        (line(label="<script>"), "label='<script>'"),
         (line(key="other"), r"line 2: 'other_1' is not an image of data\.counterfactual"),
-        (line(member=7), "'pair-0001_7' is not an image"),
         (line(member="../1"), "is not an image"),
         (line(annotator="<b>x</b>"), "line 2: annotator='<b>x</b>'"),
-        (line(annotator="=1+1"), "annotator="),
         (line(annotator="a" * 65), "annotator="),
         (line(annotator=None), "line 2 lacks annotator"),
         ({"key": "pair-0001"}, "lacks member, annotator, label"),
@@ -76,23 +73,6 @@ def test_files_that_cannot_be_used_are_named(items, tmp_path):
 outcome = WHICH.outcome
 
 
-def test_table_1_counts_images(items):
-    """An image with several answers counts once, in equal parts."""
-    found = Findings(
-        WHICH, items, answered("original", "original", ("original", "both", "original"), "neither")
-    )
-    original, counterfactual, everything = found.tallies()
-    assert (original.images, original.answers) == (2, 4)
-    assert original.counts == {
-        "correct": 1 + 2 / 3, "incorrect": 0, "neither": 0, "both": pytest.approx(1 / 3)
-    }  # fmt: skip
-    assert counterfactual.counts == {"correct": 0, "incorrect": 1, "neither": 1, "both": 0}
-    assert everything.share("incorrect") == 0.25
-    assert sum(everything.counts.values()) == pytest.approx(everything.images) == 4
-    assert found.rejected == [1, 3]
-    assert found.said_of(2) == "2 correct, 1 both"
-
-
 answer_lists = st.lists(
     st.lists(st.sampled_from(WHICH.labels), min_size=0, max_size=4), min_size=1, max_size=12
 )
@@ -101,16 +81,22 @@ answer_lists = st.lists(
 @settings(max_examples=examples(60), deadline=None)
 @given(answer_lists)
 def test_the_findings_count_answers_one_by_one(given_):
+    """An image with several answers counts once, in equal parts."""
     items = [ImageItem(f"p{i // 2}", i % 2, ("a man", "a kid"), i) for i in range(len(given_))]
     found = Findings(WHICH, items, answered(*map(tuple, given_)))
-    tally = found.tallies()[2]
     seen = [(items[i], labels) for i, labels in enumerate(given_) if labels]
-    for name in OUTCOMES:
-        expected = sum(
-            sum(outcome(item, label) == name for label in labels) / len(labels)
-            for item, labels in seen
-        )
-        assert tally.counts[name] == pytest.approx(expected)
+    for tally, members in zip(found.tallies(), ({0}, {1}, {0, 1}), strict=True):
+        counted = [(item, labels) for item, labels in seen if item.member in members]
+        assert tally.images == len(counted)
+        assert tally.answers == sum(len(labels) for _, labels in counted)
+        for name in OUTCOMES:
+            expected = sum(
+                sum(outcome(item, label) == name for label in labels) / len(labels)
+                for item, labels in counted
+            )
+            assert tally.counts[name] == pytest.approx(expected)
+            if counted:
+                assert tally.share(name) == pytest.approx(expected / len(counted))
     agreed = found.agreement()
     couples: Counter = Counter()
     for item, labels in seen:
@@ -136,15 +122,6 @@ def test_agreement_takes_images_with_equally_many_answers(items):
     assert (agreed.raters, agreed.images, agreed.several, agreed.disputed) == (3, 2, 3, 2)
     assert agreed.labels == {"correct": 0.4, "incorrect": 0, "neither": 0.2, "both": 0.4}
     assert np.isnan(Findings(WHICH, items, answered("both", "both")).agreement().fleiss)
-
-
-def test_one_image_with_more_answers_does_not_decide_about_agreement(items):
-    """Somebody answers an image that was not theirs: kappa stays that of the others."""
-    usual = [("original", "original"), ("both", "original"), ("neither", "neither")]
-    before = Findings(WHICH, items, answered(*usual)).agreement()
-    after = Findings(WHICH, items, answered(*usual, ("both", "both", "neither"))).agreement()
-    assert (after.raters, after.images, after.several) == (2, 3, 4)
-    assert after.fleiss == before.fleiss
 
 
 def test_altered_subjects_and_the_human_taxonomy(items):
