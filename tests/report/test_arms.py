@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,11 +16,10 @@ from cfaug.report.arms import (
     Arm,
     arm_labels,
     full_names,
-    names_an_arm,
     read_arms,
     unnamed_settings,
 )
-from cfaug.report.records import Run, read_run
+from cfaug.report.records import Run
 from cfaug.run.identity import clean_name
 
 
@@ -58,22 +55,6 @@ def test_an_arm_is_untrained_if_no_run_took_a_step(steps, trained):
     assert read_arms(runs)["x"].trained is trained
 
 
-def test_a_renamed_folder_is_the_same_arm(tmp_path):
-    record = {
-        "state": "done", "seed": 1, "steps": 3, "cf_ratio": 0.3, "identity": {"data.cf_ratio": 0.3},
-    }  # fmt: skip
-    folder = tmp_path / "e/cf_ratio=0.3/seed=1"
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(record))
-    shutil.copytree(folder.parent, tmp_path / "e/cf_ratio=0.9")
-    one, other = (
-        read_arms([read_run(tmp_path / "e" / name / "seed=1")])[name]
-        for name in ("cf_ratio=0.3", "cf_ratio=0.9")
-    )
-    assert replace(other, name=one.name) == one
-    assert other.cf_ratio == 0.3
-
-
 def test_arms_differ_in_one_setting():
     base = Arm("a", source="p", settings={RATIO: 0.3, "optim.lr": 1})
     assert base.differs_only_in(RATIO, replace(base, settings={RATIO: 0.6, "optim.lr": 1}))
@@ -83,12 +64,6 @@ def test_arms_differ_in_one_setting():
     assert not base.differs_only_in(PAIRS_IN_BATCH, replace(base, settings={"optim.lr": 1}))
 
 
-def test_seeds_and_hashes_name_no_arm():
-    assert [names_an_arm(key) for key in ("seed", "data.seed", "data.world.seed")] == [False] * 3
-    assert not names_an_arm("content.real")
-    assert names_an_arm("data.world.bias")
-
-
 LABELS = {"real": "real only", "before": "before fine-tuning"}
 SHARED = "counterfactual=PAIRS,loss=pair_aware,max_steps=1,model=clip_vit_b32,real=PHOTOS"
 
@@ -96,26 +71,6 @@ SHARED = "counterfactual=PAIRS,loss=pair_aware,max_steps=1,model=clip_vit_b32,re
 def named(arms, **records) -> dict[str, Arm]:
     """Arms by name, with nothing on record but what is given."""
     return {arm: Arm(arm, settings=records.get(arm, {})) for arm in arms}
-
-
-def test_what_all_arms_share_is_dropped():
-    arms = [f"cf_ratio={ratio},{SHARED}" for ratio in (0, 0.3, 0.9)]
-    assert list(arm_labels(named(arms)).values()) == ["cf_ratio=0", "cf_ratio=0.3", "cf_ratio=0.9"]
-
-
-def test_a_setting_that_one_arm_lacks_stays():
-    arms = ["cf_ratio=0,real=R", "cf_ratio=0.9,counterfactual=C,real=R"]
-    assert list(arm_labels(named(arms)).values()) == ["cf_ratio=0", "cf_ratio=0.9,counterfactual=C"]
-    assert list(arm_labels(named(["lr=1", "lr=1,seed_of=2"])).values()) == ["lr=1", "seed_of=2"]
-
-
-def test_names_given_by_hand_and_those_of_the_demo_stay():
-    arms = ["real", "mine", "cf_ratio=0.5,lr=1", "base,cf_ratio=0.6,lr=1"]
-    assert arm_labels(named(arms), LABELS) == {
-        "real": "real only", "mine": "mine", "cf_ratio=0.5,lr=1": "cf_ratio=0.5",
-        "base,cf_ratio=0.6,lr=1": "base,cf_ratio=0.6",
-    }  # fmt: skip
-    assert set(arm_labels(named(LABELS), LABELS).values()) == set(LABELS.values())
 
 
 def test_a_name_that_was_cut_is_told_from_the_runs_record():
@@ -129,36 +84,6 @@ def test_a_name_that_was_cut_is_told_from_the_runs_record():
     assert list(arm_labels(records).values()) == ["lr=0.1", "lr=0.2"]
     # Without a record what is left says nothing, so the names stay.
     assert list(arm_labels(named(arms)).values()) == arms
-
-
-def test_a_setting_that_one_cut_name_lost_and_the_others_share_is_dropped():
-    names = [
-        f"a_long_setting={'x' * 40},clip={clip},max_steps=2,size=40,weight=1"
-        for clip in (1, 12345678)
-    ]
-    arms = [clean_name(f"{name},{'y' * 60}") for name in names]
-    assert ["size=40" in arm for arm in arms] == [True, False]
-    records = {
-        arm: Arm(arm, settings={"trainer.clip": clip, "data.size": 40})
-        for arm, clip in zip(arms, (1, 12345678), strict=True)
-    }
-    assert list(arm_labels(records).values()) == ["clip=1", "clip=12345678"]
-
-
-def test_arms_of_several_experiments_keep_the_experiments_name():
-    arms = ["one-lr=1,size=5", "two-lr=1,size=5", "two-lr=2,size=5", "three-real"]
-    found = arm_labels(named(arms), {"three-real": "real only"})
-    assert list(found.values()) == ["one-lr=1", "two-lr=1", "two-lr=2", "real only"]
-    alike = ["one-lr=1", "two-lr=1"]
-    assert list(arm_labels(named(alike)).values()) == ["one", "two"]
-
-
-def test_a_label_may_be_given_for_the_label_that_an_arm_would_have():
-    arms = [f"cf_ratio={ratio},{SHARED}" for ratio in (0, 0.9)]
-    names = {"cf_ratio=0": "real only", arms[1]: "mixed"}
-    assert list(arm_labels(named(arms), names).values()) == ["real only", "mixed"]
-    # Never two of one name.
-    assert list(arm_labels(named(arms), dict.fromkeys(arms, "both")).values()) == arms
 
 
 def test_settings_that_no_name_shows():
@@ -183,9 +108,8 @@ def test_no_two_arms_have_one_label(arms):
 
 
 def test_full_names_come_once():
-    arms = [f"cf_ratio={ratio},{SHARED}" for ratio in (0, 0.9)]
-    said = full_names(arm_labels(named(arms)), [*arms, "x"])
-    assert said == f"Arms by their full names: cf_ratio=0: {arms[0]}; cf_ratio=0.9: {arms[1]}."
+    said = full_names(arm_labels(named(RATIOS)), [*RATIOS, "x"])
+    assert said == f"Arms by their full names: cf_ratio=0: {RATIOS[0]}; cf_ratio=0.9: {RATIOS[1]}."
     assert full_names({"x": "x"}, ["x"]) == ""
 
 
@@ -197,3 +121,29 @@ def test_text_is_wrapped_and_nothing_is_lost(text, width):
     assert all(cell_len(line) <= width for line in lines)
     kept = "".join(c for c in text if c.isprintable() and not c.isspace())
     assert "".join("".join(lines).split()) == kept
+
+
+RATIOS = [f"cf_ratio={ratio},{SHARED}" for ratio in (0, 0.9)]
+
+
+@pytest.mark.parametrize(
+    ("arms", "given", "labels"),
+    [
+        (RATIOS, {}, ["cf_ratio=0", "cf_ratio=0.9"]),  # what all share is dropped
+        (["cf_ratio=0,real=R", "cf_ratio=0.9,counterfactual=C,real=R"], {},
+         ["cf_ratio=0", "cf_ratio=0.9,counterfactual=C"]),
+        (["lr=1", "lr=1,seed_of=2"], {}, ["lr=1", "seed_of=2"]),
+        (["real", "mine", "cf_ratio=0.5,lr=1", "base,cf_ratio=0.6,lr=1"], LABELS,
+         ["real only", "mine", "cf_ratio=0.5", "base,cf_ratio=0.6"]),
+        ([*LABELS], LABELS, [*LABELS.values()]),
+        # Of several experiments, whose names stay.
+        (["one-lr=1,size=5", "two-lr=1,size=5", "two-lr=2,size=5", "three-real"],
+         {"three-real": "real only"}, ["one-lr=1", "two-lr=1", "two-lr=2", "real only"]),
+        (["one-lr=1", "two-lr=1"], {}, ["one", "two"]),
+        # A label for the label that an arm would have; never two of one name.
+        (RATIOS, {"cf_ratio=0": "real only", RATIOS[1]: "mixed"}, ["real only", "mixed"]),
+        (RATIOS, dict.fromkeys(RATIOS, "both"), RATIOS),
+    ],
+)  # fmt: skip
+def test_labels_say_in_what_arms_differ(arms, given, labels):
+    assert list(arm_labels(named(arms), given).values()) == labels

@@ -56,38 +56,6 @@ def test_controls_and_pairs_in_one_batch_are_known_by_what_they_were_trained_on(
     assert found.controls == ("one", "two")
 
 
-def test_single_images_in_place_of_pairs_are_a_control():
-    rows = results({"real": (0.4, 0.4), "pairs": (0.5, 0.5), "singles": (0.5, 0.5)})
-    made = runs(rows, {"pairs": 0.6, "singles": 0.5})
-    for run in made:
-        if run.arm == "singles":
-            run.record["identity"]["data.counterfactual_members"] = "singles"
-    found = ComparisonSettings().headline(rows, read_arms(made), "real", {})
-    assert (found.tested, found.controls) == (("pairs",), ("singles",))
-
-
-def test_shuffled_captions_are_a_control_even_with_the_largest_share():
-    rows = results({"real": (0.4, 0.4), "sets": (0.5, 0.5), "zhuffled": (0.5, 0.5)})
-    made = runs(rows, {"sets": 0.5, "zhuffled": 0.6})
-    for run in made:
-        if run.arm == "zhuffled":
-            run.record["identity"]["data.counterfactual_captions"] = "shuffled"
-    found = ComparisonSettings().headline(rows, read_arms(made), "real", {})
-    assert (found.tested, found.controls) == (("sets",), ("zhuffled",))
-
-
-@pytest.mark.parametrize("negatives", ["none", "text", "image"])
-def test_originals_in_place_of_pairs_are_a_control(negatives):
-    rows = results({"real": (0.4, 0.4), "both": (0.5, 0.5), "plain": (0.5, 0.5)})
-    made = runs(rows, {"both": 0.6, "plain": 0.6})
-    for run in made:
-        if run.arm != "real":
-            asked = negatives if run.arm == "plain" else "both"
-            run.record["identity"]["data.negatives"] = asked
-    found = ComparisonSettings().headline(rows, read_arms(made), "real", {})
-    assert (found.tested, found.controls) == (("both",), ("plain",))
-
-
 def test_without_settings_nothing_is_known_by_its_name():
     means = {**MEANS, "zero": (0.4, 0.4)}
     rows = results(means)
@@ -110,3 +78,24 @@ def test_a_baseline_is_asked_for_by_name_or_label_and_counts_once():
 def test_a_counterpart_is_named_by_two_texts():
     with pytest.raises(UserError, match=r"in_distribution=\['_ood_'\] is invalid"):
         ComparisonSettings(in_distribution=["_ood_"])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "setting", "theirs", "usual"),
+    [
+        (0.5, "counterfactual_members", "singles", "all"),
+        (0.7, "counterfactual_captions", "shuffled", "own"),  # even with the largest share
+        (0.6, "negatives", "none", "both"),
+        (0.6, "negatives", "text", "both"),
+        (0.6, "negatives", "image", "both"),
+    ],
+)
+def test_what_stands_in_place_of_pairs_is_a_control(ratio, setting, theirs, usual):
+    rows = results({"real": (0.4, 0.4), "pairs": (0.5, 0.5), "zother": (0.5, 0.5)})
+    made = runs(rows, {"pairs": 0.6, "zother": ratio})
+    for run in made:
+        if run.arm != "real":
+            value = theirs if run.arm == "zother" else usual
+            run.record["identity"][f"data.{setting}"] = value
+    found = ComparisonSettings().headline(rows, read_arms(made), "real", {})
+    assert (found.tested, found.controls) == (("pairs",), ("zother",))

@@ -69,13 +69,6 @@ def test_captions_cannot_end_the_script(tmp_path: Path) -> None:
     assert "".join(data_of(file)["sets"][0]["m"][0]["c"]) == HOSTILE
 
 
-def test_the_same_sets_give_the_same_bytes(tmp_path: Path) -> None:
-    files = [write_gallery((generated(n) for n in range(4)), tmp_path / name, title="t")
-             for name in ("a", "b")]  # fmt: skip
-    assert files[0].read_bytes() == files[1].read_bytes()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
-
-
 def test_of_too_many_a_random_sample_is_shown_in_order(tmp_path: Path) -> None:
     sets = [generated(n) for n in range(40)]
     file = write_gallery(iter(sets), tmp_path / "g.html", title="t", limit=10)

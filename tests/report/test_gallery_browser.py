@@ -5,7 +5,6 @@ How fast that is ``benchmarks/gallery.py`` measures.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,63 +15,55 @@ from benchmarks.browser import Browser
 from cfaug.core.types import CounterfactualSet
 from cfaug.report.gallery import write_gallery
 from tests.report.example import HOSTILE, generated
+from tests.report.page_reader import PageReader
 
 COUNT = 60
 
 
 @dataclass
-class Reader:
-    """Someone who looks at the page, and what they see."""
+class Reader(PageReader):
+    """Someone who looks at the page of these sets."""
 
-    browser: Browser
     sets: list[CounterfactualSet]
 
-    def does(self, script: str) -> None:
-        self.browser.run(
-            "(() => { const $ = (id) => document.getElementById(id);"
-            "const fire = (e, kind) => e.dispatchEvent(new Event(kind, {bubbles: true}));"
-            f"{script} }})()"
-        )
-
-    def types(self, words: str) -> None:
-        self.does(f"$('text').value = {json.dumps(words)}; fire($('text'), 'input');")
-
-    def chooses(self, name: str, label: str) -> None:
-        self.does(
-            f"const e = $('{name}'); e.selectedIndex = "
-            f"[...e.options].findIndex((o) => o.text === {json.dumps(label)}); fire(e, 'change');"
-        )
+    def picks(self, name: str, label: str) -> None:
+        """Choose an option by what is written on it."""
+        options = f"[...document.getElementById('{name}').options]"
+        self.chooses(name, self.browser.run(f"{options}.find((o) => o.text === '{label}').value"))
 
     def limits(self, field: str, low: str, high: str) -> None:
         for end, value in (("low", low), ("high", high)):
             where = f'input[data-field="{field}"][data-end={end}]'
-            self.does(
-                f"const e = document.querySelector('{where}'); e.value = '{value}';"
-                "fire(e, 'input');"
+            self.browser.run(
+                f"(() => {{ const e = document.querySelector('{where}'); e.value = '{value}';"
+                "e.dispatchEvent(new Event('input', {bubbles: true})); })()"
             )
 
     @property
     def keys(self) -> list[str]:
-        return self.browser.run(
-            "[...document.querySelectorAll('.set .key')].map((e) => e.textContent)"
-        )
+        return self.seen(".set .key")
 
-    @property
-    def status(self) -> str:
-        return self.browser.run("document.querySelector('[role=status]').textContent")
+
+@pytest.fixture(scope="module")
+def sets() -> list[CounterfactualSet]:
+    made = [generated(n, kind="noun" if n % 3 else "colour") for n in range(COUNT)]
+    first, second = made[1].members
+    made[1] = replace(made[1], members=(replace(first, text=HOSTILE), second))
+    made[2] = replace(generated(2, members=6), scores={})
+    return [
+        replace(one, members=tuple(replace(m, label=f"class {n % 4}") for m in one.members))
+        for n, one in enumerate(made)
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(sets, tmp_path_factory) -> Path:
+    return write_gallery(sets, tmp_path_factory.mktemp("page") / "gallery.html", title="Gallery")
 
 
 @pytest.fixture
-def reader(watched: Browser, tmp_path: Path) -> Reader:
-    sets = [generated(n, kind="noun" if n % 3 else "colour") for n in range(COUNT)]
-    sets[1] = replace(sets[1], members=(replace(sets[1].members[0], text=HOSTILE),
-                                        sets[1].members[1]))  # fmt: skip
-    sets[2] = replace(generated(2, members=6), scores={})
-    sets = [
-        replace(one, members=tuple(replace(m, label=f"class {n % 4}") for m in one.members))
-        for n, one in enumerate(sets)
-    ]
-    watched.open(write_gallery(sets, tmp_path / "gallery.html", title="Gallery"))
+def reader(watched: Browser, sets, page) -> Reader:
+    watched.open(page)
     return Reader(watched, sets)
 
 
@@ -81,10 +72,9 @@ def test_a_reader_sees_the_sets(reader: Reader) -> None:
     assert reader.status == "1–24 of 60"
     run = reader.browser.run
     assert run("document.title") == "Gallery"  # the caption's script did not run
-    assert run("document.querySelector('.set:nth-child(2) figcaption').textContent") == HOSTILE
-    words = "[...document.querySelectorAll('.set:first-child mark')].map((e) => e.textContent)"
-    assert run(words) == ["cat", "dog0"]
-    assert run("document.querySelectorAll('.set:nth-child(3) img').length") == 6
+    assert reader.seen(".set:nth-child(2) figcaption")[0] == HOSTILE
+    assert reader.seen(".set:first-child mark") == ["cat", "dog0"]
+    assert len(reader.seen(".set:nth-child(3) img")) == 6
     seen = run("document.querySelector('.set .numbers').innerText")
     assert re.sub(r"\s+", " ", seen) == f"sim_direction 0.1 sim_image 0.8 p 0.1 cfg 9 seed {2**63}"
     loaded = "Promise.all([...document.images].map((i) => i.decode())).then((all) => all.length)"
@@ -92,17 +82,17 @@ def test_a_reader_sees_the_sets(reader: Reader) -> None:
 
 
 def test_a_reader_filters(reader: Reader) -> None:
-    reader.types("DOG3 mat")
+    reader.chooses("text", "DOG3 mat")
     wanted = [o.key for o in reader.sets if any("dog3" in m.text for m in o.members)]
     assert reader.keys == wanted
     assert reader.status == f"1–{len(wanted)} of {len(wanted)}"
-    reader.chooses("kind", "colour")
+    reader.picks("kind", "colour")
     both = [k for k in wanted if int(k[-4:]) % 3 == 0]
     assert reader.keys == both
-    reader.chooses("class", "class 3")
+    reader.picks("class", "class 3")
     assert reader.keys == [k for k in both if int(k[-4:]) % 4 == 3] != []
-    reader.chooses("class", "any")
-    reader.types("")
+    reader.picks("class", "any")
+    reader.chooses("text", "")
     reader.limits("sim_direction", "0.2", "0.3")
     scores = {one.key: one.scores.get("sim_direction", 9) for one in reader.sets}
     expected = [k for k, score in scores.items() if 0.2 <= score <= 0.3 and int(k[-4:]) % 3 == 0]
@@ -110,8 +100,7 @@ def test_a_reader_filters(reader: Reader) -> None:
     reader.limits("p", "2", "")
     assert reader.keys == []
     assert reader.status == "0 sets"
-    reader.does("$('reset').click()")
-    assert reader.browser.run("new Promise((done) => setTimeout(done, 50))") is None
+    reader.resets()
     assert reader.status == "1–24 of 60"
 
 
@@ -120,21 +109,20 @@ def test_a_reader_sorts(reader: Reader) -> None:
         found = reader.sets[number].scores.get("sim_direction")
         return (found is None, -(found or 0), number)
 
-    reader.chooses("sort", "sim_direction, highest first")
+    reader.picks("sort", "sim_direction, highest first")
     assert reader.keys == [reader.sets[n].key for n in sorted(range(COUNT), key=by)[:24]]
-    reader.types("dog2")
+    reader.chooses("text", "dog2")
     few = [n for n in range(COUNT) if "dog2" in reader.sets[n].members[1].text]
     assert reader.keys == [reader.sets[n].key for n in sorted(few, key=by)]
     assert reader.keys[-1] == "pair-0002", "what has no score comes last"
-    reader.types("")
-    reader.chooses("sort", "p, lowest first")
-    found = [next(o for o in reader.sets if o.key == key).members[0].extra["p"]
-             for key in reader.keys]  # fmt: skip
-    assert found == sorted(one.members[0].extra["p"] for one in reader.sets)[:24]
-    reader.chooses("sort", "shuffled")
+    reader.chooses("text", "")
+    reader.picks("sort", "p, lowest first")
+    p = {one.key: one.members[0].extra["p"] for one in reader.sets}
+    assert [p[key] for key in reader.keys] == sorted(p.values())[:24]
+    reader.picks("sort", "shuffled")
     shuffled = reader.keys
     assert shuffled != sorted(shuffled)
-    reader.chooses("sort", "as they come")
+    reader.picks("sort", "as they come")
     assert reader.keys == [one.key for one in reader.sets[:24]]
 
 
@@ -147,8 +135,7 @@ def test_a_reader_has_a_keyboard_only(reader: Reader) -> None:
     assert reader.keys == [one.key for one in reader.sets[48:]]
     press("ArrowLeft")
     assert reader.status == "25–48 of 60"
-    press("/")
-    for letter in "0007 mat":
+    for letter in "/0007 mat":
         press(letter)
     assert reader.keys == ["pair-0007"]
     press("ArrowLeft")  # moves in the text, not between pages
@@ -156,18 +143,17 @@ def test_a_reader_has_a_keyboard_only(reader: Reader) -> None:
     assert reader.browser.run("document.activeElement.tagName") == "BODY"
 
 
-def test_contrast_is_stretched_at_will(reader: Reader) -> None:
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_scrolls_one_way_only_and_contrast_is_stretched_at_will(
+    reader: Reader, dark: bool
+) -> None:
     run = reader.browser.run
+    reader.browser.view(390, 844, dark=dark, phone=True)
+    assert run("document.documentElement.scrollWidth") == 390
+    shade = run("getComputedStyle(document.body).backgroundColor")
+    assert (int(re.findall(r"\d+", shade)[0]) < 128) == dark
     style = "getComputedStyle(document.querySelector('.picture img')).filter"
     before = run(style)
-    reader.does("$('stretch').click()")
-    assert {before, run(style)} >= {"none"}
+    reader.clicks("stretch")
     assert before != run(style)
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_phone_scrolls_one_way_only(reader: Reader, dark: bool) -> None:
-    reader.browser.view(390, 844, dark=dark, phone=True)
-    assert reader.browser.run("document.documentElement.scrollWidth") == 390
-    shade = reader.browser.run("getComputedStyle(document.body).backgroundColor")
-    assert (int(re.findall(r"\d+", shade)[0]) < 128) == dark
+    assert {before, run(style)} >= {"none"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -69,14 +71,6 @@ def test_items_of_one_cluster_are_drawn_together():
     assert found.error == standard_error(arm - base, clusters)
 
 
-def test_items_are_paired_by_name():
-    names = [f"i{n}" for n in range(8)]
-    mixed = [3, 1, 0, 2, 7, 5, 4, 6]
-    other = items([WRONG[n] for n in mixed], names=[names[n] for n in mixed])
-    found = compare_items([items(RIGHT, names=names)], [other], "acc1")
-    assert found.p == compare_items([items(RIGHT)], [items(WRONG)], "acc1").p
-
-
 def test_seeds_are_averaged_item_by_item():
     arm = [items(RIGHT), items(WRONG)]
     found = compare_items(arm, [items(WRONG)], "acc1")
@@ -106,28 +100,29 @@ def test_a_part_of_the_test_is_tested_alone():
         compare_items([arm], [base], "acc1", by={"edit": "size"})
 
 
-def test_items_that_do_not_count_are_left_out():
-    nan = [float("nan"), *RIGHT[1:]], [float("nan"), *WRONG[1:]]
-    found = compare_items([items(nan[0])], [items(nan[1])], "acc1")
-    assert (found.items, found.gain) == (7, pytest.approx(5 / 7))
-
-
 @pytest.mark.parametrize(
-    ("arm", "base", "said"),
+    ("arm", "base", "metric", "said"),
     [
-        ([items(RIGHT)], [items(WRONG, data="e")], "test data"),
-        ([items(RIGHT)], [items(WRONG[:-1])], "different items"),
-        ([items(RIGHT)], [items([float("nan"), *WRONG[1:]])], "items that count"),
-        ([items(RIGHT), items(RIGHT[1:])], [items(WRONG)], "different items"),
-        ([items(RIGHT), items([float("nan"), *WRONG[1:]])], [items(WRONG)], "items that count"),
-        ([], [items(WRONG)], "items are missing"),
+        ([items(RIGHT)], [items(WRONG, data="e")], "acc1", "test data"),
+        ([items(RIGHT)], [items(WRONG[:-1])], "acc1", "different items"),
+        ([items(RIGHT)], [items([math.nan, *WRONG[1:]])], "acc1", "items that count"),
+        ([items(RIGHT), items(RIGHT[1:])], [items(WRONG)], "acc1", "different items"),
+        ([items(RIGHT), items([math.nan, *WRONG[1:]])], [items(WRONG)], "acc1", "items that count"),
+        ([], [items(WRONG)], "acc1", "items are missing"),
+        ([items(RIGHT)], [items(WRONG)], "recall", "no values of 'recall'; they have acc1"),
     ],
 )
-def test_other_items_are_refused(arm, base, said):
+def test_other_items_are_refused(arm, base, metric, said):
     with pytest.raises(UserError, match=said):
-        compare_items(arm, base, "acc1")
+        compare_items(arm, base, metric)
 
 
-def test_an_unknown_metric_is_named():
-    with pytest.raises(UserError, match="no values of 'recall'; they have acc1"):
-        compare_items([items(RIGHT)], [items(WRONG)], "recall")
+def test_items_are_paired_by_name_and_some_do_not_count():
+    names = [f"i{n}" for n in range(8)]
+    mixed = [3, 1, 0, 2, 7, 5, 4, 6]
+    other = items([WRONG[n] for n in mixed], names=[names[n] for n in mixed])
+    found = compare_items([items(RIGHT, names=names)], [other], "acc1")
+    assert found.p == compare_items([items(RIGHT)], [items(WRONG)], "acc1").p
+    nan = [math.nan, *RIGHT[1:]], [math.nan, *WRONG[1:]]
+    found = compare_items([items(nan[0])], [items(nan[1])], "acc1")
+    assert (found.items, found.gain) == (7, pytest.approx(5 / 7))

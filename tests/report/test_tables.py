@@ -19,7 +19,7 @@ from cfaug.evaluation.benchmark import HasPrimaryMetrics
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.report.document import Entry
 from cfaug.report.layout import comparisons_csv, write_tables
-from cfaug.report.results import Result, append_results, read_results
+from cfaug.report.results import Result
 from cfaug.report.significance_rows import describe_family, family_of
 from cfaug.report.significance_table import significance_table
 from cfaug.stats.significance import holm, paired_t, summarise, welch
@@ -63,21 +63,18 @@ def test_the_table_holds_the_tests_of_its_rows():
     assert table.arms[:2] == ("before", "real")
 
 
-def test_the_order_of_rows_changes_no_number():
-    rows = results()
-    one, other = significance_table(rows), significance_table(rows[::-1])
-    for row in one.rows:
-        assert other.get(row.arm, row.cell).p_holm == pytest.approx(row.p_holm, nan_ok=True)
-
-
 def test_holm_runs_over_several_baselines_together():
-    rows = results()
-    table = significance_table(rows, ["real", "more_real"])
+    table = significance_table(results(), ["real", "more_real"])
     tested = [r for r in table.rows if r.arm != r.baseline]
     assert len(tested) == 2 * 4 * 2
     assert [r.p_holm for r in tested] == pytest.approx(holm([r.p_paired for r in tested]).tolist())
-    assert "16 comparisons" in table.note()
-    assert "0.031" in table.note()
+    said = (
+        "16 comparisons: 5 arms against real and more_real on 2 metrics of "
+        "shapescapes_ood_classification, shapescapes_id_classification."
+    )
+    for text in (table.note(), markdown(table), latex(table)):
+        assert said in text.replace(r"\_", "_")
+        assert "0.031" in text
 
 
 def test_the_row_before_fine_tuning_may_be_a_baseline_and_counts_once():
@@ -133,18 +130,6 @@ def test_bold_is_best_and_underlined_is_significant():
     assert "smallest attainable exact p = 0.031" in text
 
 
-def test_names_cannot_break_a_file():
-    nasty = r"a|b_{c}&%$#~^\<b>[red]"
-    rows = [replace(r, arm=nasty) if r.arm == "unbiased" else r for r in results()]
-    table = significance_table(rows)
-    tex = latex(table)
-    assert r"a|b\_\{c\}\&\%\$\#\textasciitilde{}\textasciicircum{}\textbackslash{}" in tex
-    for line in markdown(table).splitlines():
-        if line.startswith(r"| a\|b"):
-            assert line.replace(r"\|", "").count("|") in (3, 11)
-            assert "<b>" not in line
-
-
 def test_a_gap_is_shown_as_a_gap():
     rows = [r for r in results() if not (r.arm == "unbiased" and r.benchmark == OOD)]
     table = significance_table(rows)
@@ -153,25 +138,22 @@ def test_a_gap_is_shown_as_a_gap():
 
 
 def test_a_loss_is_marked_by_the_two_sided_test():
-    table = significance_table(results({**MEANS, "collapsed": (0.1, 0.1), "same": (0.4, 0.7)}))
+    rows = results({**MEANS, "collapsed": (0.1, 0.1), "same": (0.4, 0.7)})
+    table = significance_table(rows)
     row = table.get("collapsed", (OOD, "acc1"))
-    ours = values(results({**MEANS, "collapsed": (0.1, 0.1), "same": (0.4, 0.7)}), "collapsed")
-    base = values(results(), "real")
+    ours, base = values(rows, "collapsed"), values(rows, "real")
     assert row.p_welch > 0.99
     assert row.p_welch_two_sided == welch(summarise(ours), summarise(base), "two-sided")
     assert row.p_paired_two_sided == pytest.approx(paired_t(ours - base, "two-sided"))
     tested = [r for r in table.rows if r.arm != "real"]
     expected = holm([r.p_paired_two_sided for r in tested])
     assert [r.p_holm_two_sided for r in tested] == pytest.approx(expected.tolist())
-    assert row.worse
-    assert row.lost
+    assert (row.worse, row.lost) == (True, True)
     better = table.get("counterfactual", (OOD, "acc1"))
     assert better.p_welch_two_sided <= 0.05
-    assert not better.worse
-    assert not better.lost
+    assert (better.worse, better.lost) == (False, False)
     assert not table.get("same", (OOD, "acc1")).worse
-    marks = {arm: cells[0] for arm, cells in entries(table, OOD).items()}
-    assert marks["collapsed"].signs == "↓‡"
+    assert entries(table, OOD)["collapsed"][0].signs == "↓‡"
     assert r"^{\downarrow \ddagger }$" in latex(table)
     assert "↓: worse than real by a two-sided Welch t-test" in markdown(table)
     assert "§" not in markdown(table), "a mark that does not occur is not explained"
@@ -181,7 +163,6 @@ def test_a_loss_is_marked_by_the_two_sided_test():
     ("real", "arm", "said", "reason"),
     [
         ([0.5], [0.6], "counterfactual against real: one seed, so no test over seeds.", "one seed"),
-        ([0.5] * 3, [0.6] * 3, "the same difference of +10.0 points", "the same difference"),
         ([0.5, 0.6, 0.7], [0.6, 0.7, 0.8], "the same difference of +10.0 points: these seeds "
          "cannot test it", "the same difference"),
         ([0.5, 0.6], [0.5, 0.6], "every seed gives the same number in both", "the same difference"),
@@ -201,17 +182,6 @@ def test_what_seeds_cannot_test_is_named_for_what_it_is(real, arm, said, reason)
         assert said in text
         assert "share their seeds" not in text
     assert f"n/a ({row.reason})" in markdown(table)
-
-
-def test_the_family_of_holm_is_said_in_every_format():
-    table = significance_table(results(), ["real", "more_real"])
-    said = (
-        "16 comparisons: 5 arms against real and more_real on 2 metrics of "
-        "shapescapes_ood_classification, shapescapes_id_classification."
-    )
-    assert said in table.note()
-    assert said in markdown(table).replace(r"\_", "_")
-    assert said in latex(table).replace(r"\_", "_")
 
 
 def test_cautions_stand_in_every_file_and_in_the_rows_they_concern():
@@ -259,12 +229,6 @@ def test_chance_is_a_row_and_arms_at_chance_get_no_marks_against_each_other():
     assert r"| chance         | 5.00" in said
     assert "Not shown to be better than chance (exact binomial test, p > 0.05)" in unescape(said)
     assert {line["chance"] for line in csv_lines(table)} == {"0.05"}
-
-
-def test_a_row_of_results_keeps_its_chance(tmp_path):
-    row = replace(results()[0], chance=0.25)
-    append_results(tmp_path / "results.jsonl", [row])
-    assert read_results(tmp_path / "results.jsonl") == [row]
 
 
 MORE = [("choice", "accuracy"), ("choice", "blind"), ("choice", "brittleness")]

@@ -33,7 +33,7 @@ def own_data(arms):
     return [*rows, *wide]
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [60, 120])
 def test_every_number_is_printed_and_no_line_is_longer(width):
     arms = [f"cf_ratio={ratio},{LONG}" for ratio in (0, 0.3, 0.6, 0.9)]
     table = significance_table(own_data(arms), arms[:3], cautions=[f"{'caution ' * 20}{LONG}"])
@@ -91,11 +91,6 @@ def test_names_cannot_act_on_a_terminal():
     text = printed(significance_table(rows))
     assert "[red]a ]0;owned b" in text
     assert "\x1b" not in text
-
-
-def test_every_benchmark_and_the_note_are_printed():
-    text = " ".join(printed(significance_table(results()), 100).split())
-    assert all(name in text for name in (*MEANS, OOD, "smallest attainable exact p = 0.031"))
 
 
 def test_a_table_whose_reader_has_left_ends_nothing(monkeypatch):

@@ -266,25 +266,32 @@ def test_prompts_are_those_of_the_sets_or_of_templates(index, encoder, monkeypat
 
 def test_what_cannot_be_asked_says_why(tmp_path, encoder):
     one_value = {"hue": ("red",), "size": ("big", "small")}
-    sets = [grid_set("doctor"), grid_set("ball", attributes=one_value, grid="hue_size")]
+    sets = [grid_set("doctor"), grid_set("ball", attributes=one_value, grid="hue_size"),
+            grid_set("nurse", leave_out=[2])]  # fmt: skip
     index = open_index(lay_grid_sets(tmp_path / "sets", sets), tmp_path / "index")
-    items = rows(Skew(name="s", k=[2, 7], **QUICK).ask(index).run(encoder))
+    with pytest.raises(UserError, match="a_photo_of_race_gender_nurse-0: incomplete"):
+        Skew(name="s").ask(index)
+
+    def ask(**changes):
+        asked = {"name": "s", "invalid": "leave_out", **QUICK, **changes}
+        return rows(Skew(**asked).ask(index).run(encoder))
+
+    items = ask(k=[2, 7])
     reasons = {name: row["left_out"] for name, row in items.items()}
+    assert {row["subject"] for row in items.values()} == {"doctor", "ball"}
     assert reasons["race_gender/race_gender/doctor@7"] == "k=7 is more than the pool of 6 images"
     assert reasons["race_gender/gender|race=White/doctor@2"] is None
-    assert reasons["hue_size/size/ball@2"] is None
     assert [name for name in items if name.startswith("hue_size")] == [
         "hue_size/size/ball@2", "hue_size/size/ball@7",
     ]  # fmt: skip
-    asked = Skew(name="s", labellings=["hue", "size|hue", "size|hue=red"], k=2).ask(index)
-    items = rows(asked.run(encoder))
+    assert reasons["hue_size/size/ball@2"] is None
+    items = ask(labellings=["hue", "size|hue", "size|hue=red"], k=2)
     assert items["hue_size/hue/ball@2"]["left_out"] == "one label: there is nothing to compare"
     assert items["hue_size/size|hue=red/ball@2"]["left_out"] is None
-    single = Skew(name="s", labellings=["hue|size=big"], k=1).ask(index)
     with pytest.raises(UserError, match="no subject can be evaluated: one image"):
-        single.run(encoder)
+        ask(labellings=["hue|size=big"], k=1)
     with pytest.raises(UserError, match="no subject can be evaluated: k=99 is more than"):
-        Skew(name="s", k=99).ask(index).run(encoder)
+        ask(k=99)
 
 
 @pytest.mark.parametrize(
@@ -312,29 +319,17 @@ def test_invalid_settings_name_the_choices(settings, said):
         Skew(**settings)
 
 
-def test_a_labelling_that_no_grid_has_names_the_choices(index):
+def test_a_labelling_that_no_grid_has_names_the_choices(index, tmp_path):
     for wrong in ("age", "gender_race", "gender|age", "gender|race=Green", "gender|gender",
                   "gender|", "gender|race="):  # fmt: skip
         with pytest.raises(UserError, match=r"invalid: choose from race, gender, race_gender, "):
             Skew(name="s", labellings=["race", wrong]).ask(index)
-
-
-def test_nothing_that_could_be_a_label_is_a_mistake_of_its_own(index, tmp_path):
     with pytest.raises(UserError, match=r"labellings=\[\] is invalid: name some, or null"):
         Skew(name="s", labellings=[]).ask(index)
     alone = grid_set("doctor", attributes={"race": ("White",)}, grid="race")
     one = open_index(lay_grid_sets(tmp_path / "sets", [alone]), tmp_path / "index")
     with pytest.raises(UserError, match="the grids race have no attribute of two values"):
         Skew(name="s").ask(one)
-
-
-def test_sets_that_are_not_whole_are_refused_by_name_or_left_out(tmp_path, encoder):
-    sets = [grid_set("doctor"), grid_set("doctor", 1), grid_set("nurse", leave_out=[2])]
-    index = open_index(lay_grid_sets(tmp_path / "sets", sets), tmp_path / "index")
-    with pytest.raises(UserError, match="a_photo_of_race_gender_nurse-0: incomplete"):
-        Skew(name="s").ask(index)
-    found = rows(Skew(name="s", invalid="leave_out", **QUICK).ask(index).run(encoder))
-    assert {row["subject"] for row in found.values()} == {"doctor"}
 
 
 def test_an_embedding_that_is_no_direction_names_its_image(index):
@@ -417,8 +412,13 @@ def test_a_summary_says_who_stands_out_and_how_many_would_by_chance(many):
     sets, index = many
     queries = {("race_gender", n): np.eye(8, dtype=np.float32)[0] for n in range(4)}
     images = planted(sets, "nurse", 0.2)
-    asked = Skew(name="s", k=[6, 12], permutations=999, resamples=9).ask(index)
-    lines = asked.summarise(asked.judge(queries, images))
+
+    def summarise(**settings):
+        asked = Skew(name="s", resamples=9, **settings).ask(index)
+        assert isinstance(asked, HasSummary)
+        return asked.summarise(asked.judge(queries, images))
+
+    lines = summarise(k=[6, 12], permutations=999)
     assert lines[4].startswith("race_gender by race, K=6: mean MaxSkew ")
     (gender,) = [one for one in lines if one.startswith("race_gender by gender, K=12")]
     assert "1 of 4 subjects stand out after correction (Holm, p <= 0.05): nurse." in gender
@@ -428,10 +428,7 @@ def test_a_summary_says_who_stands_out_and_how_many_would_by_chance(many):
     )
     assert any(one.startswith("under a condition (race|gender=male and 9 more): ") for one in lines)
     assert not any("too few" in one or "left out" in one for one in lines)
-    few = Skew(name="s", k=[6, 99], permutations=50, resamples=9).ask(index)
-    lines = few.summarise(few.judge(queries, images))
-    assert "left out 12 times: k=99 is more than the pool of 60 images" in lines
-    assert "give benchmark.permutations=80 or more" in lines[-1]
-    exact = Skew(name="s", permute="pool", permutations=50, resamples=9).ask(index)
-    assert not any("too few" in one for one in exact.summarise(exact.judge(queries, images)))
-    assert isinstance(exact, HasSummary)
+    few = summarise(k=[6, 99], permutations=50)
+    assert "left out 12 times: k=99 is more than the pool of 60 images" in few
+    assert "give benchmark.permutations=80 or more" in few[-1]
+    assert not any("too few" in one for one in summarise(permute="pool", permutations=50))

@@ -45,12 +45,6 @@ def test_probabilities_are_those_of_plain_python(logits, top_k, seed):
         assert best_p[row].tolist() == [found[row, n] for n in order]
 
 
-@pytest.mark.parametrize("wrong", [math.nan, math.inf])
-def test_a_logit_that_is_no_number_is_refused(wrong):
-    with pytest.raises(ValueError, match="logits hold NaN"):
-        softmax([[0.0, wrong]])
-
-
 def hypergeometric(right, n, right_other, n_other):
     """Fisher's two-sided p by summing every table that is no more probable."""
     both, whole = right + right_other, n + n_other
@@ -70,13 +64,6 @@ def test_fishers_test_is_the_sum_over_tables(right, wrong, right_other, wrong_ot
     if n and n_other:
         expected = hypergeometric(right, n, right_other, n_other)
         assert fisher(right, n, right_other, n_other) == pytest.approx(expected)
-
-
-def test_invalid_counts_are_refused():
-    with pytest.raises(ValueError, match="are invalid counts"):
-        fisher(3, 2, 0, 1)
-    with pytest.raises(ValueError, match="lengths must be equal"):
-        paired_drop([1, 0], [1], ["a"], np.random.default_rng(0))
 
 
 def test_a_drop_counts_a_photo_once_an_edit():
@@ -143,3 +130,18 @@ def test_the_interval_covers_the_limit_as_often_as_it_says():
 def test_too_few_doses_or_other_seeds_are_refused(curve):
     with pytest.raises(ValueError, match="two doses"):
         fit_saturation(curve, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: softmax([[0.0, math.nan]]), "logits hold NaN"),
+        (lambda: softmax([[0.0, math.inf]]), "logits hold NaN"),
+        (lambda: fisher(3, 2, 0, 1), "are invalid counts"),
+        (lambda: paired_drop([1, 0], [1], ["a"], np.random.default_rng(0)),
+         "lengths must be equal"),
+    ],
+)  # fmt: skip
+def test_what_is_no_number_or_no_count_is_refused(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.rng import generator
@@ -60,6 +60,7 @@ def test_the_sign_test_leaves_out_ties():
     st.lists(st.tuples(st.floats(-5, 5), st.integers(0, 6)), min_size=1, max_size=40),
     st.booleans(),
 )
+@example([(0.0, 0), (0.0, 1)], False)  # nothing differs: p is 1
 def test_the_bootstrap_of_clusters_is_scipys_of_their_sums_and_sizes(pairs, weighted):
     from scipy.stats import bootstrap
 

@@ -68,10 +68,6 @@ def test_every_table_is_rectangular_and_says_where_it_stands(name):
         assert re.match(rf"{where}\b", found["note"])
 
 
-def test_a_name_is_one_papers():
-    assert len(NAMES) == len(set(NAMES))
-
-
 @pytest.mark.parametrize("number", [3, 4, 12])
 def test_the_papers_significant_cells(number):
     found = {cell for cell, pair in cells(number).items() if welch(*pair) <= ALPHA}

@@ -159,18 +159,6 @@ def test_recall_refuses_what_has_no_answer(texts, images, of_text, message):
         standings(np.ones((texts, 3)), np.ones((images, 3)), of_text)
 
 
-def test_scores_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match="NaN"):
-        standing(np.array([[0.1, np.nan], [0.1, 0.2]]), np.arange(2), np.arange(2))
-
-
-def test_unknown_policy_and_k_are_refused():
-    with pytest.raises(ValueError, match="min, mean, max"):
-        recall([[1.0]], [0], ties="best")
-    with pytest.raises(ValueError, match="at least 1"):
-        recall([[1.0]], [0], ks=[0])
-
-
 class _Encoder:
     """What clip_benchmark asks of a model: texts are rows of a fixed table."""
 
@@ -371,3 +359,12 @@ def test_what_is_no_class_is_refused():
         confusion_matrix(np.array([0, 2]), np.array([0, 1]), 2)
     with pytest.raises(ValueError, match="do not fit"):
         confusion_matrix(np.array([0]), np.array([0, 1]), 2)
+
+
+def test_unknown_policies_and_scores_are_refused():
+    with pytest.raises(ValueError, match="min, mean, max"):
+        recall([[1.0]], [0], ties="best")
+    with pytest.raises(ValueError, match="at least 1"):
+        recall([[1.0]], [0], ks=[0])
+    with pytest.raises(ValueError, match="NaN"):
+        standing(np.array([[0.1, np.nan], [0.1, 0.2]]), np.arange(2), np.arange(2))
