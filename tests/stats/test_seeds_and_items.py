@@ -191,20 +191,6 @@ def test_no_spread_is_no_certainty():
     assert own.total == 0
 
 
-def test_equal_items_leave_the_t_test_over_seeds():
-    from scipy.stats import ttest_1samp
-
-    values = np.repeat(rng().normal(0.3, 1, (5, 1)), 50, axis=1)
-    found = decompose(crossed(values))
-    test = ttest_1samp(values[:, 0], 0)
-    low, high = test.confidence_interval()
-    assert found.interval(values.mean()) == pytest.approx((low, high))
-    assert found.p_greater(values.mean()) == pytest.approx(
-        ttest_1samp(values[:, 0], 0, alternative="greater").pvalue
-    )
-    assert found.degrees == pytest.approx(4)
-
-
 def test_tests_of_their_own_are_told_apart_by_their_items():
     shape, found = (5, 40), []
     for draw in range(300):
@@ -272,3 +258,17 @@ def test_what_was_put_in_is_found_in_arms_of_other_seeds():
     expected = 2 * 0.25 / 4, 2.25 / 30, 2 * 4.0 / 120
     means = [np.mean([getattr(one, name) for one in found]) for name in ("seeds", "items", "rest")]
     assert means == pytest.approx(expected, rel=0.12)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_equal_seeds_or_items_leave_the_t_test_over_the_others(axis):
+    from scipy.stats import ttest_1samp
+
+    drawn = rng().normal(0.3, 1, 5)
+    values = np.broadcast_to(np.expand_dims(drawn, axis), (8, 5) if axis == 0 else (5, 50))
+    found = decompose(crossed(values))
+    low, high = ttest_1samp(drawn, 0).confidence_interval()
+    assert found.interval(drawn.mean()) == pytest.approx((low, high))
+    p = ttest_1samp(drawn, 0, alternative="greater").pvalue
+    assert found.p_greater(drawn.mean()) == pytest.approx(p)
+    assert found.degrees == pytest.approx(4)
