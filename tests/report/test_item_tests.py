@@ -275,26 +275,6 @@ def test_a_metric_that_is_no_mean_over_items_is_passed_over(tmp_path):
     assert [note for note in table.notes if "items" in note] == []
 
 
-def test_a_part_of_a_benchmark_is_tested_on_its_own_items(tmp_path):
-    kind = np.array(["a", "b"] * 50)
-    kept = {}
-    for arm, right in (("base", np.zeros(100)), ("good", (kind == "a").astype(float))):
-        names = [str(i) for i in range(100)]
-        columns = {"item": names, "cluster": names, "acc1": right, "edit": kind}
-        kept[arm] = [Items("own", arm, "d", columns)]
-    rows = [
-        Result("e", arm, 1, "own", "acc1", float(kept[arm][0].columns["acc1"][kind == part].mean()),
-               50, arm, "d", by={"edit": part})
-        for arm in kept
-        for part in ("a", "b")
-    ]  # fmt: skip
-    table = significance_table(rows, "base", items=lambda arm, _: kept[arm])
-    by_part = {one.row.benchmark: one for one in table.over_items}
-    assert by_part["own [edit=a]"].kept
-    assert by_part["own [edit=a]"].test.items == 50
-    assert by_part["own [edit=b]"].test.p == 1.0
-
-
 @pytest.mark.parametrize("metric", ["acc1", "loss"])
 def test_the_verdict_of_one_seed_is_of_items(single, metric):
     rows, runs = single

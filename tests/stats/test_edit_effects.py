@@ -61,15 +61,6 @@ def test_effects_are_those_of_a_slow_twin(data):
     assert [one.p_holm for one in found.values()] == pytest.approx(holm(p).tolist(), nan_ok=True)
 
 
-def test_many_edits_of_two_photos_prove_nothing():
-    """Each photo was edited twenty times, always with a large effect."""
-    delta, photos = [0.9] * 40, ["a"] * 20 + ["b"] * 20
-    (one,) = group_effects(delta, [0.0] * 40, photos, ["snow"] * 40)
-    assert (one.p, one.photos, len(one)) == (0.25, 2, 40)
-    (many,) = group_effects(delta, [0.0] * 40, range(40), ["snow"] * 40)
-    assert many.p < 0.001
-
-
 def test_one_photo_has_no_interval():
     (one,) = group_effects([0.4], [0.1], ["a"], ["x"])
     assert math.isnan(one.low)
