@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -22,6 +22,7 @@ from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.report import gallery
 from cfaug.report.gallery import Contrast, mark_changes, write_gallery
+from tests.properties import examples
 from tests.report.example import HOSTILE, data_of, generated, picture
 from tests.report.page_reader import PageReader
 
@@ -122,6 +123,7 @@ def css(contrast: Contrast, x: float) -> float:
     return min(1.0, max(0.0, float(found[2]) * (x - 0.5) + 0.5))
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(st.floats(0, 0.9), st.floats(0.02, 1), st.floats(0, 1))
 def test_the_filter_maps_low_to_black_and_high_to_white(low: float, width: float, x: float) -> None:
     high = min(1.0, low + width)
@@ -196,6 +198,7 @@ def test_captions_of_one_image_are_not_edits() -> None:
     assert marks("a cat", "the tabby sleeps", None, same=True) == [[], []]
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=8), st.text(max_size=8))
 def test_pieces_are_the_caption(first: str, second: str, before: str, after: str) -> None:
     pair = (Member(first, "0", "s"), Member(second, "1", "s", Edit("noun", before, after)))

@@ -81,7 +81,7 @@ def test_equal_items_are_equal_bytes_and_replace_earlier_ones(tmp_path):
         st.lists(st.one_of(st.none(), st.text("ab"))),
     )
 )
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_columns_are_those_that_pyarrow_makes(values):
     ours = items._column(values, "a column")
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":

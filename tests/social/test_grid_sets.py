@@ -7,13 +7,14 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.social.grid_sets import find_mistake, read_grid_sets
 from tests.grid_sets import RACE_GENDER, SUBJECTS, every_grid_set, grid_set, lay_grid_sets
+from tests.properties import examples
 
 COLOUR = {"colour": ("red", "green"), "background": ("on the beach", "in the snow")}
 
@@ -173,6 +174,7 @@ MEMBER = st.one_of(
 )
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(st.one_of(st.permutations(EVERY), st.lists(MEMBER, min_size=1, max_size=8)))
 def test_only_one_image_for_each_combination_is_no_mistake(members):
     def cells(some):
@@ -182,6 +184,7 @@ def test_only_one_image_for_each_combination_is_no_mistake(members):
     assert (find_mistake(members, VALUES) is None) == right
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.sampled_from(EVERY), min_size=1, max_size=5, unique_by=str))
 def test_what_is_missing_is_counted_and_named(members):
     said = find_mistake(members, VALUES)
