@@ -25,15 +25,6 @@ from tests.report.example import data_of
 ALONE = Assignment(1, overlap_fraction=0)
 
 
-def test_every_image_is_asked_about(index, items):
-    assert [(i.key, i.member) for i in items[:3]] == [
-        ("pair-0000", 0), ("pair-0000", 1), ("pair-0001", 0),
-    ]  # fmt: skip
-    assert items[3].texts == ("A cat in room 1", "A dog in room 1.")
-    assert (items[3].name, items[3].text, items[3].row) == ("pair-0001_1", "A dog in room 1.", 3)
-    assert WHICH.outcome(items[3], "counterfactual") == "correct"
-
-
 def test_what_is_no_pair_is_refused(tmp_path):
     one = pairs(2)[1]
     triple = replace(one, members=(*one.members, replace(one.members[1], text="A cow in room 1")))
