@@ -171,6 +171,7 @@ def test_what_people_see_is_the_truth(found, sets, people_encoder, tmp_path, cap
         ([("none", 0, 1, "good")], "has answers about 1 images that are not in"),
         ([("none", 0, 1, "fine")], "line 1: label='fine' is invalid: choose from good"),
         ([("none", 0, 1, "good")] * 2, "line 2: '1' is duplicated"),
+        ([("none", 0, 1, "")], "lacks label"),
         ([], "has no answers"),
     ],
 )

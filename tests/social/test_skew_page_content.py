@@ -10,11 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks.browser import Browser
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.evaluation.benchmark import KeepsPages
+from cfaug.planning.build import build
+from cfaug.report.arm_results import Runs
 from cfaug.report.gallery import MODELS, ImageSource
 from cfaug.report.items import Items, read_items, write_items
 from cfaug.social.skew import Skew
@@ -279,6 +282,15 @@ def test_no_page_is_written_if_none_is_asked_for(asked, tmp_path):
     assert quiet.write_page(tmp_path, "clip") is None
     assert not list(tmp_path.iterdir())
     assert quiet.page_files == ()
+
+
+@pytest.mark.parametrize("name", ["social_figure_2", "social_figure_3", "social_models"])
+def test_figures_are_made_of_real_items(asked, name):
+    _, _, folder, _ = asked
+    node = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    document = build(node | ({"k": 6} if "k" in node else {})).build(Runs(folder.parents[2]))
+    assert document.parts
+    assert all(part.rows for part in document.parts)
 
 
 def test_items_that_name_another_image_are_refused(asked, tmp_path):

@@ -46,6 +46,7 @@ def test_effects_are_those_of_a_slow_twin(data):
     for group, one in found.items():
         rows = [i for i in range(n) if groups[i] == group]
         assert sorted(one.rows.tolist()) == rows
+        assert len(one) == len(rows)
         assert [delta[i] for i in one.rows] == sorted((delta[i] for i in rows), reverse=True)
         assert one.mean == pytest.approx(sum(delta[i] for i in rows) / len(rows))
         assert one.photos == len({photos[i] for i in rows})
