@@ -183,7 +183,7 @@ def test_generated_and_the_oracles_pairs_are_both_under_test():
 def test_an_experiment_of_ones_own_is_about_its_most_counterfactual_arm():
     means = {"mine": (0.3, 0.3), "half": (0.4, 0.4), "most": (0.5, 0.5)}
     own = headline(means, {"mine": 0.0, "half": 0.5, "most": 0.67}, ["mine"])
-    assert (own.order, own.tested) == (("mine",), ("most",))
+    assert (own.order, own.tested, own.declared) == (("mine",), ("most",), False)
 
 
 @pytest.mark.parametrize(

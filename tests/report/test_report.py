@@ -102,6 +102,9 @@ def test_the_verdict_follows_the_numbers():
     assert " beats " not in same
     absent = verdict([r for r in results() if r.arm != "before"], HEADLINE, BASELINES)
     assert "real was not compared with before" in absent
+    plain = verdict(results(), replace(HEADLINE, declared=False), BASELINES)
+    assert "counterfactual beats real by" in plain
+    assert "order" not in plain
     alone = Headline(OOD, "acc1", (), ("real",))
     assert "Nothing was compared" in verdict(results(), alone, ["real"])
 
