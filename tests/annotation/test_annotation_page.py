@@ -14,26 +14,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.browser import Browser, find
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.page import MAX_PAGE, Questionnaire, ask_one, share_out, write_questions
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
-from tests import skips
 from tests.annotation.making import HOSTILE, WHICH, WHY, pairs, read, write_answers
 from tests.report.example import data_of
 
 ALONE = Assignment(1, overlap_fraction=0)
-
-
-def test_every_image_is_asked_about(index, items):
-    assert [(i.key, i.member) for i in items[:3]] == [
-        ("pair-0000", 0), ("pair-0000", 1), ("pair-0001", 0),
-    ]  # fmt: skip
-    assert items[3].texts == ("A cat in room 1", "A dog in room 1.")
-    assert (items[3].name, items[3].text, items[3].row) == ("pair-0001_1", "A dog in room 1.", 3)
-    assert WHICH.outcome(items[3], "counterfactual") == "correct"
 
 
 def test_what_is_no_pair_is_refused(tmp_path):
@@ -84,17 +73,6 @@ def test_the_page_asks_the_papers_question(index, items, tmp_path):
     assert again.read_bytes() == file.read_bytes()
 
 
-def test_a_page_of_ones_own_holds_no_other_images(index, items, tmp_path):
-    questions = share_out(WHICH, items, Assignment(3, overlap_fraction=0), "Which?")
-    file = write_questions(questions, tmp_path / "p.html", index.read_image, annotators=["2"])
-    page = data_of(file)
-    assert list(page["people"]) == ["2"]
-    assert len(page["tasks"]) == len(page["people"]["2"]) == 4
-    assert [place for place, _ in page["people"]["2"]] != sorted(
-        place for place, _ in page["people"]["2"]
-    )
-
-
 def test_nothing_in_a_caption_is_live(index, items, tmp_path):
     questions = share_out(WHICH, items, ALONE, f"Which? {HOSTILE}")
     text = write_questions(questions, tmp_path / "p.html", index.read_image).read_text()
@@ -116,14 +94,6 @@ def test_pages_that_cannot_be_are_refused(index, items, tmp_path, monkeypatch):
     assert not (tmp_path / "p.html").exists()
 
 
-@pytest.fixture
-def browser(tmp_path):
-    if find() is None:
-        skips.skip("browser")
-    with Browser(tmp_path / "profile") as one:
-        yield one
-
-
 def open_page(browser, index, questions: Questionnaire, file: Path) -> dict:
     browser.open(write_questions(questions, file, index.read_image))
     return data_of(file)
@@ -137,53 +107,58 @@ def downloaded(browser) -> str:
     )
 
 
-def test_a_person_answers_stops_and_goes_on(browser, index, items, tmp_path):
+def test_a_person_answers_stops_and_goes_on(watched, index, items, tmp_path):
     file = tmp_path / "page.html"
-    plan = Assignment(2, 2, 0.5)
-    page = open_page(browser, index, share_out(WHICH, items, plan, "Which?"), file)
+    run, press = watched.run, watched.press
+    page = open_page(watched, index, share_out(WHICH, items, Assignment(2, 2, 0.5), "Which?"), file)
     count = "document.getElementById('count').textContent"
-    assert browser.run(count) == ""
-    choose = "const s = document.getElementById('who'); s.value = '2';"
-    browser.run(f"(() => {{ {choose} s.dispatchEvent(new Event('change')); }})()")
+    choose = ("(() => { const s = document.getElementById('who'); s.value = '2';"
+              " s.dispatchEvent(new Event('change')); })()")  # fmt: skip
+    assert run(count) == ""
+    run(choose)
     order = page["people"]["2"]
-    assert browser.run(count) == f"0 of {len(order)} answered"
-    for key in "12":
-        browser.press(key)
-    browser.press("ArrowLeft")
-    browser.press("3")
-    browser.open(file)  # the page is closed and opened again
-    browser.run(f"(() => {{ {choose} s.dispatchEvent(new Event('change')); }})()")
-    assert browser.run(count) == f"2 of {len(order)} answered"
-    browser.run("[...document.querySelectorAll('#options button')].at(-1).click()")
+    assert run(count) == f"0 of {len(order)} answered"
+    for key in ("1", "2", "ArrowLeft", "3"):
+        press(key)
+    watched.open(file)  # the page is closed and opened again
+    run(choose)
+    assert run(count) == f"2 of {len(order)} answered"
+    run("[...document.querySelectorAll('#options button')].at(-1).click()")
     for _ in order[3:]:
-        browser.press("1")
-    assert browser.run("document.getElementById('end').hidden") is False
-    assert downloaded(browser) == f"answers-{page['plan']}-2.jsonl"
-    saved = write_answers(tmp_path / "a.jsonl", browser.run("cfaugAnswers()").splitlines())
+        press("1")
+    assert run("document.getElementById('end').hidden") is False
+    assert downloaded(watched) == f"answers-{page['plan']}-2.jsonl"
+    saved = write_answers(tmp_path / "a.jsonl", run("cfaugAnswers()").splitlines())
     found = read(saved, items)
     first = [page["tasks"][place]["o"][swap][0] for place, swap in order]
     assert [answer.label for answer in found] == [first[0], "both", "neither", *first[3:]]
     names = [f"{page['tasks'][place]['k']}_{page['tasks'][place]['m']}" for place, _ in order]
     assert [items[answer.item].name for answer in found] == names
     assert {answer.annotator for answer in found} == {"2"}
-    assert browser.errors == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
 
 
-def test_captions_are_shown_as_they_are(browser, index, items, tmp_path):
+def test_captions_are_shown_as_they_are(watched, index, items, tmp_path):
     notes = [f"labelled {HOSTILE}", "labelled both"]
     questions = ask_one(WHY, [items[0], items[3]], notes, HOSTILE)
-    open_page(browser, index, questions, tmp_path / "page.html")
-    shown = browser.run("[...document.querySelectorAll('figcaption')].map((f) => f.textContent)")
+    open_page(watched, index, questions, tmp_path / "page.html")
+    shown = watched.run("[...document.querySelectorAll('figcaption')].map((f) => f.textContent)")
     assert shown[0] == HOSTILE
-    assert browser.run("document.querySelectorAll('figure.about figcaption').length") == 1
-    assert browser.run("document.title") == HOSTILE
-    assert browser.run("document.querySelectorAll('#options button').length") == len(WHY.options)
-    browser.press("8")
-    browser.press("4")
-    assert downloaded(browser) == f"categories-{questions.hash}-1.jsonl"
-    saved = write_answers(tmp_path / "c.jsonl", browser.run("cfaugAnswers()").splitlines())
+    assert watched.run("document.querySelectorAll('figure.about figcaption').length") == 1
+    assert watched.run("document.title") == HOSTILE
+    assert watched.run("document.querySelectorAll('#options button').length") == len(WHY.options)
+    watched.press("8")
+    watched.press("4")
+    assert downloaded(watched) == f"categories-{questions.hash}-1.jsonl"
+    saved = write_answers(tmp_path / "c.jsonl", watched.run("cfaugAnswers()").splitlines())
     found = read(saved, items, WHY)
     assert [(a.item, a.label) for a in found] == [(0, "attribute"), (3, "annotation")]
-    assert browser.errors == []
-    assert not any("x.example" in url for url in browser.requests)
+
+
+def test_a_page_of_ones_own_holds_no_other_images(index, items, tmp_path):
+    questions = share_out(WHICH, items, Assignment(3, overlap_fraction=0), "Which?")
+    file = write_questions(questions, tmp_path / "p.html", index.read_image, annotators=["2"])
+    page = data_of(file)
+    assert list(page["people"]) == ["2"]
+    places = [place for place, _ in page["people"]["2"]]
+    assert len(page["tasks"]) == len(places) == 4
+    assert places != sorted(places)

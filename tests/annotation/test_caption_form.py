@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.browser import Browser, find
 from cfaug.annotation.answers import Answer, draw_check, read_answers, split_checks, who_failed
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
@@ -20,7 +19,6 @@ from cfaug.core.errors import UserError
 from cfaug.data.shards.shards import read_scores
 from cfaug.planning.build import build
 from cfaug.stats.item_tests import mcnemar
-from tests import skips
 from tests.annotation.making import HOSTILE, ROOT, pairs, write_answers
 from tests.annotation.text_sets import write_text_sets
 from tests.report.example import data_of
@@ -37,7 +35,7 @@ def index(tmp_path_factory):
     return write_text_sets(tmp_path_factory.mktemp("q") / "xmai", "xmai", unchanged=[2])
 
 
-def test_as_many_originals_as_changed_captions_of_other_photos(index):
+def test_as_many_originals_as_changed_captions_of_other_photos(index, tmp_path):
     real, checks = split_checks(FORM.items(index))
     assert Counter(item.kind for item in real) == {ORIGINAL: 4, "xmai": 4}
     assert len({item.key for item in real}) == 8
@@ -48,6 +46,8 @@ def test_as_many_originals_as_changed_captions_of_other_photos(index):
     assert [item.text.rpartition(" ")[2] for item in checks] == [f"{c.expected}." for c in checks]
     assert {i.name for i in FORM.items(index)} != {i.name for i in FORM.items(index, seed=1)}
     assert (PAPER.per_kind, PAPER.examples) == (50, 5)
+    few, _ = split_checks(PAPER.items(write_text_sets(tmp_path / "few", "xmai", count=3)))
+    assert Counter(item.kind for item in few) == {ORIGINAL: 1, "xmai": 1}, "shared evenly"
 
 
 def test_examples_are_originals_that_nobody_is_asked_about(index, tmp_path):
@@ -85,16 +85,8 @@ def test_answers_are_averaged_by_kind_without_those_who_do_not_attend(index, tmp
         leave_out_inattentive(only, everything, ALL)
 
 
-def test_few_photos_are_shared_evenly(tmp_path):
-    few = write_text_sets(tmp_path / "few", "xmai", count=3)
-    real, _ = split_checks(PAPER.items(few))
-    assert Counter(item.kind for item in real) == {ORIGINAL: 1, "xmai": 1}
-
-
 @pytest.mark.slow
-def test_the_page_shows_the_examples_and_one_caption_at_a_time(index, tmp_path):
-    if find() is None:
-        skips.skip("browser")
+def test_the_page_shows_the_examples_and_one_caption_at_a_time(watched, index, tmp_path):
     questions = share_out(
         FORM, FORM.items(index), Assignment(1, overlap_fraction=0), "t",
         examples=FORM.example_items(index),
@@ -102,16 +94,15 @@ def test_the_page_shows_the_examples_and_one_caption_at_a_time(index, tmp_path):
     file = write_questions(questions, tmp_path / "page.html", index.read_image)
     data = data_of(file)
     shown = "[...document.querySelectorAll('{} figcaption')].map((e) => e.textContent)"
-    with Browser(tmp_path / "profile") as browser:
-        browser.open(file)
-        assert browser.run(shown.format("#shown-examples")) == [t for _, t in data["examples"]]
-        first = data["tasks"][data["people"]["1"][0][0]]
-        assert browser.run(shown.format("#pictures")) == first["c"]
-        assert browser.run("document.querySelectorAll('#pictures img').length") == 1
-        assert browser.run("document.title") == "t", "captions are text, never markup"
-        browser.press("4")
-        browser.press("Enter")
-        assert '"quality":4' in browser.run("window.cfaugAnswers()")
+    watched.open(file)
+    assert watched.run(shown.format("#shown-examples")) == [t for _, t in data["examples"]]
+    first = data["tasks"][data["people"]["1"][0][0]]
+    assert watched.run(shown.format("#pictures")) == first["c"]
+    assert watched.run("document.querySelectorAll('#pictures img').length") == 1
+    assert watched.run("document.title") == "t", "captions are text, never markup"
+    watched.press("4")
+    watched.press("Enter")
+    assert '"quality":4' in watched.run("window.cfaugAnswers()")
 
 
 ASKED: Preference = build(
@@ -191,6 +182,9 @@ def test_answers_are_counted_by_majority_and_tested(folders, tmp_path):
 
 
 def test_whoever_fails_a_check_of_attention_is_left_out(folders):
+    asked = [draw_check(n, ("a", "b", "c"), range(50)) for n in range(60)]
+    assert {answer for answer, _ in asked} == {"a", "b", "c"}
+    assert len({row for _, row in asked}) > 20
     items = ASKED.items_of_two(*folders)
     checks = [place for place, item in enumerate(items) if item.expected]
     good = [Answer(place, "good", items[place].expected) for place in checks]
@@ -200,13 +194,6 @@ def test_whoever_fails_a_check_of_attention_is_left_out(folders):
     lazy = [Answer(0, "lazy", "xmai"), replace(good[0], annotator="lazy")]
     assert who_failed([*good, *bad, *lazy], items) == pytest.approx({"bad": 2 / 3, "lazy": 1 / 3})
     assert who_failed(good, items[:3]) == {}
-
-
-def test_checks_ask_for_every_answer_and_are_the_same_for_everyone():
-    asked = [draw_check(n, ("a", "b", "c"), range(50)) for n in range(60)]
-    assert Counter(answer for answer, _ in asked).keys() == {"a", "b", "c"}
-    assert len({row for _, row in asked}) > 20
-    assert asked == [draw_check(n, ("a", "b", "c"), range(50)) for n in range(60)]
 
 
 def test_the_oracle_prefers_the_true_caption(folders):

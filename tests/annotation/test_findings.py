@@ -1,24 +1,34 @@
-"""Answers that come back, those that are refused by line, and what they say together."""
+"""Answers, those that are refused by line, what they say together, and the tables of them."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
+from dataclasses import asdict, replace
 from itertools import permutations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.annotation.answers import Answer, read_answers
+from cfaug.annotation.answers import Answer, read_answers, simulate_answers
+from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
+from cfaug.annotation.page import sentences, write_report
 from cfaug.annotation.question import ImageItem
+from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
 from cfaug.coco_cf import figures as annotation_tables
-from cfaug.coco_cf.figures import CATEGORIES, OUTCOMES
+from cfaug.coco_cf.figures import CATEGORIES, OUTCOMES, AnnotationTable
 from cfaug.coco_cf.label_frequency import altered_subjects
-from cfaug.coco_cf.label_gains import count_subjects
+from cfaug.coco_cf.label_gains import AlteredSubjects, Subjects, count_subjects
 from cfaug.coco_cf.tables import published
 from cfaug.core.errors import UserError
+from cfaug.data.mixture.pool import read_labels
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import to_markdown
 from tests.annotation.making import WHICH, WHY, answered, line, read, write_answers
 from tests.properties import examples
 
@@ -36,12 +46,9 @@ def test_answers_come_back(items, tmp_path):
     ("bad", "said"),
     [
         (line(label="maybe"), r"line 2: label='maybe': choose from original, counterfactual"),
-        (line(label="<script>"), "label='<script>'"),
         (line(key="other"), r"line 2: 'other_1' is not an image of data\.counterfactual"),
-        (line(member=7), "'pair-0001_7' is not an image"),
         (line(member="../1"), "is not an image"),
         (line(annotator="<b>x</b>"), "line 2: annotator='<b>x</b>'"),
-        (line(annotator="=1+1"), "annotator="),
         (line(annotator="a" * 65), "annotator="),
         (line(annotator=None), "line 2 lacks annotator"),
         ({"key": "pair-0001"}, "lacks member, annotator, label"),
@@ -76,23 +83,6 @@ def test_files_that_cannot_be_used_are_named(items, tmp_path):
 outcome = WHICH.outcome
 
 
-def test_table_1_counts_images(items):
-    """An image with several answers counts once, in equal parts."""
-    found = Findings(
-        WHICH, items, answered("original", "original", ("original", "both", "original"), "neither")
-    )
-    original, counterfactual, everything = found.tallies()
-    assert (original.images, original.answers) == (2, 4)
-    assert original.counts == {
-        "correct": 1 + 2 / 3, "incorrect": 0, "neither": 0, "both": pytest.approx(1 / 3)
-    }  # fmt: skip
-    assert counterfactual.counts == {"correct": 0, "incorrect": 1, "neither": 1, "both": 0}
-    assert everything.share("incorrect") == 0.25
-    assert sum(everything.counts.values()) == pytest.approx(everything.images) == 4
-    assert found.rejected == [1, 3]
-    assert found.said_of(2) == "2 correct, 1 both"
-
-
 answer_lists = st.lists(
     st.lists(st.sampled_from(WHICH.labels), min_size=0, max_size=4), min_size=1, max_size=12
 )
@@ -101,16 +91,22 @@ answer_lists = st.lists(
 @settings(max_examples=examples(60), deadline=None)
 @given(answer_lists)
 def test_the_findings_count_answers_one_by_one(given_):
+    """An image with several answers counts once, in equal parts."""
     items = [ImageItem(f"p{i // 2}", i % 2, ("a man", "a kid"), i) for i in range(len(given_))]
     found = Findings(WHICH, items, answered(*map(tuple, given_)))
-    tally = found.tallies()[2]
     seen = [(items[i], labels) for i, labels in enumerate(given_) if labels]
-    for name in OUTCOMES:
-        expected = sum(
-            sum(outcome(item, label) == name for label in labels) / len(labels)
-            for item, labels in seen
-        )
-        assert tally.counts[name] == pytest.approx(expected)
+    for tally, members in zip(found.tallies(), ({0}, {1}, {0, 1}), strict=True):
+        counted = [(item, labels) for item, labels in seen if item.member in members]
+        assert tally.images == len(counted)
+        assert tally.answers == sum(len(labels) for _, labels in counted)
+        for name in OUTCOMES:
+            expected = sum(
+                sum(outcome(item, label) == name for label in labels) / len(labels)
+                for item, labels in counted
+            )
+            assert tally.counts[name] == pytest.approx(expected)
+            if counted:
+                assert tally.share(name) == pytest.approx(expected / len(counted))
     agreed = found.agreement()
     couples: Counter = Counter()
     for item, labels in seen:
@@ -136,15 +132,6 @@ def test_agreement_takes_images_with_equally_many_answers(items):
     assert (agreed.raters, agreed.images, agreed.several, agreed.disputed) == (3, 2, 3, 2)
     assert agreed.labels == {"correct": 0.4, "incorrect": 0, "neither": 0.2, "both": 0.4}
     assert np.isnan(Findings(WHICH, items, answered("both", "both")).agreement().fleiss)
-
-
-def test_one_image_with_more_answers_does_not_decide_about_agreement(items):
-    """Somebody answers an image that was not theirs: kappa stays that of the others."""
-    usual = [("original", "original"), ("both", "original"), ("neither", "neither")]
-    before = Findings(WHICH, items, answered(*usual)).agreement()
-    after = Findings(WHICH, items, answered(*usual, ("both", "both", "neither"))).agreement()
-    assert (after.raters, after.images, after.several) == (2, 3, 4)
-    assert after.fleiss == before.fleiss
 
 
 def test_altered_subjects_and_the_human_taxonomy(items):
@@ -203,3 +190,171 @@ def test_the_papers_own_numbers():
     human = subjects["human"]
     rate = 100 * human["errors"] / human["images"]
     assert round(rate, 2) == 45.28 != human["printed"] == 44.3
+
+
+# The record, the tables, the report and the labels that come of answers.
+
+
+@pytest.fixture
+def findings(items):
+    return Findings(
+        WHICH, items,
+        answered(
+            ("neither", "neither", "both"), "counterfactual", "both", "original",
+            ("original",) * 3, "neither", *["original", "counterfactual"] * 3,
+        ),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def sorting():
+    return Sorting(
+        WHY, [Answer(0, "1", "subject"), Answer(0, "2", "count"), Answer(2, "1", "subject")]
+    )
+
+
+@pytest.fixture
+def sections(findings, monkeypatch):
+    monkeypatch.setattr(
+        "cfaug.editing.wordnet.Hyponymy",
+        lambda senses: SimpleNamespace(related=lambda a, b: a == "man"),
+    )
+    return [AlteredSubjects(at_least=1, wordnet_senses=2).analyse(findings, simulated=False)]
+
+
+@pytest.fixture
+def record(findings, sorting, sections, index):
+    return record_of(findings, sorting, "pairs", index.read_image, sections)
+
+
+def test_the_record_comes_back(record, tmp_path):
+    file = write_record(record, tmp_path)
+    found = read_record(file)
+    assert np.array_equal(found.agreement.matrix, record.agreement.matrix)
+    same = replace(record.agreement, matrix=found.agreement.matrix)
+    shown = {name: count for name, count in found.categories.items() if count}
+    assert shown == {"subject": 1.5, "count": 0.5}
+    assert asdict(Subjects.read(found.extra)) == asdict(Subjects.read(record.extra))
+    assert replace(found, agreement=same, extra={}) == replace(record, agreement=same, extra={})
+    assert (found.sampled, found.validated, found.simulated) == (2, 8, False)
+    assert [e.category for e in found.examples][:2] == ["subject", "count"]
+
+
+def test_an_image_that_was_accepted_has_no_cause(findings, index):
+    with pytest.raises(UserError, match=r"pair-0000_1.*same annotate\.answers"):
+        record_of(findings, Sorting(WHY, [Answer(1, "1", "subject")]), "p", index.read_image)
+    with pytest.raises(UserError, match="at_least=0"):
+        AlteredSubjects(at_least=0)
+
+
+def test_keys_of_two_analyses_are_not_mixed_up(findings, sections, index):
+    with pytest.raises(UserError, match="'at_least' is duplicated"):
+        record_of(findings, Sorting(WHY), "pairs", index.read_image, [*sections, *sections])
+
+
+def test_people_and_simulations_do_not_mix(items):
+    answers = [Answer(0, "simulated-1", "both"), Answer(1, "1", "both")]
+    with pytest.raises(UserError, match="simulated-1 are simulated"):
+        are_simulated(Findings(WHICH, items, answers))
+
+
+def test_a_record_that_is_none_is_refused(tmp_path):
+    for text in ("[]", "{}", '{"source": 1', '{"agreement": {"matrix": [[1]]}}'):
+        (tmp_path / "annotation.json").write_text(text)
+        with pytest.raises(UserError, match="annotate=read"):
+            read_record(tmp_path / "annotation.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "shows", "said"),
+    [
+        ("coco_cf_1", "labels", "73.18%"), ("coco_cf_7", "categories", "27%"),
+        ("coco_cf_8", "examples", "eating tray"), ("coco_cf_10", "subjects", "woman → girl"),
+    ],
+)  # fmt: skip
+def test_tables_show_the_papers_numbers_apart_from_ours(record, tmp_path, name, shows, said):
+    write_record(record, tmp_path / annotation_tables.FOLDER)
+    document = AnnotationTable(name=name, title="Title", paper="The paper", shows=shows).build(
+        Runs(tmp_path)
+    )
+    ours = [part for part in document.parts if part.ours]
+    assert 0 < len(ours) < len(document.parts)
+    assert all(part.title.startswith("pairs, 3 annotators") for part in ours)
+    text = to_markdown(document)
+    assert said in text
+    assert "<script" not in text
+
+
+def test_examples_that_are_not_there(record, tmp_path):
+    write_record(record, tmp_path / annotation_tables.FOLDER)
+    asked = {"name": "coco_cf_9", "title": "Title", "paper": "The paper"}
+    document = AnnotationTable(**asked, shows="examples", first=3).build(Runs(tmp_path))
+    assert document.pictures == ()
+    assert "errors fell into 2 categories only" in to_markdown(document)
+    with pytest.raises(UserError, match="labels, categories, examples, subjects"):
+        AnnotationTable(**asked, shows="cats")
+
+
+def read_tables(page):
+    """The texts of every cell of every table of a page."""
+    return [
+        [
+            [" ".join(re.sub(r"<[^>]+>", " ", cell).split()) for cell in re.findall(
+                r"<t[hd]\b.*?</t[hd]>", row, re.DOTALL)]
+            for row in re.findall(r"<tr\b.*?</tr>", table, re.DOTALL)
+        ]
+        for table in re.findall(r"<table\b.*?</table>", page, re.DOTALL)
+    ]  # fmt: skip
+
+
+def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp_path):
+    text = write_report(record, findings, sorting, sections, tmp_path).read_text()
+    verdict, *more = sentences(record, WHICH, WHY, sections)
+    assert verdict in text
+    assert verdict.startswith("66.7 % of 12 images were matched to their own caption")
+    assert "in the paper 73.18 % of 34,820" in verdict
+    assert any("known limits of text-to-image diffusion; in the paper 66 %" in one for one in more)
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert "man → kid" in text
+    assert "Failure to generate subject/object" in text
+    assert re.findall(r'(?:src|href)="(?!data:)', text) == []
+    assert "kinds of each other (WordNet), 25.0 % of 4 images are errors; elsewhere" in text
+    counted, people, *_ = read_tables(text)
+    names = [f"{WHICH.wording(name)}, %" for name in WHICH.reported]
+    assert counted[0] == ["image set", "images", "answers", *names]
+    assert [row[:3] for row in counted[1:]] == [
+        [tally.name, f"{tally.images}", f"{tally.answers}"] for tally in record.tallies
+    ]
+    assert counted[-1][3] == f"{100 * record.tallies[-1].share(WHICH.reported[0]):.2f}"
+    assert [row[0] for row in people[1:]] == list(findings.annotators)
+    for row in people[1:]:
+        assert sum(map(float, row[2:])) == pytest.approx(100, abs=0.3)
+    said = sentences(replace(record, simulated=True), WHICH, WHY)
+    assert not any("in the paper" in one for one in said)
+    assert "says nothing about people" in said[-1]
+
+
+def test_labels_are_those_that_training_reads(findings, index, tmp_path):
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in findings.label_lines()))
+    validated = read_labels(file).find_validated(index)
+    expected = [i not in findings.rejected for i in range(len(index))]
+    assert validated.tolist() == expected
+    assert 0 < sum(expected) < len(expected)
+
+
+def test_simulated_annotators_err_as_often_as_asked():
+    items = [ImageItem(f"p{n:04d}", n % 2, ("a", "b"), n) for n in range(1000)]
+    truth = ["neither"] * 1000
+    plan = Assignment(3, seed=1)
+    none = simulate_answers(WHICH, items, truth, plan, 0, 1)
+    assert {one["label"] for own in none.values() for one in own} == {"neither"}
+    some = simulate_answers(WHICH, items, truth, plan, 0.2, 1)
+    labels = Counter(one["label"] for own in some.values() for one in own)
+    assert labels.total() == 1200
+    assert 0.16 < 1 - labels["neither"] / 1200 < 0.24
+    assert min(labels[name] for name in WHICH.labels if name != "neither") > 60
+    assert some == simulate_answers(WHICH, items, truth, plan, 0.2, 1)
+    with pytest.raises(UserError, match="mistakes=2"):
+        simulate_answers(WHICH, items, truth, plan, 2, 0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cfaug.annotation.answers import Answer, Screening, read_answers, read_known, read_truth
+from cfaug.annotation.answers import Answer, Screening, read_known, read_truth
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.page import sentences, share_out, write_questions, write_report
@@ -56,7 +56,7 @@ def grid(tmp_path_factory):
     return open_index(folder / "shards", folder / "cache")
 
 
-def test_captions_are_asked_about_one_by_one_and_images_once(grid):
+def test_captions_are_asked_about_one_by_one_and_images_once(grid, tmp_path):
     items = items_of(grid, TRUE)
     assert [(i.name, i.text) for i in items] == [
         ("grid_0", "a doctor"), ("grid_1", "a tall doctor"), ("grid_2", "a nurse"),
@@ -65,10 +65,6 @@ def test_captions_are_asked_about_one_by_one_and_images_once(grid):
     assert [i.name for i in items_of(grid, COUNT)] == ["grid_0", "grid_2", "one_0"]
     with pytest.raises(UserError, match="'grid' does not have 2 captions"):
         items_of(grid, WHICH)
-
-
-def test_the_page_shows_the_caption_and_the_answers_of_the_question(grid, tmp_path):
-    items = items_of(grid, TRUE)
     questions = share_out(TRUE, items, Assignment(2, 2, 0.5), "True?")
     page = data_of(write_questions(questions, tmp_path / "p.html", grid.read_image))
     assert page["options"] == [["yes", "Yes"], ["no", "No"], ["unsure", "Unsure"]]
@@ -81,14 +77,7 @@ def test_the_page_shows_the_caption_and_the_answers_of_the_question(grid, tmp_pa
 
 def test_answers_findings_record_and_report(grid, tmp_path):
     items = items_of(grid, TRUE)
-    lines = [
-        {"key": item.key, "member": item.member, "annotator": str(who), "label": label}
-        for item, labels in zip(items, (("yes", "yes"), ("no", "unsure"), ("yes",)), strict=False)
-        for who, label in enumerate(labels, 1)
-    ]
-    file = write_answers(tmp_path / "a.jsonl", lines)
-    answers = read_answers([file], items, field=TRUE.field, choices=TRUE.labels)
-    found = Findings(TRUE, items, answers)
+    found = Findings(TRUE, items, answered(("yes", "yes"), ("no", "unsure"), "yes"))
     (tally,) = found.tallies()
     assert dict(tally.counts) == {"yes": 2.0, "no": 0.5, "unsure": 0.5}
     assert found.rejected == [1]
@@ -103,14 +92,13 @@ def test_answers_findings_record_and_report(grid, tmp_path):
     assert sentences(record, TRUE, WHY)[0] in text
     assert "66.7 % of 3 images were found to be described truly" in text
     assert "human_labels" not in text
-    with pytest.raises(MissingError, match="answers to another question than the paper's"):
-        AnnotationTable(name="coco_cf_1", title="T", paper="P", shows="labels").build(
-            Runs(tmp_path)
-        )
-    with pytest.raises(MissingError, match="altered subjects were not counted"):
-        AnnotationTable(name="coco_cf_10", title="T", paper="P", shows="subjects").build(
-            Runs(tmp_path)
-        )
+    for number, shows, said in (
+        (1, "labels", "answers to another question than the paper's"),
+        (10, "subjects", "altered subjects were not counted"),
+    ):
+        table = AnnotationTable(name=f"coco_cf_{number}", title="T", paper="P", shows=shows)
+        with pytest.raises(MissingError, match=said):
+            table.build(Runs(tmp_path))
     with pytest.raises(UserError, match="not about pairs"):
         AlteredSubjects().analyse(found, simulated=False)
 

@@ -24,17 +24,7 @@ def insertion_items(
     left_out: Mapping[str, Sequence[str]] | None = None,
     benchmark: str = "own_insertion",
 ) -> InsertionItems:
-    """Return answers to a few captions of each photo, changed by methods.
-
-    Args:
-        model: the model's name.
-        methods: {method: mean fall of the reciprocal rank}.
-        photos: the number of photos.
-        captions: the number of captions of each photo.
-        sources: {method: folder}; ``shards/<method>`` where it is not named.
-        left_out: {method: keys that it did not change at all and that are missing}.
-        benchmark: the benchmark's name.
-    """
+    """Return answers to a few captions of each photo, changed by methods."""
     rng = np.random.default_rng([len(model), photos])
     rows: list[dict] = []
     keys = [(f"p{p}", f"p{p}-{c}") for p in range(photos) for c in range(captions)]
@@ -74,15 +64,7 @@ def entailment_items(
     sources: Mapping[str, str] | None = None,
     benchmark: str = "own_entailment",
 ) -> EntailmentItems:
-    """Return what a model says of three hypotheses a photo, changed by methods.
-
-    Args:
-        model: the model's name.
-        methods: {method: share of the answers that become wrong, times five}.
-        photos: the number of photos.
-        sources: {method: folder}; ``shards/<method>`` where it is not named.
-        benchmark: the benchmark's name.
-    """
+    """Return what a model says of three hypotheses a photo, changed by methods."""
     rng = np.random.default_rng([len(model), photos, 1])
     rows: list[dict] = []
     keys = [(f"p{p}", f"p{p}-{label}", label) for p in range(photos) for label in ENTAILMENT]

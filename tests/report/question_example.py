@@ -30,17 +30,7 @@ def question_items(
     blind: bool = False,
     images: Mapping[str, int] = IMAGES,
 ) -> QuestionItems:
-    """Return answers to five questions an image.
-
-    Args:
-        model: the model's name.
-        skill: the shares of right answers to basic and to counterfactual questions.
-        seed: the seed of the answers.
-        left_out: the items that were not scored.
-        benchmark: the benchmark's name.
-        blind: whether there are columns of answers without the image.
-        images: the number of images by category.
-    """
+    """Return answers to five questions an image."""
     rng, guesses = np.random.default_rng([seed, len(model)]), np.random.default_rng([seed, 99])
     rows = []
     for category, many in images.items():

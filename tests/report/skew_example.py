@@ -44,17 +44,7 @@ def skew_items(
     left_out: Sequence[str] = (),
     benchmark: str = "own_skew",
 ) -> SkewItems:
-    """Return what a model retrieves that scores images with some attributes higher.
-
-    Args:
-        model: its name.
-        prefers: {value of an attribute: how many standard deviations it adds to a score}.
-        subjects: asked about.
-        ks: images retrieved, at most those there are; ``None`` is the number of labels.
-        grids: {grid: {attribute: values}}.
-        left_out: subjects that have a reason in place of numbers.
-        benchmark: its name.
-    """
+    """Return what a model retrieves that scores images with some attributes higher."""
     prefers = prefers or {}
     rng = np.random.default_rng([len(model), len(subjects)])
     rows: list[dict] = []

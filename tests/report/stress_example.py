@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import numpy as np
-from PIL import Image
 
 from cfaug.core.types import ORIGINAL, RECONSTRUCTION
 from cfaug.lance.stress_items import EDITED, StressItems
@@ -98,12 +96,3 @@ def read_image(name: str) -> bytes:
     number, member = (int(part) for part in name.rpartition("k")[2].split("_"))
     colour = COLOURS[member % 4] if member > 1 else "red"
     return picture(("ball", "cube", "star")[number % 3], colour)
-
-
-def photograph(name: str) -> bytes:
-    """Return noise that is as large as a photograph, by the item's name."""
-    rng = np.random.default_rng(list(name.encode()))
-    small = Image.fromarray(rng.integers(0, 255, (12, 12, 3), np.uint8))
-    file = io.BytesIO()
-    small.resize((512, 512), Image.Resampling.BICUBIC).save(file, "JPEG", quality=85)
-    return file.getvalue()

@@ -1,4 +1,4 @@
-"""Arms that were asked different test data, or that have the same weights, are never compared."""
+"""Arms asked other test data or of equal weights are never compared; metrics have directions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,36 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy.stats import ttest_ind, ttest_rel
 
+from cfaug.core.errors import UserError
 from cfaug.report.comparison import Headline, different_tests, equal_weights
-from cfaug.report.layout import benchmark_parts, comparisons_csv
+from cfaug.report.layout import comparisons_csv
+from cfaug.report.page import Measure
+from cfaug.report.plots import curve, strip_plot
 from cfaug.report.results import Result
 from cfaug.report.significance_rows import Table
 from cfaug.report.significance_table import significance_table
 from cfaug.report.summary_text import cost, how_tested, pairing, verdict
-from tests.report.example import csv_lines, entries, latex, markdown, printed, report_page
+from tests.report.example import (
+    ID,
+    MEANS,
+    OOD,
+    csv_lines,
+    entries,
+    latex,
+    markdown,
+    printed,
+    report_page,
+    results,
+    runs,
+)
 
 CELL = ("heldout_retrieval", "text_to_image_R@1")
 SEEDS = (1, 2, 3, 4, 5)
-HEADLINE = Headline(*CELL, ("low",), ("high",))
+ABOUT = Headline(*CELL, ("low",), ("high",))
 
 
 def arm(name: str, level: float, *, data: str, weights: str = "", n: int = 22) -> list[Result]:
@@ -40,7 +57,7 @@ def formats(table: Table, rows, folder) -> dict[str, str]:
         "tex": latex(table).replace("\\_", "_"),
         "csv": comparisons_csv(table),
         "terminal": printed(table),
-        "html": report_page(folder, rows, [], table, HEADLINE),
+        "html": report_page(folder, rows, [], table, ABOUT),
     }
     return {kind: " ".join(text.split()) for kind, text in found.items()}
 
@@ -69,18 +86,18 @@ def test_arms_that_were_asked_different_data_have_no_winner(tmp_path, same):
     assert row.reason == "other test data"
     for (cell,) in entries(table, CELL[0]).values():
         assert (cell.bold, cell.underlined, cell.signs, cell.above) == (False, False, "", ())
-    said = verdict(rows, HEADLINE, ["low"])
+    said = verdict(rows, ABOUT, ["low"])
     assert " beats " not in said
     assert "high was not compared with low, because they have different test data" in said
     assert "5 seeds" in said
-    for kind, text in formats(table, rows, tmp_path).items():
+    for kind, text in formats(table, rows, tmp_path).items() if same else ():
         assert "heldout_retrieval is not one test for all arms: low and high have" in text, kind
         assert "seed 1: 22 and 2 queries" in text, kind
         assert "data.holdout=" in text, kind
         assert (repr(row.mean) if kind == "csv" else f"{100 * row.mean:.2f}") in text, kind
 
 
-def test_identical_weights_on_the_same_data_never_win(tmp_path):
+def test_identical_weights_on_the_same_data_never_win():
     # The same weights cannot differ on the same data; if rows say so, they are no evidence.
     rows = FEW + [replace(row, data=f"22 images {row.seed}") for row in OTHER]
     table = significance_table(rows, "low")
@@ -88,10 +105,9 @@ def test_identical_weights_on_the_same_data_never_win(tmp_path):
     assert row.reason == "the same weights"
     assert row.diff == pytest.approx(0.436, abs=1e-9)
     assert all(map(math.isnan, (row.p_welch, row.p_paired, row.p_holm, row.ci_low)))
-    said = verdict(rows, HEADLINE, ["low"])
+    said = verdict(rows, ABOUT, ["low"])
     assert "high was not compared with low, because both have the same weights" in said
-    for kind, text in formats(table, rows, tmp_path).items():
-        assert "high and low have the same weights at every seed: no comparison." in text, kind
+    assert table.cautions == ("high and low have the same weights at every seed: no comparison.",)
 
 
 def test_some_seeds_with_the_same_weights_are_said_and_tested():
@@ -105,25 +121,6 @@ def test_some_seeds_with_the_same_weights_are_said_and_tested():
         "high and low have the same weights at seed 1, 2: those pairs are no evidence of a "
         "difference.",
     )
-
-
-def test_other_weights_on_the_same_data_are_compared():
-    rows = FEW + arm("high", 0.8, data="22 images")
-    table = significance_table(rows, "low")
-    assert table.get("high", CELL).p_paired < 1e-3
-    assert (table.cautions, table.notes) == ((), ())
-    assert "high beats low by" in verdict(rows, HEADLINE, ["low"])
-
-
-def test_one_arm_asked_otherwise_takes_the_best_from_no_other_benchmark():
-    fit = [replace(r, benchmark="flickr") for r in FEW + arm("high", 0.8, data="22 images")]
-    table = significance_table([*FEW, *OTHER, *fit], "low")
-    best = {part.title: [cell.bold for _, (cell,) in part.rows] for part in benchmark_parts(table)}
-    assert best == {"heldout_retrieval": [False, False], "flickr": [False, True]}
-    by_benchmark = {}
-    for line in csv_lines(table):
-        by_benchmark.setdefault(line["benchmark"], set()).add("not one test" in line["note"])
-    assert by_benchmark == {"heldout_retrieval": {True}, "flickr": {False}}
 
 
 def test_arms_of_other_seeds_are_compared_if_they_had_the_same_tests():
@@ -163,17 +160,6 @@ def test_the_cost_and_the_pairing_follow_the_same_rule():
     assert "high beats low" in verdict(rows, headline, ["low"])
 
 
-def test_a_significant_loss_is_called_one():
-    rows = arm("low", 0.8, data="22 images") + arm("high", 0.4, data="22 images")
-    said = verdict(rows, HEADLINE, ["low"])
-    assert re.search(
-        r"high is significantly worse than low \(-\d\d\.\d points, two-sided p = \d.*e-\d\)", said
-    )
-    near = [replace(r, value=r.value + 0.396 * (r.arm == "high")) for r in rows]
-    assert "high does not beat low (-" in verdict(near, HEADLINE, ["low"])
-    assert "significantly" not in verdict(near, HEADLINE, ["low"])
-
-
 @pytest.mark.parametrize(
     ("seeds", "said"),
     [
@@ -184,8 +170,8 @@ def test_a_significant_loss_is_called_one():
 def test_the_verdict_names_what_seeds_cannot_test(seeds, said):
     low = [row for row in FEW if row.seed in seeds]
     rows = low + [replace(r, arm="high", value=r.value + 0.1, weights=f"h {r.seed}") for r in low]
-    assert said in verdict(rows, HEADLINE, ["low"])
-    assert "1 seeds" not in how_tested(rows, HEADLINE, ["low"]) + verdict(rows, HEADLINE, ["low"])
+    assert said in verdict(rows, ABOUT, ["low"])
+    assert "1 seeds" not in how_tested(rows, ABOUT, ["low"]) + verdict(rows, ABOUT, ["low"])
 
 
 def test_arms_that_were_asked_other_test_data_are_named_once_a_benchmark():
@@ -203,3 +189,177 @@ def test_arms_that_were_asked_other_test_data_are_named_once_a_benchmark():
     # A world a seed is no difference between arms.
     assert different_tests([replace(row, data=str(row.seed)) for row in rows]) == []
     assert equal_weights(rows, ["real"]) == []
+
+
+# A metric in which lower is better is printed, marked, tested and drawn in its own direction.
+
+STRESS = "stress"
+LOSS = (STRESS, "loss")
+PARTS = {"edit": "background"}, {"edit": "subject"}
+HEADLINE = Headline(
+    *LOSS, ("before", "real"), ("counterfactual",), in_distribution=ID, controls=("unbiased",)
+)
+
+
+def with_loss(unit="nats", by=None, scale=7.0):
+    """The example's rows, and of each the loss that is the lower the higher its accuracy."""
+    rows = results()
+    more = [
+        replace(row, benchmark=STRESS, metric="loss", value=scale * (1 - row.value),
+                better="lower", unit=unit, by=by or {})
+        for row in rows
+        if row.benchmark == OOD
+    ]  # fmt: skip
+    return [*rows, *more]
+
+
+def values(rows, arm, cell):
+    return np.array([row.value for row in rows if (row.arm, row.cell) == (arm, cell)])
+
+
+@pytest.fixture
+def rows():
+    return with_loss()
+
+
+@pytest.fixture
+def table(rows) -> Table:
+    return significance_table(rows, ["real", "more_real"], ["before"])
+
+
+def test_each_metric_is_tested_in_its_own_direction(rows, table):
+    for arm in MEANS:
+        for baseline in ("real", "more_real"):
+            if arm == baseline:
+                continue
+            ours, theirs = values(rows, arm, LOSS), values(rows, baseline, LOSS)
+            row = table.get(arm, LOSS, baseline)
+            assert row.diff == pytest.approx((ours - theirs).mean())
+            assert row.ci_low <= row.diff <= row.ci_high
+            for p, test in (
+                (row.p_welch, ttest_ind(ours, theirs, equal_var=False, alternative="less")),
+                (row.p_paired, ttest_rel(ours, theirs, alternative="less")),
+            ):
+                assert p == pytest.approx(test.pvalue)
+            # The loss is the accuracy turned round: every test says the same of both.
+            twin = table.get(arm, (OOD, "acc1"), baseline)
+            tests = ("welch", "paired", "wilcoxon", "permutation", "paired_two_sided")
+            for name in (f"p_{test}" for test in tests):
+                assert getattr(row, name) == pytest.approx(getattr(twin, name), rel=1e-6), name
+            assert (row.significant, row.worse) == (twin.significant, twin.worse)
+            assert (row.kept, row.lost) == (twin.kept, twin.lost)
+            assert np.sign(row.diff) == -np.sign(twin.diff)
+
+
+def test_the_lowest_is_bold_and_a_rise_is_marked_as_a_loss(table):
+    marks = {arm: cells[0] for arm, cells in entries(table, STRESS).items()}
+    assert [arm for arm, mark in marks.items() if mark.bold] == ["unbiased"]
+    assert marks["counterfactual"].underlined
+    assert marks["counterfactual"].signs == "†"
+    assert not marks["before"].underlined
+    assert (marks["before"].signs, marks["before"].above) == ("↓‡", ("↓1",))
+    twins = {arm: cells[0] for arm, cells in entries(table, OOD).items()}
+    for arm, mark in marks.items():
+        assert (mark.bold, mark.underlined, mark.signs, mark.above) == (
+            twins[arm].bold, twins[arm].underlined, twins[arm].signs, twins[arm].above,
+        )  # fmt: skip
+
+
+def test_its_unit_and_direction_stand_in_every_format(tmp_path, rows, table):
+    mean = f"{values(rows, 'counterfactual', LOSS).mean():.4g}"
+    header = "loss (nats, lower is better)"
+    text = markdown(table)
+    assert header in text
+    assert f"{mean}</u>†" in text
+    assert "Percent, or the unit above the column" in text
+    assert "a negative one is a gain" in text
+    difference = table.get("counterfactual", LOSS).diff
+    assert f"{difference:.4g}" in text
+    tex = latex(table)
+    assert header in tex
+    assert mean in tex
+    assert mean in printed(table, 100)
+    page = report_page(tmp_path, rows, runs(rows), table, HEADLINE)
+    assert header in page
+    assert "loss, nats, lower is better" in page
+    assert f"{difference:+.3g}" in page
+    assert not re.search(rf"counterfactual, seed 11: [\d.]+ %</title>.*{STRESS}", page)
+    assert re.search(r"counterfactual, seed 11: [\d.]+ nats</title>", page)
+
+
+def test_the_csv_has_unit_and_direction_only_where_they_are_needed(table):
+    units = {(line["benchmark"], line["unit"], line["better"]) for line in csv_lines(table)}
+    assert units == {
+        (OOD, "fraction", "higher"), (ID, "fraction", "higher"), (STRESS, "nats", "lower"),
+    }  # fmt: skip
+    plain = significance_table(results(), "real", ["before"])
+    assert "better" not in comparisons_csv(plain).splitlines()[0].split(",")
+    assert "lower is better" not in markdown(plain)
+    assert "Percent, mean over seeds" in markdown(plain)
+
+
+def test_fractions_in_which_lower_is_better_are_percent():
+    table = significance_table(with_loss("fraction", scale=1), "real", ["before"])
+    row = table.get("counterfactual", LOSS)
+    assert entries(table, STRESS)["counterfactual"][0].text == f"{100 * row.mean:.2f}"
+    assert "loss (lower is better)" in markdown(table)
+    assert row.significant
+
+
+def test_the_verdict_speaks_of_a_fall_as_a_gain(rows):
+    said = verdict(rows, HEADLINE, ["real", "more_real"])
+    assert "before < real < counterfactual was reached" in said
+    gain = -(values(rows, "counterfactual", LOSS) - values(rows, "real", LOSS)).mean()
+    assert re.search(rf"counterfactual beats real by {gain:.3g} nats \(p = ", said)
+    worse = [replace(row, value=7 - row.value) if row.cell == LOSS else row for row in rows]
+    said = verdict(worse, HEADLINE, ["real"])
+    assert "NOT reached" in said
+    assert re.search(r"counterfactual is significantly worse than real \(\+[\d.]+ nats", said)
+
+
+def test_the_cost_of_a_lower_loss_is_a_rise(rows):
+    identical = [
+        replace(row, benchmark=ID, metric="loss", value=row.value, better="lower", unit="nats")
+        for row in with_loss()
+        if row.cell == LOSS
+    ]
+    said = cost([*rows, *identical], HEADLINE, ["real"])
+    assert "-1." in said
+    assert ": a gain)" in said
+
+
+def test_parts_of_a_benchmark_are_reported_as_parts(tmp_path):
+    whole = with_loss()
+    parts = [
+        replace(row, by=part, value=row.value + i)
+        for row in whole
+        if row.cell == LOSS
+        for i, part in enumerate(PARTS)
+    ]
+    leak = "stress: 5 of 800 images were trained on."
+    table = significance_table([*whole, *parts], "real", ["before"], cautions=[leak])
+    names = ["stress", "stress [edit=background]", "stress [edit=subject]"]
+    assert [name for name in table.benchmarks if name.startswith("stress")] == names
+    assert "### stress [edit=background]" in markdown(table)
+    assert "20 comparisons" in table.note()
+    for line in csv_lines(table):
+        assert (leak in line["note"]) == line["benchmark"].startswith("stress")
+    tex = latex(table)
+    assert tex.count("5 of 800") == 3
+
+
+def test_runs_that_disagree_on_the_direction_are_refused(rows):
+    rows[-1] = replace(rows[-1], better="higher")
+    with pytest.raises(UserError, match=r"stress loss: demo/.* says lower is better, in nats"):
+        significance_table(rows, "real", ["before"])
+
+
+def test_figures_are_drawn_in_the_metrics_unit():
+    nats = Measure("nats", "lower")
+    drawn = strip_plot({"a": {1: 2.5, 2: 3.25}}, "loss, nats", (), nats).svg
+    assert "a, seed 2: 3.25 nats" in drawn
+    assert max(map(float, re.findall(r"<text[^>]*>([\d.]+)<", drawn))) < 20
+    assert "seed 2: 25.0 %" in strip_plot({"a": {1: 0.5, 2: 0.25}}, "acc1, %").svg
+    drawn = curve({"s": {0.0: {1: 2.5}, 0.5: {1: 3.25}}}, "x", "loss, nats", nats).svg
+    assert "s, 0.5, seed 1: 3.25 nats" in drawn
+    assert ">325<" not in drawn

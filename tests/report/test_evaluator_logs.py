@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import struct
 import zipfile
 from pathlib import Path
@@ -209,16 +208,3 @@ def test_an_archive_that_unpacks_to_more_than_it_says_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"summaries\.json is damaged"):
         evaluator_logs.read_log(file)
     assert pa.total_allocated_bytes() - before < 2**20
-
-
-def test_the_command_compares_logs(tmp_path, script, capsys):
-    for place, file in zip("ab", LM_EVAL, strict=True):
-        (tmp_path / place).mkdir()
-        shutil.copy(file, tmp_path / place / "samples_toy.jsonl")
-    files = ",".join(f"{tmp_path}/{place}/samples_toy.jsonl" for place in "ab")
-    words = [f"compare=[{files}]", f"paths.runs={tmp_path}/runs"]
-    assert script("evaluate")([*words, "compare_columns.filter=strict-match"]) == 0
-    assert "exact\\_match, a minus b, 6 items" in capsys.readouterr().out
-    assert (tmp_path / "runs/compared/a-against-b.csv").exists()
-    assert script("evaluate")(words) == 2
-    assert "compare_columns.filter=NAME chooses one of" in capsys.readouterr().err

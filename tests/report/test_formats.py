@@ -8,7 +8,7 @@ import re
 from html import unescape
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
@@ -28,6 +28,7 @@ from cfaug.report.document import (
     write_document,
 )
 from cfaug.report.paper_tables import write_tables_page
+from tests.properties import examples
 
 HOSTILE = "<script>alert(1)</script>|_$%&#{}~^\\\n</style>`*"
 TEXT = st.text(max_size=20)
@@ -60,6 +61,7 @@ def test_a_part_that_does_not_fit_is_refused():
         Part("t", ("row",), (("g", 1),), ("a", "b"), ())
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(TEXT, st.floats(0, 1))
 def test_csv_says_everything_in_full_precision(text, value):
     text = text.replace("\r", " ").replace("\0", " ")
@@ -75,6 +77,7 @@ def test_csv_says_everything_in_full_precision(text, value):
     assert sorted(seeds) == [0.1, 0.2, 0.25, 0.35]
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(TEXT)
 def test_latex_is_balanced_and_escaped(text):
     found = to_latex(document(text))
@@ -95,6 +98,7 @@ def split_row(line: str) -> list[str]:
     return re.split(r"(?<!\\)\|", line)[1:-1]
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(TEXT)
 def test_markdown_is_aligned(text):
     lines = to_markdown(document(text)).split("\n")
@@ -122,6 +126,7 @@ def test_nothing_is_taken_for_markup(tmp_path):
     assert len(re.findall("<svg", page)) == 2
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(TEXT, st.floats(allow_nan=False, allow_infinity=False))
 def test_json_gives_the_document_back(tmp_path_factory, text, value):
     folder = tmp_path_factory.mktemp("document")

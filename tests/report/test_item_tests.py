@@ -1,16 +1,29 @@
-"""Two arms compared item by item: in the metric's direction, paired by name, never by place."""
+"""Two arms compared item by item, paired by name, never by place; one run against one run."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import generator
+from cfaug.report.comparison import Headline
 from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR, compare_items
-from cfaug.report.items import Items, read_items, write_items
+from cfaug.report.items import Items, items_file, read_items, write_items
+from cfaug.report.layout import comparisons_csv
 from cfaug.report.page import Measure
+from cfaug.report.records import Run
+from cfaug.report.results import Result
+from cfaug.report.significance_rows import Table
+from cfaug.report.significance_table import RunItems, significance_table
+from cfaug.report.summary_text import cost, how_tested, pairing, verdict
 from cfaug.stats.item_tests import cluster_bootstrap, mcnemar, standard_error
+from cfaug.stats.significance import holm
+from tests.report.example import csv_lines, entries, latex, markdown, printed, report_page, results
 
 LOWER = Measure(better="lower")
 
@@ -69,14 +82,6 @@ def test_items_of_one_cluster_are_drawn_together():
     assert found.error == standard_error(arm - base, clusters)
 
 
-def test_items_are_paired_by_name():
-    names = [f"i{n}" for n in range(8)]
-    mixed = [3, 1, 0, 2, 7, 5, 4, 6]
-    other = items([WRONG[n] for n in mixed], names=[names[n] for n in mixed])
-    found = compare_items([items(RIGHT, names=names)], [other], "acc1")
-    assert found.p == compare_items([items(RIGHT)], [items(WRONG)], "acc1").p
-
-
 def test_seeds_are_averaged_item_by_item():
     arm = [items(RIGHT), items(WRONG)]
     found = compare_items(arm, [items(WRONG)], "acc1")
@@ -106,28 +111,238 @@ def test_a_part_of_the_test_is_tested_alone():
         compare_items([arm], [base], "acc1", by={"edit": "size"})
 
 
-def test_items_that_do_not_count_are_left_out():
-    nan = [float("nan"), *RIGHT[1:]], [float("nan"), *WRONG[1:]]
+@pytest.mark.parametrize(
+    ("arm", "base", "metric", "said"),
+    [
+        ([items(RIGHT)], [items(WRONG, data="e")], "acc1", "test data"),
+        ([items(RIGHT)], [items(WRONG[:-1])], "acc1", "different items"),
+        ([items(RIGHT)], [items([math.nan, *WRONG[1:]])], "acc1", "items that count"),
+        ([items(RIGHT), items(RIGHT[1:])], [items(WRONG)], "acc1", "different items"),
+        ([items(RIGHT), items([math.nan, *WRONG[1:]])], [items(WRONG)], "acc1", "items that count"),
+        ([], [items(WRONG)], "acc1", "items are missing"),
+        ([items(RIGHT)], [items(WRONG)], "recall", "no values of 'recall'; they have acc1"),
+    ],
+)
+def test_other_items_are_refused(arm, base, metric, said):
+    with pytest.raises(UserError, match=said):
+        compare_items(arm, base, metric)
+
+
+def test_items_are_paired_by_name_and_some_do_not_count():
+    names = [f"i{n}" for n in range(8)]
+    mixed = [3, 1, 0, 2, 7, 5, 4, 6]
+    other = items([WRONG[n] for n in mixed], names=[names[n] for n in mixed])
+    found = compare_items([items(RIGHT, names=names)], [other], "acc1")
+    assert found.p == compare_items([items(RIGHT)], [items(WRONG)], "acc1").p
+    nan = [math.nan, *RIGHT[1:]], [math.nan, *WRONG[1:]]
     found = compare_items([items(nan[0])], [items(nan[1])], "acc1")
     assert (found.items, found.gain) == (7, pytest.approx(5 / 7))
 
 
-@pytest.mark.parametrize(
-    ("arm", "base", "said"),
-    [
-        ([items(RIGHT)], [items(WRONG, data="e")], "test data"),
-        ([items(RIGHT)], [items(WRONG[:-1])], "different items"),
-        ([items(RIGHT)], [items([float("nan"), *WRONG[1:]])], "items that count"),
-        ([items(RIGHT), items(RIGHT[1:])], [items(WRONG)], "different items"),
-        ([items(RIGHT), items([float("nan"), *WRONG[1:]])], [items(WRONG)], "items that count"),
-        ([], [items(WRONG)], "items are missing"),
-    ],
-)
-def test_other_items_are_refused(arm, base, said):
-    with pytest.raises(UserError, match=said):
-        compare_items(arm, base, "acc1")
+# One run against one run is tested over items, and every format says so.
+
+COUNT = 300
+LEVELS = {"base": 0.4, "good": 0.6, "same": 0.4, "bad": 0.25}
+ACC, LOSS = ("own", "acc1"), ("own", "loss")
 
 
-def test_an_unknown_metric_is_named():
-    with pytest.raises(UserError, match="no values of 'recall'; they have acc1"):
-        compare_items([items(RIGHT)], [items(WRONG)], "recall")
+def answers() -> dict[str, dict[str, np.ndarray]]:
+    """Right or wrong, and a loss, of every arm and item; an item is easy for all or for none."""
+    rng = np.random.default_rng(0)
+    easy = rng.random(COUNT)
+    found = {}
+    for arm, level in LEVELS.items():
+        right = (easy < level) if arm != "same" else found["base"]["acc1"] > 0
+        noise = rng.normal(0, 0.1, COUNT)
+        found[arm] = {"acc1": right.astype(float), "loss": 2.0 - right + noise}
+    return found
+
+
+def put(folder: Path, seeds=(1,), *, clusters=COUNT, skip=()) -> tuple[list[Result], list[Run]]:
+    """Rows and runs of every arm, whose items are written."""
+    rows, runs = [], []
+    for arm, columns in answers().items():
+        for seed in seeds:
+            place = folder / arm / f"seed={seed}"
+            weights = f"{arm} {seed}"
+            if arm not in skip:
+                names = [f"i{i}" for i in range(COUNT)]
+                about = {"item": names, "cluster": [f"c{i % clusters}" for i in range(COUNT)]}
+                write_items(place, Items("own", weights, "d", {**about, **columns}))
+            runs.append(Run(place, "e", arm, {"seed": seed, "state": "done", "arm": arm}))
+            for metric, values in columns.items():
+                lower = {"better": "lower", "unit": "nats"} if metric == "loss" else {}
+                value = float(values.mean()) + 0.001 * seed * (len(seeds) > 1)
+                about = (f"e/{arm}", arm, seed, "own", metric, value, COUNT, weights, "d")
+                rows.append(Result(*about, **lower))
+    return rows, runs
+
+
+def write(folder: Path, seeds=(1,), **changes) -> Table:
+    """The table of runs that were written with their items."""
+    rows, runs = put(folder, seeds, **changes)
+    return significance_table(rows, "base", items=RunItems(runs, rows))
+
+
+def test_one_run_is_tested_against_another_over_items(table):
+    found = answers()
+    assert len(table.over_items) == 6
+    for arm in ("good", "same", "bad"):
+        ours, theirs = found[arm]["acc1"], found["base"]["acc1"]
+        one = table.get_over_items(arm, ACC)
+        assert one.test.test == MCNEMAR
+        p = mcnemar(int((ours > theirs).sum()), int((ours < theirs).sum()), "greater")
+        assert one.test.p == pytest.approx(p)
+        assert table.get_over_items(arm, LOSS).test.test == BOOTSTRAP
+        row = table.get(arm, ACC)
+        assert math.isnan(row.p_welch)
+        assert row.reason == "one seed"
+    ps = [one.test.p for one in table.over_items]
+    assert [one.p_holm for one in table.over_items] == pytest.approx(holm(ps).tolist())
+    kept = [(one.row.arm, one.row.metric) for one in table.over_items if one.kept]
+    lost = [(one.row.arm, one.row.metric) for one in table.over_items if one.lost]
+    assert kept == [("good", "acc1"), ("good", "loss")]
+    assert lost == [("bad", "acc1"), ("bad", "loss")]
+    for cell, sign in ((ACC, 1), (LOSS, -1)):
+        low, high = table.get_over_items("good", cell).interval
+        assert low < table.get("good", cell).diff < high
+        assert math.copysign(1, low) == sign
+
+
+def test_every_format_says_which_test_it_was(table, tmp_path):
+    text = markdown(table)
+    assert "### Comparisons over items" in text
+    assert "own acc1, 300 items: standard error" in text
+    assert "cannot be seen on this set" in text
+    assert "Comparisons of one seed are tested over items (McNemar, exact, over items and" in text
+    assert "Holm over 6 comparisons" in text
+    marks = {arm: [cell.signs for cell in cells] for arm, cells in entries(table, "own").items()}
+    assert marks == {"base": ["", ""], "good": ["§", "§"], "same": ["", ""], "bad": ["¶", "¶"]}
+    assert "§: better than base by a test over items" in text
+    tex = latex(table)
+    assert r"^{\S }$" in tex
+    assert "tested over items" in tex
+    assert "§" in printed(table, 120)
+    page = report_page(tmp_path, [], [], table, Headline("none", "acc1", (), ("good",)))
+    assert "Comparisons over items" in page
+    assert "McNemar, exact" in page
+    lines = {(line["arm"], line["metric"]): line for line in csv_lines(table)}
+    good = lines["good", "acc1"]
+    assert (good["items_test"], good["items"]) == (MCNEMAR, str(COUNT))
+    assert float(good["p_items"]) == table.get_over_items("good", ACC).test.p
+    assert lines["base", "acc1"]["p_items"] == ""
+
+
+def test_seeds_are_tested_over_seeds_and_without_one_seed_nothing_is_added(tmp_path):
+    table = write(tmp_path, seeds=(1, 2, 3))
+    assert table.over_items == ()
+    assert "over items" not in markdown(table)
+    assert "p_items" not in comparisons_csv(table)
+    plain = significance_table(results(), "real", items=lambda arm, benchmark: [])
+    assert comparisons_csv(plain) == comparisons_csv(significance_table(results(), "real"))
+
+
+@pytest.mark.parametrize("skip", [["good"], ["base"]])
+def test_without_items_there_is_no_test_and_no_mistake(tmp_path, skip):
+    table = write(tmp_path, skip=skip)
+    assert table.get_over_items("good", ACC) is None
+    assert "one seed, so no test over seeds" in " ".join(table.notes)
+    lacks = [note for note in table.notes if "items=all" in note]
+    assert [note.partition(":")[0] for note in lacks] == skip
+
+
+def test_items_that_differ_are_refused_and_said(tmp_path):
+    rows, kept = [], {}
+    for arm in ("base", "good"):
+        names = [f"{arm if i == 3 else ''}{i}" for i in range(20)]
+        columns = {"item": names, "cluster": names, "acc1": np.zeros(20)}
+        kept[arm] = [Items("own", arm, "d", columns)]
+        rows.append(Result("e", arm, 1, "own", "acc1", 0.0 if arm == "base" else 0.1, 20, arm, "d"))
+    table = significance_table(rows, "base", items=lambda arm, _: kept[arm])
+    assert table.over_items == ()
+    assert any("good against base: own, acc1: different items" in note for note in table.notes)
+
+
+def test_a_metric_that_is_no_mean_over_items_is_passed_over(tmp_path):
+    rows = [
+        Result("e", arm, 1, "own", "group_gap", value, 20, arm, "d")
+        for arm, value in (("base", 0.1), ("good", 0.2))
+    ]
+    columns = {"item": ["a", "b"], "cluster": ["a", "b"], "acc1": np.ones(2)}
+    kept = [Items("own", "w", "d", columns)]
+    table = significance_table(rows, "base", items=lambda arm, _: kept)
+    assert table.over_items == ()
+    assert [note for note in table.notes if "items" in note] == []
+
+
+@pytest.mark.parametrize("metric", ["acc1", "loss"])
+def test_the_verdict_of_one_seed_is_of_items(single, metric):
+    rows, runs = single
+    items = RunItems(runs, rows)
+    says = {
+        arm: verdict(rows, Headline("own", metric, ("base",), (arm,)), ["base"], items)
+        for arm in ("good", "same", "bad")
+    }
+    assert "the expected order base < good was reached: good beats base by" in says["good"]
+    assert "same is not shown to beat base" in says["same"] or "does not beat" in says["same"]
+    assert "bad is significantly worse than base" in says["bad"]
+    assert not any("no test" in text for text in says.values())
+    small = how_tested(rows, Headline("own", metric, ("base",), ("good",)), ["base"], items)
+    assert (MCNEMAR if metric == "acc1" else BOOTSTRAP) in small
+    assert "not of what training again would give" in small
+    assert "paired by seed" not in small
+
+
+def test_the_cost_and_the_pairing_of_one_seed_are_of_items(single):
+    rows, runs = single
+    items = RunItems(runs, rows)
+    about = Headline("own", "acc1", ("base",), ("good",), in_distribution="own", controls=("bad",))
+    assert "two-sided p = –" not in cost(rows, about, ["base"], items)
+    assert "a gain" in cost(rows, about, ["base"], items)
+    assert "not tested" in cost(rows, about, ["base"])
+    (made, *_) = pairing(rows, about, items)
+    low, high = made.interval
+    assert made.shown
+    assert 0 < low < made.gain < high
+
+
+def test_the_page_of_one_seed_has_a_verdict_and_intervals_over_items(single, table, tmp_path):
+    rows, runs = single
+    about = Headline("own", "acc1", ("base",), ("good",))
+    page = report_page(tmp_path, rows, runs, table, about)
+    assert "was reached" in page
+    assert "(by a bootstrap over the test&#39;s items)" in page
+    assert "± –" not in page
+    rows, runs = put(tmp_path / "e", skip=("base",))
+    without = significance_table(rows, "base", items=RunItems(runs, rows))
+    bare = report_page(tmp_path, rows, runs, without, about)
+    assert "there is none over items" in bare
+    assert "by a bootstrap" not in bare
+
+
+def test_a_damaged_file_of_items_is_named_and_the_table_stands(tmp_path):
+    rows, runs = put(tmp_path)
+    items_file(tmp_path / "good/seed=1", "own").write_bytes(b"PAR1 and no more")
+    table = significance_table(rows, "base", items=RunItems(runs, rows))
+    assert {one.row.arm for one in table.over_items} == {"same", "bad"}
+    assert any("good against base" in note and "cannot be read" in note for note in table.notes)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory) -> tuple[list[Result], list[Run]]:
+    """Rows and runs of one seed, with items."""
+    return put(tmp_path_factory.mktemp("single"))
+
+
+@pytest.fixture(scope="module")
+def table(single) -> Table:
+    rows, runs = single
+    return significance_table(rows, "base", items=RunItems(runs, rows))
+
+
+def test_items_of_other_weights_are_not_taken_and_clusters_are_drawn(single, tmp_path):
+    rows, runs = single
+    rows = [replace(row, weights=f"new {row.arm}") for row in rows]
+    assert significance_table(rows, "base", items=RunItems(runs, rows)).over_items == ()
+    one = write(tmp_path, clusters=30).get_over_items("good", ACC)
+    assert (one.test.test, one.test.clusters) == (BOOTSTRAP, 30)

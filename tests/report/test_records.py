@@ -186,7 +186,7 @@ RECORD = {
 }  # fmt: skip
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.sampled_from([*REQUIRED, *OPTIONAL, "git"]), JSON)
 @example("identity", {"": math.nan})
 @example("identity", {"a": [math.nan]})

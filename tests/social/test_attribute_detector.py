@@ -15,13 +15,10 @@ from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
 from cfaug.data.index import open_index
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.report.arm_results import Runs
-from cfaug.report.items import Items, write_items
 from cfaug.social.attribute_detector import AttributeDetector
 from cfaug.social.grid_sets import read_grid_sets
 from tests.evaluation.questions import rows
 from tests.grid_sets import RACE_GENDER, every_grid_set, grid_set, lay_grid_sets
-from tests.paper_tables import table
 
 COLOURS = {"colour": ("red", "orange"), "background": ("on the beach", "in the snow")}
 ANSWERS = {"good": "asked", "unclear": "left_out", "not_female": "male"}
@@ -217,15 +214,3 @@ def test_it_opens_like_any_benchmark(index, tmp_path):
     assert opened.name == "sets_attribute_detector"
     other = replace(AttributeDetector(str(tmp_path / "sets")), template="a {value}")
     assert other.open(context)[0].data_hash != opened.data_hash
-
-
-def test_table_4_is_of_what_the_benchmark_writes(found, people_encoder, tmp_path):
-    said = [(found.set_names[0], n, 1, one) for n, one in enumerate(("good", "good", "unclear"))]
-    node = AttributeDetector(
-        name="x_attribute_detector", labels=lines(tmp_path / "labels.jsonl", *said), answers=ANSWERS
-    ).ask(found)
-    items = Items(str(node.name), "w", node.data_hash, node.run(people_encoder).items)
-    write_items(tmp_path / "runs/weights/clip/seed=0", items)
-    _, ours, taken = table("social_4").build(Runs(tmp_path / "runs")).parts
-    assert [cells[3].text for _, cells in ours.rows] == ["1", "1"]
-    assert sum(int(cell.text) for _, cells in taken.rows for cell in cells) == 2

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +15,82 @@ import yaml
 
 from cfaug.core.errors import UserError
 from cfaug.planning.build import build
-from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import Document, Entry, read_document, to_csv, to_latex, to_markdown
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Document, Entry, read_document
+from cfaug.report.items import Items, write_items
 from cfaug.report.paper_tables import write_tables_page
 from cfaug.shapescapes.oracles.social import find_labels, read_world_runs
-from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.settings import SKEWED, SUBJECTS, WorldSettings
 from cfaug.shapescapes.world import World
-from tests.social.planted_worlds import PLAIN, lay_world_run
+from cfaug.social.skew import RankedSubject, Skew, item_columns, measure
 
 TABLE = Path(__file__).parents[2] / "conf/table/social_oracle.yaml"
 STRENGTHS, SEEDS = (0.5, 1.0), (0, 1)
 NULLS = 4
 SETS = {"Oracle": "oracle_skew", "shuffled": "shuffled_skew"}
+
+COLOURS, BACKGROUNDS = ("red", "yellow", "blue", "purple"), ("beach", "grass", "snow")
+PLAIN = WorldSettings(shortcut="none", colours=COLOURS, backgrounds=BACKGROUNDS)
+EVERY = list(product(COLOURS, BACKGROUNDS))
+PER_SUBJECT = 8
+HOW = Skew(permutations=99, resamples=4)
+
+
+def answer(world: World, strength: float, *, shuffled: bool = False) -> dict:
+    """Return the items of a model that prefers some labels everywhere, and the planted ones."""
+    draw = np.random.default_rng([world.settings.known_seed(), int(100 * strength), shuffled])
+    own = draw.normal(0, 0.6, len(EVERY))
+    rows = []
+    for subject in SUBJECTS:
+        wanted = world.planted.get(subject)
+        planted = np.array([
+            wanted is not None and wanted.items() <= {"colour": c, "background": b}.items()
+            for c, b in EVERY
+        ])  # fmt: skip
+        scores = own + 3 * strength * planted + draw.normal(0, 1, (PER_SUBJECT, len(EVERY)))
+        scores += draw.normal(0, 0.5, (PER_SUBJECT, 1))
+        if shuffled:
+            scores = draw.permuted(scores, axis=1)
+        order = np.argsort(-scores.ravel())
+        sets = order // len(EVERY)
+        ranked = RankedSubject(
+            "colour_background", len(EVERY), subject, "shape", order, sets,
+            scores.ravel()[order], [f"{subject}-{at}" for at in order],
+        )  # fmt: skip
+        for names in SKEWED.values():
+            rows += measure(ranked, "_".join(names), *_label(names), HOW)
+    return item_columns(rows)
+
+
+def _label(names: tuple[str, ...]) -> tuple[np.ndarray, list[str]]:
+    values = {"colour": COLOURS, "background": BACKGROUNDS}
+    labels = [" ".join(one) for one in product(*(values[name] for name in names))]
+    shown = [dict(zip(values, one, strict=True)) for one in EVERY]
+    codes = [labels.index(" ".join(one[name] for name in names)) for one in shown]
+    return np.tile(codes, PER_SUBJECT), labels
+
+
+def lay_world_run(
+    root: Path,
+    arm: str,
+    settings: WorldSettings,
+    seed: int,
+    steps: int = 60,
+) -> Path:
+    """Write a finished run with its answers to the oracle's sets, and to shuffled ones."""
+    folder = root / "social" / arm / f"seed={seed}"
+    folder.mkdir(parents=True)
+    record = {"state": "done", "seed": seed, "data_seed": seed + 1, "steps": steps}
+    (folder / "run.json").write_text(json.dumps(record))
+    world = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(settings).items()}
+    node = {"_target_": "cfaug.shapescapes.WorldSettings", **world}
+    (folder / "config.yaml").write_text(yaml.safe_dump({"data": {"world": node}}))
+    planted = World(replace(settings, seed=seed + 1))
+    for shuffled in (False, True)[: 1 + (settings.skew == 0)]:
+        name = "shuffled_skew" if shuffled else "oracle_skew"
+        columns = answer(planted, settings.skew, shuffled=shuffled)
+        write_items(folder, Items(name, "w", "d", columns))
+    return folder
 
 
 def table(**changes):
@@ -139,18 +204,12 @@ def test_curves_have_a_band_of_chance_and_survive_the_page(document, tmp_path):
     assert read_document(tmp_path / "social_oracle.json") == document
     page = write_tables_page(tmp_path).read_text()
     assert page.count("<title>by chance") == 2
-    assert "by chance" in page
     head = page.partition("</header>")[0]
     assert document.answer in html.unescape(re.sub("<[^>]*>", "", head))
     assert head.count("<svg") == 1 == page.count(document.curves[0].title)
-    for written in (to_markdown(document), to_latex(document), to_csv(document)):
-        assert "nan" not in written.lower()
 
 
 def test_what_is_not_there(root, tmp_path):
-    with pytest.raises(MissingError, match="make social"):
-        table().build(Runs(tmp_path))
-    assert table(partial=True).build(Runs(tmp_path)).parts == ()
     lay_world_run(tmp_path, "both-1", replace(PLAIN, skew=1), 0)
     alone = table(shuffled=None).build(Runs(tmp_path))
     assert len(alone.parts) == 2

@@ -18,7 +18,6 @@ from cfaug.core.rng import derive
 from cfaug.data.index import open_index
 from cfaug.evaluation.benchmark import HasSummary
 from cfaug.evaluation.context import EvaluationContext
-from cfaug.report.items import Items, read_items, write_items
 from cfaug.social.skew import MEANS, Skew
 from cfaug.stats.significance import holm
 from tests.evaluation.questions import rows
@@ -232,17 +231,11 @@ def test_a_planted_skew_is_found_where_it_was_planted_and_nowhere_else(many, per
     assert row["rank_gap_excess"] == row["rank_gap"] - row["rank_gap_chance"] > 0.4
     null = judge(many, 0.0, permute=permute)
     assert sum(one["p_holm"] <= 0.05 for one in null.values()) == 0
-
-
-def test_chance_is_of_a_random_ranking_and_the_pool_is_its_own_null(many):
-    within, over = judge(many, 0.0), judge(many, 0.0, permute="pool")
-    for name, row in over.items():
-        assert row["max_skew_null"] == row["max_skew_chance"] == within[name]["max_skew_chance"]
-        assert row["max_skew"] == within[name]["max_skew"]
-        assert 0 < row["p_permutation"] <= 1
-        assert row["p_level"] <= 0.05
-        assert row["max_skew_low"] <= row["max_skew_high"]
-    assert any(over[n]["p_permutation"] != within[n]["p_permutation"] for n in over)
+    # Over the pool any ranking is as likely: the null is that of chance.
+    alike = [one["max_skew_null"] == one["max_skew_chance"] for one in null.values()]
+    assert all(alike) == (permute == "pool")
+    assert all(one["p_level"] <= 0.05 for one in null.values())
+    assert all(one["max_skew_low"] <= one["max_skew_high"] for one in null.values())
 
 
 def test_an_absent_label_is_no_number_where_zeros_are_minus_infinity(many):
@@ -273,25 +266,32 @@ def test_prompts_are_those_of_the_sets_or_of_templates(index, encoder, monkeypat
 
 def test_what_cannot_be_asked_says_why(tmp_path, encoder):
     one_value = {"hue": ("red",), "size": ("big", "small")}
-    sets = [grid_set("doctor"), grid_set("ball", attributes=one_value, grid="hue_size")]
+    sets = [grid_set("doctor"), grid_set("ball", attributes=one_value, grid="hue_size"),
+            grid_set("nurse", leave_out=[2])]  # fmt: skip
     index = open_index(lay_grid_sets(tmp_path / "sets", sets), tmp_path / "index")
-    items = rows(Skew(name="s", k=[2, 7], **QUICK).ask(index).run(encoder))
+    with pytest.raises(UserError, match="a_photo_of_race_gender_nurse-0: incomplete"):
+        Skew(name="s").ask(index)
+
+    def ask(**changes):
+        asked = {"name": "s", "invalid": "leave_out", **QUICK, **changes}
+        return rows(Skew(**asked).ask(index).run(encoder))
+
+    items = ask(k=[2, 7])
     reasons = {name: row["left_out"] for name, row in items.items()}
+    assert {row["subject"] for row in items.values()} == {"doctor", "ball"}
     assert reasons["race_gender/race_gender/doctor@7"] == "k=7 is more than the pool of 6 images"
     assert reasons["race_gender/gender|race=White/doctor@2"] is None
-    assert reasons["hue_size/size/ball@2"] is None
     assert [name for name in items if name.startswith("hue_size")] == [
         "hue_size/size/ball@2", "hue_size/size/ball@7",
     ]  # fmt: skip
-    asked = Skew(name="s", labellings=["hue", "size|hue", "size|hue=red"], k=2).ask(index)
-    items = rows(asked.run(encoder))
+    assert reasons["hue_size/size/ball@2"] is None
+    items = ask(labellings=["hue", "size|hue", "size|hue=red"], k=2)
     assert items["hue_size/hue/ball@2"]["left_out"] == "one label: there is nothing to compare"
     assert items["hue_size/size|hue=red/ball@2"]["left_out"] is None
-    single = Skew(name="s", labellings=["hue|size=big"], k=1).ask(index)
     with pytest.raises(UserError, match="no subject can be evaluated: one image"):
-        single.run(encoder)
+        ask(labellings=["hue|size=big"], k=1)
     with pytest.raises(UserError, match="no subject can be evaluated: k=99 is more than"):
-        Skew(name="s", k=99).ask(index).run(encoder)
+        ask(k=99)
 
 
 @pytest.mark.parametrize(
@@ -303,19 +303,15 @@ def test_what_cannot_be_asked_says_why(tmp_path, encoder):
         ({"prompts": "mean"}, r"prompts=mean: choose from raw_mean, unit_mean \(did"),
         ({"invalid": "keep"}, "invalid=keep: choose from refuse, leave_out"),
         ({"permutations": 0}, "permutations=0 should be a whole number from 1 to"),
-        ({"resamples": 2.5}, r"resamples=2\.5 should be a whole number"),
+        ({"resamples": 10**11}, "resamples=100000000000 should be a whole number"),
         ({"alpha": 0}, "alpha=0 should be a number above 0"),
         ({"k": 0}, "k: 0 is invalid"),
         ({"k": [12, "all"]}, "k: all is invalid"),
-        ({"k": True}, "k=true should be a whole number or a text or a list"),
         ({"k": []}, r"k=\[\] is invalid"),
-        ({"alpha": float("inf")}, "alpha=inf should be a number"),
-        ({"resamples": 10**11}, "resamples=100000000000 should be a whole number"),
         ({"page": -1}, "page=-1 should be a whole number of at least 0 or"),
         ({"templates": ["a doctor"]}, "'a doctor' is invalid: it should have {subject}"),
         ({"templates": ["a {race} {subject}"]}, "and nothing else in braces"),
         ({"templates": ["a {Race} {subject}"]}, "braces hold a name"),
-        ({"without_leaks": "no"}, "should be true or false"),
     ],
 )
 def test_invalid_settings_name_the_choices(settings, said):
@@ -323,29 +319,17 @@ def test_invalid_settings_name_the_choices(settings, said):
         Skew(**settings)
 
 
-def test_a_labelling_that_no_grid_has_names_the_choices(index):
+def test_a_labelling_that_no_grid_has_names_the_choices(index, tmp_path):
     for wrong in ("age", "gender_race", "gender|age", "gender|race=Green", "gender|gender",
                   "gender|", "gender|race="):  # fmt: skip
         with pytest.raises(UserError, match=r"invalid: choose from race, gender, race_gender, "):
             Skew(name="s", labellings=["race", wrong]).ask(index)
-
-
-def test_nothing_that_could_be_a_label_is_a_mistake_of_its_own(index, tmp_path):
     with pytest.raises(UserError, match=r"labellings=\[\] is invalid: name some, or null"):
         Skew(name="s", labellings=[]).ask(index)
     alone = grid_set("doctor", attributes={"race": ("White",)}, grid="race")
     one = open_index(lay_grid_sets(tmp_path / "sets", [alone]), tmp_path / "index")
     with pytest.raises(UserError, match="the grids race have no attribute of two values"):
         Skew(name="s").ask(one)
-
-
-def test_sets_that_are_not_whole_are_refused_by_name_or_left_out(tmp_path, encoder):
-    sets = [grid_set("doctor"), grid_set("doctor", 1), grid_set("nurse", leave_out=[2])]
-    index = open_index(lay_grid_sets(tmp_path / "sets", sets), tmp_path / "index")
-    with pytest.raises(UserError, match="a_photo_of_race_gender_nurse-0: incomplete"):
-        Skew(name="s").ask(index)
-    found = rows(Skew(name="s", invalid="leave_out", **QUICK).ask(index).run(encoder))
-    assert {row["subject"] for row in found.values()} == {"doctor"}
 
 
 def test_an_embedding_that_is_no_direction_names_its_image(index):
@@ -424,21 +408,17 @@ def test_more_than_two_attributes():
         find_labellings({"a": "xy", "b": "xy", "a_b": "xy"}, ["a"])
 
 
-def test_an_evaluation_can_be_written(found, tmp_path):
-    write_items(tmp_path, Items("sets_skew", "w", "d", found.items))
-    read = read_items(tmp_path, "sets_skew")
-    assert len(read) == len(found.items["item"])
-    assert np.isnan(read.metric("max_skew")).sum() == sum(
-        one is not None for one in found.items["left_out"]
-    )
-
-
 def test_a_summary_says_who_stands_out_and_how_many_would_by_chance(many):
     sets, index = many
     queries = {("race_gender", n): np.eye(8, dtype=np.float32)[0] for n in range(4)}
     images = planted(sets, "nurse", 0.2)
-    asked = Skew(name="s", k=[6, 12], permutations=999, resamples=9).ask(index)
-    lines = asked.summarise(asked.judge(queries, images))
+
+    def summarise(**settings):
+        asked = Skew(name="s", resamples=9, **settings).ask(index)
+        assert isinstance(asked, HasSummary)
+        return asked.summarise(asked.judge(queries, images))
+
+    lines = summarise(k=[6, 12], permutations=999)
     assert lines[4].startswith("race_gender by race, K=6: mean MaxSkew ")
     (gender,) = [one for one in lines if one.startswith("race_gender by gender, K=12")]
     assert "1 of 4 subjects stand out after correction (Holm, p <= 0.05): nurse." in gender
@@ -448,10 +428,7 @@ def test_a_summary_says_who_stands_out_and_how_many_would_by_chance(many):
     )
     assert any(one.startswith("under a condition (race|gender=male and 9 more): ") for one in lines)
     assert not any("too few" in one or "left out" in one for one in lines)
-    few = Skew(name="s", k=[6, 99], permutations=50, resamples=9).ask(index)
-    lines = few.summarise(few.judge(queries, images))
-    assert "left out 12 times: k=99 is more than the pool of 60 images" in lines
-    assert "give benchmark.permutations=80 or more" in lines[-1]
-    exact = Skew(name="s", permute="pool", permutations=50, resamples=9).ask(index)
-    assert not any("too few" in one for one in exact.summarise(exact.judge(queries, images)))
-    assert isinstance(exact, HasSummary)
+    few = summarise(k=[6, 99], permutations=50)
+    assert "left out 12 times: k=99 is more than the pool of 60 images" in few
+    assert "give benchmark.permutations=80 or more" in few[-1]
+    assert not any("too few" in one for one in summarise(permute="pool", permutations=50))

@@ -223,10 +223,11 @@ def test_the_page_compares_models_with_the_first(models):
         (lambda c: {n: np.asarray(v)[:9] for n, v in c.items()}, "do not fit its items"),
     ],
 )  # fmt: skip
-def test_rankings_that_were_edited_name_the_file_to_remove(benchmark, tmp_path, change, said):
-    answers = retrieve(benchmark, tmp_path, 4, 2.0)
-    kept = read_items(tmp_path, "own_skew", RANKINGS)
+def test_rankings_that_were_edited_name_the_file_to_remove(models, tmp_path, change, said):
+    kept = read_items(models[0].items.folder, "own_skew", RANKINGS)
+    write_items(tmp_path, models[0].items)
     write_items(tmp_path, replace(kept, columns=change(dict(kept.columns))), RANKINGS)
+    answers = SkewItems("clip", read_items(tmp_path, "own_skew"))
     with pytest.raises(UserError, match=said) as raised:
         compare_with_first([answers, replace(answers, model="again")])
     assert str(items_file(tmp_path, "own_skew", RANKINGS)) in str(raised.value)

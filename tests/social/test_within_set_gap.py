@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import permutation_test, spearmanr
@@ -26,6 +25,7 @@ from cfaug.social.within_set_gap import (
 )
 from cfaug.stats.effects import t_interval
 from cfaug.stats.significance import paired_t
+from tests.properties import examples
 
 
 def grid(sets, labels, seed=0, bonus=0.0, ties=False):
@@ -64,14 +64,6 @@ def test_gaps_are_those_of_scipy_where_sets_lack_labels():
     assert found.high == pytest.approx(interval.high)
 
 
-def test_a_marginal_label_counts_with_its_mean_in_the_set():
-    scores, values, labels, sets = grid(6, 4)
-    found = label_gaps(values, labels % 2, sets)
-    own = scores[:, ::2].mean(axis=1) - scores.mean(axis=1)
-    assert found.mean.tolist() == pytest.approx([own.mean(), -own.mean()])
-    assert found.p.tolist() == pytest.approx([paired_t(own, "two-sided")] * 2)
-
-
 @pytest.mark.parametrize("ties", [False, True])
 def test_places_within_sets_are_scipys_and_the_test_of_them_is_friedmans(ties):
     scores, values, labels, sets = grid(15, 5, seed=4, bonus=0.8, ties=ties)
@@ -98,19 +90,6 @@ def test_the_covariance_is_that_of_every_permutation():
     covariance = np.cov(sums.T, bias=True)
     statistic = observed @ np.linalg.pinv(covariance, rcond=1e-9) @ observed
     assert friedman(values, labels, sets) == pytest.approx(stats.chi2.sf(statistic, 2))
-
-
-def test_a_preference_is_found_that_the_first_places_do_not_show():
-    """Sets differ far more than labels do, so hardly any K best images show the preference."""
-    _, values, labels, sets = grid(40, 12, seed=1, bonus=1.2)
-    assert friedman(values, labels, sets) < 1e-4
-    _, values, labels, sets = grid(40, 12, seed=2)
-    assert friedman(values, labels, sets) > 0.05
-
-
-def test_false_alarms_are_as_often_as_stated():
-    p = [friedman(*grid(20, 6, seed)[1:]) for seed in range(200)]
-    assert 2 <= sum(one <= 0.05 for one in p) <= 19
 
 
 def test_what_does_not_differ_has_p_1_and_one_set_no_test():
@@ -165,18 +144,12 @@ def test_the_range_of_normal_values_is_the_known_one():
 
 
 def test_pairs_are_tested_exactly():
-    """Of two labels and four pairs the chi-squared approximation has p = 0.046 in 1 of 8 draws."""
-    places, labels, sets = np.tile([1.0, 0.0], 4), np.tile([0, 1], 4), np.repeat(range(4), 2)
-    assert friedman(places, labels, sets) == 2 / 2**4
-    assert friedman(places[::-1], labels, sets) == 2 / 2**4
     rng = np.random.default_rng(0)
     places = np.concatenate([rng.permutation([1.0, 0.0]) for _ in range(40)])
-    wins = int(places[::2].sum())
-    expected = stats.binomtest(wins, 40).pvalue
-    assert friedman(places, np.tile([0, 1], 40), np.repeat(range(40), 2)) == pytest.approx(expected)
+    expected = stats.binomtest(int(places[::2].sum()), 40).pvalue
     order = rng.permutation(80)
-    mixed = [np.tile([0, 1], 40)[order], np.repeat(range(40), 2)[order]]
-    assert friedman(places[order], *mixed) == pytest.approx(expected)
+    labels, sets = np.tile([0, 1], 40)[order], np.repeat(range(40), 2)[order]
+    assert friedman(places[order], labels, sets) == pytest.approx(expected)
     scores = rng.normal(size=12)
     differences = scores[::2] - scores[1::2]
     signs = np.array(list(itertools.product([-1, 1], repeat=6)))
@@ -210,32 +183,7 @@ def test_the_range_of_resamples_is_that_of_sets_laid_out_as_often_as_they_were_d
 rng = np.random.default_rng
 
 
-def slow(gaps: np.ndarray, planted: list[int]) -> tuple[float, float]:
-    """The effect and its exact p over every placement, by the words of the definition."""
-
-    def effect(placed: tuple[int, ...]) -> float:
-        own = [
-            gaps[s, label] - sum(gaps[t, label] for t in range(len(gaps))) / len(gaps)
-            for s, label in enumerate(placed)
-            if label >= 0
-        ]
-        return sum(own) / len(own)
-
-    every = [effect(one) for one in permutations(planted)]
-    return effect(tuple(planted)), float(np.mean(np.array(every) >= effect(tuple(planted)) - 1e-9))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_effect_and_p_are_those_of_every_placement(seed: int) -> None:
-    gaps = rng(seed).normal(size=(6, 4))
-    planted = [2, -1, 0, 0, -1, 3]
-    found = find_planted(gaps, planted, seed=seed)
-    effect, p = slow(gaps, planted)
-    assert found.effect == pytest.approx(effect)
-    assert found.p == pytest.approx(p, abs=0.02)
-    assert found.planted == 4
-
-
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(0, 9), st.lists(st.floats(-3, 3), min_size=4, max_size=4))
 def test_what_a_model_prefers_whoever_is_asked_for_does_not_matter(seed, preferred) -> None:
     gaps = rng(seed).normal(size=(5, 4))
@@ -248,8 +196,8 @@ def test_what_a_model_prefers_whoever_is_asked_for_does_not_matter(seed, preferr
 
 
 def test_placements_are_those_of_scipys_permutation_test() -> None:
-    rng = np.random.default_rng(4)
-    gaps, planted = rng.normal(size=(12, 3)), rng.integers(-1, 3, 12)
+    draw = rng(4)
+    gaps, planted = draw.normal(size=(12, 3)), draw.integers(-1, 3, 12)
     rows = np.flatnonzero(planted >= 0)
     excess = gaps - gaps.mean(axis=0)
     expected = permutation_test(
@@ -258,19 +206,9 @@ def test_placements_are_those_of_scipys_permutation_test() -> None:
         permutation_type="pairings", vectorized=True, alternative="greater", n_resamples=999,
         rng=generator(7, "placements", 12),
     )  # fmt: skip
-    assert find_planted(gaps, planted, seed=7, placements=999).p == pytest.approx(expected.pvalue)
-
-
-def test_where_nothing_was_planted_p_is_uniform_though_the_model_is_skewed() -> None:
-    draw = rng(3)
-    own = 3 * draw.normal(size=12) + draw.normal(size=(10, 12))  # of labels, and of pairs
-    ps = []
-    for _ in range(400):
-        planted = np.full(10, -1)
-        planted[draw.permutation(10)[:5]] = draw.permutation(12)[:5]
-        ps.append(find_planted(own, planted, placements=199).p)
-    assert np.mean(np.array(ps) <= 0.05) == pytest.approx(0.05, abs=0.03)
-    assert np.mean(ps) == pytest.approx(0.5, abs=0.05)
+    found = find_planted(gaps, planted, seed=7, placements=999)
+    assert (found.effect, found.p) == pytest.approx((expected.statistic, expected.pvalue))
+    assert found.planted == len(rows)
 
 
 def test_a_planted_label_is_found_under_preferences() -> None:

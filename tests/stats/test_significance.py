@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import product
 
 import numpy as np
 import pytest
@@ -44,22 +43,6 @@ def test_welch_and_paired_equal_scipy(a, b):
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(VALUES)
-def test_sign_flip_equals_a_slow_twin(values):
-    observed = math.fsum(values)
-    sums = [math.fsum(s * v for s, v in zip(signs, values, strict=True))
-            for signs in product((1, -1), repeat=len(values))]  # fmt: skip
-    close = 1e-6
-    assert sign_flip(values) == pytest.approx(np.mean([s >= observed - close for s in sums]))
-    assert sign_flip(values, "less") == pytest.approx(
-        np.mean([s <= observed + close for s in sums])
-    )
-    assert sign_flip(values, "two-sided") == pytest.approx(
-        np.mean([abs(s) >= abs(observed) - close for s in sums])
-    )
-
-
-@settings(max_examples=examples(40), deadline=None)
 @given(VALUES, st.sampled_from(ALTERNATIVES))
 def test_sign_flip_is_scipys_permutation_test(values, alternative):
     from scipy.stats import permutation_test
@@ -82,18 +65,16 @@ def test_sign_flip_by_chance_agrees_with_exact_and_is_keyed():
         half = np.concatenate([half + value, half - value])
     assert drawn == pytest.approx((half >= values.sum()).mean(), abs=0.01)
     assert sign_flip(np.ones(20)) >= 1 / 10_001, "never 0: the observed signs count"
-
-
-def test_smallest_exact_p_is_reached():
     for n in (1, 5, 10):
-        assert sign_flip(np.arange(1.0, n + 1)) == smallest_exact_p(n)
-        assert sign_flip(np.arange(1.0, n + 1), "two-sided") == smallest_exact_p(n, "two-sided")
+        for alternative in ("greater", "two-sided"):
+            least = smallest_exact_p(n, alternative)
+            assert sign_flip(np.arange(1.0, n + 1), alternative) == least
     with pytest.raises(ValueError, match="at least 1"):
         smallest_exact_p(0)
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.01, 0.2))
+@given(st.lists(st.floats(0, 1), min_size=0, max_size=8), st.floats(0.01, 0.2))
 def test_holm_rejects_what_the_step_down_procedure_rejects(p, alpha):
     rejected = [False] * len(p)
     for step, i in enumerate(sorted(range(len(p)), key=lambda j: p[j])):
@@ -101,13 +82,9 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(p, alpha):
             break
         rejected[i] = True
     assert [bool(x) for x in holm(p) <= alpha] == rejected
-
-
-def test_holm_leaves_out_what_was_not_tested():
-    found = holm([0.02, math.nan, 0.02])
-    assert found[0] == found[2] == 0.04
-    assert math.isnan(found[1])
-    assert holm([]).size == 0
+    *corrected, untested = holm([*p, math.nan])
+    assert corrected == holm(p).tolist()
+    assert math.isnan(untested)
 
 
 def test_no_spread_has_a_stated_answer():
@@ -159,21 +136,6 @@ def test_intervals_are_those_of_scipy(values, level, seed):
         assert found == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-9)
     expected = stats.ttest_1samp(values, 0).confidence_interval(level)
     assert t_interval(values, level) == pytest.approx((expected.low, expected.high), rel=1e-9)
-
-
-def test_bca_moves_right_on_a_right_skewed_sample():
-    values = np.random.default_rng(5).exponential(size=12)
-    found = bootstrap_interval(values)
-    assert bootstrap_interval(values, method="percentile")[0] < found[0]
-    assert found == bootstrap_interval(values)
-
-
-def test_t_interval_agrees_with_the_two_sided_test():
-    rng = np.random.default_rng(1)
-    for _ in range(50):
-        values = rng.normal(0.5, 1, 6)
-        low, high = t_interval(values)
-        assert (paired_t(values, "two-sided") < 0.05) == (not low <= 0 <= high)
 
 
 def test_compare_pairs_by_seed_not_by_position():
