@@ -72,17 +72,6 @@ def test_a_folder_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch
     assert synced[-1] == str(tmp_path)
 
 
-def test_a_file_is_the_old_one_until_it_is_the_whole_new_one(tmp_path):
-    file = tmp_path / "a.json"
-    write_file(file, b"old")
-    with pytest.raises(TypeError):
-        write_file(file, "not bytes")
-    assert file.read_bytes() == b"old"
-    write_file(file, b"new")
-    assert file.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [file]
-
-
 def test_a_write_that_the_disk_refuses_names_its_file(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     write_file(tmp_path / "table.md", b"old")

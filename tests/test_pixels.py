@@ -91,12 +91,6 @@ def test_a_crop_of_a_larger_resize_is_torchvisions(size: tuple[int, int]) -> Non
         ImageTransform(64, MEAN, STD, resized=63)
 
 
-def test_an_image_of_the_right_size_is_not_touched() -> None:
-    image = picture((64, 64))
-    pixels = ImageTransform(64, MEAN, STD)(image)
-    np.testing.assert_array_equal(pixels, np.asarray(image).transpose(2, 0, 1))
-
-
 @given(
     width=st.integers(1, 90), height=st.integers(1, 90), size=st.integers(1, 40),
     geometry=st.sampled_from(get_args(Geometry)), more=st.integers(0, 9),

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import pearsonr
-from sklearn.metrics import matthews_corrcoef
 
 from cfaug.cfmm.question_checks import (
     group_accuracies,
     phi_interval,
-    total,
     whole_groups,
 )
 from cfaug.stats.choices import accuracies, phi_from_margins
@@ -57,10 +53,6 @@ def test_the_printed_correlations_follow_from_the_printed_fractions():
     assert phi_from_margins(4.8365 / 6, 3.4110 / 6, 2.6286 / 6) == pytest.approx(-0.1029, abs=1e-4)
 
 
-def test_a_total_is_the_sum_of_percentages():
-    assert total(dict.fromkeys("abcdef", 1.0)) == 600.0
-
-
 @given(bits=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=8))
 def test_groups_are_counted_as_naturalbench_does(bits):
     right = np.array(bits).reshape(-1, 2, 2)
@@ -82,26 +74,6 @@ def test_other_shapes_are_refused():
         group_accuracies(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="1 images have 0"):
         accuracies(np.array([1]), [])
-
-
-@given(answers=IMAGES)
-@settings(max_examples=50, deadline=None)
-def test_phi_is_matthews_correlation_of_pairs_and_undefined_where_a_kind_is_constant(answers):
-    basic = np.array([first for first, _ in answers])
-    own = [np.array(others, dtype=bool) for _, others in answers]
-    first = np.repeat(basic, [len(one) for one in own])
-    second = np.concatenate([np.zeros(0, dtype=bool), *own])
-    phi = accuracies(basic, own).phi
-    if len(set(first.tolist())) < 2 or len(set(second.tolist())) < 2:
-        assert math.isnan(phi)
-        if len(first):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # scikit-learn says that there is one label
-                assert matthews_corrcoef(first, second) == 0  # what the benchmark writes, too
-    else:
-        assert phi == pytest.approx(matthews_corrcoef(first, second), abs=1e-9)
-        assert phi == pytest.approx(pearsonr(first.astype(float), second)[0], abs=1e-9)
-        assert -1 - 1e-12 <= phi <= 1 + 1e-12
 
 
 @given(

@@ -117,9 +117,7 @@ def test_a_writer_is_told_the_questions_once() -> None:
     ("category", "said"),
     [
         ("count", "should be as certain as possible."),
-        ("shape", "should be as certain as possible."),
         ("Size", "clear answers based on the information in the provided image.\n"),
-        ("direction", "clear answers based on the information in the provided image.\n"),
         ("common", "world knowledge and common sense."),
     ],
 )

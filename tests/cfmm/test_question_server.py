@@ -207,8 +207,9 @@ def test_a_question_set_is_expanded_by_one_command(tmp_path: Path, script, capfd
     assert verified == [[True, True, False], [True, False, False]]
 
 
-@pytest.mark.parametrize("source", ["shapescapes_vqa", "shapescapes_vqa:train"])
-@pytest.mark.parametrize("zoo", [[], ["zoo=paper"]])
+@pytest.mark.parametrize(
+    ("source", "zoo"), [("shapescapes_vqa", ["zoo=paper"]), ("shapescapes_vqa:train", [])]
+)
 def test_questions_of_the_world_are_there_already(script, tmp_path, capsys, source, zoo):
     words = ["recipe=cfmm", *zoo, f"data.source={source}", f"paths.shards={tmp_path}"]
     assert script("generate")(words) == 2

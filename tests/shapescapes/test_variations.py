@@ -80,14 +80,16 @@ def test_verdicts_are_exact(kind, after, correct, kept):
     assert verdict.notes == {"kind_correct": correct, "label_kept": kept}
 
 
-def test_of_other_kinds_it_is_known_whether_the_label_stays():
-    [verdict] = WorldCheck().judge([edit_of("ball", "a red ball", "a red cube", "random")])
-    assert verdict.notes == {"label_kept": False}
-
-
-def test_edits_of_other_captions_are_not_judged():
-    [verdict] = WorldCheck().judge([edit_of("ball", "a ball on the moon", "a ball")])
-    assert verdict.notes == {}
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "notes"),
+    [
+        ("a red ball", "a red cube", "random", {"label_kept": False}),
+        ("a ball on the moon", "a ball", "adjective", {}),
+    ],
+)
+def test_of_other_kinds_and_captions_less_is_known(before, after, kind, notes):
+    [verdict] = WorldCheck().judge([edit_of("ball", before, after, kind)])
+    assert verdict.notes == notes
 
 
 def test_the_guard_without_an_encoder_is_exact_in_this_world():
