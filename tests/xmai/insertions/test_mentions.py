@@ -1,19 +1,29 @@
-"""Which nouns of a caption name an object, where a word is inserted, and how alike words are."""
+"""Which nouns of a caption get a word, which words, and how they are scored."""
 
 from __future__ import annotations
 
+import io
 import re
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from PIL import Image
 
 from cfaug.core.detections import Detection
+from cfaug.core.errors import UserError
 from cfaug.editing.language_models import SentenceEncoder
+from cfaug.editing.wordnet import WordNet
+from cfaug.models.specs import HFClip
+from cfaug.xmai.insertions import BlockList, ImageTextDistance
 from cfaug.xmai.insertions.mentions import MentionFinder, WordSimilarity, _pack, _unpack
-from tests.xmai.insertions.parts import NOUNS, HashedVectors, ListTagger
+from cfaug.xmai.insertions.scores import normalise_scores, score_candidates
+from tests.editing import tiny
+from tests.records import Photo
+from tests.xmai.insertions.parts import NOUNS, HashedVectors, ListTagger, photo
 
 
 class Pairs:
@@ -161,3 +171,176 @@ def test_what_is_no_model_is_not_kept(tmp_path):
     similarity.cosines(["a"], ["b"])
     similarity.cache.write()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("word", "nouns", "blocked"),
+    [
+        ("white", ["man"], True),
+        ("White", ["MEN"], True),
+        ("white", ["car"], False),
+        ("black", ["ball", "boy"], True),
+        ("female", ["statue"], True),
+        ("christian", ["church"], False),
+        ("young", ["tree"], False),
+        ("wooden", ["man"], False),
+        ("white", ["hair"], True),
+        ("white", [""], False),
+    ],
+)
+def test_the_shipped_list(word, nouns, blocked):
+    assert BlockList().blocks(word, nouns) is blocked
+
+
+def test_some_kinds_of_it():
+    only = BlockList(kinds=["gender"])
+    assert only.blocks("male", ["dog"])
+    assert not only.blocks("white", ["man"])
+    assert "gender" in only.describe()["block_list"]
+    with pytest.raises(UserError, match=r"'sex' is missing .*choose from age, body, disability"):
+        BlockList(kinds=["sex"])
+
+
+def test_a_list_of_the_users(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("# mine\nsize: big, Tiny\nsize (people): tall\nNOUNS: elf\n")
+    mine = BlockList(str(file))
+    assert mine.blocks("tiny", ["car"])
+    assert mine.blocks("tall", ["elf"])
+    assert not mine.blocks("tall", ["man"])
+    assert not mine.blocks("white", ["elf"])
+    assert mine.describe()["block_list"].startswith("mine.txt sha256:")
+
+
+def test_wordnet_knows_more_nouns_of_people(tmp_path):
+    file = tmp_path / "mine.txt"
+    file.write_text("size (people): tall\n")
+    wordnet = WordNet(str(tiny.save_wordnet(tmp_path / "wordnet")))
+    known = BlockList(str(file), wordnet=wordnet)
+    assert known.blocks("tall", ["women"])
+    assert not known.blocks("tall", ["puppy"])
+    assert not known.blocks("tall", ["coach"])
+    assert not BlockList(str(file)).blocks("tall", ["women"])
+
+
+@pytest.mark.parametrize("text", ["a word", "kind:", "kind (dogs) big", ": a"])
+def test_an_invalid_line_is_named(tmp_path, text):
+    file = tmp_path / "mine.txt"
+    file.write_text(f"size: big\n{text}\n")
+    with pytest.raises(UserError, match="is invalid: it should be KIND: WORD"):
+        BlockList(str(file)).blocks("big", [])
+
+
+def test_a_list_that_cannot_be_read_is_named(tmp_path):
+    for content in (b"\xff\xfe", b"a: b\n" * 300_000):
+        (tmp_path / "mine.txt").write_bytes(content)
+        with pytest.raises(UserError, match=r"mine.txt cannot be read"):
+            BlockList(str(tmp_path / "mine.txt")).blocks("a", [])
+    with pytest.raises(UserError, match=r"none.txt cannot be read"):
+        BlockList(str(tmp_path / "none.txt")).blocks("a", [])
+
+
+VALUES = st.lists(st.floats(-1, 2).map(lambda v: round(v, 3)), min_size=1, max_size=6)
+
+
+@given(VALUES)
+def test_scores_are_made_comparable_as_written_out(values):
+    array = np.array(values)
+    shares = np.maximum(array, 0)
+    expected = shares / shares.sum() if shares.sum() > 0 else 0 * shares
+    assert normalise_scores(values, "sum") == pytest.approx(expected)
+    spread = array.max() - array.min()
+    expected = (array - array.min()) / spread if spread else 0 * array
+    assert normalise_scores(values, "min_max") == pytest.approx(expected)
+
+
+def test_the_sum_is_equation_1():
+    p, s, d = [0.4, 0.1], [0.2, 0.6], [0.7, 0.8]
+    expected = [
+        (1 * 0.4 / 0.5 + 5 * 0.2 / 0.8 - 2 * 0.7 / 1.5) / 8,
+        (1 * 0.1 / 0.5 + 5 * 0.6 / 0.8 - 2 * 0.8 / 1.5) / 8,
+    ]
+    assert score_candidates(p, s, d, (1, 5, -2), "sum") == pytest.approx(expected)
+    without = score_candidates(p, s, [], (1, 5, 0), "sum")
+    assert without == pytest.approx([(0.8 + 1.25) / 6, (0.2 + 3.75) / 6])
+
+
+def test_nothing_has_no_score():
+    assert score_candidates([], [], [], (1, 5, 5), "min_max") == []
+
+
+def test_a_distance_is_one_less_the_cosine_of_plain_transformers(parts):
+    from transformers import CLIPModel, CLIPProcessor
+
+    photos = {str(seed): photo(seed) for seed in range(3)}
+    texts = ["a dog", "a red ball on the beach of a man", "a", "a dog " * 60]
+    images = parts.distance.embed_images(photos)
+    vectors = parts.distance.embed_texts(texts)
+    model = CLIPModel.from_pretrained(parts.clip).double().eval()
+    processor = CLIPProcessor.from_pretrained(parts.clip)
+    for name, source in photos.items():
+        shown = Image.open(io.BytesIO(source.read()))
+        for text, vector in zip(texts, vectors, strict=True):
+            given = processor(
+                text=[f"This is {text}"], images=shown, return_tensors="pt", truncation=True
+            )
+            given["pixel_values"] = given["pixel_values"].double()
+            with torch.no_grad():
+                out = model(**given)
+            a, b = out.text_embeds[0], out.image_embeds[0]
+            cosine = float(a @ b / a.norm() / b.norm())
+            assert parts.distance.distance(images[name], vector) == pytest.approx(
+                1 - cosine, abs=1e-4
+            )
+
+
+def test_float32_is_near_float64(parts):
+    rough = ImageTextDistance(HFClip(str(parts.clip)))
+    image = {"0": photo(0)}
+    [a], [b] = (one.embed_texts(["a dog"]) for one in (rough, parts.distance))
+    np.testing.assert_allclose(a, b, atol=1e-5)
+    np.testing.assert_allclose(
+        rough.embed_images(image)["0"], parts.distance.embed_images(image)["0"], atol=1e-5
+    )
+
+
+def test_a_photo_that_cannot_be_decoded_has_no_embedding_and_a_missing_one_is_refused(
+    parts, capsys
+):
+    found = parts.distance.embed_images({"a": Photo(b"no photo"), "b": photo(1)})
+    assert found["a"] is None
+    assert found["b"] is not None
+    assert "photo_broken" in capsys.readouterr().err
+
+    class Gone(Photo):
+        def read(self):
+            raise UserError("photo.png is missing")
+
+    with pytest.raises(UserError, match=r"photo.png is missing"):
+        parts.distance.embed_images({"a": Gone(b"")})
+
+
+def test_invalid_settings_and_damaged_weights_are_named(parts, tmp_path):
+    with pytest.raises(UserError, match="dtype=int8: choose from float32, float64"):
+        ImageTextDistance(HFClip("x"), dtype="int8")
+    with pytest.raises(UserError, match=r"image_text.device"):
+        ImageTextDistance(HFClip("x"), device="gpu")
+    said = parts.distance.describe()["image_text"]
+    assert "sha256:" in said
+    assert ImageTextDistance(HFClip(str(parts.clip)), prefix="").identity() != (
+        parts.distance.identity()
+    )
+
+
+def test_embeddings_that_are_not_numbers_are_refused(parts, tmp_path):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "clip"
+    shutil.copytree(parts.clip, folder)
+    weights = load_file(folder / "model.safetensors")
+    weights["text_projection.weight"][0, 0] = float("inf")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"text_projection|not numbers|damaged"):
+        ImageTextDistance(HFClip(str(folder))).embed_texts(["a dog"])

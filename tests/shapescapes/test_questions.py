@@ -1,27 +1,114 @@
-"""ShapeScapes-VQA: answers that a slow reader confirms, and that no text gives away."""
+"""Scenes of several things, and questions about them: a slow reader confirms every answer."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from cfaug.cfmm.question_checks import validate
 from cfaug.core.errors import UserError
 from cfaug.core.questions import BASIC, COUNTERFACTUAL, PRESUPPOSITION
+from cfaug.core.rng import derive
 from cfaug.shapescapes.question_parts import CATEGORIES, CHANGES, SCENE, draw_pair, make_questions
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.world import World
+from cfaug.shapescapes.settings import COLOURS, STYLES, WorldSettings
+from cfaug.shapescapes.world import (
+    SHAPES,
+    SIDE,
+    SIZES,
+    Gathering,
+    Thing,
+    World,
+    gathering_of,
+    render_gathering,
+)
 from tests.shapescapes.read_gatherings import answer
 
+SIZE = 60
+"""Pixels of a side, 20 a cell."""
+
+
+def full(seed, size="large"):
+    cells = itertools.product(range(SIDE), repeat=2)
+    kinds = itertools.cycle(SHAPES)
+    things = [Thing(next(kinds), "red", size, *cell) for cell in cells]
+    return Gathering(tuple(things), "night", derive(seed, "full"))
+
+
+@pytest.mark.parametrize(("style", "seed"), [("drawing", 0), ("photo", 1), ("fog", 2)])
+def test_a_thing_changes_pixels_of_its_own_cell_only(style, seed):
+    every = full(seed)
+    look = STYLES[style]
+    whole = render_gathering(every, SIZE, look)
+    for number, thing in enumerate(every.things):
+        others = every.things[:number] + every.things[number + 1 :]
+        without = render_gathering(Gathering(others, "night", every.seed), SIZE, look)
+        rows, columns = np.nonzero((whole != without).any(axis=2))
+        step = SIZE // 16 if look.detail else 0  # a shadow falls to the right of it and below
+        for found, at in ((columns, thing.column), (rows, thing.row)):
+            assert at * 20 <= found.min()
+            assert found.max() < (at + 1) * 20 + step
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_large_things_cover_more_and_all_show_their_colour(shape):
+    covered = {}
+    for size in SIZES:
+        shown = [
+            render_gathering(Gathering(things, "snow", 5), SIZE, STYLES["drawing"]).astype(int)
+            for things in ((Thing(shape, "blue", size, 1, 1),), ())
+        ]
+        near = np.abs(shown[0] - np.array(COLOURS["blue"])).max(axis=2) < 45
+        covered[size] = int((near & (shown[0] != shown[1]).any(axis=2)).sum())
+    assert covered["large"] > 2 * covered["small"] > 0
+
+
+def test_nothing_is_strewn_about_that_could_be_taken_for_a_thing():
+    pictures = [
+        render_gathering(Gathering((), "water", 5), SIZE, STYLES[style]).astype(int)
+        for style in ("drawing", "clear")
+    ]
+    water = pictures[1].reshape(-1, 3).mean(axis=0)
+    assert np.abs(pictures[1] - water).max() < 140
+    assert (pictures[0][..., 2] > pictures[0][..., 0]).all()
+    assert (pictures[1][..., 2] > pictures[1][..., 0]).all()
+
+
+def test_a_record_gives_the_scene_and_the_file_its_pixels():
+    settings = WorldSettings(seed=1, image_size=24, style="clear", vqa_test_pairs=6)
+    images = list(make_questions(settings, "test"))
+    assert len({one.image.digest for one in images}) == len(images)
+    for one in images:
+        scene = gathering_of(json.loads(json.dumps(one.extra[SCENE])))
+        assert scene.record() == one.extra[SCENE]
+        pixels = render_gathering(scene, 24, settings.look())
+        assert (np.asarray(Image.open(io.BytesIO(one.image.read()))) == pixels).all()
+
+
+def test_twins_differ_in_few_pixels():
+    settings = WorldSettings(seed=1, image_size=48, style="drawing", vqa_test_pairs=12)
+    images = list(make_questions(settings, "test"))
+    for first, second in zip(images[::2], images[1::2], strict=True):
+        assert first.group == second.group
+        pixels = [np.asarray(Image.open(io.BytesIO(one.image.read()))) for one in (first, second)]
+        apart = (pixels[0] != pixels[1]).any(axis=2).mean()
+        assert 0 < apart < 2.2 / SIDE**2
+
+
 FOUR = ("red", "green", "blue", "black")
-SETTINGS = WorldSettings(seed=3, image_size=32, style="drawing", vqa_pairs=600, vqa_test_pairs=60)
-SOME = list(make_questions(SETTINGS, "train"))
+ASKED_WORLD = WorldSettings(
+    seed=3, image_size=32, style="drawing", vqa_pairs=600, vqa_test_pairs=60
+)
+SOME = list(make_questions(ASKED_WORLD, "train"))
 
 
 def asked(kind=None):
@@ -44,7 +131,7 @@ def test_it_confirms_them_in_any_world(seed, index, few):
 
 
 def test_an_image_has_a_basic_question_and_two_conditions_of_each_kind():
-    assert len(SOME) == 2 * SETTINGS.vqa_pairs
+    assert len(SOME) == 2 * ASKED_WORLD.vqa_pairs
     for image in SOME:
         assert [one.kind for one in image.questions] == [BASIC, *[COUNTERFACTUAL] * 4]
         changed = [one.extra[CHANGES] for one in image.of_kind(COUNTERFACTUAL)]
@@ -105,12 +192,12 @@ def test_nothing_is_wrong_with_the_set_and_every_condition_comes_up():
 
 
 def test_parts_and_worlds_have_questions_of_their_own():
-    test = list(make_questions(SETTINGS, "test"))
+    test = list(make_questions(ASKED_WORLD, "test"))
     assert len(test) == 120
     assert [one.extra for one in test[:6]] != [one.extra for one in SOME[:6]]
     other = make_questions(WorldSettings(seed=4), "test")
     assert next(other).extra != test[0].extra
-    assert list(make_questions(SETTINGS, "test"))[7] == test[7]
+    assert list(make_questions(ASKED_WORLD, "test"))[7] == test[7]
 
 
 @pytest.mark.parametrize(
