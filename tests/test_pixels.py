@@ -22,7 +22,7 @@ from cfaug.core.pixels import (
     open_image,
     stack_pixels,
 )
-from tests.data.making import encoded, noise_image, photo, photo_bytes
+from tests.data.making import noise_image, photo, photo_bytes
 from tests.properties import examples
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -160,12 +160,6 @@ def test_half_an_image_is_refused_by_name(kind: str) -> None:
     with pytest.raises(UserError, match=r"cat\.img"):
         decode_image(whole[: len(whole) // 2], "cat.img")
     assert decode_image(whole, "cat.img").size[1] == 64
-
-
-@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "I;16"])
-def test_every_mode_becomes_rgb(mode: str) -> None:
-    image = Image.new(mode, (9, 7))
-    assert decode_image(encoded(image), "x").mode == "RGB"
 
 
 @pytest.mark.parametrize("side", [9_500, 14_000, 60_000])

@@ -307,7 +307,7 @@ def test_an_image_is_sent_where_it_is_asked_for():
         server_of(server.url, images=True).write([request_for(3), request_for(4), request_for(4)])
         server_of(server.url).write([request_for(3)])
     shown = [body["messages"][0]["content"] for _, _, body in server.asked]
-    assert len(shown) == 3  # the same question about the same image is asked_question once
+    assert len(shown) == 3  # the same question about the same image is asked once
     sent = {one[0]["image_url"]["url"] for one in shown[:2]}
     address = "data:image/png;base64,"
     assert {base64.b64decode(one.removeprefix(address)) for one in sent} == {
@@ -441,7 +441,7 @@ def test_questions_of_the_world_are_there_already(script, tmp_path, capsys, sour
     said = capsys.readouterr().err
     assert said.startswith(f"error: data.source={source}: the embedded world has its own")
     asked = re.search(r"asked by python evaluate.py (.*), and python -m", said)[1]
-    [(config, _)] = _compose("evaluate", *asked_question.split())
+    [(config, _)] = _compose("evaluate", *asked.split())
     assert config["benchmark"]["data"] == "shapescapes_vqa:test"
     out = re.search(r"cfaug zoo questions (.*) writes them", said)[1].split()
     assert read(QuestionSettings, out) == QuestionSettings(out="FOLDER", part="train")
