@@ -202,45 +202,29 @@ def test_damaged_scores_are_named(tmp_path, scores, said):
         read_scores(tmp_path)
 
 
-@pytest.fixture
-def read_sets(tmp_path):
-    def opened(sets):
-        write_shards(sets, tmp_path / "sets")
-        return read_text_pairs("m", open_index(tmp_path / "sets", tmp_path / "index"))
-
-    return opened
-
-
 @pytest.mark.parametrize(
-    ("word", "scores", "expected"),
+    ("question", "word", "label", "scores", "expected"),
     [
-        ("small", {"truth_0": 1.0, "truth_1": 1.0}, "kept"),
-        ("small", {"truth_0": 1.0, "truth_1": 0.0}, "changed"),
-        ("small", {"truth_0": 0.0, "truth_1": 0.0}, "kept"),
-        ("small", {"truth_1": 0.0}, "changed"),  # a caption is true of its own photo
-        ("small", {"truth_0": 1.0}, "unknown"),
-        ("small", {}, "unknown"),
-        ("", {}, "kept"),
-        ("", {"truth_1": 0.0}, "kept"),
+        ("truth", "small", None, {"truth_0": 1.0, "truth_1": 1.0}, "kept"),
+        ("truth", "small", None, {"truth_0": 1.0, "truth_1": 0.0}, "changed"),
+        ("truth", "small", None, {"truth_0": 0.0, "truth_1": 0.0}, "kept"),
+        ("truth", "small", None, {"truth_1": 0.0}, "changed"),  # true of its own photo before
+        ("truth", "small", None, {"truth_0": 1.0}, "unknown"),
+        ("truth", "small", None, {}, "unknown"),
+        ("truth", "", None, {"truth_1": 0.0}, "kept"),
+        ("entailment", "small", "neutral", {"entailment_1": 1.0}, "kept"),
+        ("entailment", "small", "neutral", {"entailment_1": 2.0}, "changed"),
+        # The score before the change goes before the data's label.
+        ("entailment", "small", "neutral", {"entailment_0": 0.0, "entailment_1": 0.0}, "kept"),
+        ("entailment", "small", None, {"entailment_1": 0.0}, "unknown"),
+        ("entailment", "small", "neutral", {"truth_1": 1.0}, "unknown"),
     ],
 )
-def test_truth(read_sets, word, scores, expected):
-    assert check_labels(read_sets([text_set(0, word, scores=scores)]), "truth") == [expected]
-
-
-@pytest.mark.parametrize(
-    ("label", "scores", "expected"),
-    [
-        ("neutral", {"entailment_1": 1.0}, "kept"),
-        ("neutral", {"entailment_1": 2.0}, "changed"),
-        ("neutral", {"entailment_0": 0.0, "entailment_1": 0.0}, "kept"),  # before the data's label
-        (None, {"entailment_1": 0.0}, "unknown"),
-        ("neutral", {"truth_1": 1.0}, "unknown"),
-    ],
-)
-def test_entailment(read_sets, label, scores, expected):
-    pairs = read_sets([text_set(0, "small", label=label, scores=scores)])
-    assert check_labels(pairs, "entailment") == [expected]
+def test_scores_say_whether_the_right_answer_was_kept(
+    read, question, word, label, scores, expected
+):
+    pairs = read([text_set(0, word, label=label, scores=scores)])
+    assert check_labels(pairs, question) == [expected]
 
 
 def answers_file(path, lines):
@@ -252,9 +236,9 @@ def answers_file(path, lines):
     return str(path)
 
 
-def test_people_go_before_the_oracle(read_sets, tmp_path):
+def test_people_go_before_the_oracle(read, tmp_path):
     true = {"truth_0": 1.0, "truth_1": 1.0}
-    pairs = read_sets([text_set(n, "small", scores=true if n < 4 else {}) for n in range(6)])
+    pairs = read([text_set(n, "small", scores=true if n < 4 else {}) for n in range(6)])
     file = answers_file(
         tmp_path / "labels.jsonl",
         [(0, 1, "a", "no"), (0, 1, "b", "no"), (0, 1, "c", "yes"), (1, 1, "a", "yes"),
@@ -266,8 +250,8 @@ def test_people_go_before_the_oracle(read_sets, tmp_path):
     assert found == ["changed", "kept", "kept", "changed", "kept", "unknown"]
 
 
-def test_invalid_answers_are_refused(read_sets, tmp_path):
-    pairs = read_sets([text_set(0, "small", scores={"truth_1": 0.4})])
+def test_invalid_answers_are_refused(read, tmp_path):
+    pairs = read([text_set(0, "small", scores={"truth_1": 0.4})])
     with pytest.raises(UserError, match=r"'caption-0': the score truth_1 is 0.4; .* one of 1, 0"):
         check_labels(pairs, "truth")
     with pytest.raises(UserError, match="question=colour: choose from truth, entailment"):

@@ -84,8 +84,7 @@ def test_a_sweep_asks_no_model_twice_and_its_sets_are_those_of_each_setting_alon
     examples = [
         captioned(text, *found, key=f"k{i}", image=photo(i % 2)) for i, text in enumerate(texts)
     ]
-    every = [{"weights": w} for w in ((1, 5, 5), (1, 0, 5), (10, 5, 5), (0, 0, 1))]
-    every += [{"k": 2}, {"k": 3}, {"threshold": 0.2}, {"threshold": 0.9}]
+    every = [{"weights": (1, 5, 5)}, {"weights": (0, 0, 1)}, {"k": 2}, {"threshold": 0.2}]
     asked = []
     for setting in every:
         alone = parts.editor(**setting)
@@ -96,7 +95,7 @@ def test_a_sweep_asks_no_model_twice_and_its_sets_are_those_of_each_setting_alon
         assert again.edit(examples) == alone.edit(examples)
         assert (again._guesser.cache.asked, again._weigher.cache.asked) == (0, 0)
     assert asked[0][0] == parts_asked(parts, examples)
-    assert sum(guesses for guesses, _ in asked) < 3 * asked[0][0]
+    assert sum(guesses for guesses, _ in asked) < 2.5 * asked[0][0]
 
 
 def test_masks_that_are_looked_at_alone_share_all_answers_of_a_sweep(parts, tmp_path):
