@@ -245,8 +245,7 @@ def test_a_tiff_of_16_bits_keeps_its_tones_in_every_way_that_it_is_looked_at() -
 
 
 @pytest.mark.parametrize(
-    ("tones", "said"),
-    [(np.float32, "floating point"), (np.int32, "32 bits with a sign")],
+    ("tones", "said"), [(np.float32, "floating point"), (np.int32, "32 bits with a sign")]
 )
 def test_tones_without_a_known_white_are_refused_by_name_from_the_header(
     tones: type, said: str

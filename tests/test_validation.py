@@ -239,10 +239,7 @@ class Outer:
 floats = st.floats(allow_nan=False)
 inners = st.builds(Inner, st.text(), st.dictionaries(st.integers(), floats))
 outers = st.builds(
-    Outer,
-    st.lists(inners).map(tuple),
-    st.tuples(st.text(), st.integers()),
-    st.none() | floats,
+    Outer, st.lists(inners).map(tuple), st.tuples(st.text(), st.integers()), st.none() | floats
 )
 
 

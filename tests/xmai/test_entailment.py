@@ -24,12 +24,7 @@ from cfaug.report.document import to_markdown
 from cfaug.report.items import Items, write_items
 from cfaug.stats.classification import confusion_matrix, macro_scores
 from cfaug.xmai.entailment import Entailment
-from cfaug.xmai.entailment_items import (
-    SCORES,
-    EntailmentItems,
-    entailment_document,
-    score_drops,
-)
+from cfaug.xmai.entailment_items import SCORES, EntailmentItems, entailment_document, score_drops
 from tests.evaluation.joined import picture
 from tests.evaluation.text_sets import text_set
 from tests.models import tiny

@@ -22,12 +22,7 @@ from cfaug.generate.captions import write_captions
 from cfaug.generate.failures import Attempt
 from cfaug.report.items import Items
 from cfaug.stats.significance import holm
-from cfaug.xmai.text_overlap import (
-    bleu4,
-    inserted_words,
-    measure_overlap,
-    meteor,
-)
+from cfaug.xmai.text_overlap import bleu4, inserted_words, measure_overlap, meteor
 from cfaug.xmai.text_pair_items import (
     InsertionItems,
     TextPairItems,

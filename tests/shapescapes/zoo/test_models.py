@@ -22,28 +22,17 @@ from cfaug.shapescapes.settings import DOMAINS, FACTORS, words_of_domains
 from cfaug.shapescapes.zoo.captioner import build_tokenizer, scenes, tokenize
 from cfaug.shapescapes.zoo.classifier import ClassifierSettings, draw_scenes, edits, show
 from cfaug.shapescapes.zoo.command import read
-from cfaug.shapescapes.zoo.entailment import (
-    ASKED,
-    EntailmentSettings,
-)
-from cfaug.shapescapes.zoo.entailment import (
-    draw as draw_entailment,
-)
-from cfaug.shapescapes.zoo.entailment import (
-    evaluate as evaluate_entailer,
-)
+from cfaug.shapescapes.zoo.entailment import ASKED, EntailmentSettings
+from cfaug.shapescapes.zoo.entailment import draw as draw_entailment
+from cfaug.shapescapes.zoo.entailment import evaluate as evaluate_entailer
 from cfaug.shapescapes.zoo.factor_classifier import (
     DOMAIN_WEIGHTS,
     WEIGHTS,
     JudgeSettings,
     load_judge,
 )
-from cfaug.shapescapes.zoo.factor_classifier import (
-    evaluate as evaluate_judge,
-)
-from cfaug.shapescapes.zoo.factor_classifier import (
-    main as main_judge,
-)
+from cfaug.shapescapes.zoo.factor_classifier import evaluate as evaluate_judge
+from cfaug.shapescapes.zoo.factor_classifier import main as main_judge
 from cfaug.shapescapes.zoo.fusion import FusionSettings
 from cfaug.shapescapes.zoo.model import TRANSFORM
 from cfaug.shapescapes.zoo.scenes import draw as draw_scenes_of
