@@ -270,7 +270,7 @@ def test_every_recipe_builds_with_every_zoo_that_has_its_parts(recipe, zoo):
             assert stage != "captions" or "stage=captions" not in str(error)  # noqa: PT017
         else:
             assert built.name == recipe
-            if zoo in WHOLE and recipe.startswith("lance"):
+            if stage != "captions" and zoo in WHOLE and recipe.startswith("lance"):
                 assert built.set_per == "example"
 
 
