@@ -118,6 +118,9 @@ def test_a_file_that_failed_halfway_leaves_the_old_one(tmp_path):
             _fill_the_disk(replace_file(file, temporary))
         assert file.read_bytes() == b"old"
         assert list(tmp_path.iterdir()) == [file]
+    with pytest.raises(TypeError):
+        write_file(file, "not bytes")
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_json_has_its_keys_sorted_or_in_their_order(tmp_path):
