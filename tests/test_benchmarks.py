@@ -59,7 +59,7 @@ FURTHER = [
         "--weights flux2_tiny --steps 2 --candidates 4 --reference-candidates 1 --repeats 1 "
         "--threads 1",
         r"differs by \d\.\de-0[67], relatively[^$]*\| tree\(4\) \| [\d.]+ \|",
-    ),
+    )
 ]
 """Further quick runs of scripts."""
 ELSEWHERE = {

@@ -1,4 +1,4 @@
-"""The documentation site is built without a warning and needs no network to be read."""
+"""The documentation is built without a warning, and its lists name what there is."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 import cfaug
+from cfaug.report.layout import ITEM_COLUMNS
+from cfaug.report.significance_rows import SignificanceRow
 from tests.scripts import ROOT
 
 
@@ -53,3 +57,79 @@ def test_no_page_loads_anything_from_elsewhere(site):
         assert not [one for pair in loaded for one in pair if "//" in one]
     for sheet in site.rglob("*.css"):
         assert not re.search(r"(?:@import|url\()\s*['\"]?(?:https?:)?//", sheet.read_text())
+
+
+def listed(page: str, heading: str) -> set[str]:
+    """Return the names in code style in the first column of the table below a heading."""
+    text = (
+        (ROOT / "docs" / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    )
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| ")]
+    return {name for cell in cells[1:] for name in re.findall("`([a-z0-9_]+)`", cell)}
+
+
+def test_the_columns_of_the_csv():
+    names = {field.name for field in fields(SignificanceRow)}
+    assert listed("tables.md", "Columns of `table.csv`") == {
+        *names, *ITEM_COLUMNS, "label", "note", "chance",
+    }  # fmt: skip
+
+
+def test_the_benchmarks():
+    choices = {file.stem for file in (ROOT / "conf/benchmark").glob("*.yaml")}
+    assert listed("models.md", "Benchmarks") == choices
+
+
+COST = r"\d+ min(?: on two cores)?, (?:\d+ seeds|trains nothing)"
+
+
+def test_what_a_target_costs_is_said_alike_everywhere():
+    """Minutes on two cores and seeds: in the Makefile, README and docs/."""
+    said = re.findall(rf"(?m)^([a-z]+): .*\(({COST})\)$", (ROOT / "Makefile").read_text())
+    costs = dict(said)
+    assert set(costs) == {
+        "demo", "tables", "stress", "social", "xmai", "compositional", "cfmm", "editors", "repair",
+    }  # fmt: skip
+    found: set[str] = set()
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for name, cost in re.findall(rf"make ([a-z]+)[^(\n]*\(({COST})\)", page.read_text()):
+            assert cost.replace(" on two cores", "") == costs[name], (page.name, name)
+            found.add(name)
+    assert found == set(costs)
+
+
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+NAMED = sorted(
+    set(
+        re.findall(
+            r"`((?:cfaug|conf|tests|benchmarks|sweeps)/[\w./<>-]*|[A-Z]+\.md)`", CONTRIBUTING
+        )
+    )
+)
+
+
+def test_it_names_many_paths():
+    assert len(NAMED) > 25
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_what_it_names_exists(path):
+    """A file to be added stands in a folder that exists and holds others of its kind."""
+    place = ROOT / path
+    if "<" in path:
+        assert list(
+            Path(*[part for part in place.parent.parts if "<" not in part]).rglob(
+                f"*{place.suffix}"
+            )
+        ), path
+    else:
+        assert place.exists(), path
+
+
+@pytest.mark.parametrize(("what", "count"), [("a paper", 6), ("a model", 3), ("a benchmark", 3)])
+def test_an_addition_is_a_list_of_files(what, count):
+    [section] = re.findall(rf"## Add {what}\n(.*?)\n## ", CONTRIBUTING, re.DOTALL)
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert len(rows) == count
+    for row in rows:
+        assert len(row.strip("|").split(" | ")) == 3

@@ -1,5 +1,8 @@
+"""Files and folders: whole or not there; kept ones with their checksum; files of prompts."""
+
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -9,7 +12,20 @@ from pathlib import Path
 import pytest
 
 from cfaug.core import files
-from cfaug.core.files import replace_file, replace_folder, whole_folder, write_file, write_json
+from cfaug.core.errors import UserError
+from cfaug.core.files import (
+    MOST_BYTES,
+    KeptRecords,
+    find_prompt_file,
+    read_kept,
+    read_keys,
+    replace_file,
+    replace_folder,
+    whole_folder,
+    write_file,
+    write_json,
+    write_kept,
+)
 
 
 def test_a_folder_takes_its_place_when_it_is_full(tmp_path):
@@ -72,17 +88,6 @@ def test_a_folder_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch
     assert synced[-1] == str(tmp_path)
 
 
-def test_a_file_is_the_old_one_until_it_is_the_whole_new_one(tmp_path):
-    file = tmp_path / "a.json"
-    write_file(file, b"old")
-    with pytest.raises(TypeError):
-        write_file(file, "not bytes")
-    assert file.read_bytes() == b"old"
-    write_file(file, b"new")
-    assert file.read_bytes() == b"new"
-    assert list(tmp_path.iterdir()) == [file]
-
-
 def test_a_write_that_the_disk_refuses_names_its_file(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     write_file(tmp_path / "table.md", b"old")
@@ -113,6 +118,9 @@ def test_a_file_that_failed_halfway_leaves_the_old_one(tmp_path):
             _fill_the_disk(replace_file(file, temporary))
         assert file.read_bytes() == b"old"
         assert list(tmp_path.iterdir()) == [file]
+    with pytest.raises(TypeError):
+        write_file(file, "not bytes")
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_json_has_its_keys_sorted_or_in_their_order(tmp_path):
@@ -162,3 +170,110 @@ def test_each_mechanism_has_one_module(pattern, modules):
         if re.search(pattern, file.read_text())
     }
     assert found == modules
+
+
+def test_what_is_whole_is_read_in_order_and_what_is_damaged_is_deleted(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    files = [write_kept(folder, name, ".json", b'["%d"]' % i) for i, name in enumerate("cab")]
+    assert [len(file.stem) for file in files] == [len("c-01234567")] * 3
+    write_kept(folder, "d", ".npy", b"not asked for")
+    assert write_kept(folder, "c", ".json", b'["0"]') == files[0]
+    found: list[str] = []
+    assert read_kept(folder, "*.json", lambda file: found.extend(json.loads(file.read_text()))) == 0
+    assert found == ["1", "2", "0"]
+    files[1].write_bytes(b'["7"]')
+    assert read_kept(folder, "*.json", lambda file: None) == 1
+    assert not files[1].exists()
+    assert files[2].exists()
+    assert read_kept(tmp_path / "missing", "*", print) == 0
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, TypeError, EOFError, OSError])
+def test_what_its_reader_refuses_is_deleted(tmp_path: Path, error: type[Exception]) -> None:
+    file = write_kept(tmp_path, "a", ".json", b"x")
+
+    def refuse(_: Path) -> None:
+        raise error
+
+    assert read_kept(tmp_path, "*.json", refuse) == 1
+    assert not file.exists()
+
+
+def test_what_another_process_deletes_meanwhile_is_not_damaged(tmp_path: Path) -> None:
+    first, second = (write_kept(tmp_path, name, ".json", b"x") for name in "ab")
+    seen: list[Path] = []
+
+    def read(file: Path) -> None:
+        seen.append(file)
+        second.unlink()
+
+    assert read_kept(tmp_path, "*.json", read) == 0
+    assert seen == [first]
+
+
+FOUND = {"a": {"text": "line\u2028line\n", "nll": [0.1, 1e-300]}, "b": {"text": None, "nll": ()}}
+
+
+def test_what_is_kept_is_there_for_the_next_process_and_in_memory(tmp_path):
+    for folder in (tmp_path / "kept", None):
+        records = KeptRecords(folder)
+        records.add(FOUND)
+        again = records if folder is None else KeptRecords(folder)
+        for one in (records, again):
+            assert len(one) == 2
+            assert "a" in one
+            assert "c" not in one
+            assert one["a"] == FOUND["a"]
+            assert one["b"] == {"text": None, "nll": []}
+    records.add({})
+    assert len(list((tmp_path / "kept").iterdir())) == 1
+
+
+def test_a_damaged_file_is_deleted_and_counted_and_the_others_are_read(tmp_path):
+    records = KeptRecords(tmp_path)
+    for key in FOUND:
+        records.add({key: FOUND[key]})
+    files = sorted(tmp_path.iterdir())
+    assert [json.loads(one.read_text())["key"] in FOUND for one in files] == [True, True]
+    files[0].write_bytes(files[0].read_bytes()[:-3])
+    again = KeptRecords(tmp_path)
+    assert again.damaged == 1
+    assert len(again) == 1
+    assert sorted(tmp_path.iterdir()) == files[1:]
+    files[1].unlink()
+    assert len(KeptRecords(tmp_path)) == 0
+
+
+def test_a_disk_that_refuses_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        KeptRecords(tmp_path / "file" / "folder").add(FOUND)
+
+
+def test_a_shipped_prompt_is_found_by_its_name():
+    place = ("editing/question_wordings", "benchmark.wording", "the same keys")
+    assert find_prompt_file("plain", ("plain",), *place).is_file()
+    with pytest.raises(UserError, match=r"benchmark\.wording=plian: there is no such file; choose"):
+        find_prompt_file("plian", ("plain",), *place)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a: 1\n", "should have the keys a, b, and no other"),
+        ("a: 1\nb: 2\nc: 3\n", "and no other"),
+        ("- a\n- b\n", "and no other"),
+        ("a: [", "is not YAML"),
+        ("a: !!python/object/apply:os.system ['true']\n", "is not YAML"),
+        ("#" * (MOST_BYTES + 1), "at most 1,048,576 are read"),
+    ],
+)
+def test_another_file_is_refused(content, said, tmp_path):
+    (tmp_path / "own.yaml").write_text(content)
+    with pytest.raises(UserError, match=said):
+        read_keys(tmp_path / "own.yaml", ("a", "b"))
+
+
+def test_its_own_file_is_read(tmp_path):
+    (tmp_path / "own.yaml").write_text("a: 1\nb: x\n")
+    assert read_keys(tmp_path / "own.yaml", ("b", "a")) == {"a": 1, "b": "x"}

@@ -1,7 +1,21 @@
+"""What every file of the tree keeps to, and what modules import."""
+
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.hygiene import ROOT, problems, tracked
 
@@ -36,3 +50,236 @@ def test_what_help_and_dry_run_import_stays_light():
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """Every module of the package, of benchmarks and of tools, parsed once for all tests."""
+    return {
+        file.relative_to(ROOT): ast.parse(file.read_text(encoding="utf-8"))
+        for folder in ("cfaug", "benchmarks", "tools")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+    }
+
+
+def of_package(trees: dict[Path, ast.Module], package: str = "cfaug") -> dict[Path, ast.Module]:
+    return {file: tree for file, tree in trees.items() if file.is_relative_to(package)}
+
+
+MOST = 8
+
+
+def list_parameters(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """Yield the functions of a module and their parameters, without the object or class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = node.args
+            named = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+            yield node.name, named[named[:1] in (["self"], ["cls"]) :]
+
+
+def test_parameters_are_counted():
+    source = "class A:\n async def f(self, a, /, b=1, *c, d, **e): ...\ndef g(x, *, y): ..."
+    assert dict(list_parameters(ast.parse(source))) == {"f": ["a", "b", "d"], "g": ["x", "y"]}
+
+
+def test_no_public_signature_is_longer_than_eight(trees):
+    """A private function takes what it needs: no record is made to carry arguments over one hop."""
+    found = [
+        f"{file}: {name} takes {len(names)}: {', '.join(names)}"
+        for file, tree in of_package(trees).items()
+        for name, names in list_parameters(tree)
+        if len(names) > MOST and not name.startswith("_")
+    ]
+    assert not found, "\n".join(found)
+
+
+APART = {"errors.py", "__main__.py", "evaluator_scores.py"}
+"""Files that may print themselves; the last is a script of its own."""
+
+
+def test_nothing_is_printed_past_what_makes_text_safe(trees):
+    printing = [
+        file
+        for file, tree in of_package(trees).items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+    ]
+    assert [one for one in printing if one.name not in APART and "zoo" not in one.parts] == []
+
+
+ENCODINGS = {"read_text": 0, "write_text": 1}
+"""The place of the encoding among the arguments."""
+
+TALKING = {"run", "Popen", "check_output"}
+"""Functions of ``subprocess`` that return text."""
+
+
+def find_unspecified(tree):
+    """Return the lines of calls that read or write text without saying in which encoding."""
+    found = []
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+            continue
+        named = {keyword.arg for keyword in call.keywords}
+        if "encoding" in named:
+            continue
+        talks = call.func.attr in TALKING and named & {"text", "universal_newlines"}
+        if talks or ENCODINGS.get(call.func.attr) == len(call.args):
+            found.append(call.lineno)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "lines"),
+    [
+        ("file.read_text()\nfile.read_text('utf-8')\nfile.read_text(encoding='ascii')", [1]),
+        ("(folder / 'a').write_text(f'{x}')\nfile.write_text(x, encoding='utf-8')", [1]),
+        ("subprocess.run(words, text=True)\nsubprocess.run(words)\nrow.make(text=x)", [1]),
+    ],
+)
+def test_what_is_found(code, lines):
+    assert find_unspecified(ast.parse(code)) == lines
+
+
+def test_every_text_file_is_read_and_written_as_utf_8(trees):
+    """What ruff's PLW1514 misses where it knows no type."""
+    found = {str(file): lines for file, tree in trees.items() if (lines := find_unspecified(tree))}
+    assert not found
+
+
+PLACES = {
+    "pages": [ROOT / "README.md", *(ROOT / "docs").glob("*.md")],
+    "settings": (ROOT / "conf").rglob("*.yaml"),
+    "sweeps": (ROOT / "sweeps").iterdir(),
+    "code": (ROOT / "cfaug").rglob("*.py"),
+}
+DOTTED = re.compile(r"\bcfaug(?:\.[a-z_]\w*)+\.[A-Z]\w*[a-z]\w*")
+
+
+def names_of(tree: ast.Module) -> set[str]:
+    """Return what a module defines or imports."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {one.asname or one.name for one in node.names}
+    return found
+
+
+def is_there(name: str, trees: dict[Path, ast.Module]) -> bool:
+    *parts, last = name.split(".")
+    tree = trees.get(Path(*parts).with_suffix(".py")) or trees.get(Path(*parts, "__init__.py"))
+    return tree is not None and last in names_of(tree)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_class_that_is_named_is_there(trees, place):
+    said = {
+        name: file.relative_to(ROOT)
+        for file in PLACES[place]
+        if file.is_file()
+        for name in DOTTED.findall(file.read_text(encoding="utf-8"))
+    }
+    assert said
+    assert {name: str(file) for name, file in said.items() if not is_there(name, trees)} == {}
+
+
+IMPORT = re.compile(r"^ *(?:import|from(?= \S+ import )) (\w+)", re.MULTILINE)
+"""Of a tenth of the time that parsing takes; one module a line, as ruff has it."""
+
+
+def module_name(file: Path) -> str:
+    parts = file.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("package", ["cfaug/data", "cfaug/coco_cf"])
+def test_no_module_imports_itself_by_way_of_others(trees, package):
+    """Whether it is imported at the top, inside a function, or for types only."""
+    modules = {module_name(file): tree for file, tree in of_package(trees, package).items()}
+    graph = {}
+    for name, tree in modules.items():
+        found = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                whole = {f"{node.module}.{one.name}" for one in node.names}
+                found |= {one if one in modules else node.module for one in whole}
+            elif isinstance(node, ast.Import):
+                found |= {one.name for one in node.names}
+        graph[name] = (found & set(modules)) - {name}
+    assert sum(map(len, graph.values())) > 3
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def names_required(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(one).name) for one in requirements}
+
+
+@pytest.fixture(scope="module")
+def imported() -> set[str]:
+    """The distributions that the package and its scripts import, stubs such as _typeshed aside."""
+    # trackio, an extra with a web server of its own, has a stand-in in the tests.
+    found = {**packages_distributions(), "trackio": ["trackio"]}
+    example = ROOT / "cfaug/run/example_recipe"  # whose test its new owner runs
+    files = [one for one in (ROOT / "cfaug").rglob("*.py") if one.parent != example]
+    files += ROOT.glob("*.py")
+    modules = {name for file in files for name in IMPORT.findall(file.read_text())}
+    modules -= {*sys.stdlib_module_names, "cfaug", "_typeshed"}
+    assert modules <= set(found), "every one is installed where tests run"
+    return {canonicalize_name(name) for module in modules for name in found[module]}
+
+
+@pytest.fixture(scope="module")
+def declared() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_every_required_package_is_imported(imported, declared):
+    assert names_required(declared["dependencies"]) <= imported
+
+
+def test_every_imported_package_is_declared(imported, declared):
+    extras = declared["optional-dependencies"]
+    optional = [one for extra in extras.keys() - {"dev", "docs"} for one in extras[extra]]
+    assert imported <= names_required([*declared["dependencies"], *optional])
+
+
+def test_no_release_of_lightning_with_malware_is_allowed_or_pinned(declared):
+    """2.6.2 and 2.6.3 stole credentials when imported (GHSA-w37p-236h-pfx3)."""
+    malware = ["2.6.2", "2.6.3"]
+    required = {one.name: one.specifier for one in map(Requirement, declared["dependencies"])}
+    assert list(required["lightning"].filter(["2.6.1", *malware, "2.6.6"])) == ["2.6.1", "2.6.6"]
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if "lightning==" in line)
+    assert pins.keys() == {"lightning", "pytorch-lightning"}  # the first installs the second
+    assert not {pin.split()[0] for pin in pins.values()} & set(malware)
+
+
+UNNEEDED = (
+    "datasets", "diffusers", "fontTools.ttLib", "nltk", "open_clip", "peft",
+    "pyarrow.dataset", "sklearn", "tensorboard", "timm", "transformers.trainer", "wandb",
+    "webdataset",
+)  # fmt: skip
+"""What a short run of the tiny CLIP has no use for, though another run would."""
+
+
+@pytest.mark.slow
+def test_a_short_run_imports_only_what_it_needs(tmp_path):
+    words = [
+        "data.cf_ratio=0.5", "data.size=16", "data.batch_size=8", "trainer.max_steps=1",
+        "data.world.real_scenes=40", "data.world.counterfactual_pairs=20",
+        f"paths.runs={tmp_path}/runs", f"paths.shards={tmp_path}/shards",
+    ]  # fmt: skip
+    code = (
+        f"import sys, train\nassert train.main({words!r}) == 0\n"
+        f"print([name for name in {UNNEEDED!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]", done.stderr

@@ -49,8 +49,10 @@ def test_the_readme_has_commands_of_both_kinds():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", dict.fromkeys(text for text, _ in ALL if ".py" in text))
-def test_every_command_composes(command):
+@pytest.mark.parametrize(
+    "command", dict.fromkeys(text for text, offline in ALL if ".py" in text and not offline)
+)
+def test_every_command_that_is_not_run_composes(command):
     script, *words = shlex.split(command)[1:]
     name = Path(script).stem
     assert name in COMMANDS, f"{command}: no such script"

@@ -1,17 +1,30 @@
-"""Weights of the Hub where the network does not answer."""
+"""Weights: of the Hub, of adapters, and configurations that do not fit; parts of the world."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from cfaug.core import weights
 from cfaug.core.errors import UserError
+from cfaug.core.safety.safe_loading import check_numbers
+from cfaug.core.weights import find_weights, is_questions, is_world, questions_part, world_part
+from cfaug.editing.causal_lm import CausalLM
+from cfaug.editing.language_models import MaskedLM
+from cfaug.models import lora as adapters
+from cfaug.models.lora import ADAPTER, BASE, WEIGHTS, BaseModel
+from cfaug.models.specs import HFClip, OpenClip
+from tests.editing import tiny as language
+from tests.models import tiny
+from tests.train import tiny_language
 
 slow = pytest.mark.slow  # importing the Hub's HTTP client takes three seconds
 
@@ -144,3 +157,239 @@ def test_what_was_fetched_before_is_used_without_it(mute_hub):
 def test_a_file_that_is_missing_is_not_asked_of_the_hub(name):
     with pytest.raises(UserError, match=f"{name}: there is no such file"):
         weights.resolve(name)
+
+
+@pytest.mark.parametrize("part", ["ood", "ood@photo", "real_test"])
+def test_a_part_is_told_from_a_folder(part):
+    assert is_world(f"shapescapes:{part}")
+    assert world_part(f"shapescapes:{part}") == part
+
+
+@pytest.mark.parametrize("folder", ["shapescapes", "/data/shapescapes:ood", "photos"])
+def test_a_folder_is_no_part(folder):
+    assert not is_world(folder)
+    assert not is_questions(folder)
+
+
+def test_questions_about_the_world_are_no_part_of_its_pictures():
+    assert is_questions("shapescapes_vqa:test@fog")
+    assert questions_part("shapescapes_vqa:test@fog") == "test@fog"
+    assert not is_world("shapescapes_vqa:test")
+    assert is_world("shapescapes_compositional:choice@photo")
+    assert world_part("shapescapes_compositional:choice@photo") == "compositional_choice@photo"
+    assert not is_questions("shapescapes:ve_test")
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """A base model and an adapter on it that changes what it says."""
+    folder = tmp_path_factory.mktemp("adapters")
+    base = tiny_language.save_llama(folder / "base")
+    spec = CausalLM(str(base), device="cpu")
+    model = spec.model
+    names = [name for name, _ in model.named_modules() if name.endswith(("q_proj", "v_proj"))]
+    adapters.inject(model, names, 2, 4, 0.0, seed=1)
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(0)
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_()
+    (folder / "adapter").mkdir()
+    adapters.save(model, folder / "adapter", BaseModel("base", None, spec.weights_hash()))
+    adapters.merge(model)
+    return folder, model
+
+
+@pytest.fixture
+def copy(shelf, tmp_path):
+    shutil.copytree(shelf[0] / "adapter", tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def load_adapter(shelf, folder):
+    spec = CausalLM(str(shelf[0] / "base"), device="cpu")
+    model = spec.model
+    adapters.load(model, folder, find_weights(spec.folder()))
+    return model
+
+
+def test_a_saved_adapter_gives_the_model_it_was_saved_of(shelf, copy):
+    ids = torch.tensor([[3, 4, 5, 6]])
+    model = load_adapter(shelf, copy)
+    torch.testing.assert_close(model(input_ids=ids).logits, shelf[1](input_ids=ids).logits)
+    plain = CausalLM(str(shelf[0] / "base"), device="cpu").model(input_ids=ids).logits
+    assert (model(input_ids=ids).logits - plain).abs().max() > 0.1
+    assert model.state_dict().keys() == shelf[1].state_dict().keys()
+
+
+def test_saving_is_the_same_bytes_whatever_the_hash_seed(shelf, copy):
+    about = json.loads((copy / ADAPTER).read_text())
+    assert about["target_modules"] == sorted(about["target_modules"])
+    assert about["base_model_name_or_path"] == "base"
+
+
+def edit(file, **changes):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"use_dora": True}, "use_dora=True: only plain LoRA"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"peft_type": "IA3"}, "peft_type='IA3'"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa'"),
+        ({"rank_pattern": {"q_proj": 4}}, "rank_pattern"),
+        ({"some_new_kind": 1}, "some_new_kind=1"),
+        ({"r": "8"}, "r='8' should be a number"),
+        ({"r": 1.5}, "whole number"),
+        ({"lora_alpha": 0}, "lora_alpha=0 should"),
+    ],
+)
+def test_another_kind_of_adapter_is_refused(shelf, copy, changes, words):
+    edit(copy / ADAPTER, **changes)
+    with pytest.raises(UserError, match=words):
+        load_adapter(shelf, copy)
+
+
+def test_the_base_model_is_compared(shelf, copy):
+    edit(copy / BASE, sha256="0" * 64)
+    with pytest.raises(UserError, match=r"was tuned on 'base' with weights sha256:0.*give the"):
+        load_adapter(shelf, copy)
+    (copy / BASE).unlink()  # PEFT itself writes none
+    load_adapter(shelf, copy)
+
+
+def test_weights_of_another_model_are_refused(shelf, copy):
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(copy / WEIGHTS)
+    name = sorted(tensors)[0]
+    for wrong, words in (
+        ({**tensors, name: tensors[name][:, :-1].contiguous()}, "of another shape"),
+        ({k: v for k, v in tensors.items() if k != name}, "is missing"),
+        ({**tensors, f"{adapters.PREFIX}x.lora_A.weight": torch.ones(1)}, "adapts 'x'"),
+        ({**tensors, name: tensors[name] / 0}, "not numbers"),
+    ):
+        save_file(wrong, copy / WEIGHTS)
+        with pytest.raises(UserError, match=words):
+            load_adapter(shelf, copy)
+    (copy / WEIGHTS).write_bytes(b"no tensors")
+    with pytest.raises(UserError, match="cannot be read"):
+        load_adapter(shelf, copy)
+    (copy / ADAPTER).write_text("[]")
+    with pytest.raises(UserError, match="not a configuration of an adapter"):
+        load_adapter(shelf, copy)
+
+
+def test_a_folder_of_an_adapter_is_no_model_by_itself(copy):
+    with pytest.raises(UserError, match="adapter"):
+        _ = CausalLM(str(copy), device="cpu").model
+
+
+SECONDS = 300
+"""Of a busy machine; unchecked, these end in no hour, or in no memory."""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    shelf = tmp_path_factory.mktemp("saved")
+    return {
+        "clip": tiny.save_clip(shelf / "clip"),
+        "dual": tiny.save_dual_encoder(shelf / "dual"),
+        "open_clip": tiny.save_open_clip(shelf / "open_clip"),
+        "text": language.save_roberta(shelf / "text"),
+    }
+
+
+def changed(saved, tmp_path, kind, path, value):
+    folder = shutil.copytree(saved[kind], tmp_path / kind)
+    file = folder / ("open_clip_config.json" if kind == "open_clip" else "config.json")
+    content = json.loads(file.read_text())
+    *outer, last = path.split(".")
+    node = content["model_cfg"] if kind == "open_clip" else content
+    for name in outer:
+        node = node[name]
+    node[last] = value
+    file.write_text(json.dumps(content))
+    return folder
+
+
+def load_changed(kind, folder):
+    if kind == "open_clip":
+        return OpenClip(f"local-dir:{folder}").load()
+    return MaskedLM(str(folder)).model if kind == "text" else HFClip(str(folder)).load()
+
+
+REFUSALS = r"absurd|asks for a model of|context_length="
+ABSURD = [
+    ("clip", "text_config.hidden_size", 10**9),
+    ("clip", "text_config.hidden_size", 4096),
+    ("clip", "text_config.num_hidden_layers", 10**9),
+    ("clip", "text_config.vocab_size", 10**12),
+    ("clip", "text_config.vocab_size", 9 * 10**6),
+    ("clip", "vision_config.image_size", 10**6),
+    ("clip", "projection_dim", 10**9),
+    ("clip", "num_labels", 10**9),
+    ("dual", "vision_config.depths", [10**9, 1]),
+    ("dual", "vision_config.depths", [60, 60]),
+    ("dual", "text_config.max_position_embeddings", 10**10),
+    ("text", "hidden_size", 10**9),
+    ("text", "num_hidden_layers", 10**9),
+    ("open_clip", "embed_dim", 10**9),
+    ("open_clip", "vision_cfg.layers", 10**9),
+    ("open_clip", "vision_cfg.image_size", 10**6),
+    ("open_clip", "text_cfg.vocab_size", 10**12),
+    ("open_clip", "text_cfg.width", 65536),
+    ("open_clip", "text_cfg.context_length", 10**9),
+]
+
+
+@pytest.mark.timeout(SECONDS)
+@pytest.mark.parametrize(("kind", "path", "value"), ABSURD)
+def test_absurd_dimensions_end_in_a_sentence(saved, tmp_path, kind, path, value):
+    folder = changed(saved, tmp_path, kind, path, value)
+    with pytest.raises(UserError, match=REFUSALS):
+        load_changed(kind, folder)
+
+
+def test_pickled_weights_are_counted_too(saved, tmp_path):
+    folder = changed(saved, tmp_path, "clip", "text_config.hidden_size", 10**9)
+    weights = load_file(folder / "model.safetensors")
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(UserError, match="absurd"):
+        load_changed("clip", folder)
+
+
+def test_numbers_within_reason_pass(tmp_path):
+    config = {"rope_theta": 1e30, "num_hidden_layers": 24, "tied_layers": True, "x": {"y": [7e9]}}
+    check_numbers(config, tmp_path, (1, 1))
+    for bad in ({"layers": 65}, {"x": [{"vocab_size": -(10**8)}]}, {"depths": [40, 40]}):
+        with pytest.raises(UserError, match="absurd"):
+            check_numbers(bad, tmp_path, (1, 1))
+    check_numbers({"layers": 65, "vocab_size": 10**8}, tmp_path, (65, 10**9))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_damaged_weights_of_a_language_model_are_named(saved, tmp_path, value):
+    folder = shutil.copytree(saved["text"], tmp_path / "text")
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in weights if name.endswith("dense.weight"))
+    weights[name][0, 0] = value
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"dense\.weight holds"):
+        load_changed("text", folder)
+
+
+def test_an_image_size_that_is_absurd_is_refused(saved, tmp_path):
+    folder = shutil.copytree(saved["clip"], tmp_path / "clip")
+    for file in ("preprocessor_config.json", "processor_config.json"):
+        if (folder / file).exists():
+            content = json.loads((folder / file).read_text())
+            node = content.get("image_processor", content)
+            node["size"] = {"shortest_edge": 10**6}
+            node["crop_size"] = {"height": 10**6, "width": 10**6}
+            (folder / file).write_text(json.dumps(content))
+    with pytest.raises(UserError, match="1000000"):
+        load_changed("clip", folder)

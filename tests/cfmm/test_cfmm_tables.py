@@ -1,22 +1,27 @@
-"""CFMM's tables: the paper's rows beside ours, from items of made-up models."""
+"""CFMM's tables and figure: the paper's rows beside ours."""
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
 import pytest
+import yaml
 
 from cfaug.cfmm.composition import cells, derived_part, drop, mean_phi, text_part, totals
 from cfaug.cfmm.question_checks import total
 from cfaug.core.errors import UserError
+from cfaug.planning.build import build
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import Document, Part, read_document, to_csv, to_latex, to_markdown
+from cfaug.report.document import Document, Part, to_markdown
 from cfaug.report.items import write_items
-from cfaug.report.paper_tables import published, write_tables_page
+from cfaug.report.paper_tables import published
 from cfaug.stats.choices import accuracies
 from tests.paper_tables import table
+from tests.report.example import picture
 from tests.report.question_example import ASKED, IMAGES, question_items
 
 DEMONSTRATED = ("count-0", "color-0")
@@ -155,19 +160,6 @@ def test_two_question_sets_of_a_model_are_told_apart_by_the_prompts_setting(tmp_
     assert ours(table("cfmm_2", prompts=prompts).build(Runs(tmp_path)))
 
 
-@pytest.mark.parametrize("name", ["cfmm_2", "cfmm_3"])
-def test_every_format_can_be_written(runs, tmp_path, name):
-    document = table(name).build(runs)
-    assert "without the image" in to_markdown(document)
-    assert "phi" in to_csv(document) or name == "cfmm_2"
-    assert "Qwen-VL" in to_latex(document)
-    (tmp_path / f"{name}.json").write_text(document.to_json())
-    assert read_document(tmp_path / f"{name}.json") == document
-    page = write_tables_page(tmp_path).read_text()
-    assert "without the image" in page
-    assert "one-tailed independent t" not in page, "no seeds are tested here"
-
-
 # CFMM's own numbers: transcribed whole, and what the definitions make of them.
 
 METRICS = ("acc_b", "acc_c", "acc_plus")
@@ -194,13 +186,6 @@ def answers(images: int, b: float, c: float, plus: float) -> tuple[np.ndarray, n
     return basic, own
 
 
-def test_seven_models_with_three_prompts_in_the_same_order():
-    rows = [[(row["model"], row["prompt"]) for row in published(name)["rows"]]
-            for name in ("cfmm_2", "cfmm_3")]  # fmt: skip
-    assert rows[0] == rows[1]
-    assert len(set(rows[0])) == 21
-
-
 def test_the_definitions_give_every_cell_of_table_2_but_fourteen():
     images, missed = published("cfmm_2")["images"], set()
     for (model, prompt), own in cells().items():
@@ -224,13 +209,6 @@ def test_totals_are_sums_of_the_categories_in_all_rows_but_one():
     assert wrong == [(WRONG_TOTAL, 2, 240.85, 240.83)]
 
 
-def test_no_more_pairs_are_right_than_the_margins_allow():
-    slack = 0.0151
-    for own in cells().values():
-        for acc_b, acc_c, acc_plus in own.values():
-            assert max(0.0, acc_b + acc_c - 100) - slack <= acc_plus <= min(acc_b, acc_c) + slack
-
-
 def test_average_drops_and_the_slight_negative_correlation():
     zero = [one for one in totals() if one[1] == "0-shot"]
     assert len(zero) == 7
@@ -241,14 +219,6 @@ def test_average_drops_and_the_slight_negative_correlation():
     assert -0.135 < min(phi) < max(phi) < -0.05
     rows = dict(derived_part().rows)
     assert rows["Qwen-VL", "0-shot"][2].text == "-0.112"
-
-
-def test_phi_of_the_margins_is_that_of_answers_with_these_cells():
-    images = published("cfmm_2")["images"]
-    for category, printed in cells()["LLaVA", "0-shot"].items():
-        basic, own = answers(images[category], *printed)
-        exact = np.corrcoef(np.repeat(basic, 4), own.reshape(-1))[0, 1]
-        assert accuracies(basic, own).phi == pytest.approx(exact, abs=1e-9)
 
 
 def test_six_categories_have_1198_images_and_the_text_rounds_them():
@@ -265,3 +235,79 @@ def test_the_text_is_held_against_the_tables():
     assert rows["InfMLLM, 0-shot: acc_b of colour questions"] == ["93.21", "93.21"]
     gain = rows["Qwen-VL: total by which 1-shot ICL is better, more than"]
     assert gain == ["40", "acc_b -1.10, acc_c +44.56, acc+ +39.15"]
+
+
+# Figure 4, of question files written by hand.
+
+
+# Figure 4, of question files written by hand.
+
+FILE = Path(__file__).parents[2] / "conf/table/cfmm_figure_4.yaml"
+
+
+def figure(**changes):
+    content = yaml.safe_load(FILE.read_text())
+    assert content["image_roots"] == "${paths.image_roots}"
+    return build(content | {"image_roots": []} | changes)
+
+
+def record(number: int, category: str, wrote: str = "human") -> dict:
+    (right, wrong), further = (("two", "three"), 1 + number % 2)
+    return {
+        "id": str(number), "image": "one.png", "category": category,
+        "basic": {"q": "How many dogs are there?", "options": [right, wrong], "answer": 0},
+        "counterfactuals": [
+            {"q": f"If {place} more dogs came, how many would there be <b>?", "presupposition": "",
+             "options": [wrong, "very many dogs"], "answer": place % 2, "source": wrote,
+             "verified": wrote == "human"}
+            for place in range(further)
+        ],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def questions(tmp_path) -> Path:
+    (tmp_path / "one.png").write_bytes(picture("ball", "red"))
+    records = [record(0, "count"), record(1, "count", "llm"), record(2, "odd"), record(3, "odd")]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in records))
+    return file
+
+
+def test_the_composition_of_a_file_beside_the_papers(questions, tmp_path):
+    document = figure(questions={"mine": str(questions)}).build(Runs(tmp_path))
+    theirs, ours, categories, _, answers = document.parts
+    assert [cell.text for cell in theirs.rows[0][1]] == ["1,200", "6,000", "9.51", "17.97", "1.28"]
+    images, asked, basic, counterfactual, words = ours.rows[0][1]
+    assert (images.text, asked.text) == ("4", "10")
+    assert (basic.text, basic.sub) == ("5.00", "0.00")
+    assert counterfactual.text == "11.00"
+    lengths = [1, 1, 1, 1, *[1, 1, 3, 1, 1, 3]]
+    assert words.numbers["value"] == pytest.approx(np.mean(lengths))
+    assert words.numbers["sd"] == pytest.approx(np.std(lengths, ddof=1))
+    rows = dict(categories.rows)
+    recovered = published("cfmm_figure_4")["categories"]
+    assert [cell.numbers["value"] for cell in rows["The paper",][:6]] == [*recovered.values()]
+    assert categories.columns == (*recovered, "odd")
+    assert [cell.text for cell in rows["mine",]] == ["2", "0", "0", "0", "0", "0", "2"]
+    assert rows["mine",][0].small == "50.0 %"
+    assert [labels for labels, _ in answers.rows] == [
+        ("mine", "three"), ("mine", "two"), ("mine", "very many dogs"),
+    ]  # fmt: skip
+    assert [cells[0].text for _, cells in answers.rows] == ["4", "4", "2"]
+
+
+def test_kinds_say_where_the_right_option_stands_and_who_wrote(questions, tmp_path):
+    kinds = figure(questions={"mine": str(questions)}).build(Runs(tmp_path)).parts[3]
+    rows = {labels[1]: [cell.text for cell in own] for labels, own in kinds.rows}
+    assert rows["basic"] == ["4", "5.00", "2", "100.0", "0.0", "–", "–"]
+    assert rows["counterfactual"] == ["6", "11.00", "2", "66.7", "33.3", "66.7", "66.7"]
+
+
+def test_the_plots_show_shares(questions, tmp_path):
+    document = figure(questions={"mine": str(questions)}).build(Runs(tmp_path))
+    (bars,), (curve,) = document.bars, document.curves
+    assert bars.groups["Count"][1][1] == 0.5
+    assert sum(own[0][1] for own in bars.groups.values()) == pytest.approx(1)
+    assert curve.series["basic"] == {5.0: {0: 1.0}}
+    assert "words of a question" in to_markdown(document)

@@ -1,10 +1,15 @@
+"""Accuracies and validity of questions, against sums written out one by one."""
+
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.cfmm.question_checks import (
@@ -19,10 +24,20 @@ from cfaug.cfmm.question_checks import (
     UNBALANCED,
     check_question,
     condition,
+    group_accuracies,
     leaks,
+    phi_interval,
     validate,
+    whole_groups,
 )
+from cfaug.cfmm.question_items import QuestionItems
+from cfaug.cfmm.question_page import compare_kinds, compare_models
+from cfaug.core.errors import UserError
 from cfaug.core.questions import AskedImage, AskedQuestion
+from cfaug.stats.choices import accuracies, phi_from_margins
+from cfaug.stats.item_tests import mcnemar
+from tests.report.question_example import ASKED, question_items
+from tests.report.question_example import IMAGES as ASKED_IMAGES
 
 
 def counterfactual(text: str, right: str = "4", wrong: str = "5", **extra: Any) -> AskedQuestion:
@@ -180,3 +195,206 @@ def test_positions_are_tested_by_kind() -> None:
         for i in range(20)
     ]
     assert [one.count for one in validate([*first, *other])] == [20, 20]
+
+
+IMAGES = st.lists(
+    st.tuples(st.booleans(), st.lists(st.booleans(), min_size=0, max_size=5)),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(images=IMAGES)
+def test_accuracies_are_those_of_a_slow_count(images):
+    found = accuracies(np.array([b for b, _ in images]), [np.array(c) for _, c in images])
+    pairs = [(b, c) for b, own in images for c in own]
+    assert found.acc_b == pytest.approx(sum(b for b, _ in images) / len(images))
+    strict = sum(1 for b, own in images if b and all(own))
+    assert found.strict == pytest.approx(strict / len(images))
+    if not pairs:
+        assert math.isnan(found.acc_c)
+        assert math.isnan(found.acc_plus)
+        return
+    assert found.acc_c == pytest.approx(sum(c for _, c in pairs) / len(pairs))
+    assert found.acc_plus == pytest.approx(sum(b and c for b, c in pairs) / len(pairs))
+    assert found.drop == pytest.approx(found.acc_b - found.acc_c)
+    of_right = [c for b, c in pairs if b]
+    if of_right:
+        assert found.consistency == pytest.approx(sum(of_right) / len(of_right))
+    else:
+        assert math.isnan(found.consistency)
+    first, second = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+    if first.std() and second.std():
+        assert found.phi == pytest.approx(np.corrcoef(first, second)[0, 1])
+    else:
+        assert math.isnan(found.phi)
+
+
+def test_the_printed_correlations_follow_from_the_printed_fractions():
+    """Qwen-VL 0-shot, the totals of Table 3 over six categories, as worked out by hand."""
+    assert phi_from_margins(4.8365 / 6, 3.4110 / 6, 2.6286 / 6) == pytest.approx(-0.1029, abs=1e-4)
+
+
+@given(bits=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=8))
+def test_groups_are_counted_as_naturalbench_does(bits):
+    right = np.array(bits).reshape(-1, 2, 2)
+    found = group_accuracies(right)
+    groups = len(right)
+    questions = images = whole = 0
+    for group in right.tolist():
+        (q0i0, q0i1), (q1i0, q1i1) = group
+        questions += (q0i0 and q0i1) + (q1i0 and q1i1)
+        images += (q0i0 and q1i0) + (q0i1 and q1i1)
+        whole += q0i0 and q0i1 and q1i0 and q1i1
+    assert found["q_acc"] == pytest.approx(questions / (2 * groups))
+    assert found["i_acc"] == pytest.approx(images / (2 * groups))
+    assert found["g_acc"] == pytest.approx(whole / groups)
+
+
+def test_other_shapes_are_refused():
+    with pytest.raises(ValueError, match="2 questions x 2 images"):
+        group_accuracies(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="1 images have 0"):
+        accuracies(np.array([1]), [])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 1.0, math.nan]), st.sampled_from(["a", "b", None])))
+)
+@settings(max_examples=50, deadline=None)
+def test_groups_are_whole_as_plain_loops_say(answers):
+    right, groups = [value for value, _ in answers], [name for _, name in answers]
+    expected = [math.nan] * len(answers)
+    for name in ("a", "b"):
+        own = [value for value, group in answers if group == name]
+        if own and not any(math.isnan(value) for value in own):
+            expected[groups.index(name)] = float(all(value == 1 for value in own))
+    np.testing.assert_equal(whole_groups(np.array(right, dtype=float), groups), expected)
+
+
+def test_the_interval_of_phi_is_that_of_resampled_clusters():
+    rng = np.random.default_rng(5)
+    basic = rng.random(60) < 0.7
+    own = [rng.random(rng.integers(1, 5)) < (0.3 if b else 0.7) for b in basic]
+    clusters = rng.integers(0, 25, size=60)
+    low, high = phi_interval(basic, own, clusters, np.random.default_rng(0), resamples=4000)
+    names, slow = np.unique(clusters), []
+    for _ in range(1500):
+        rows = np.concatenate(
+            [np.flatnonzero(clusters == c) for c in rng.choice(names, len(names))]
+        )
+        slow.append(accuracies(basic[rows], [own[row] for row in rows]).phi)
+    expected = np.nanquantile(slow, [0.025, 0.975])
+    assert [low, high] == pytest.approx(expected, abs=0.04)
+    assert low < accuracies(basic, own).phi < high < 0
+
+
+def test_phi_has_no_interval_with_one_cluster_or_equal_answers():
+    basic, own = np.array([1, 1, 0]), [np.array([1, 0])] * 3
+    for some, clusters in ((basic, ["a"] * 3), (np.ones(3), ["a", "b", "c"])):
+        assert np.isnan(phi_interval(some, own, clusters, np.random.default_rng(0))).all()
+
+
+LEFT_OUT = ("count-0/b", "color-1/c2")
+
+
+def slow_answers(items) -> dict[str, tuple[float, list[float]]]:
+    """Return {image: basic answer, counterfactual answers}, read row by row from ``right``."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    columns = items.items.columns
+    for name, kind, right in zip(columns["item"], columns["kind"], columns["right"], strict=True):
+        own = found.setdefault(name.split("/")[0], ([], []))
+        if not math.isnan(right):
+            own[kind != "basic"].append(right)
+    return {key: (b[0], c) for key, (b, c) in found.items() if b and c}
+
+
+def test_images_are_those_with_both_kinds_of_answers():
+    items = question_items(left_out=LEFT_OUT)
+    expected = slow_answers(items)
+    assert len(items.images) == len(expected) == sum(ASKED_IMAGES.values()) - 1
+    for b, c, (basic, own) in zip(
+        items.images.basic, items.images.counterfactual, expected.values(), strict=True
+    ):
+        assert (float(b), c.astype(float).tolist()) == (basic, own)
+    measured = items.images.measure()
+    strict = [b * min(c) for b, c in expected.values()]
+    assert measured.strict == pytest.approx(np.mean(strict))
+    assert items.count_left_out() == {"too long": 2}
+
+
+def test_means_of_a_category_are_over_what_counts():
+    items = question_items(left_out=LEFT_OUT)
+    own = [c for key, (_, c) in slow_answers(items).items() if key.startswith("color")]
+    assert items.means("acc_c")["color"] == pytest.approx(np.mean(np.concatenate(own)))
+    assert len(items.by_category("acc_c")["color"]) == ASKED * ASKED_IMAGES["color"] - 1
+    assert items.total("acc_b") == pytest.approx(100 * sum(items.means("acc_b").values()))
+
+
+def test_questions_without_counterfactual_ones_are_refused_for_that():
+    items = question_items().items
+    columns = {name: own for name, own in items.columns.items() if not name.startswith("acc_")}
+    with pytest.raises(UserError, match="asks no basic and counterfactual questions"):
+        QuestionItems("llava", replace(items, columns=columns))
+    del columns["kind"]
+    with pytest.raises(UserError, match="lack kind, acc_b"):
+        QuestionItems("llava", replace(items, columns=columns))
+
+
+def test_a_category_without_a_name_has_one_in_tables():
+    assert question_items(images={"": 3}).categories == ("all questions",)
+
+
+def test_the_drop_is_that_of_images_and_significant_where_it_is_large():
+    large = question_items("large", (1.0, 0.3))
+    none = question_items("none", (0.7, 0.7), seed=3)
+    found, level = compare_kinds([[large], [none]])
+    pairs = slow_answers(large).values()
+    assert found.test.mean.mean == pytest.approx(np.mean([b - np.mean(c) for b, c in pairs]))
+    assert found.test.mean.mean == pytest.approx(large.images.measure().drop)
+    assert found.p_holm == pytest.approx(2 * found.p)
+    assert found.p_holm <= 0.001 < 0.05 < level.p_holm
+    assert found.phi is None  # every basic answer is right
+    assert level.phi_low < level.phi.mean < level.phi_high
+    assert level.phi.mean == pytest.approx(none.images.measure().phi)
+
+
+def test_a_model_without_counterfactual_answers_has_no_drop():
+    only_basic = question_items(left_out=[f"count-0/c{n}" for n in range(1, 5)],
+                                images={"count": 1})  # fmt: skip
+    assert compare_kinds([[only_basic]]) == [None]
+
+
+def test_checkpoints_are_averaged_question_by_question():
+    first, second = question_items(seed=1), question_items(seed=2)
+    (found,) = compare_kinds([[first, second]])
+    drops = [one.images.measure().drop for one in (first, second)]
+    assert found.test.mean.mean == pytest.approx(np.mean(drops))
+    assert found.phi.n == 2
+
+
+def test_models_are_compared_on_images_that_both_answered_whole():
+    good = question_items("good", (0.95, 0.9), left_out=LEFT_OUT)
+    poor = question_items("poorer", (0.4, 0.5), left_out=["other-0/c1"])
+    (found,), refused = compare_models([(("good", [good]), ("poor", [poor]))])
+    assert not refused
+    left = {"count-0", "color-1", "other-0"}
+    answers = [slow_answers(one) for one in (good, poor)]
+    keys = [key for key in answers[0] if key not in left and key in answers[1]]
+    differences = [answers[0][key][0] - answers[1][key][0] for key in keys]
+    test = found.tests["acc_b"]
+    assert test.gain == pytest.approx(np.mean(differences))
+    assert test.p_two_sided == mcnemar(differences.count(1.0), differences.count(-1.0))
+    p = sorted(one.p_two_sided for one in found.tests.values())
+    assert min(found.p_holm.values()) == pytest.approx(min(1.0, 3 * p[0]))
+    assert found.left_out == 5 * len(left)
+
+
+def test_models_asked_about_other_questions_are_not_compared():
+    one, other = question_items("one"), question_items("other")
+    other.items.columns["question"][3] = "and now?"
+    moved = question_items("moved", images={"shape": 2})
+    pairs = [(("one", [one]), ("other", [other])), (("one", [one]), ("moved", [moved]))]
+    found, refused = compare_models(pairs)
+    assert found == []
+    assert "one against other: the question count-0/c3 differs" in refused[0]
+    assert "one against moved: no question was answered by both" in refused[1]

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from cfaug.cfmm.question_checks import validate
 from cfaug.cfmm.vqa import VisualQuestions
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Benchmark
-from cfaug.core.questions import Answered, AskedImage, AskedQuestion, Question
+from cfaug.core.questions import AskedImage, AskedQuestion, Question
 from cfaug.data.sources.question_sets import read_questions
 from cfaug.evaluation import cached_model
 from cfaug.evaluation.cached_model import CachedAnswerer
 from cfaug.models.vision_language import VisionLanguageModel
-from cfaug.report.item_tests import BOOTSTRAP, compare_items
 from cfaug.report.items import Items, write_items
 from tests.data.question_files import hallusion_record, put_image, write_csv
 from tests.evaluation.questions import Drawn, Picture, Writer, context, image, opened, rows
@@ -286,10 +283,6 @@ def test_the_three_accuracies_of_hallusion_bench(tmp_path):
             (told,) = [one for one in found.outcomes if one.metric == prefix + metric]
             assert (told.value, told.n) == (np.nanmean(values), np.isfinite(values).sum())
     assert [one.n for one in found.outcomes if one.metric == "f_acc"] == [9 * 3 + 9 * 2]
-    long = replace(images[0].questions[0], text="why " * 99)
-    cut = [replace(images[0], questions=(long,)), *images[1:]]
-    some = opened(cut).run(Drawn(longest=200))
-    assert [one.n for one in some.outcomes if one.metric == "f_acc"] == [9 * 3 + 9 * 2 - 1]
 
 
 def test_pairs_of_mmvp_are_right_together_and_swapped_answers_are_named(tmp_path):
@@ -371,20 +364,6 @@ def test_an_error_loses_no_answer_that_was_given_before(tmp_path):
     assert rest.batches == []
 
 
-def test_reasons_of_the_model_are_counted_and_said():
-    class Choosy(Drawn):
-        def _one(self, picture, question, size):
-            if "1 of" in question.text:
-                return Answered(left_out="special_token")
-            return super()._one(picture, question, size)
-
-    benchmark = opened(IMAGES)
-    found = benchmark.run(Choosy())
-    assert set(found.items["left_out"]) == {"", "special_token"}
-    assert "left out: 6 of 30 questions (special_token)" in benchmark.summarise(found)
-    assert np.isnan(found.items["right"][1::5]).all()
-
-
 def test_all_questions_about_an_image_go_together_and_equal_ones_once():
     model = Drawn()
     twice = [*IMAGES, image(0, group="again")]
@@ -394,44 +373,6 @@ def test_all_questions_about_an_image_go_together_and_equal_ones_once():
     for n in range(5):
         name = "basic" if n == 0 else f"c{n}"
         assert found[f"again/{name}"]["nll"] == found[f"i0/{name}"]["nll"]
-
-
-def test_images_of_any_mode_are_asked_about_as_rgb():
-    seen = []
-
-    class Looking(Drawn):
-        def answer(self, images, questions):
-            seen.extend(one.mode for one in images if one is not None)
-            return super().answer(images, questions)
-
-    images = []
-    modes = ("RGB", "L", "P", "RGBA", "CMYK", "LA", "1", "I;16")
-    for number, mode in enumerate(modes):
-        out = io.BytesIO()
-        drawn = Image.new("RGB", (8, 9), (10 * number, 50, 90))
-        if mode == "I;16":
-            drawn = Image.fromarray(np.full((9, 8), 40_000, np.uint16))
-        drawn = drawn if mode == "I;16" else drawn.convert(mode)
-        drawn.save(out, "TIFF" if mode == "CMYK" else "PNG")
-        images.append(image(number, image=Picture(out.getvalue())))
-    opened(images).run(Looking())
-    assert seen == ["RGB"] * len(modes)
-    with pytest.raises(UserError, match="image i0"):
-        opened([image(0, image=Picture(b"no image"))]).run(Drawn())
-
-
-def test_two_models_are_compared_question_by_question_by_clusters_of_images():
-    benchmark = opened(IMAGES)
-    first, second = (
-        Items("asked_vqa", f"w{seed}", benchmark.data_hash, benchmark.run(Drawn(seed)).items)
-        for seed in (0, 1)
-    )
-    test = compare_items([first], [second], "acc_plus", by={"category": "count"})
-    assert (test.items, test.clusters, test.test) == (12, 3, BOOTSTRAP)
-    test = compare_items([first], [second], "right")
-    assert (test.items, test.clusters) == (30, 3)
-    gain = np.mean(first.columns["right"]) - np.mean(second.columns["right"])
-    assert test.gain == pytest.approx(gain)
 
 
 def test_written_answers_are_read_strictly_and_counted():
@@ -461,15 +402,9 @@ def test_written_answers_are_read_strictly_and_counted():
     ("settings", "said"),
     [
         ({"reduction": "mean"}, "reduction=mean: choose from token_mean, sum,"),
-        ({"protocol": "guess"}, "protocol=guess: choose from rank, write"),
-        ({"chain_of_thought": "long"}, "chain_of_thought=long: choose from one_stage,"),
-        ({"option_order": "random"}, "option_order=random: choose from given, shuffled"),
         ({"shots": 1}, "needs benchmark.demonstrations"),
-        ({"shots": -1}, "shots=-1 should be a whole number of at least 0"),
-        ({"batch_size": 0}, "batch_size=0 should be a whole number of at least 1"),
         ({"chain_of_thought": "one_stage"}, "needs benchmark.shots=1"),
         ({"chain_of_thought": "two_stage", "protocol": "write"}, "one_stage"),
-        ({"blind": "yes"}, "blind"),
     ],
 )
 def test_an_invalid_setting_is_named_with_the_choices(settings, said):

@@ -1,30 +1,59 @@
-"""The world's words as parts of the editor of real captions."""
+"""The world's words: in editors, read back, varied, and with fewer of them."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
 from cfaug.core.types import Example
+from cfaug.editing.edit_checks import measure_edits
+from cfaug.editing.edit_prompts import read_prompts
 from cfaug.editing.filters import KeyedChoice, PartOfSpeech
-from cfaug.editing.protocols import Blank, MaskFiller, SentenceEmbedder, Tagger
+from cfaug.editing.instructed_edit import InstructedEdit
+from cfaug.editing.label_guard import LabelGuard
+from cfaug.editing.protocols import (
+    Blank,
+    EditGuard,
+    MaskFiller,
+    SentenceEmbedder,
+    Tagger,
+    VariationModel,
+    VariationRequest,
+)
 from cfaug.editing.substitution import Substitution
 from cfaug.shapescapes.language import (
+    FACTOR_OF,
+    VALUES,
     AttributeFiller,
+    Statement,
     VocabularyEncoder,
     VocabularyFiller,
     VocabularyTagger,
+    WorldCheck,
+    WorldVariations,
+    describe,
+    parse,
 )
+from cfaug.shapescapes.parts import LeaveOut, read_leave_out, shorten_caption
 from cfaug.shapescapes.settings import (
     COLOURS,
+    DOMAINS,
+    FACTORS,
     FRAMES,
     PLACES,
     SUBJECTS,
+    WEATHER,
     CaptionWording,
     Factors,
     caption,
     words,
+    words_of_domains,
 )
+from tests.editing.perturbing import edit_of, photo_of
+from tests.shapescapes.drawn import PHOTOS, SHOWN, WORDINGS
 
 TAGGER = VocabularyTagger()
 
@@ -44,8 +73,9 @@ def test_the_protocols_are_kept_and_every_word_has_its_tag():
     assert {tags[word] for word in ("a", "an", "the", "is", "in", "on")} == {"DT", "VBZ", "IN"}
 
 
-@pytest.mark.parametrize("frame", range(len(FRAMES)))
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("frame", "place"), [(n % len(FRAMES), place) for n, place in enumerate(PLACES)]
+)
 def test_a_noun_edit_swaps_the_subject_and_nothing_else(frame, place):
     factors = Factors("house", "orange", place)
     text = caption(factors, CaptionWording(frame))
@@ -118,3 +148,180 @@ def test_words_are_alike_or_not():
     assert (cosines[:4, :4] == expected @ expected.T).all()
     assert (cosines[4] == 0).all()
     assert isinstance(VocabularyEncoder(), SentenceEmbedder)
+
+
+@given(SHOWN, WORDINGS)
+def test_what_is_said_is_read_back(shown: Factors, wording: CaptionWording) -> None:
+    said = parse(f" {caption(shown, wording).capitalize()}. ")
+    assert said is not None
+    assert said.agrees(shown)
+    assert said.subject == shown.subject
+    assert said.colour == (shown.colour if wording.colour else None)
+    assert said.background == (shown.background if wording.background else None)
+    named = shown.domain != "photo" or FRAMES[wording.frame] == "a photo of {}"
+    assert said.domain == (shown.domain if named else None)
+
+
+@given(SHOWN)
+def test_a_description_names_everything(shown: Factors) -> None:
+    assert parse(describe(shown)) == Statement(**vars(shown))
+    assert set(describe(shown).split()) <= set(words_of_domains())
+
+
+def test_other_sentences_are_not_of_the_world() -> None:
+    for text in (
+        "", "ball", "a ball on the moon", "a red blue ball", "a red ball on the beach at night",
+        "a statue of a ball", "a photo of", "a ball a ball", "a sketch of a photo of a ball",
+        "a photo of 3 balls", "a red ball\non the beach, smiling",
+    ):  # fmt: skip
+        assert parse(text) is None, text
+
+
+def test_a_statement_that_is_false_of_a_scene_does_not_agree() -> None:
+    scene = Factors("ball", "red", "beach", "sketch")
+    assert not Statement("ball", "red", "beach").agrees(scene)  # a sketch is called one
+    assert not Statement("ball", "blue", None, "sketch").agrees(scene)
+    assert Statement("ball", None, None, "sketch").agrees(scene)
+    assert Statement("ball", "red").differing(Statement("ball", "blue", "snow")) == (
+        "colour",
+        "background",
+    )
+
+
+def test_the_words_that_domains_add_come_last() -> None:
+    assert words_of_domains()[: len(words())] == words()
+    assert set(words_of_domains()) - set(words()) == set(DOMAINS) - {"photo"}
+    assert set(FACTOR_OF.values()) == set(FACTORS)
+    assert set(WEATHER) < set(PLACES)
+
+
+PROMPTS = {one.name: one for one in read_prompts("plain")}
+
+
+def vary(text, name, count=99, seed=0):
+    [found] = WorldVariations().vary([VariationRequest(text, PROMPTS[name], count, seed)])
+    return found
+
+
+@settings(max_examples=40)
+@given(SHOWN, WORDINGS, st.sampled_from(sorted(set(VALUES) & set(PROMPTS))))
+def test_every_variation_is_a_caption_of_the_world_with_one_factor_changed(shown, wording, name):
+    text = caption(shown, wording)
+    found = vary(text, name)
+    kind = PROMPTS[name].kind
+    expected = set(VALUES[name]) - {
+        getattr(parse(text), FACTOR_OF[kind]) or ("photo" if kind == "domain" else "")
+    }
+    assert len(found.texts) == len(set(found.texts)) == len(expected)
+    said = {getattr(parse(one), FACTOR_OF[kind]) or "photo" for one in found.texts}
+    assert said == expected
+    verdicts = WorldCheck().judge([edit_of(shown.subject, text, t, kind) for t in found.texts])
+    for verdict in verdicts:
+        assert verdict.notes == {"kind_correct": True, "label_kept": kind != "subject"}
+
+
+def test_the_frame_stays_unless_the_domain_takes_its_place():
+    assert vary("there is a red cat", "adjective").texts[0].startswith("there is a")
+    assert set(vary("A  photo of an orange cat at night.", "background-weather").texts) == {
+        f"a photo of an orange cat {place}" for place in ("in the snow",)
+    }
+    assert "a sketch of a cat" in vary("this is a cat", "domain").texts
+    assert {parse(t).background for t in vary("a cat", "background-weather").texts} == set(WEATHER)
+
+
+def test_what_cannot_be_varied_says_why_and_draws_depend_on_the_seed():
+    assert vary("a dog on the moon", "subject").problem == "no caption of the world"
+    assert vary("a red cat", "object").problem == "no rule"
+    some = {vary("a red cat", "adjective", 3, seed).texts for seed in range(9)}
+    assert len(some) > 5
+    assert {len(one) for one in some} == {3}
+    assert isinstance(WorldVariations(), VariationModel)
+    assert isinstance(WorldCheck(), EditGuard)
+
+
+@pytest.mark.parametrize(
+    ("kind", "after", "correct", "kept"),
+    [
+        ("adjective", "a blue ball on the beach", True, True),
+        ("adjective", "a ball on the beach", False, True),  # says less, and so changes nothing
+        ("adjective", "a blue ball in the snow", False, True),
+        ("background", "a red ball in the snow", True, True),
+        ("domain", "a photo of a red ball on the beach", False, True),
+        ("domain", "a sketch of a red ball on the beach", True, True),
+        ("subject", "a red cube on the beach", True, False),
+        ("object", "a red ball in the snow", False, True),
+        ("adjective", "a huge red ball on the beach", False, True),
+        ("adjective", "a huge red dog on the beach", False, False),
+    ],
+)
+def test_verdicts_are_exact(kind, after, correct, kept):
+    [verdict] = WorldCheck().judge([edit_of("ball", "a red ball on the beach", after, kind)])
+    assert verdict.notes == {"kind_correct": correct, "label_kept": kept}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "notes"),
+    [
+        ("a red ball", "a red cube", "random", {"label_kept": False}),
+        ("a ball on the moon", "a ball", "adjective", {}),
+    ],
+)
+def test_of_other_kinds_and_captions_less_is_known(before, after, kind, notes):
+    [verdict] = WorldCheck().judge([edit_of("ball", before, after, kind)])
+    assert verdict.notes == notes
+
+
+def test_the_guard_without_an_encoder_is_exact_in_this_world():
+    editor = InstructedEdit(
+        WorldVariations(), per_kind=2, ask_for=20,
+        guards={"label": LabelGuard()}, checks={"world": WorldCheck()},
+    )  # fmt: skip
+    texts = ["a red ball", "a photo of an orange fish at night", "there is a tree in the snow"]
+    edited = editor.edit(
+        [photo_of(t.split()[i], t, f"k{i}") for t, i in zip(texts, (2, 5, 3), strict=True)]
+    )
+    assert all({p.edits[1].kind for p in one.proposals} == {"adjective", "background", "domain"}
+               for one in edited)  # fmt: skip
+    *kinds, overall = measure_edits(edited)
+    assert (overall.success, overall.precision, overall.recall) == (1, 1, 1)
+    assert {one.kind: one.label_kept for one in kinds} == {
+        "adjective": 1, "background": 1, "domain": 1, "subject": 0,
+    }  # fmt: skip
+
+
+def captioned_example(text, key="k", label=None):
+    return Example(key, "g", (text,), label=label)
+
+
+@given(PHOTOS, WORDINGS)
+def test_what_is_left_is_what_the_world_says_with_fewer_words(factors, wording):
+    full = caption(factors, CaptionWording(wording.frame))
+    shares = LeaveOut(float(not wording.colour), float(not wording.background))
+    assert shorten_caption(captioned_example(full), shares, 0).text == caption(factors, wording)
+
+
+def test_shares_are_kept_by_key_and_greater_ones_include_smaller_ones():
+    text = "an orange ball on the beach"
+
+    def shortened(share):
+        every = (
+            shorten_caption(captioned_example(text, f"k{i}"), LeaveOut(share), 5)
+            for i in range(400)
+        )
+        return {one.key for one in every if one.text == "a ball on the beach"}
+
+    few, many = shortened(0.25), shortened(0.5)
+    assert few < many
+    assert 160 <= len(many) <= 240
+    assert shortened(0) == set()
+
+
+def test_captions_of_others_hypotheses_and_shares_that_are_none_are_refused():
+    with pytest.raises(UserError, match=r"'k'.*no caption of the embedded world"):
+        shorten_caption(captioned_example("a dog on a mat"), LeaveOut(1), 0)
+    with pytest.raises(UserError, match="a hypothesis with a label"):
+        shorten_caption(captioned_example("a ball", label="neutral"), LeaveOut(1), 0)
+    with pytest.raises(UserError, match="choose from colour, background"):
+        read_leave_out({"size": 1})
+    with pytest.raises(UserError, match=r"colour=2 should be a number from 0 to 1"):
+        read_leave_out({"colour": 2})

@@ -13,11 +13,7 @@ from benchmarks.browser import Browser
 from cfaug.core.errors import UserError
 from cfaug.report.gallery import ImageSource
 from cfaug.report.items import write_items
-from cfaug.xmai.insertion import (
-    MethodTests,
-    insertion_page,
-    verdicts,
-)
+from cfaug.xmai.insertion import MethodTests, insertion_page, verdicts
 from cfaug.xmai.text_pair_items import InsertionItems
 from tests.evaluation.joined import picture
 from tests.report.example import data_of

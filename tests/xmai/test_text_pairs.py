@@ -1,12 +1,18 @@
-"""Sets of two texts on one photo, compared over methods, and whether edits kept the answer."""
+"""Sets of two texts on one photo: how they are read, compared, judged and measured."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nltk.tokenize import word_tokenize
+from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
+from nltk.translate.meteor_score import single_meteor_score
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit, Edited, Member
@@ -14,6 +20,15 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import read_scores, write_shards
 from cfaug.generate.captions import write_captions
 from cfaug.generate.failures import Attempt
+from cfaug.report.items import Items
+from cfaug.stats.significance import holm
+from cfaug.xmai.text_overlap import bleu4, inserted_words, measure_overlap, meteor
+from cfaug.xmai.text_pair_items import (
+    InsertionItems,
+    TextPairItems,
+    compare_changes,
+    compare_methods,
+)
 from cfaug.xmai.text_pairs import (
     check_labels,
     holds_edited_captions,
@@ -26,6 +41,7 @@ from cfaug.xmai.text_pairs import (
 from tests.evaluation.joined import joined_sets, picture
 from tests.evaluation.text_sets import text_set, text_sets
 from tests.records import proposal
+from tests.report.insertion_example import METHODS, insertion_items
 
 
 @pytest.fixture
@@ -181,45 +197,29 @@ def test_damaged_scores_are_named(tmp_path, scores, said):
         read_scores(tmp_path)
 
 
-@pytest.fixture
-def read_sets(tmp_path):
-    def opened(sets):
-        write_shards(sets, tmp_path / "sets")
-        return read_text_pairs("m", open_index(tmp_path / "sets", tmp_path / "index"))
-
-    return opened
-
-
 @pytest.mark.parametrize(
-    ("word", "scores", "expected"),
+    ("question", "word", "label", "scores", "expected"),
     [
-        ("small", {"truth_0": 1.0, "truth_1": 1.0}, "kept"),
-        ("small", {"truth_0": 1.0, "truth_1": 0.0}, "changed"),
-        ("small", {"truth_0": 0.0, "truth_1": 0.0}, "kept"),
-        ("small", {"truth_1": 0.0}, "changed"),  # a caption is true of its own photo
-        ("small", {"truth_0": 1.0}, "unknown"),
-        ("small", {}, "unknown"),
-        ("", {}, "kept"),
-        ("", {"truth_1": 0.0}, "kept"),
+        ("truth", "small", None, {"truth_0": 1.0, "truth_1": 1.0}, "kept"),
+        ("truth", "small", None, {"truth_0": 1.0, "truth_1": 0.0}, "changed"),
+        ("truth", "small", None, {"truth_0": 0.0, "truth_1": 0.0}, "kept"),
+        ("truth", "small", None, {"truth_1": 0.0}, "changed"),  # true of its own photo before
+        ("truth", "small", None, {"truth_0": 1.0}, "unknown"),
+        ("truth", "small", None, {}, "unknown"),
+        ("truth", "", None, {"truth_1": 0.0}, "kept"),
+        ("entailment", "small", "neutral", {"entailment_1": 1.0}, "kept"),
+        ("entailment", "small", "neutral", {"entailment_1": 2.0}, "changed"),
+        # The score before the change goes before the data's label.
+        ("entailment", "small", "neutral", {"entailment_0": 0.0, "entailment_1": 0.0}, "kept"),
+        ("entailment", "small", None, {"entailment_1": 0.0}, "unknown"),
+        ("entailment", "small", "neutral", {"truth_1": 1.0}, "unknown"),
     ],
 )
-def test_truth(read_sets, word, scores, expected):
-    assert check_labels(read_sets([text_set(0, word, scores=scores)]), "truth") == [expected]
-
-
-@pytest.mark.parametrize(
-    ("label", "scores", "expected"),
-    [
-        ("neutral", {"entailment_1": 1.0}, "kept"),
-        ("neutral", {"entailment_1": 2.0}, "changed"),
-        ("neutral", {"entailment_0": 0.0, "entailment_1": 0.0}, "kept"),  # before the data's label
-        (None, {"entailment_1": 0.0}, "unknown"),
-        ("neutral", {"truth_1": 1.0}, "unknown"),
-    ],
-)
-def test_entailment(read_sets, label, scores, expected):
-    pairs = read_sets([text_set(0, "small", label=label, scores=scores)])
-    assert check_labels(pairs, "entailment") == [expected]
+def test_scores_say_whether_the_right_answer_was_kept(
+    read, question, word, label, scores, expected
+):
+    pairs = read([text_set(0, word, label=label, scores=scores)])
+    assert check_labels(pairs, question) == [expected]
 
 
 def answers_file(path, lines):
@@ -231,9 +231,9 @@ def answers_file(path, lines):
     return str(path)
 
 
-def test_people_go_before_the_oracle(read_sets, tmp_path):
+def test_people_go_before_the_oracle(read, tmp_path):
     true = {"truth_0": 1.0, "truth_1": 1.0}
-    pairs = read_sets([text_set(n, "small", scores=true if n < 4 else {}) for n in range(6)])
+    pairs = read([text_set(n, "small", scores=true if n < 4 else {}) for n in range(6)])
     file = answers_file(
         tmp_path / "labels.jsonl",
         [(0, 1, "a", "no"), (0, 1, "b", "no"), (0, 1, "c", "yes"), (1, 1, "a", "yes"),
@@ -245,8 +245,8 @@ def test_people_go_before_the_oracle(read_sets, tmp_path):
     assert found == ["changed", "kept", "kept", "changed", "kept", "unknown"]
 
 
-def test_invalid_answers_are_refused(read_sets, tmp_path):
-    pairs = read_sets([text_set(0, "small", scores={"truth_1": 0.4})])
+def test_invalid_answers_are_refused(read, tmp_path):
+    pairs = read([text_set(0, "small", scores={"truth_1": 0.4})])
     with pytest.raises(UserError, match=r"'caption-0': the score truth_1 is 0.4; .* one of 1, 0"):
         check_labels(pairs, "truth")
     with pytest.raises(UserError, match="question=colour: choose from truth, entailment"):
@@ -259,3 +259,176 @@ def test_invalid_answers_are_refused(read_sets, tmp_path):
         check_labels(pairs, "truth", read_right_answers(strangers, "truth"))
     with pytest.raises(UserError, match="choose from entailment, neutral, contradiction, unsure"):
         read_right_answers(strangers, "entailment")
+
+
+def with_column(answers: InsertionItems, name: str, values) -> InsertionItems:
+    columns = {**answers.items.columns, name: values}
+    return InsertionItems(answers.model, Items("own_insertion", "w", "data", columns))
+
+
+def test_methods_their_folders_and_values_by_key():
+    answers = insertion_items()
+    assert answers.methods == tuple(METHODS)
+    assert answers.sources("xmai") == ("shards/xmai",)
+    values = answers.by_key("mrr", "xmai")
+    assert list(values) == [f"p{p}-{c}" for p in range(12) for c in range(2)]
+    rows = answers.rows("xmai")
+    assert list(values.values()) == answers.items.metric("mrr")[rows].tolist()
+    assert answers.clusters["p3-1"] == "p3"
+    kept = answers.by_key("mrr", "xmai", kept_only=True)
+    assert len(kept) == len(values) // 2
+    assert kept.items() <= values.items()
+
+
+def test_values_that_are_missing_are_no_keys():
+    values = insertion_items().items.metric("mrr").copy()
+    values[:3] = np.nan
+    answers = with_column(insertion_items(), "mrr", values)
+    assert len(answers.by_key("mrr", "deletion")) == 21
+    assert answers.has("mrr")
+    assert not with_column(answers, "mrr", np.full(len(values), np.nan)).has("mrr")
+    assert not answers.has("meteor_of_something")
+
+
+def test_invalid_methods_labels_and_duplicated_keys_are_named():
+    answers = insertion_items()
+    with pytest.raises(UserError, match="no method 'eda'; there are deletion, checklist"):
+        answers.rows("eda")
+    odd = with_column(answers, "label_kept", np.array(["maybe"] * len(answers), object))
+    with pytest.raises(UserError, match="label_kept='maybe' is invalid: choose from kept"):
+        odd.rows("xmai", kept_only=True)
+    same = with_column(answers, "key", np.array(["a"] * len(answers), object))
+    with pytest.raises(UserError, match="keys of xmai are duplicated"):
+        same.by_key("mrr", "xmai")
+    columns = {n: v for n, v in answers.items.columns.items() if n != "label_kept"}
+    bare = TextPairItems("clip", Items("own_insertion", "w", "data", columns))
+    with pytest.raises(UserError, match="lack label_kept: nothing says"):
+        bare.rows("xmai", kept_only=True)
+
+
+def test_a_method_that_lowers_ranks_does_so_beyond_chance_and_one_that_does_not_is_not_found():
+    found = {one.method: one for one in compare_changes([insertion_items()], "mrr_original", "mrr")}
+    answers = insertion_items()
+    drops = {m: answers.items.metric("mrr_drop")[answers.rows(m)] for m in METHODS}
+    for method, one in found.items():
+        assert one.test.mean.mean == pytest.approx(drops[method].mean())
+        assert (one.keys, one.left_out, one.test.mean.clusters) == (24, 0, 12)
+        assert one.other == ""
+    assert found["xmai"].is_significant
+    assert not found["checklist"].is_significant
+    assert [one.p_holm for one in found.values()] == holm([f.p for f in found.values()]).tolist()
+
+
+def test_methods_are_compared_on_the_texts_that_both_changed():
+    answers = insertion_items(left_out={"clare": ["p0-0", "p5-1"], "xmai": ["p1-0"]})
+    found = {one.other: one for one in compare_methods([answers], "mrr", "xmai")}
+    assert found.keys() == METHODS.keys() - {"xmai"}
+    ours, theirs = (answers.by_key("mrr", name) for name in ("xmai", "clare"))
+    shared = [key for key in ours if key in theirs]
+    mean = np.mean([ours[key] - theirs[key] for key in shared])
+    assert found["clare"].test.mean.mean == pytest.approx(mean)
+    assert (found["clare"].keys, found["clare"].left_out) == (21, 3)
+    assert found["checklist"].left_out == 1
+    assert found["deletion"].test.mean.mean < 0
+
+
+def test_kept_texts_alone_are_fewer():
+    (own,) = compare_changes([insertion_items()], "mrr_original", "mrr", ["xmai"], kept_only=True)
+    assert own.keys == 12
+
+
+def test_checkpoints_are_averaged_text_by_text_and_tested_over_seeds():
+    seeds = [insertion_items(name) for name in ("a", "bb", "ccc")]
+    (own,) = compare_changes(seeds, "mrr_original", "mrr", ["xmai"])
+    values = [one.by_key("mrr_drop", "xmai") for one in seeds]
+    assert own.test.mean.mean == pytest.approx(np.mean([list(one.values()) for one in values]))
+    assert own.over_seeds.n == 3
+    assert own.over_seeds.mean == pytest.approx(own.test.mean.mean)
+    assert own.p_seeds < 0.05
+    single = compare_changes(seeds[:1], "mrr_original", "mrr", ["xmai"])[0]
+    assert single.over_seeds is None
+    assert np.isnan(single.p_seeds)
+
+
+def test_a_method_without_values_is_not_tested():
+    nothing = np.full(len(insertion_items()), np.nan)
+    answers = with_column(insertion_items(), "mrr_batches", nothing)
+    assert compare_changes([answers], "mrr_original_batches", "mrr_batches") == []
+    assert compare_methods([answers], "mrr_batches", "xmai") == []
+
+
+MEANINGS = [{"dog", "hound", "domestic_dog"}, {"sit", "pose"}, {"dog", "frank"}, {"red", "scarlet"}]
+WORDS = ["A", "a", "dog", "dogs", "hound", "sits", "sitting", "sit", "pose", "red", "Scarlet",
+         "mat", "man's", "mat.", ",", "don't", "frank", "10"]  # fmt: skip
+
+texts = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
+
+
+def synonyms(word):
+    return {one for sense in MEANINGS if word in sense for one in sense if "_" not in one}
+
+
+class FakeWordNet:
+    """What NLTK's METEOR asks of a WordNet."""
+
+    def synsets(self, word):
+        def lemma(name):
+            return SimpleNamespace(name=lambda: name)
+
+        def sense(one):
+            return SimpleNamespace(lemmas=lambda: [lemma(name) for name in sorted(one)])
+
+        return [sense(one) for one in MEANINGS if word in one]
+
+
+@given(texts, texts)
+def test_bleu_is_nltk_s(original, changed):
+    first, second = (word_tokenize(text, preserve_line=True) for text in (original, changed))
+    if not first or not second:  # NLTK divides by zero
+        assert bleu4(original, changed) == 0.0
+        return
+    expected = sentence_bleu(
+        [first], second, smoothing_function=SmoothingFunction().method4, auto_reweigh=True
+    )
+    assert bleu4(original, changed) == pytest.approx(expected, abs=1e-12)
+
+
+@given(texts, texts)
+def test_meteor_is_nltk_s(original, changed):
+    expected = single_meteor_score(
+        word_tokenize(original, preserve_line=True), word_tokenize(changed, preserve_line=True),
+        wordnet=FakeWordNet(), alpha=0.9, beta=3.0, gamma=0.5,
+    )  # fmt: skip
+    assert meteor(original, changed, synonyms) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("original", "changed", "words"),
+    [
+        ("A dog sits.", "A small dog, sits", ["small"]),
+        ("A dog", "A dog dog", []),
+        ("A dog", "a dog", ["a"]),
+        ("a well-known dog", "a wellknown dog", []),
+        ("a dog", "red a red dog, big!", ["red", "big"]),
+        ("a dog", "", []),
+    ],
+)
+def test_inserted_words(original, changed, words):
+    assert inserted_words(original, changed) == words
+
+
+def test_many_texts_are_measured_row_by_row():
+    originals = ["A dog sits", "A dog sits", "red"]
+    changed = ["A hound sits", "A dog sits", "red hound"]
+    found = measure_overlap(originals, changed, synonyms)
+    assert {name: values.dtype for name, values in found.items()} == dict.fromkeys(
+        ["bleu", "meteor", "inserted_words", "novel", "changed"], np.dtype(float)
+    )
+    for row, (before, after) in enumerate(zip(originals, changed, strict=True)):
+        assert found["bleu"][row] == bleu4(before, after)
+        assert found["meteor"][row] == meteor(before, after, synonyms)
+    assert found["inserted_words"].tolist() == [1, 0, 1]
+    assert found["changed"].tolist() == found["novel"].tolist() == [1, 0, 1]
+    assert "meteor" not in measure_overlap(originals, changed)
+    with pytest.raises(ValueError, match="zip"):
+        measure_overlap(originals, changed[:2])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.core.safety.safe_loading import from_folder
 from cfaug.core.weights import resolve, sha256
 from cfaug.shapescapes.settings import (
     DOMAINS,
@@ -101,7 +100,7 @@ def test_a_patch_grid_is_seen_and_noise_is_none() -> None:
 def test_standardising_moves_the_latents_and_no_picture() -> None:
     torch.manual_seed(0)
     vae = build_vae().eval()
-    pixels = draw(4, "test", 12).pixels
+    pixels = draw(4, "test", 8).pixels
     with torch.no_grad():
         vae.quant_conv.bias[:CHANNELS] += 3
     before = reconstruct(vae, pixels).astype(int)
@@ -167,12 +166,6 @@ def test_plain_diffusers_loads_it_and_it_is_small() -> None:
     assert {w.dtype for weights in stored for w in weights.values()} == {torch.float16}
 
 
-def test_its_tokenizer_takes_a_word_for_a_token(pipeline) -> None:
-    assert all(len(pipeline.tokenizer(word).input_ids) == 3 for word in words())
-    assert (SHIPPED / "tokenizer" / "vocab.json").exists()
-    assert (SHIPPED / "tokenizer" / "merges.txt").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("style", ["clear", "drawing"])
 def test_scenes_survive_the_autoencoder_without_a_grid(pipeline, style: str) -> None:
@@ -231,16 +224,6 @@ def test_before_training_it_draws_what_the_model_of_photos_draws() -> None:
     before = generate(start, prompts, 0, steps=2)
     after = generate(assemble(start.vae, enlarge(start, 0)), prompts, 0, steps=2)
     assert np.array_equal(before, after)
-
-
-def test_the_shipped_autoencoder_keeps_every_domain() -> None:
-    from diffusers import AutoencoderKL
-
-    folder, told = resolve("zoo:diffusion-domains"), card("diffusion-domains")["metrics"]
-    vae = from_folder(AutoencoderKL, folder / "vae", low_cpu_mem_usage=False).float().eval()
-    for domain in DOMAINS:
-        true = draw(7, "test-domains", 3, domains=(domain,)).pixels
-        assert psnr(reconstruct(vae, true), true) > told[f"psnr_{domain}_db"] - 3
 
 
 @pytest.mark.slow

@@ -78,15 +78,6 @@ def test_the_vocabulary_s_own_variations_are_all_right(monkeypatch):
     assert found["subject"]["label"] == 0
 
 
-def test_what_is_shipped_edits_captions_it_never_saw():
-    torch.set_num_threads(1)
-    told = card("perturber")
-    tested = perturber.held_out_captions(PerturberSettings(out="x", **told["settings"]), 4)
-    found = perturber.evaluate(FOLDER, tested)
-    assert found["all"]["answered"] == 1
-    assert found["all"]["kind"] > told["metrics"]["all"]["kind"] - 0.15
-
-
 def test_the_card_tells_what_was_held_out_and_how_it_is_rebuilt():
     told = card("perturber")
     words = shlex.split(told["command"])[5:]

@@ -19,18 +19,8 @@ from tests.models.tiny import save_clip
 from tests.records import Photo
 
 NOUNS = (
-    "dog",
-    "dogs",
-    "man",
-    "table",
-    "ball",
-    "hydrant",
-    "shirt",
-    "goal",
-    "goalie",
-    "beach",
-    "Cat",
-)
+    "dog", "dogs", "man", "table", "ball", "hydrant", "shirt", "goal", "goalie", "beach", "Cat",
+)  # fmt: skip
 ADJECTIVES = ("red", "brown", "wooden", "wet", "old", "white", "Tiny", "fire", "t")
 OTHERS = ("a", "A", "an", "The", "the", "Some", "in", "on", "of", "with", "is", "and", "don")
 SIGNS = (".", ",", "'", "-", '"', "!", "2")

@@ -292,7 +292,7 @@ def test_any_choice_can_be_made_by_itself(parts, text, normalise, context, fallb
     assert not {c["word"].lower() for c in about["changes"]} & {"a", "an", "the", "some"}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.text(max_size=30), st.lists(st.text(min_size=1, max_size=6), max_size=3))
 def test_captions_and_labels_of_any_characters(parts, text, labels):
     """Nothing is lost: without the insertions the caption is what it was, but for an article."""

@@ -1,4 +1,4 @@
-"""One difference of captions: exact, symmetric, and the words that a person would name."""
+"""Words of captions: one exact and symmetric difference, and lists of names."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.core.errors import UserError
 from cfaug.core.words import (
     Change,
     altered_subjects,
     caption_changes,
     longest_change,
     replaced_run,
+    visual_words,
     word_spans,
 )
 
@@ -161,3 +163,21 @@ def test_a_span_is_one_run_of_its_own_caption(old, new):
         turned = " ".join([*words[1:], *words[:1]])
         found = [text[slice(*span)].replace(".", " .") for span in [*spans, (0, 0)]]
         assert any(one in there for one in (run, turned) for there in found)
+
+
+def test_a_file_has_a_name_a_line_its_first_synonym_lower_case(tmp_path):
+    file = tmp_path / "vocabulary.txt"
+    file.write_text("# mine\nFire  Hydrant,hydrant\n\ndog\n,\ndog, puppy\n")
+    assert visual_words("objects", str(file)) == ("fire hydrant", "dog")
+    file.write_text("# nothing\n,\n")
+    with pytest.raises(UserError, match="holds no names of objects"):
+        visual_words("objects", str(file))
+    with pytest.raises(UserError, match="cannot be read"):
+        visual_words("attributes", str(tmp_path / "missing.txt"))
+
+
+@pytest.mark.parametrize(("kind", "least"), [("objects", 150), ("attributes", 90)])
+def test_the_shipped_lists_hold_plain_words(kind, least):
+    shipped_words = visual_words(kind)
+    assert len(shipped_words) > least
+    assert all(word.replace(" ", "").replace("-", "").isalpha() for word in shipped_words)
