@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
-from cfaug.core.rng import derive
 from cfaug.data.mixture.pool import make_pool
 from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
 from tests.data.making import Columns
@@ -25,6 +24,7 @@ from tests.data.planned import (
     apart,
     floor,
     half_up,
+    keyed,
     mixed,
     pairs,
     photos,
@@ -56,29 +56,6 @@ def test_the_papers_counts_by_source(plan):
     assert not groups[0] & groups[1]
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_the_papers_counts_at_random(plan):
-    labels = Validated(VALIDATED) if plan == "human_validated" else None
-    found = mixed(plan, photos(REAL_ROWS), pairs(PAIRS), labels, split="random")
-    total = {"real": 17_410, "base": 17_411, "medium": 43_525, "all": 52_230,
-             "human_validated": 42_892}[plan]  # fmt: skip
-    assert found.counts["train"] == sum(PAPER[plan]) == 4 * total // 5
-    assert found.counts["train"] + found.counts["validation"] == total
-    n, cf = total, round(total * PAPER[plan][1] / sum(PAPER[plan]))
-    train = found.counts["train"]
-    deviation = np.sqrt(train * cf / n * (1 - cf / n) * (n - train) / (n - 1))
-    assert abs(found.counts["counterfactual"] - PAPER[plan][1]) <= 5 * deviation
-    if plan != "real":
-        # The share is not fixed: the paper's 6,939, 20,894, 27,853 lie as near as other seeds.
-        others = {
-            mixed(plan, photos(REAL_ROWS), pairs(PAIRS), labels, split="random", seed=seed).counts[
-                "counterfactual"
-            ]
-            for seed in range(109, 113)
-        }
-        assert len(others) > 1
-
-
 def slow_size(plan: str, real: int, cf: list[int]) -> tuple[int, int]:
     """Real and counterfactual rows of a plan; ``cf`` are the sizes of the sets it may draw."""
     half, quarter = Decimal(1) / 2, Decimal(1) / 4
@@ -91,7 +68,7 @@ def slow_size(plan: str, real: int, cf: list[int]) -> tuple[int, int]:
     return real, sum(cf)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.sampled_from(PLANS),
     st.sampled_from([(17_410, 17_410), (52, 52), (62, 90), (301, 11)]),
@@ -119,33 +96,25 @@ def test_counts_follow_when_any_size_changes_by_one(plan, sizes, change, split, 
         assert len(everything) >= n_real + n_cf - 4 - 2
 
 
-def keyed(code: int, *names: str | int) -> int:
-    """SplitMix64's finaliser in Python's own integers."""
-    key = code ^ derive(5, *names)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        key = ((key ^ (key >> shift)) * factor) % 2**64
-    return key ^ (key >> 31)
-
-
 def slow_random(plan: str, real: Columns, cf: Columns) -> tuple[list[Any], list[Any]]:
     """Return (train, validation) of a random split, a row at a time."""
     sets = cf.sets.tolist()
     n_real, n_cf = slow_size(plan, len(real), [sets.count(s) for s in sorted(set(sets))])
     chosen = {
-        s: sorted(range(len(one)), key=lambda row, s=s: keyed(row, "mixture", "rows", s))[:n]
+        s: sorted(range(len(one)), key=lambda row, s=s: keyed(row, 5, "mixture", "rows", s))[:n]
         for s, one, n in ((REAL, real, n_real), (COUNTERFACTUAL, cf, n_cf))
     }
     if plan == "base":
-        order = sorted(set(sets), key=lambda number: keyed(number, "mixture", "sets"))
+        order = sorted(set(sets), key=lambda number: keyed(number, 5, "mixture", "sets"))
         kept = set(order[: half_up(Decimal(len(order)) / 4)])
         chosen[COUNTERFACTUAL] = [row for row, number in enumerate(sets) if number in kept]
     rows = [(s, row) for s in (REAL, COUNTERFACTUAL) for row in chosen[s]]
-    rows.sort(key=lambda one: keyed(one[1], "mixture", "split", one[0]))
+    rows.sort(key=lambda one: keyed(one[1], 5, "mixture", "split", one[0]))
     train = floor(Decimal("0.8") * len(rows))
     return rows[:train], rows[train:]
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.sampled_from(PLANS), st.integers(4, 40), st.integers(4, 40))
 def test_a_random_split_equals_the_slow_obvious_one(plan, real, sets):
     sources = photos(real), pairs(sets)
@@ -155,20 +124,6 @@ def test_a_random_split_equals_the_slow_obvious_one(plan, real, sets):
     assert {tuple(one) for one in found.train.tolist()} == set(train)
     assert {tuple(one) for one in found.validation.tolist()} == set(held)
     assert (found.train[:, 0] == np.sort(found.train[:, 0])).all()
-
-
-def test_partners_are_parted_at_random_and_never_by_source():
-    def parted(split):
-        found = mixed("all", photos(400), pairs(400), split=split)
-        sets = [
-            {row // 2 for source, row in rows.tolist() if source == COUNTERFACTUAL}
-            for rows in (found.train, found.validation)
-        ]
-        return len(sets[0] & sets[1])
-
-    assert parted("group") == 0
-    # A pair has one row on either side with probability 2 x 0.8 x 0.2.
-    assert 80 < parted("random") < 180
 
 
 @pytest.mark.parametrize("split", ["group", "random"])
@@ -188,13 +143,14 @@ def test_base_takes_whole_pairs_of_a_quarter_and_arms_share_a_seed(split):
 
 def test_every_row_trains_as_often_as_any_other():
     trained = np.zeros(30, int)
-    for seed in range(500):
+    seeds = 200
+    for seed in range(seeds):
         found = mixed("medium", photos(10), pairs(10), split="random", seed=seed)
         np.add.at(trained, 10 * found.train[:, 0] + found.train[:, 1], 1)
-    real, cf = trained[:10] / 500, trained[10:] / 500
+    real, cf = trained[:10] / seeds, trained[10:] / seeds
     # Real rows train with probability 0.8, counterfactual ones with 0.75 x 0.8; five deviations.
-    assert np.abs(real - 0.8).max() < 5 * np.sqrt(0.8 * 0.2 / 500)
-    assert np.abs(cf - 0.6).max() < 5 * np.sqrt(0.6 * 0.4 / 500)
+    assert np.abs(real - 0.8).max() < 5 * np.sqrt(0.8 * 0.2 / seeds)
+    assert np.abs(cf - 0.6).max() < 5 * np.sqrt(0.6 * 0.4 / seeds)
 
 
 def test_a_plan_of_next_to_nothing_is_refused():
@@ -205,8 +161,3 @@ def test_a_plan_of_next_to_nothing_is_refused():
         PaperMixture("all").draw(empty, 0.2)
     with pytest.raises(UserError, match="no group is left"):
         mixed("real", photos(100, captions=100), pairs(1))
-
-
-def test_an_unknown_data_set_is_refused_with_the_choices():
-    with pytest.raises(UserError, match="real, base, medium, all, human_validated"):
-        PaperMixture("larger")

@@ -15,9 +15,11 @@ from cfaug.compositional.pairs import PairMatching
 from cfaug.compositional.tables import CompositionalTable
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from cfaug.data.sources.compositional import ITEM_LISTS
+from cfaug.data.sources.compositional.item import RELEASED
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.suites import Suite
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.arm_results import Runs
 from cfaug.report.items import Items, write_items
 from cfaug.report.paper_tables import published
 from tests.data.compositional import aro, coco_name, sugarcrepe, vismin, winoground
@@ -117,16 +119,6 @@ def test_models_and_references_are_chosen(runs: Runs) -> None:
     assert (part.columns, part.notes) == (("Mine",), ())
 
 
-def test_a_table_of_nothing(tmp_path: Path) -> None:
-    with pytest.raises(MissingError, match="results of winoground_pairs"):
-        table().build(Runs(tmp_path))
-
-
-def test_an_unknown_reference() -> None:
-    with pytest.raises(UserError, match=r"'GPT'.*choose from CLIP openai"):
-        table(references=["GPT"])
-
-
 def test_other_test_data_under_one_name_is_refused(runs: Runs) -> None:
     file = runs.root / "weights" / "one" / "seed=0" / "results.jsonl"
     file.write_text(file.read_text().replace('"data": "sugarcrepe_choice"', '"data": "smaller"'))
@@ -204,19 +196,25 @@ def test_photos_in_a_folder_that_is_named(context, tmp_path: Path) -> None:
         choice(folder, images=str(tmp_path / "nowhere")).open(context)
 
 
-def test_items_without_a_photo_are_skipped_where_that_is_asked_for(context, tmp_path: Path) -> None:
+def test_the_number_of_items_is_said_once_beside_the_released_one(context, tmp_path, capsys):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
+    choice(folder).open(context)
+    said = capsys.readouterr().err
+    assert "SugarCrepe: 10 items, where the released files have 7,511 (add_obj 1 for" in said
+    assert "swap_obj 3 for 245" in said
+    assert "the paper, and copies made of an earlier release, have 7,512" in said
+    choice(folder).open(context)
+    assert "released" not in capsys.readouterr().err
     (folder / "val2017" / coco_name(2)).unlink()
-    with pytest.raises(UserError, match=r"2 of 10 items"):
-        choice(folder).open(context)
     assert items(choice(folder, missing="skip").open(context)) == 8
 
 
-def test_the_number_of_items_is_said_where_it_differs(context, tmp_path: Path, capsys) -> None:
-    choice(sugarcrepe(tmp_path / "sugarcrepe")).open(context)
-    said = capsys.readouterr().err
-    assert "SugarCrepe: 10 items, where the released files have 7,511" in said
-    assert "7,512" in said
+def test_released_counts_add_up():
+    known = set(RELEASED)
+    assert {one.kind for one in ITEM_LISTS} - known == {"naturalbench_retrieval", "trohn_text"}
+    for released in RELEASED.values():
+        by_category = released.by_category
+        assert not by_category or sum(by_category.values()) == released.items
 
 
 def test_one_of_two_tests_in_a_folder(context, tmp_path: Path) -> None:
@@ -227,40 +225,16 @@ def test_one_of_two_tests_in_a_folder(context, tmp_path: Path) -> None:
     assert opened._index.kind == "aro_attribution"
 
 
-def test_another_test_than_the_one_named(context, tmp_path: Path) -> None:
-    folder = vismin(tmp_path / "winoground")
-    with pytest.raises(UserError, match="holds VisMin, not Winoground"):
-        PairMatching(data=str(folder), form="winoground").open(context)
-
-
-def test_a_folder_that_holds_nothing_known_says_what_it_should(context, tmp_path: Path) -> None:
+def test_a_folder_of_another_test_or_none_says_what_it_should_hold(context, tmp_path: Path) -> None:
+    asked = PairMatching(data=str(tmp_path / "winoground"), form="winoground")
+    with pytest.raises(UserError, match=r"no folder .*winoground: .*gated.*examples\.jsonl"):
+        asked.open(context)
     (tmp_path / "winoground").mkdir()
     with pytest.raises(UserError, match=r"winoground does not hold Winoground: .*gated"):
-        PairMatching(data=str(tmp_path / "winoground"), form="winoground").open(context)
-
-
-def test_what_is_said_of_a_set_is_said_once(context, tmp_path: Path, capsys) -> None:
-    folder = sugarcrepe(tmp_path / "sugarcrepe")
-    for _ in range(2):
-        choice(folder).open(context)
-    assert capsys.readouterr().err.count("the released files have") == 1
-
-
-def test_a_folder_that_is_not_there_says_where_to_get_it(context, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no folder .*winoground: .*gated.*examples\.jsonl"):
-        PairMatching(data=str(tmp_path / "winoground"), form="winoground").open(context)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"form": "winogrand"}, "form=winogrand is invalid: choose from winoground"),
-        ({"missing": "ignore"}, "missing=ignore: choose from refuse, skip"),
-    ],
-)
-def test_settings_that_are_invalid(settings: dict[str, str], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        PairMatching(data="here", **settings)
+        asked.open(context)
+    vismin(tmp_path / "winoground")
+    with pytest.raises(UserError, match="holds VisMin, not Winoground"):
+        asked.open(context)
 
 
 def suite(tmp_path: Path, **settings: Any) -> Suite:
@@ -302,12 +276,19 @@ def test_a_folder_that_is_there_and_broken_is_an_error(context, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("make", "said"),
     [
-        ({"absent": "maybe"}, "absent=maybe: choose from refuse, say"),
-        ({"layouts": {"odd": "x"}}, "no member is called"),
+        (
+            lambda x: PairMatching(data="here", form="winogrand"),
+            "form=winogrand is invalid",
+        ),
+        (lambda x: PairMatching(data="here", missing="ignore"), "missing=ignore: choose from refu"),
+        (lambda x: suite(x, absent="maybe"), "absent=maybe: choose from refuse, say"),
+        (lambda x: suite(x, layouts={"odd": "x"}), "no member is called"),
+        (lambda x: table(references=["GPT"]), r"'GPT'.*choose from CLIP openai"),
+        (lambda x: table().build(Runs(x)), "results of winoground_pairs"),
     ],
 )
-def test_settings_of_a_suite_that_are_invalid(tmp_path: Path, settings: Any, said: str) -> None:
+def test_what_cannot_be_asked_is_refused(tmp_path: Path, make, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        suite(tmp_path, **settings)
+        make(tmp_path)

@@ -7,13 +7,10 @@ content has changed, and never shows a file from elsewhere; a damaged one ends i
 from __future__ import annotations
 
 import json
-import tarfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from cfaug.core.errors import UserError
@@ -22,44 +19,17 @@ from cfaug.data.index import Index, open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import READERS, Reader, find_reader
 from tests.data import compositional, layouts, test_layouts
-from tests.data.making import noise_image, pair, write_tar
-from tests.data.released import coco_counterfactuals, image
+from tests.data.making import noise_image, pair
+from tests.data.released import coco_counterfactuals, laid_out, members
 from tests.data.test_class_folders import CSV, food, lay, put
 from tests.data.test_coco import lay_out_coco, lay_out_karpathy
-from tests.data.test_damaged_imports import laid_out, members
 from tests.data.test_index import as_prompts
-from tests.data.test_labelled import cifar
 from tests.data.test_photo_lists import ENCODED, OBJECTS, PAIRS, ROWS, coco_line, encoded, photos
 from tests.data.test_photo_lists import write as entailment_parquet
 from tests.data.test_social_counterfactuals import social, social_rows
+from tests.data.test_sources import cifar, clip_benchmark_retrieval, hub, img2dataset
 
 Lay = Callable[[Path], object]
-
-
-def rows_of(file: Path, *rows: dict[str, object]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(list(rows)), file)
-
-
-def captioned_pairs(folder: Path) -> None:
-    both = {"image_0": image(noise_image(0)), "image_1": image(noise_image(1))}
-    rows_of(
-        folder / "all.parquet", {"id": "7_0", **both, "caption_0": "a cat", "caption_1": "a dog"}
-    )
-
-
-def tars(folder: Path) -> None:
-    for n in (0, 1):
-        sample = {f"{n}.png": noise_image(n), f"{n}.txt": f"scene {n}".encode()}
-        write_tar(folder / f"0000{n}.tar", sample)
-
-
-def clip_benchmark(folder: Path) -> None:
-    (folder / "test").mkdir(parents=True)
-    write_tar(
-        folder / "test" / "0.tar", {"s0.jpg": noise_image(0, kind="JPEG"), "s0.txt": b"a cat"}
-    )
-    (folder / "test" / "nshards.txt").write_text("1\n")
 
 
 def detections(folder: Path) -> None:
@@ -77,13 +47,6 @@ def modified(folder: Path) -> None:
 def snli_ve(folder: Path) -> None:
     photos(folder / "flickr30k-images", "10.jpg", "20.jpg")
     layouts.jsonl(folder / "snli_ve_dev.jsonl", PAIRS)
-
-
-def labelled_parquet(folder: Path) -> None:
-    rows = (
-        {"image": image(noise_image(n)), "label": name} for n, name in enumerate(("cat", "cup"))
-    )
-    rows_of(folder / "test.parquet", *rows)
 
 
 def encoded_captions(folder: Path) -> None:
@@ -107,16 +70,16 @@ LAID: dict[tuple[str, bool], Lay] = {
     ("aro_order", True): compositional.aro_parquet,
     ("trohn_img", True): compositional.trohn_img,
     ("coco_counterfactuals", True): coco_counterfactuals,
-    ("pairs", True): captioned_pairs,
+    ("pairs", True): test_layouts.numbered_parquet,
     ("members", True): lambda x: laid_out(x, members({})),
     ("social_counterfactuals", True): lambda x: social(x, social_rows("barber", "17", 0)),
     ("entailment_parquet", True): lambda x: entailment_parquet(x / "test.parquet", ROWS),
-    ("labelled_parquet", True): labelled_parquet,
+    ("labelled_parquet", True): lambda x: hub(x / "test.parquet"),
     ("captioned_parquet", True): test_layouts.hub_parquet_lists,
     ("cifar_binary", True): cifar,
     ("encoded_captions", True): encoded_captions,
-    ("clip_benchmark", False): clip_benchmark,
-    ("webdataset", False): tars,
+    ("clip_benchmark", False): clip_benchmark_retrieval,
+    ("webdataset", False): img2dataset,
     ("coco", False): lay_out_coco,
     ("karpathy", False): lambda x: lay_out_karpathy(x, coco=False),
     ("snli_ve", False): snli_ve,
@@ -150,8 +113,11 @@ def case(request, tmp_path):
 
 
 def files_of(source: Path) -> list[Path]:
-    folder = source.with_name("source")
-    return [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    """Return the lists of a source, and an image of each of its folders."""
+    files = [file for file in sorted(source.with_name("source").rglob("*")) if file.is_file()]
+    images = [file for file in files if file.suffix in (".jpg", ".png")]
+    of_folder = {image.parent: image for image in images}
+    return [file for file in files if file not in images or of_folder[file.parent] == file]
 
 
 def content(index: Index) -> list[tuple[object, ...]]:
@@ -225,13 +191,3 @@ def test_a_cut_file_ends_in_a_sentence_and_nothing_is_kept(case, tmp_path):
             cache = tmp_path / "cache-none"  # it was left out, or is not read
         assert not cache.exists() or not any(one.is_dir() for one in cache.iterdir())
         file.write_bytes(whole)
-
-
-def test_a_tar_is_no_archive_of_devices(tmp_path):
-    (tmp_path / "x").mkdir()
-    with tarfile.open(tmp_path / "x" / "00000.tar", "w") as archive:
-        member = tarfile.TarInfo("0.png")
-        member.type = tarfile.CHRTYPE
-        archive.addfile(member)
-    with pytest.raises(UserError):
-        open_index(tmp_path / "x", tmp_path / "cache")

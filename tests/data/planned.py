@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cfaug.coco_cf.mixtures import PaperMixture
+from cfaug.core.rng import derive
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.records import Mixture
 from cfaug.data.mixture.settings import DataSettings, Sources
@@ -25,6 +26,14 @@ def half_up(number: Decimal) -> int:
 
 def floor(number: Decimal) -> int:
     return int(number.quantize(Decimal(1), ROUND_FLOOR))
+
+
+def keyed(code: int, seed: int, *names: str | int) -> int:
+    """SplitMix64's finaliser in Python's own integers."""
+    key = code ^ derive(seed, *names)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = ((key ^ (key >> shift)) * factor) % 2**64
+    return key ^ (key >> 31)
 
 
 @cache

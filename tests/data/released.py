@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from cfaug.core.errors import UserError
@@ -79,6 +82,29 @@ def check_coco(folder: Path) -> None:
 
 def image(data: bytes | None, path: str | None = None) -> dict[str, object]:
     return {"bytes": data, "path": path}
+
+
+def members(changes: dict[str, Any]) -> pa.Table:
+    """Return a set of two as our own export has it, columns of its second row changed."""
+    own = [
+        {"image_name": str(i), "source_id": "s", "edit": None, "label": None, "extra": {}}
+        for i in (0, 1)
+    ]
+    about = json.dumps({"members": own, "scores": {}, "provenance": {}})
+    rows = [
+        {"id": "a", "group": "g", "member": i, "image": image(noise_image(i)),
+         "caption": f"caption {i}", "about": about}
+        for i in (0, 1)
+    ]  # fmt: skip
+    rows[1] |= changes
+    return pa.table({name: [row[name] for row in rows] for name in rows[0]})
+
+
+def laid_out(folder: Path, table: pa.Table) -> Path:
+    """Write a parquet in a folder of its own."""
+    folder.mkdir(parents=True)
+    pq.write_table(table, folder / "all.parquet")
+    return folder
 
 
 def refused(folder: Path, *named: str) -> str:

@@ -15,6 +15,7 @@ from cfaug.data.index import open_index
 from cfaug.data.sources.row import imagenet_names, make_distinct, prompt_names
 from cfaug.evaluation.classification import Classification
 from cfaug.evaluation.context import EvaluationContext
+from tests.data.hostile import assert_refused
 from tests.data.making import labels, noise_image
 
 
@@ -182,13 +183,6 @@ def test_every_image_has_its_class(tmp_path):
     assert [index.label(row) for row in range(4)] == ["a", "b"] * 2
 
 
-def test_a_caption_beside_it_is_read_as_before(tmp_path):
-    lines = ["image,label,caption", *(f"{n}.png,x,text {n}" for n in range(4))]
-    index = open_index(lay(tmp_path / "own", lines, "captions.csv"), tmp_path / "cache")
-    assert index.kind == "caption_list"
-    assert index.text(3) == "text 3"
-
-
 def test_numbers_are_read_and_refused_where_names_are_needed(tmp_path):
     """N6: ``0`` was refused here, ``0.0`` was not; a file of names may explain either."""
     lines = ["image,label", *(f"{n}.png,{n % 2}" for n in range(4))]
@@ -219,18 +213,7 @@ def test_numbers_are_read_and_refused_where_names_are_needed(tmp_path):
 )
 def test_what_is_wrong_is_named(changed, said, tmp_path):
     lines = [changed.get(number, line) for number, line in enumerate(CSV)]
-    with pytest.raises(UserError, match=said):
-        open_index(lay(tmp_path / "own", lines), tmp_path / "cache")
-
-
-@pytest.mark.slow
-def test_a_checkpoint_is_asked(tmp_path, script, capsys):
-    lines = ["image,label", *(f"{n}.png,{'ball' if n % 2 else 'star'}" for n in range(4))]
-    folder = lay(tmp_path / "own", lines)
-    words = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}"]
-    asked = ["weights=zoo:clip-0", "benchmark=classification", f"benchmark.data={folder}"]
-    assert script("evaluate")([*words, *asked]) == 0
-    assert "own_classification (n=4): acc1" in capsys.readouterr().out
+    assert_refused(lay(tmp_path / "own", lines), tmp_path / "cache", said)
 
 
 # Class names, against the lists of the packages that everybody evaluates with.

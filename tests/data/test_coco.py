@@ -8,17 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import group_code
-from cfaug.data.mixture.leakage import coco_ids, find_leaks
-from cfaug.data.shards.shards import write_shards
+from cfaug.data.mixture.leakage import coco_ids
 from tests.data.hostile import assert_refused
-from tests.data.making import PHOTOS, pair, photo_folder, texts
+from tests.data.making import PHOTOS, photo_folder, texts
 
 NAMES = ["chelsea.png", "coffee.png", "rocket.jpg"]
 IDS = {"chelsea.png": 397133, "coffee.png": 37777, "rocket.jpg": 391895}
@@ -110,8 +108,9 @@ def test_coco_2017(tmp_path, named):
 def test_coco_2014_and_2017_beside_each_other(tmp_path):
     lay_out_coco(lay_out_coco(tmp_path / "coco"), "val2014", "COCO_val2014_")
     check(open_index(tmp_path / "coco" / "val2014", tmp_path / "cache"), NAMES, "coco")
-    with pytest.raises(UserError, match=r"several splits.*coco/val2014, .*coco/val2017"):
-        open_index(tmp_path / "coco", tmp_path / "cache")
+    assert_refused(
+        tmp_path / "coco", tmp_path / "cache", r"several splits.*coco/val2014, .*coco/val2017"
+    )
 
 
 def test_coco_without_its_images(tmp_path):
@@ -170,17 +169,6 @@ def test_a_split_must_be_named_and_known(tmp_path):
     assert_refused(f"{folder}:test", tmp_path / "cache", "several lists")
 
 
-def test_counterfactuals_of_val2017_leak_into_the_karpathy_test(tmp_path):
-    test = open_index(f"{lay_out_karpathy(tmp_path / 'k', coco=True)}:test", tmp_path / "cache")
-    val = open_index(lay_out_coco(tmp_path / "coco"), tmp_path / "cache")
-    write_shards([pair(0, group="37777"), pair(1, group="397133")], tmp_path / "cf")
-    cf = open_index(tmp_path / "cf", tmp_path / "cache")
-    for source in (val, cf):
-        leaks = find_leaks([(source, np.arange(len(source)))], test)
-        assert leaks.ids.tolist() == [397133]
-        assert leaks.rows.tolist() == list(range(len(test)))
-
-
 # What is broken or means harm.
 
 
@@ -190,14 +178,12 @@ COCO_HARM: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "an entry no object": (lambda a: a["annotations"].append(3), r"annotations\[6\]"),
     "caption no text": (lambda a: a["annotations"][1].update(caption=5), r"annotations\[1\]"),
     "caption empty": (lambda a: a["annotations"][2].update(caption=" \n"), r"annotations\[2\]"),
-    "no caption": (lambda a: a["annotations"][0].pop("caption"), r"annotations\[0\]"),
     "an unknown photo": (lambda a: a["annotations"][0].update(image_id=1), "no photo 1"),
     "a photo twice": (lambda a: a["images"].append(a["images"][0]), r"images\[3\].*duplicated"),
     "no file name": (lambda a: a["images"][1].pop("file_name"), r"images\[1\].*file_name"),
     "a name that leads out": (
         lambda a: a["images"][1].update(file_name="../../secret.png"), "leads out"
     ),
-    "an absolute name": (lambda a: a["images"][1].update(file_name="/etc/hostname"), "leads out"),
     "an image gone": (lambda a: a["images"][1].update(file_name="gone.png"), "gone.png"),
     "an id that is a list": (lambda a: a["images"][1].update(id=[1]), r"images\[1\]"),
 }  # fmt: skip
@@ -210,8 +196,7 @@ def test_annotations_that_cannot_be_used(tmp_path, harm):
     change(about)
     copy("coffee.png", tmp_path / "secret.png")
     (folder / "annotations" / "captions_val2017.json").write_text(json.dumps(about))
-    with pytest.raises(UserError, match=named):
-        open_index(folder, tmp_path / "cache")
+    assert_refused(folder, tmp_path / "cache", named)
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -220,10 +205,8 @@ KARPATHY_HARM: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] =
     "no file name": (lambda i: i[0].pop("filename"), r"images\[0\].*filename"),
     "no sentences": (lambda i: i[0].update(sentences=[]), r"images\[0\].*sentences"),
     "sentences no list": (lambda i: i[0].update(sentences="a cat"), r"images\[0\].*sentences"),
-    "a sentence no object": (lambda i: i[0].update(sentences=["a cat"]), r"images\[0\]"),
     "a sentence empty": (lambda i: i[0]["sentences"][0].update(raw=""), r"images\[0\]"),
     "a folder that leads out": (lambda i: i[0].update(filepath="../.."), "leads out"),
-    "an absolute folder": (lambda i: i[0].update(filepath="/etc"), "leads out"),
     "an image gone": (lambda i: i[0].update(filename="gone.png"), "gone.png"),
     "a photo twice": (lambda i: i.append(i[0]), "is duplicated"),
 }  # fmt: skip
@@ -236,8 +219,7 @@ def test_a_list_that_cannot_be_used(tmp_path, harm):
     change, named = KARPATHY_HARM[harm]
     change(about["images"])
     (folder / "dataset_coco.json").write_text(json.dumps(about))
-    with pytest.raises(UserError, match=named):
-        open_index(f"{folder}:test", tmp_path / "cache")
+    assert_refused(f"{folder}:test", tmp_path / "cache", named)
 
 
 @pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff\xfe\x00", b"[" * 200_000])
@@ -248,11 +230,3 @@ def test_json_that_is_none(tmp_path, content):
     coco = lay_out_coco(tmp_path / "coco")
     (coco / "annotations" / "captions_val2017.json").write_bytes(content)
     assert_refused(coco, tmp_path / "cache", r"captions_val2017\.json")
-
-
-def test_a_broken_image_is_named(tmp_path):
-    folder = lay_out_coco(tmp_path / "coco")
-    file = folder / "val2017" / coco_file("coffee.png")
-    file.write_bytes(file.read_bytes()[:-40])
-    with pytest.raises(UserError, match=file.name):
-        open_index(folder, tmp_path / "cache")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from cfaug.compositional.pairs import count_items
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
 from cfaug.data.index.index import Index
 from cfaug.data.mixture.leakage import coco_ids
-from cfaug.data.shards.shards import write_shards
-from cfaug.data.sources.captioned_parquet import HUB_SETS
-from cfaug.data.sources.compositional import ITEM_LISTS, ItemList
+from cfaug.data.sources.compositional import FORMS, ItemList
 from tests.data.compositional import (
     BOXES,
     CAPTIONS,
@@ -46,8 +47,9 @@ from tests.data.compositional import (
     vismin_rows,
     winoground,
     winoground_parquet,
+    winoground_row,
 )
-from tests.data.hostile import assert_refused
+from tests.data.hostile import assert_refused, huge_png
 
 SPLITS = (
     "add_obj", "add_att", "replace_obj", "replace_att", "replace_rel", "swap_obj", "swap_att",
@@ -97,15 +99,6 @@ def test_photos_are_found_inside_and_beside(tmp_path, photos):
     assert len(open_index(tmp_path / "repository", tmp_path / "cache")) == 20
 
 
-def test_photos_elsewhere_are_named(tmp_path):
-    folder = sugarcrepe(tmp_path / "sugarcrepe", "../far/away")
-    with pytest.raises(
-        UserError, match=r"10 of 10 items .* missing .*000000000102\.jpg.*benchmark\.images=FOLDER"
-    ):
-        open_index(folder, tmp_path / "cache")
-    assert len(open_index(folder, tmp_path / "cache", [tmp_path / "far" / "away"])) == 20
-
-
 def test_sugarcrepe_with_two_true_captions(tmp_path):
     index = open_index(sugarcrepe_pp(tmp_path / "pp"), tmp_path / "cache")
     assert index.kind == "sugarcrepe_pp"
@@ -130,65 +123,46 @@ def test_winoground_as_images_and_a_list(tmp_path):
     assert index.extra_row(found[2][0])["why_hard"] == ["ComplexReasoning", "UnusualText"]
     assert index.extra_row(found[0][0])["secondary_tag"] == ""
     assert len({int(group) for group in index.groups}) == 3
-
-
-def test_transparency_is_left_out_as_by_convert_rgb(tmp_path):
-    index = open_index(winoground(tmp_path / "winoground"), tmp_path / "cache")
+    # Transparency is left out as by convert("RGB").
     wanted = np.asarray(Image.open(io.BytesIO(rgba(7))).convert("RGB"))
     assert (np.asarray(decode_image(index.read_image(0), "image")) == wanted).all()
 
 
-def test_winoground_as_parquet(tmp_path):
-    index = open_index(winoground_parquet(tmp_path / "winoground"), tmp_path / "cache")
-    assert index.kind == "winoground"
-    found = items(index)
-    assert [texts(index, rows) for rows in found] == list(CAPTIONS[:3])
-    assert [index.read_image(row) for row in found[2]] == [photo(4), photo(5)]
-    assert index.extra_row(found[1][0])["secondary_tag"] == "Pragmatics"
-    assert index.extra_row(found[0][0])["category"] == "Object"
-    assert [index.group_name(rows[0]) for rows in found] == ["0", "1", "2"]
-
-
-def test_winoground_is_what_it_was_when_it_was_read_as_any_pairs(tmp_path):
-    folder = winoground_parquet(tmp_path / "winoground")
-    as_pairs = next(one for one in HUB_SETS if one.kind == "pairs")
-    write_shards(as_pairs.open(folder), tmp_path / "before")
-    before = open_index(tmp_path / "before", tmp_path / "cache")
-    assert open_index(folder, tmp_path / "cache").hash == before.hash
-
-
-def test_bivlc(tmp_path):
-    index = open_index(bivlc(tmp_path / "bivlc"), tmp_path / "cache")
-    assert index.kind == "bivlc"
-    found = items(index)
-    assert [texts(index, rows) for rows in found] == list(CAPTIONS)
-    assert [index.read_image(row) for row in found[1]] == [photo(1), photo(11)]
-    assert index.extra_row(found[1][0]).items() >= {
-        "set": "bivlc", "category": "replace_att", "type": "replace", "subtype": "att",
-        "image_kind": "real",
-    }.items()  # fmt: skip
-    assert index.extra_row(found[1][1])["image_kind"] == "synthetic"
-    assert index.extra_row(found[3][0])["category"] == "replace"  # its subtype is empty
-    assert [index.group_name(rows[0]) for rows in found] == ["100", "101", "102", "103"]
+PAIR, CHOICE = (None, None), ("true", "false")
+"""Labels of two captions of two images, and of one."""
 
 
 @pytest.mark.parametrize(
-    ("lay_out", "kind", "categories"),
+    ("lay_out", "kind", "count", "of_members", "photos", "extra"),
     [
-        (vismin, "vismin", ["object", "attribute", "counting", "relation"]),
-        (lambda x: table(x, vismin_rows()), "vismin",
-         ["object", "attribute", "counting", "relation"]),
-        (naturalbench, "naturalbench_retrieval", None),
+        (winoground_parquet, "winoground", 3, PAIR, lambda n: (2 * n, 2 * n + 1),
+         {"category": "Both", "tag": "Both"}),
+        (bivlc, "bivlc", 4, PAIR, lambda n: (n, 10 + n), {"set": "bivlc", "category": "swap_obj"}),
+        (vismin, "vismin", 4, PAIR, lambda n: (2 * n, 2 * n + 1), {"category": "counting"}),
+        (lambda x: table(x, vismin_rows()), "vismin", 4, PAIR, lambda n: (2 * n, 2 * n + 1),
+         {"category": "counting"}),
+        (naturalbench, "naturalbench_retrieval", 3, PAIR, lambda n: (2 * n, 2 * n + 1), {}),
+        (trohn_img, "trohn_img", 4, PAIR, lambda n: (n % 2, 20 + n), {"image_kind": "real"}),
+        (sugarcrepe_parquet, "sugarcrepe", 4, CHOICE, lambda n: (n, n), {}),
     ],
 )  # fmt: skip
-def test_pairs_of_image_0_and_1(tmp_path, lay_out, kind, categories):
+def test_items_of_two_captions(tmp_path, lay_out, kind, count, of_members, photos, extra):
     index = open_index(lay_out(tmp_path / "set"), tmp_path / "cache")
     assert index.kind == kind
     found = items(index)
-    assert [texts(index, rows) for rows in found] == list(CAPTIONS[: len(found)])
-    assert [index.read_image(row) for row in found[2]] == [photo(4), photo(5)]
-    if categories is not None:
-        assert [index.extra_row(rows[0])["category"] for rows in found] == categories
+    assert [texts(index, rows) for rows in found] == list(CAPTIONS[:count])
+    for number, rows in enumerate(found):
+        assert labels(index, rows) == of_members
+        assert [index.read_image(row) for row in rows] == list(map(photo, photos(number)))
+    assert index.extra_row(found[2][0]).items() >= extra.items()
+
+
+def test_bivlc_says_what_its_images_and_categories_are(tmp_path):
+    index = open_index(bivlc(tmp_path / "bivlc"), tmp_path / "cache")
+    assert [index.extra_row(row)["image_kind"] for row in (2, 3)] == ["real", "synthetic"]
+    categories = [index.extra_row(row)["category"] for row in (0, 2, 4, 6)]
+    assert categories == ["add_obj", "replace_att", "swap_obj", "replace"]  # its subtype is empty
+    assert [index.group_name(row) for row in (0, 2, 4, 6)] == ["100", "101", "102", "103"]
 
 
 @pytest.mark.parametrize("images", ["MLLM_VLM Images", "MMVP_VLM_Images"])
@@ -202,8 +176,8 @@ def test_mmvp_vlm(tmp_path, images):
     assert [index.extra_row(rows[0])["category"] for rows in found] == list(MMVP_TYPES)
 
 
-def reader_of(kind: str) -> ItemList:
-    return next(one for one in ITEM_LISTS if one.kind == kind)
+def reader_of(kind: str, **settings: Any) -> ItemList:
+    return ItemList(next(form for form in FORMS if form.kind == kind), **settings)
 
 
 @pytest.mark.parametrize(
@@ -246,11 +220,6 @@ def test_a_box_is_held_against_its_photo_and_its_own_checksum(tmp_path):
         open_index(folder, tmp_path / "again", reader=reader).read_image(0)
 
 
-def test_an_index_without_boxes_has_no_such_file(tmp_path):
-    index = open_index(sugarcrepe(tmp_path / "sugarcrepe"), tmp_path / "cache")
-    assert not (index.folder / "boxes.npy").exists()
-
-
 def test_hard_positives(tmp_path):
     index = open_index(hard_positives(tmp_path / "hp"), tmp_path / "cache")
     assert index.kind == "hard_positives"
@@ -278,16 +247,6 @@ def test_paraphrases_with_a_false_caption_of_their_own(tmp_path):
     assert labels(index, rows) == ("true", "true", "false", "false")
     edit_json(folder / "swapped_data" / "vl_checklist_attributes.json", lambda found: found.pop())
     assert_refused(folder, tmp_path / "cache", "differ in length")
-
-
-def test_parquet_of_sugarcrepe(tmp_path):
-    index = open_index(sugarcrepe_parquet(tmp_path / "fmt"), tmp_path / "cache")
-    assert index.kind == "sugarcrepe"
-    found = items(index)
-    assert [texts(index, rows) for rows in found] == list(CAPTIONS)
-    assert labels(index, found[0]) == ("true", "false")
-    assert index.images[found[0][0]] == index.images[found[0][1]]
-    assert "category" not in index.extra_names
 
 
 def test_parquet_of_aro_is_said_not_to_be_cropped(tmp_path):
@@ -321,16 +280,6 @@ def test_trohn_text(tmp_path):
     assert index.read_image(2) == photo(0)
 
 
-def test_trohn_text_of_several_files(tmp_path):
-    folder = trohn_text(tmp_path / "trohn_text")
-    (folder / "data" / "validation-00000-of-00001.parquet").rename(
-        folder / "data" / "train-00001-of-00002.parquet"
-    )
-    index = open_index(folder, tmp_path / "cache")
-    assert [index.text(row) for row in range(len(index))] == [true for true, _ in CAPTIONS]
-    assert index.reading.left_out == ()
-
-
 def test_hard_positives_as_one_list(tmp_path):
     found = [
         {"image": f"{i}.jpg", "caption": true, "hard_positive": f"So: {true}", "negative": false,
@@ -348,16 +297,6 @@ def test_hard_positives_as_one_list(tmp_path):
     assert index.extra_row(rows[0])["category"] == "own"
 
 
-def test_trohn_img(tmp_path):
-    index = open_index(trohn_img(tmp_path / "trohn_img"), tmp_path / "cache")
-    assert index.kind == "trohn_img"
-    found = items(index)
-    assert [texts(index, rows) for rows in found] == list(CAPTIONS)
-    assert [index.read_image(row) for row in found[3]] == [photo(1), photo(23)]
-    assert [index.extra_row(row)["image_kind"] for row in found[0]] == ["real", "synthetic"]
-    assert index.group_name(found[3][0]) == "101"
-
-
 def test_trohn_img_without_its_photos(tmp_path):
     folder = trohn_img(tmp_path / "trohn_img")
     (folder / "train2017").rename(tmp_path / "elsewhere")
@@ -366,19 +305,196 @@ def test_trohn_img_without_its_photos(tmp_path):
     assert len(found) == 8
 
 
-def test_a_photo_of_several_items_is_read_once(tmp_path, monkeypatch):
-    from cfaug.data.sources.compositional import listed as photos
-
-    seen = []
-    digest = photos.file_digest
-    monkeypatch.setattr(photos, "file_digest", lambda file: seen.append(file.name) or digest(file))
-    open_index(sugarcrepe(tmp_path / "sugarcrepe"), tmp_path / "cache")
-    assert sorted(seen) == [coco_name(i) for i in range(4)]
-
-
 def test_the_index_knows_when_a_photo_changes(tmp_path):
     folder = sugarcrepe(tmp_path / "sugarcrepe")
     before = open_index(folder, tmp_path / "cache").hash
     coco_photos(folder / "val2017", 1)
     (folder / "val2017" / coco_name(0)).write_bytes(photo(9, (32, 32)))
     assert open_index(folder, tmp_path / "cache").hash != before
+
+
+# Files that are damaged, incomplete or hostile.
+
+
+def refused(folder: Path, said: str, reader: ItemList | None = None) -> None:
+    with pytest.raises(UserError, match=said):
+        open_index(folder, folder.parent / "cache", reader=reader)
+
+
+def left_out(folder: Path, reader: ItemList | None = None) -> tuple[str, ...]:
+    reading = open_index(folder, folder.parent / "cache", reader=reader).reading
+    return reading.left_out
+
+
+CONTENTS = {
+    "gone": None,
+    "empty": b"",
+    "text": b"no image",
+    "header": photo(2)[:100],
+    "truncated": photo(2)[:-40],
+    "huge": huge_png(),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_photo_that_is_missing_or_unreadable_is_named_and_may_be_left_out(tmp_path, content):
+    folder = sugarcrepe(tmp_path / "sugarcrepe")
+    file = folder / "val2017" / coco_name(2)
+    file.unlink()
+    if CONTENTS[content] is not None:
+        file.write_bytes(CONTENTS[content])
+    said = "pixels" if content == "huge" else r"missing or unreadable.*000000000102\.jpg"
+    refused(folder, rf"2 of 10 items .*{said}.*missing=skip")
+    reader = reader_of("sugarcrepe", without_missing=True)
+    said, *others = left_out(folder, reader)
+    assert "2 items whose photo is missing or unreadable (add_obj.json, [0]" in said
+    assert others == ([] if content == "gone" else ["1 other images"])
+    assert len(open_index(folder, tmp_path / "cache", reader=reader)) == 16
+
+
+def test_equal_captions_are_left_out_and_named(tmp_path):
+    folder = sugarcrepe(tmp_path / "sugarcrepe")
+    edit_json(
+        folder / "swap_obj.json", lambda found: found["107"].update(negative_caption=CAPTIONS[1][0])
+    )
+    assert len(open_index(folder, tmp_path / "cache")) == 18
+    (said,) = left_out(folder)
+    assert "1 items of which two captions are equal (swap_obj.json, [107])" in said
+
+
+def test_an_empty_list_is_said(tmp_path):
+    folder = sugarcrepe(tmp_path / "sugarcrepe")
+    (folder / "swap_obj.json").write_text("{}")
+    assert any("1 lists without an item (swap_obj.json)" in one for one in left_out(folder))
+    refused(put(tmp_path / "none", {"swap_obj.json": b"{}"}), "hold no item")
+
+
+def test_an_empty_category_counts_in_no_part(tmp_path):
+    rows = [
+        {**winoground_row(i), "image_0": cell(2 * i), "image_1": cell(2 * i + 1)} for i in (0, 1)
+    ]
+    rows[1]["collapsed_tag"] = None
+    index = open_index(table(tmp_path / "winoground", rows), tmp_path / "cache")
+    assert "category" not in index.extra_row(2)
+    assert count_items(index) == {"Object": 1, "": 1}
+
+
+@pytest.mark.parametrize(
+    ("box", "outcome"),
+    [
+        ((0, 16, 5, 5), "left out"),
+        ((-9, 0, 9, 5), "left out"),
+        ((3, 3, 0, 5), "left out"),
+        ((0, 0, 10**6, 10**6), "left out"),
+        ((20, 10, 10, 10), "padded"),
+        ((-2, -2, 10, 10), "padded"),
+    ],
+)
+def test_boxes_outside_the_photo(tmp_path, box, outcome):
+    folder, reader = aro(tmp_path / "aro"), reader_of("aro_relation")
+    names = ("bbox_x", "bbox_y", "bbox_w", "bbox_h")
+    edit_json(
+        folder / "visual_genome_relation.json",
+        lambda found: found[1].update(zip(names, box, strict=True)),
+    )
+    index = open_index(folder, tmp_path / "cache", reader=reader)
+    (said,) = (one for one in index.reading.left_out if "box" in one)
+    assert "visual_genome_relation.json, [1]" in said
+    if outcome == "left out":
+        assert "1 items whose box shows nothing of its photo" in said
+        assert len(index) == 4
+        return
+    assert "1 boxes reach out of it: black" in said
+    x, y, width, height = box
+    whole = Image.open(io.BytesIO(photo(0))).convert("RGB")
+    wanted = np.asarray(whole.crop((x, y, x + width, y + height)))
+    assert (np.asarray(decode_image(index.read_image(2), "image")) == wanted).all()
+
+
+def entry(column, value):
+    return lambda found: found["107"].__setitem__(column, value)
+
+
+RELATION, ATTRIBUTION = "visual_genome_relation.json", "visual_genome_attribution.json"
+
+
+@pytest.mark.parametrize(
+    ("lay_out", "list_name", "change", "said"),
+    [
+        (sugarcrepe, "swap_obj.json", change, rf"swap_obj\.json, \[107\].*{said}")
+        for change, said in (
+            (lambda found: found.update({"107": "text"}), "should be a JSON object"),
+            (entry("caption", 3), "'?caption'?.* should be a text, not 3"),
+            (entry("caption", "  "), "empty"),
+            (entry("negative_caption", None), "should be a text, not None"),
+            (entry("filename", 7), "'filename' should be an image, not 7"),
+            (entry("filename", ""), "should be the name of a file"),
+            (entry("filename", "a\0b.jpg"), "should be the name of a file"),
+            (lambda found: found["107"].pop("negative_caption"), "'negative_caption' is missing"),
+        )
+    ]
+    + [
+        (sugarcrepe, "swap_att.json", lambda found, name=name: found["0"].update(filename=name),
+         "leads out of")
+        for name in ("../../secret.jpg", "/etc/secret.jpg", "val2017/../../../x.jpg")
+    ]
+    + [
+        (aro, ATTRIBUTION, lambda found: found[0].update(attributes="red"),
+         r"\[0\].*'attributes' should be a list"),
+        (aro, RELATION, lambda found: found[2].update(bbox_w="12"),
+         r"\[2\].*'bbox_w' should be a whole number, not '12'"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_cannot_be_used_is_named(tmp_path, lay_out, list_name, change, said):
+    folder = lay_out(tmp_path / "deep" / "set")
+    put(tmp_path, {"secret.jpg": photo(3)})
+    edit_json(folder / list_name, change)
+    readers = {RELATION: "aro_relation", ATTRIBUTION: "aro_attribution"}
+    refused(folder, said, reader_of(readers[list_name]) if list_name in readers else None)
+
+
+@pytest.mark.parametrize("content", [b'{"0": {"filename": "x', b"", b"3", b"\xff\xfe", b"[[]]"])
+def test_a_broken_list_is_named(tmp_path, content):
+    folder = sugarcrepe(tmp_path / "sugarcrepe")
+    (folder / "replace_rel.json").write_bytes(content)
+    refused(folder, r"replace_rel\.json")
+
+
+def test_an_id_of_winoground_that_is_duplicated(tmp_path):
+    folder = winoground(tmp_path / "winoground")
+    file = folder / "data" / "examples.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([*lines, lines[0]]))
+    refused(folder, "the key '0' is duplicated")
+
+
+def test_rows_of_mmvp_that_are_no_pairs_or_lead_out(tmp_path):
+    folder = mmvp(tmp_path / "mmvp")
+    lines = (folder / "Questions.csv").read_text().splitlines()
+    for changed, said in (
+        (lines[:-1], "has no partner"),
+        ([lines[0], *lines[2:], lines[1]], "should be odd"),
+        ([line.replace("Texts", "../../x") for line in lines], "leads out of"),
+    ):
+        (folder / "Questions.csv").write_text("\n".join(changed))
+        refused(folder, said)
+
+
+def test_a_table_whose_image_is_broken(tmp_path):
+    row = {**winoground_row(0), "image_0": cell(0), "image_1": {"bytes": b"no", "path": None}}
+    refused(table(tmp_path / "winoground", [row]), r"row 1: image.* not an image")
+
+
+def test_equal_captions_in_a_table(tmp_path):
+    true, false = CAPTIONS[0]
+    rows = [
+        {"image": cell(i), "caption": true, "negative_caption": false if i else f" {true}  ",
+         "negative_image": cell(9 + i), "type": "add", "subtype": "obj"}
+        for i in range(2)
+    ]  # fmt: skip
+    folder = table(tmp_path / "bivlc", rows)
+    assert len(open_index(folder, tmp_path / "cache")) == 2
+    assert any(
+        "1 items of which two captions are equal" in one and "row 1" in one
+        for one in left_out(folder)
+    )

@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import time
+import tracemalloc
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,12 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.core.errors import UserError
 from cfaug.core.pixels import Digest, box_digest
-from cfaug.data.index import Index, open_index
+from cfaug.data.index import Index, codes, open_index
+from cfaug.data.index.codes import TextCounts, find_repeated
 from cfaug.data.index.disk_format import column_files, read_about, write_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import Row
+from tests.data.hostile import assert_refused
 from tests.data.making import pair
 
 Harm = Callable[[Path], object]
@@ -76,9 +79,14 @@ HARMS: dict[str, Harm] = {
 
 
 @pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
-def test_a_damaged_index_is_made_again_and_said(shards, tmp_path, harm, capsys):
+def test_a_damaged_index_is_made_again_and_said_or_refused_where_it_was_named(
+    shards, tmp_path, harm, capsys
+):
     before = open_index(shards, tmp_path / "cache")
-    harm(before.folder)
+    moved = shutil.copytree(before.folder, tmp_path / "moved")
+    for folder in (before.folder, moved):
+        harm(folder)
+    assert_refused(moved, tmp_path / "cache", str(moved))
     again = open_index(shards, tmp_path / "cache")
     error = capsys.readouterr().err
     assert (error.count("\n"), f"{before.folder} is damaged" in error) == (1, True)
@@ -91,14 +99,6 @@ def test_a_damaged_index_is_made_again_and_said(shards, tmp_path, harm, capsys):
     assert open_index(shards, tmp_path / "cache") == before
     assert capsys.readouterr().err == ""
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [before.folder.name]
-
-
-@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
-def test_a_damaged_index_that_was_named_is_refused(shards, tmp_path, harm):
-    folder = shutil.copytree(open_index(shards, tmp_path / "cache").folder, tmp_path / "moved")
-    harm(folder)
-    with pytest.raises(UserError, match=str(folder)):
-        open_index(folder, tmp_path / "cache")
 
 
 def _changed(folder: Path, name: str, row: int, value: int) -> None:
@@ -178,8 +178,7 @@ def test_an_index_with_checksums_that_fit_must_make_sense_too(shards, tmp_path, 
     harm(folder)
     if harm is not FORGERIES["checks of nothing"]:
         _about(folder, checks={n: zlib.crc32((folder / n).read_bytes()) for n in column_files()})
-    with pytest.raises(UserError, match=str(folder)):
-        open_index(folder, tmp_path / "cache")
+    assert_refused(folder, tmp_path / "cache", str(folder))
 
 
 @pytest.mark.slow
@@ -207,3 +206,45 @@ def test_a_part_of_an_image_has_a_digest_of_its_own(data, box):
     assert len({whole.whole, part.whole, whole.of_box(box[::-1]).whole}) == 3
     assert part == Digest.of(data).of_box(tuple(box))
     assert part.whole == box_digest(bytes.fromhex(whole.whole), box).hex()
+
+
+# Equal texts are found by codes: as a dictionary finds them, in a few bytes for each text.
+
+
+WORDS = st.lists(st.sampled_from(["", "a", "b", "ab", "A cat.", "été", "x" * 99]), max_size=30)
+
+
+@given(WORDS)
+def test_texts_are_counted_as_they_come(texts):
+    counts, before = TextCounts(), Counter[str]()
+    for text in texts:
+        assert counts.add(text) == before[text]
+        before[text] += 1
+
+
+def test_many_texts_are_counted():
+    """Far more than the first table has room for."""
+    counts, texts = TextCounts(), [str(number % 2500) for number in range(6000)]
+    assert [counts.add(text) for text in texts] == [number // 2500 for number in range(6000)]
+
+
+@given(WORDS)
+def test_repeated_texts_are_found_in_their_order(texts):
+    assert find_repeated(lambda: texts) == [t for t, n in Counter(texts).items() if n > 1]
+
+
+def test_other_texts_with_one_code_are_not_equal(monkeypatch):
+    monkeypatch.setattr(codes, "group_code", len)
+    assert find_repeated(lambda: ["ab", "cd", "e", "cd"]) == ["cd"]
+
+
+def test_a_key_takes_some_bytes():
+    """A dictionary took 200 for each: 2 GB of ten million."""
+    number = 40_000
+    tracemalloc.start()
+    try:
+        assert find_repeated(lambda: (f"{n:08d}" for n in range(number))) == []
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 60 * number

@@ -305,26 +305,8 @@ def test_vlmevalkit_reads_the_table_and_the_scores_are_those_of_the_benchmark(tm
 TEXTS = st.text(
     st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from('\t\n"'), min_size=1
 )
-OPTIONS = (
-    st.sampled_from(
-        [
-            "None",
-            "NA",
-            "nan",
-            "2",
-            "007",
-            "1.50",
-            "-inf",
-            "INFINITY",
-            "true",
-            "FALSE",
-            "yes",
-            '"',
-            "=1+1",
-        ]
-    )
-    | TEXTS
-)
+ODD = ["None", "NA", "nan", "2", "007", "1.50", "-inf", "INFINITY", "true", "FALSE", '"', "=1+1"]
+OPTIONS = st.sampled_from(ODD) | TEXTS
 
 
 @settings(max_examples=examples(100))

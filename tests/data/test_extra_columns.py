@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -68,16 +69,6 @@ def test_they_are_mapped_not_copied_and_known_to_workers(index):
     assert copy.extra("age").nbytes > pa.total_allocated_bytes() - before
 
 
-def test_a_source_without_any_has_none(tmp_path):
-    plain = CounterfactualSet("a", "a", (Member("x", "0", "s"),), {"0": noise_image(1)})
-    write_shards([plain], tmp_path / "shards")
-    index = open_index(tmp_path / "shards", tmp_path / "cache")
-    assert not (index.folder / EXTRA).exists()
-    assert (index.extra_names, index.extra_row(0)) == ((), {})
-    with pytest.raises(UserError, match="no column 'a1': it has none besides image"):
-        index.extra("a1")
-
-
 def test_the_hash_knows_them_only_where_it_is_asked(tmp_path):
     hashes = {}
     for name, a1 in (("first", "x"), ("again", "x"), ("other", "y"), ("none", None)):
@@ -110,11 +101,13 @@ records = st.dictionaries(st.sampled_from("abcd"), values)
 @given(st.lists(records, min_size=1, max_size=12))
 def test_what_was_said_is_read_again(tmp_path, said):
     growing = GrowingExtra()
-    for row, one in enumerate(said):
-        if one:
-            growing.add(row, one, "here")
-    (tmp_path / EXTRA).unlink(missing_ok=True)
-    growing.save(tmp_path, len(said))
+    module = "cfaug.data.index.extra_columns"
+    with mock.patch(f"{module}.ROWS_AT_ONCE", 4), mock.patch(f"{module}.ENCODED_AT_ONCE", 2):
+        for row, one in enumerate(said):
+            if one:
+                growing.add(row, one, "here")
+        (tmp_path / EXTRA).unlink(missing_ok=True)
+        growing.save(tmp_path, len(said))
     wanted = [{name: v for name, v in one.items() if v is not None} for one in said]
     if not any(said):
         assert not (tmp_path / EXTRA).exists()
@@ -127,18 +120,6 @@ def test_what_was_said_is_read_again(tmp_path, said):
         for name, value in one.items():
             alike = type(value) is type(other[name])
             assert alike or {type(value), type(other[name])} == {int, float}
-
-
-def test_batches_meet(tmp_path, monkeypatch):
-    monkeypatch.setattr("cfaug.data.index.extra_columns.ROWS_AT_ONCE", 4)
-    monkeypatch.setattr("cfaug.data.index.extra_columns.ENCODED_AT_ONCE", 2)
-    growing = GrowingExtra()
-    for row in (0, 3, 4, 11, 12):
-        growing.add(row, {"n": row}, "here")
-    growing.save(tmp_path, 14)
-    column = ExtraColumns(tmp_path, 14).table.column("n")
-    assert column.num_chunks == 4
-    assert column.to_pylist() == [row if row in (0, 3, 4, 11, 12) else None for row in range(14)]
 
 
 def test_half_a_character_is_refused_with_its_line(tmp_path):
@@ -159,21 +140,6 @@ def test_a_table_with_very_many_columns_keeps_the_first_and_says_so(tmp_path):
 
 
 # What readers fill.
-
-
-def test_columns_of_lists(tmp_path):
-    for name in ("a", "b", "c"):
-        (tmp_path / f"{name}.png").write_bytes(noise_image(ord(name)))
-    lines = [
-        {"image": "a.png", "caption": "x", "options": ["1", "2"], "answer": "1"},
-        {"image": "a.png", "caption": "y", "answer": "2"},
-        {"image": "b.png", "caption": "z", "cf_image": "c.png", "cf_caption": "w", "type": "noun"},
-    ]
-    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    index = open_index(tmp_path, tmp_path / "cache")
-    assert [index.extra_row(row) for row in range(4)] == [
-        {"options": ["1", "2"], "answer": "1"}, {"answer": "2"}, {"type": "noun"}, {"type": "noun"},
-    ]  # fmt: skip
 
 
 def test_columns_of_parquet(tmp_path):
@@ -262,3 +228,13 @@ def test_invalid_json_of_an_index_from_elsewhere_is_named(tmp_path, text):
     assert extra.row(0) == {"boxes": [1]}
     with pytest.raises(UserError, match=r"column 'boxes' of extra\.arrow holds invalid JSON"):
         extra.row(1)
+
+
+def test_a_source_without_any_has_none(tmp_path):
+    plain = CounterfactualSet("a", "a", (Member("x", "0", "s"),), {"0": noise_image(1)})
+    write_shards([plain], tmp_path / "shards")
+    index = open_index(tmp_path / "shards", tmp_path / "cache")
+    assert not (index.folder / EXTRA).exists()
+    assert (index.extra_names, index.extra_row(0)) == ((), {})
+    with pytest.raises(UserError, match="no column 'a1': it has none besides image"):
+        index.extra("a1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +21,9 @@ from cfaug.data.mixture.loader import Examples, Share, TrainingShares, Validatio
 from cfaug.data.mixture.mixture import mix
 from cfaug.data.mixture.order import epoch_order
 from cfaug.data.mixture.records import COUNTERFACTUAL, Mixture
-from cfaug.data.mixture.settings import DataSettings, EntailmentData, Sources
+from cfaug.data.mixture.settings import DataSettings, Sources
 from cfaug.data.shards.shards import write_shards
-from tests.data.layouts import NEGATIVES, negclip
+from tests.data.layouts import NEGATIVES, TEXTS, cells, images, jsonl, negclip, parquet, table
 from tests.data.loading import TRANSFORM, pixels_of
 from tests.data.making import pair
 
@@ -235,27 +236,6 @@ def test_pairs_of_one_image_have_no_wrong_image(tmp_path):
             find_pairs(index, arm)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"negatives": "texts"}, "none, text, image, both"),
-        ({"negatives": "text", "counterfactual_members": "edited"}, "counterfactual_members"),
-        ({"negatives": "text", "counterfactual_captions": "shuffled"}, "counterfactual_captions"),
-        ({"negatives": "none", "split": "random"}, "data.split=random"),
-        ({"negatives": "image", "human_labels": "file"}, "data.human_labels=file"),
-        (
-            {"negatives": "text", "plan": PaperMixture("base"), "control": "real"},
-            "data.control=real",
-        ),
-        ({"negatives": "image", "pairs_in_batch": True}, "an original twice in a batch"),
-        ({"negatives": "both", "stratify": True}, "exclude each other"),
-    ],
-)
-def test_settings_that_contradict_it_are_named(given, message):
-    with pytest.raises(UserError, match=message):
-        DataSettings("r", "c", **given)
-
-
 @pytest.mark.parametrize("arm", ["none", "text", "both"])
 def test_a_papers_data_set_has_the_same_arms(index, arm):
     """The plan draws rows as it does without; then its pairs show what the arm says."""
@@ -271,11 +251,6 @@ def test_a_papers_data_set_has_the_same_arms(index, arm):
     if arm != "both":
         assert all(original(index.text(row)) for row in found.train[drawn, 1].tolist())
     assert found.counts["text_negatives"] == (0 if arm == "none" else drawn.sum())
-
-
-def test_entailment_has_no_wrong_answers():
-    with pytest.raises(UserError, match=r"data\.negatives=text is of a contrastive loss"):
-        EntailmentData("r", None, cf_ratio=0, negatives="text")
 
 
 def wrong_captions(folder: Path) -> Index:
@@ -297,3 +272,85 @@ def test_captions_without_an_image_are_the_wrong_answers_of_their_rows(tmp_path)
     for arm in ("image", "both"):
         with pytest.raises(UserError, match="has wrong captions without one"):
             mixed(index, arm)
+
+
+# Captions without an image: negatives of the images they are beside.
+
+
+def negatives(index: Index) -> list[list[str]]:
+    return [index.negatives(row) for row in range(len(index))]
+
+
+def test_negatives_are_read_beside_their_images(tmp_path):
+    negclip(tmp_path / "x")
+    index = open_index(tmp_path / "x", tmp_path / "cache")
+    assert len(index) == 3
+    assert negatives(index) == NEGATIVES
+    assert index.has_negatives
+    assert index.reading.negatives == 3
+    assert "(3 negatives without an image)" in index.reading.line("real", "x")
+    assert negatives(pickle.loads(pickle.dumps(index))) == NEGATIVES  # as a worker gets it
+
+
+def test_negatives_of_parquet(tmp_path):
+    parquet(tmp_path / "x" / "all.parquet", {
+        "image": cells(), "caption": list(TEXTS.values()), "negative_captions": NEGATIVES,
+    })  # fmt: skip
+    index = open_index(tmp_path / "x", tmp_path / "cache")
+    assert [index.text(row) for row in range(3)] == list(TEXTS.values())
+    assert negatives(index) == NEGATIVES
+
+
+def test_they_are_part_of_the_content_and_their_absence_is_not(tmp_path):
+    hashes = []
+    for number, (first, second) in enumerate((("x", ""), ("y", ""), ("", ""))):
+        folder = tmp_path / str(number)
+        images(folder)
+        rows = [("a.png", "A", first), ("b.png", "B", second)]
+        table(folder / "captions.csv", ["image", "caption", "neg_caption"], rows)
+        hashes.append(open_index(folder, tmp_path / "cache").hash)
+    images(tmp_path / "plain")
+    rows = [("a.png", "A"), ("b.png", "B")]
+    table(tmp_path / "plain" / "captions.csv", ["image", "caption"], rows)
+    plain = open_index(tmp_path / "plain", tmp_path / "cache")
+    assert not plain.has_negatives
+    assert plain.hash == hashes[2]
+    assert len(set(hashes)) == 3
+
+
+def test_a_photo_with_several_captions(tmp_path):
+    """As many negatives as captions: each has its own; otherwise each has all."""
+    images(tmp_path / "x")
+    jsonl(tmp_path / "x" / "captions.jsonl", [
+        {"image": "a.png", "captions": ["A", "B"], "negative_captions": ["-A", "-B"]},
+        {"image": "b.png", "captions": ["C", "D"], "negatives": ["-C", "-D", "-E"]},
+        {"image": "a.png", "caption": "F"},
+    ])  # fmt: skip
+    index = open_index(tmp_path / "x", tmp_path / "cache")
+    assert [index.text(row) for row in range(5)] == ["A", "B", "F", "C", "D"]
+    every = ["-C", "-D", "-E"]
+    assert negatives(index) == [["-A"], ["-B"], [], every, every]
+
+
+def test_a_damaged_column_is_noticed(tmp_path):
+    negclip(tmp_path / "x")
+    index = open_index(tmp_path / "x", tmp_path / "cache")
+    content = (index.folder / "negatives.arrow").read_bytes()
+    (index.folder / "negatives.arrow").write_bytes(content[::-1])
+    again = open_index(tmp_path / "x", tmp_path / "cache")
+    assert negatives(again) == NEGATIVES
+    (index.folder / "negatives.arrow").unlink()
+    assert negatives(open_index(tmp_path / "x", tmp_path / "cache")) == NEGATIVES
+
+
+def test_a_batch_has_the_negatives_of_all_its_rows(tmp_path):
+    from cfaug.data.mixture.loader import Examples, Share
+    from tests.data.loading import TRANSFORM
+
+    negclip(tmp_path / "x")
+    index = open_index(tmp_path / "x", tmp_path / "cache")
+    examples = Examples((index, None), TRANSFORM, rows=3)
+    whole = np.array([[0, 2], [0, 0]])
+    batch = examples.__getitems__(Share(whole[:1], whole))
+    assert batch["negatives"] == [*NEGATIVES[2], *NEGATIVES[0]]
+    assert batch["texts"] == [index.text(2)]

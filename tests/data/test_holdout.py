@@ -1,7 +1,8 @@
-"""One held-out set for every arm: by group, whatever else is drawn, and never drawn itself."""
+"""Held out for every arm, or withheld of the sets: by group, and never drawn from."""
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,28 @@ from hypothesis import strategies as st
 from cfaug.coco_cf.mixtures import PaperMixture
 from cfaug.core.errors import UserError
 from cfaug.data.mixture.leakage import hold_out, withhold
+from cfaug.data.mixture.loader import TrainingShares
 from cfaug.data.mixture.mixture import mix
+from cfaug.data.mixture.records import COUNTERFACTUAL, REAL
 from cfaug.data.mixture.settings import DataSettings, Sources
 from tests.data.making import Columns
-from tests.data.test_withheld import place
+from tests.data.planned import (
+    PAIRS,
+    REAL_ROWS,
+    half_up,
+    keyed,
+    mixed,
+    pairs,
+    photos,
+    settings_of,
+)
 from tests.properties import examples
+
+
+def place(group: int) -> int:
+    """Return where a group stands in the order in which groups are held out."""
+    return keyed(group, 0, "withheld")
+
 
 SHARES = (0.05, 0.1, 0.3, 0.5)
 
@@ -35,11 +53,11 @@ class Pictures(Columns):
         return f"{self.sets[row]}_0"
 
 
-REAL = Pictures.of((group, 1) for group in range(60))
-PAIRS = Pictures.of((group, 2) for group in range(60))
+PICTURES = Pictures.of((group, 1) for group in range(60))
+EDITS = Pictures.of((group, 2) for group in range(60))
 
 
-def mixed(real=REAL, counterfactual=PAIRS, more_real=None, **more: Any):
+def with_holdout(real=PICTURES, counterfactual=EDITS, more_real=None, **more: Any):
     given_ = {"seed": 1, "holdout": 0.1, **more}
     asked = DataSettings(real and "real", "cf", **given_)
     needs = asked.needed
@@ -53,9 +71,9 @@ def groups_used(mixture) -> set[int]:
     return {int(mixture.sources[source].groups[row]) for source, row in rows}
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60), st.sampled_from(SHARES))
-def test_equals_the_slow_obvious_choice(groups, share):
+def test_what_is_held_out_equals_the_slow_obvious_choice(groups, share):
     source = Columns.of((group, 1) for group in groups)
     known = sorted(set(groups), key=place)
     wanted = {group for group in known if place(group) <= share * 2**64} | set(known[:2])
@@ -68,28 +86,14 @@ def test_equals_the_slow_obvious_choice(groups, share):
     assert found.rows.tolist() == [row for row, group in enumerate(groups) if group in wanted]
 
 
-@settings(max_examples=examples(100), deadline=None)
-@given(st.sets(st.integers(0, 10**6), min_size=40, max_size=80), st.data())
-def test_a_photo_stays_on_its_side_when_others_come_and_go(groups, data):
-    some = data.draw(st.sets(st.sampled_from(sorted(groups)), min_size=30))
-    every, part = (hold_out(Columns.of((g, 1) for g in one), 0.3) for one in (groups, some))
-    if min(len(every.groups), len(part.groups)) > 2:
-        assert set(part.groups.tolist()) == set(every.groups.tolist()) & some
-
-
-def test_the_share_is_about_what_was_asked_for():
-    found = hold_out(Columns.of((group, 1) for group in range(20_000)), 0.1)
-    assert 1_800 < len(found.groups) < 2_200
-
-
 @pytest.mark.parametrize("split", ["group", "random"])
 @pytest.mark.parametrize("ratio", [0, 0.3, 0.9, 1])
 @pytest.mark.parametrize("more", [{}, {"size": 20}, {"seed": 9}, {"counterfactual_holdout": 0.3}])
 def test_every_arm_holds_out_the_same_and_draws_none_of_it(ratio, split, more):
-    found = mixed(cf_ratio=ratio, split=split, **more)
+    found = with_holdout(cf_ratio=ratio, split=split, **more)
     held = found.held_out
-    assert held.source is REAL
-    assert held.rows.tolist() == hold_out(REAL, 0.1).rows.tolist()
+    assert held.source is PICTURES
+    assert held.rows.tolist() == hold_out(PICTURES, 0.1).rows.tolist()
     assert groups_used(found)
     assert not groups_used(found) & set(held.source.groups[held.rows].tolist())
     assert found.counts["held_out"] == found.counts["held_out_images"] == len(held.rows)
@@ -99,8 +103,8 @@ def test_every_arm_holds_out_the_same_and_draws_none_of_it(ratio, split, more):
 
 @pytest.mark.parametrize("plan", ["real", "base", "medium", "all"])
 def test_a_plan_draws_none_of_it_either(plan):
-    found = mixed(plan=PaperMixture(plan))
-    assert not groups_used(found) & set(hold_out(REAL, 0.1).groups.tolist())
+    found = with_holdout(plan=PaperMixture(plan))
+    assert not groups_used(found) & set(hold_out(PICTURES, 0.1).groups.tolist())
 
 
 @pytest.mark.parametrize(
@@ -109,27 +113,27 @@ def test_a_plan_draws_none_of_it_either(plan):
 def test_a_control_draws_none_of_it_from_a_source_of_its_own(barred):
     control = Pictures.of((group, 4) for group in range(60))
     more = {"plan": PaperMixture("base"), "control": "real", "control_source": "more", **barred}
-    found = mixed(more_real=control, **more)
+    found = with_holdout(more_real=control, **more)
     assert found.sources[0] is control
-    groups = hold_out(REAL, 0.3).groups if barred["holdout"] else withhold(PAIRS, 0.3).groups
+    groups = hold_out(PICTURES, 0.3).groups if barred["holdout"] else withhold(EDITS, 0.3).groups
     assert len(groups) > 10
     assert not groups_used(found) & set(groups.tolist())
 
 
 def test_without_a_real_source_the_counterfactual_one_is_held_out_of():
-    found = mixed(real=None, cf_ratio=1)
-    assert found.held_out.source is PAIRS
-    assert found.held_out.rows.tolist() == hold_out(PAIRS, 0.1).rows.tolist()
-    assert found.counts["held_out"] == 2 * len(hold_out(REAL, 0.1).groups)
+    found = with_holdout(real=None, cf_ratio=1)
+    assert found.held_out.source is EDITS
+    assert found.held_out.rows.tolist() == hold_out(EDITS, 0.1).rows.tolist()
+    assert found.counts["held_out"] == 2 * len(hold_out(PICTURES, 0.1).groups)
 
 
 def test_the_same_image_under_another_name_is_not_drawn_nor_what_was_made_of_it():
-    held = hold_out(REAL, 0.1)
+    held = hold_out(PICTURES, 0.1)
     contents = list(range(60))
     copy = next(row for row in contents if row not in held.rows)
     contents[copy] = contents[held.rows[0]]
     real = Pictures.of(((group, 1) for group in range(60)), contents=contents)
-    found = mixed(real=real, cf_ratio=0.5)
+    found = with_holdout(real=real, cf_ratio=0.5)
     assert found.held_out.rows.tolist() == held.rows.tolist()
     assert found.held_out.copies == 3  # the photo, and both members of the pair made of it
     assert found.held_out.not_drawn == (1, 2 * len(held.rows) + 2, 0)
@@ -138,10 +142,140 @@ def test_the_same_image_under_another_name_is_not_drawn_nor_what_was_made_of_it(
 
 def test_nothing_is_held_out_unless_asked_for():
     for nothing in (0, None):
-        found = mixed(cf_ratio=0.5, holdout=nothing)
+        found = with_holdout(cf_ratio=0.5, holdout=nothing)
         assert found.held_out is None
         assert "held_out" not in found.counts
         assert DataSettings("a", "b", holdout=nothing).holdout == 0
     for wrong in (1, -0.1, "x", True):
         with pytest.raises(UserError, match=r"data\.holdout=.* should be a number in \[0, 1\)"):
             DataSettings("a", "b", holdout=wrong)
+
+
+# Sets that are withheld, what a plan is held against, and pairs that stay in a batch.
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=1, max_size=40),
+    st.sampled_from((0.1, 0.3, 0.5, 0.29, 0.9)),
+)
+def test_what_is_withheld_equals_the_slow_obvious_choice(sets, share):
+    source = Columns.of(sets)
+    wanted = half_up(Decimal(repr(share)) * len(sets))
+    if not 0 < wanted < len(sets):
+        with pytest.raises(UserError, match=r"data\.counterfactual_holdout"):
+            withhold(source, share)
+        return
+    order = sorted(range(len(sets)), key=lambda number: (place(sets[number][0]), number))
+    chosen = set(order[:wanted])
+    found = withhold(source, share)
+    assert found.rows.tolist() == [r for r, s in enumerate(source.sets.tolist()) if s in chosen]
+    groups = {sets[number][0] for number in chosen}
+    assert found.groups.tolist() == sorted(groups)
+    assert found.find_allowed(source.groups).tolist() == [
+        g not in groups for g in source.groups.tolist()
+    ]
+
+
+# What a plan is held against: controls of its size, and a test set it never sees.
+
+
+@pytest.mark.parametrize("split", ["group", "random"])
+@pytest.mark.parametrize(("plan", "train"), [("base", 13_928), ("real", 13_928)])
+def test_a_control_has_as_many_training_rows_of_one_source(plan, train, split):
+    for control, source in (("real", REAL), ("counterfactual", COUNTERFACTUAL)):
+        if plan == "real" and control == "counterfactual":
+            continue  # the plan reads no counterfactual source
+        found = mixed(plan, photos(REAL_ROWS), pairs(PAIRS), control=control, split=split)
+        assert found.counts["train"] == train
+        assert (found.train[:, 0] == source).all()
+        assert (found.validation[:, 0] == source).all()
+        assert found.sources[1 - source] is None
+        assert 0 < found.counts["validation"] <= 3_483
+
+
+def test_a_control_draws_from_a_larger_source_where_its_own_is_too_small():
+    with pytest.raises(UserError, match=r"34820 training.*17410: .*data\.control_source"):
+        mixed("medium", photos(REAL_ROWS), pairs(PAIRS), control="real")
+    with pytest.raises(UserError, match=r"34820 training.*validate on; there are 34820"):
+        mixed("medium", photos(REAL_ROWS), pairs(PAIRS), control="counterfactual")
+    more = photos(50_000)
+    found = mix(
+        settings_of("medium", control="real", control_source="more"),
+        Sources(photos(REAL_ROWS), pairs(PAIRS), more),
+    )  # fmt: skip
+    assert found.counts == {
+        "real": 34_820, "counterfactual": 0, "total": 34_820, "train": 34_820,
+        "validation": 8_705, "dropped": 0,
+    }  # fmt: skip
+    assert found.sources == (more, None)
+
+
+# The withheld third of Table 5, and validated rows.
+
+
+def test_the_papers_withheld_split():
+    """COCO-CFs, A.1: of 34,820 rows 30 % test, 56 % train, 14 % validate."""
+    asked = DataSettings(None, "cf", cf_ratio=1, counterfactual_holdout=0.3, seed=108)
+    cf = Columns.of((i, 2) for i in range(PAIRS))
+    found = mix(asked, Sources(None, cf))
+    assert found.counts["train"] == 19_499 == int(0.56 * 34_820)
+    assert found.counts["validation"] in (4_873, 4_874, 4_875)
+    used = {row // 2 for _, row in (*found.train.tolist(), *found.validation.tolist())}
+    assert PAIRS - len(used) == 5_223
+
+
+def test_real_rows_of_withheld_groups_are_kept_out_too():
+    real, cf = photos(400), pairs(400)
+    found = mix(settings_of("all", counterfactual_holdout=0.3), Sources(real, cf))
+    used = np.concatenate([found.train, found.validation])
+    groups = [
+        set(one.groups[used[used[:, 0] == s, 1]].tolist()) for s, one in enumerate((real, cf))
+    ]
+    assert len(groups[0] | groups[1]) == 70
+
+
+# Plans keep the members of a pair in a batch, on any ranks.
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.sampled_from(["base", "medium", "all"]),
+    st.sampled_from(["group", "random"]),
+    st.integers(1, 4),
+    st.integers(2, 40),
+    st.integers(0, 3),
+    st.integers(0, 5),
+)
+def test_pairs_stay_together_on_any_ranks_beside_photos_with_five_captions(
+    plan, split, world, batch_size, epoch, start
+):
+    """What the loader asks of its workers: the union of the ranks' shares is a batch with pairs."""
+    real = Columns.of((i, 5) for i in range(30))
+    found = mixed(plan, real, Columns.of((i // 2, 2) for i in range(60)), split=split)
+    asked = settings_of(plan, batch_size=batch_size, pairs_in_batch=True)
+    steps = asked.steps_per_epoch(len(found.train))
+    first = epoch * steps + min(start, steps - 1)
+    arguments = {"seed": 107, "data_seed": 108, "total_steps": (epoch + 1) * steps}
+    shares = [
+        list(TrainingShares(found, asked, start_step=first, rank=rank, world=world, **arguments))
+        for rank in range(world)
+    ]
+    whole = list(TrainingShares(found, asked, start_step=epoch * steps, **arguments))
+    order = np.concatenate([share.rows for share in whole])
+    assert sorted(map(tuple, order.tolist())) == sorted(map(tuple, found.train.tolist()))
+    batches: dict[int, set[int]] = {}
+    for step, share in enumerate(whole):
+        for source, row in share.rows.tolist():
+            if source == COUNTERFACTUAL:
+                batches.setdefault(row // 2, set()).add(step)
+    # An odd batch that pairs alone must fill has no room for its last.
+    singles = found.counts["real"] + sum(
+        list(order[order[:, 0] == COUNTERFACTUAL, 1] // 2).count(s) == 1 for s in batches
+    )
+    parted = sum(len(steps_of) > 1 for steps_of in batches.values())
+    assert parted <= max(1, steps - singles)
+    for at, share in enumerate(whole[first - epoch * steps :]):
+        together = np.concatenate([one[at].rows for one in shares])
+        assert np.array_equal(together, share.rows)
+        assert all(np.array_equal(one[at].whole, share.rows) for one in shares)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import pickle
 import random
 import subprocess
 from itertools import islice
@@ -15,19 +16,29 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import ImageTransform
 from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index
-from cfaug.data.mixture.loader import Examples, TrainingShares, ValidationShares, make_loader
+from cfaug.data.mixture.loader import (
+    Examples,
+    KeptPixels,
+    Slab,
+    TrainingShares,
+    ValidationShares,
+    make_loader,
+    place_bytes,
+)
 from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.shards.shards import write_shards
 from tests.data.loading import TRANSFORM, loader, mixture_of, planned, seen
 from tests.data.making import noise_image, pair
+from tests.properties import examples
 
 
 @pytest.mark.slow
 @given(data=st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(indexes, data):
     ratio = data.draw(st.sampled_from([0, 0.25, 0.3, 0.5, 0.67, 1]))
@@ -60,27 +71,6 @@ def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(indexes,
         assert {batches[i][1] for batches in ranks} == {sum(sizes)}
 
 
-@pytest.mark.timeout(300)
-def test_resuming_gives_the_tail_of_the_whole_stream(indexes):
-    mixture = mixture_of(indexes)
-    whole = seen(loader(indexes, mixture, steps=15))
-    for start in (0, 3, 7, 8, 14, 15):
-        assert seen(loader(indexes, mixture, steps=15, start=start)) == whole[start:]
-    assert seen(loader(indexes, mixture, steps=15, start=7, workers=2)) == whole[7:]
-
-
-def test_every_epoch_has_each_example_once(indexes):
-    mixture = mixture_of(indexes, 0.6)
-    n = len(mixture.train)
-    steps = -(-n // 16)
-    batches = seen(loader(indexes, mixture, steps=3 * steps))
-    for epoch in range(3):
-        part = batches[epoch * steps : (epoch + 1) * steps]
-        texts = [text for batch, _ in part for text in batch]
-        assert len(texts) == len(set(texts)) == n
-    assert batches[0] != batches[steps]
-
-
 def test_the_last_partial_batch_can_be_left_out(indexes):
     mixture = mixture_of(indexes, size=50)  # 40 to train on
     sizes = [size for _, size in seen(loader(indexes, mixture, steps=6))]
@@ -89,13 +79,6 @@ def test_the_last_partial_batch_can_be_left_out(indexes):
     assert sizes == [16] * 6
 
 
-def test_a_rank_may_have_nothing_in_a_small_last_batch(indexes):
-    mixture = mixture_of(indexes, size=6)
-    batches = seen(loader(indexes, mixture, steps=2, rank=3, world=4, batch_size=3))
-    assert [(len(texts), size) for texts, size in batches] == [(0, 3), (0, 1)]
-
-
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_validation_is_the_held_out_rows_each_time_it_is_asked(indexes, workers):
     mixture = mixture_of(indexes)
@@ -133,9 +116,8 @@ def shared(tmp_path_factory):
     return real, edited
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-@pytest.mark.parametrize(("workers", "world"), [(0, 1), (2, 1), (0, 3)])
+@pytest.mark.parametrize(("workers", "world"), [(2, 1), (0, 3)])
 def test_every_rank_knows_the_images_and_sets_of_the_whole_batch(shared, workers, world):
     mixture = mixture_of(shared)
     ranks = [
@@ -162,21 +144,14 @@ def test_every_rank_knows_the_images_and_sets_of_the_whole_batch(shared, workers
 # Processes that read and decode: they change nothing, and end without a trace.
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
-@pytest.mark.parametrize("world", [1, 2])
-def test_workers_change_nothing(indexes, world):
+def test_workers_change_nothing(indexes):
     """Four workers are more than the real source's two shards: nobody waits for a shard."""
     mixture = mixture_of(indexes)
-    found = [
-        [seen(loader(indexes, mixture, workers=workers, rank=rank, world=world))
-         for rank in range(world)]
-        for workers in (0, 2, 4)
-    ]  # fmt: skip
-    assert found[0] == found[1] == found[2]
+    found = [seen(loader(indexes, mixture, workers=workers)) for workers in (0, 4)]
+    assert found[0] == found[1]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_global_randomness_is_neither_drawn_on_nor_touched(indexes, workers):
     mixture = mixture_of(indexes)
@@ -194,7 +169,6 @@ def test_global_randomness_is_neither_drawn_on_nor_touched(indexes, workers):
     assert found[0] == found[1]
 
 
-@pytest.mark.timeout(300)
 def test_workers_outlive_a_schedulers_sigterm_and_end_with_their_parent(indexes):
     batches = iter(loader(indexes, mixture_of(indexes), workers=2, steps=40))
     assert len(list(islice(batches, 2))) == 2  # one of either worker
@@ -220,8 +194,6 @@ def test_small_data_is_decoded_once_and_large_data_is_not_kept(indexes, workers)
         assert sum(found) == kept
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_image_that_breaks_later_is_named_without_a_traceback(tmp_path, workers, monkeypatch):
     """A change after the scan: the bytes are there, and are no image any more."""
@@ -246,3 +218,64 @@ def test_an_image_that_breaks_later_is_named_without_a_traceback(tmp_path, worke
     assert "Traceback" not in message
     del caught
     gc.collect()  # its workers do not have to be killed, or this takes longer than a test may
+
+
+# Decoded images that are kept.
+
+
+SIZE = 4
+TINY = ImageTransform(SIZE, (0.5,) * 3, (0.5,) * 3)
+
+
+def image(number):
+    return np.random.default_rng(number).integers(0, 256, (3, SIZE, SIZE), np.uint8)
+
+
+class Source:
+    def __init__(self, content, images):
+        self.hash, self.images = content, np.arange(images)
+
+
+@given(st.integers(0, 5), st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=40))
+def test_a_slab_gives_what_was_put_or_nothing(places, doings):
+    slab, first = Slab(places, SIZE), {}
+    for putting, number in doings:
+        if putting:
+            slab.put(number, image(number))
+            if places:
+                first.setdefault(number % places, number)
+        found = slab.get(number)
+        if places and first.get(number % places) == number:
+            np.testing.assert_array_equal(found, image(number))
+            assert not found.flags.writeable
+        else:
+            assert found is None
+    assert slab.nbytes == places * place_bytes(SIZE)
+
+
+def test_half_an_image_is_none():
+    slab = Slab(3, SIZE)
+    slab.put(1, image(1))
+    slab._pixels[1, 0, 0, 0] ^= 1
+    assert slab.get(1) is None
+
+
+def test_the_limit_holds_and_earlier_runs_make_room():
+    each = place_bytes(SIZE)
+    kept = KeptPixels(10 * each)
+    real, edited, third = Source("a", 4), Source("b", 4), Source("c", 5)
+    first = kept.slabs((real, edited), TINY)
+    assert [slab.places for slab in first] == [4, 4]
+    assert kept.slabs((real, edited), TINY) == first
+    # The one that is still needed stays, whatever the other takes.
+    second = kept.slabs((third, edited), TINY)
+    assert second[1] is first[1]
+    assert second[0].places == 5
+    both = kept.slabs((Source("d", 8), Source("e", 8)), TINY)
+    assert [slab.places for slab in both] == [8, 2]
+    assert [slab.places for slab in kept.slabs((None, None), TINY)] == [0, 0]
+    larger = ImageTransform(8, (0.5,) * 3, (0.5,) * 3)
+    assert kept.slabs((real, None), larger)[0] is not first[0]
+    copy = pickle.loads(pickle.dumps(kept))
+    assert copy.limit == kept.limit
+    assert copy.slabs((real, None), TINY)[0].get(0) is None

@@ -1,17 +1,20 @@
-"""Any JSON in any place of any file that a reader reads: read or refused by a sentence."""
+"""Any JSON, any type and any byte in any place of what a reader reads: read, or a sentence."""
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 import random
 import shutil
+import tarfile
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -21,8 +24,8 @@ from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import find_reader, import_sets
 from tests.data.making import noise_image, pair, write_tar
+from tests.data.released import coco_counterfactuals, laid_out, members, refused
 from tests.data.test_coco import lay_out_coco, lay_out_karpathy
-from tests.data.test_damaged_imports import JSON
 from tests.data.test_layouts import (
     coco_like,
     flickr_results,
@@ -39,6 +42,27 @@ SLOW = settings(
     max_examples=examples(30), deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(st.characters(codec=None), max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=4,
+)
+"""Anything that ``json`` writes and reads, lone surrogates included."""
+
+
+def shards(folder: Path) -> None:
+    write_shards([pair(0)], folder)
+
+
+def tar_of_others(folder: Path) -> None:
+    shards(folder)
+    for name in ("00000.json", "card.json"):
+        (folder / name).unlink()
+
 
 LAYOUTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "coco": (lay_out_coco, "annotations/captions_val2017.json", ""),
@@ -52,29 +76,38 @@ LAYOUTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "prompt": (pix2pix, "0000000/prompt.json", ""),
     "metadata": (pix2pix, "0000000/metadata.jsonl", ""),
     "seeds": (lambda x: pix2pix(x, listed=True), "seeds.json", ""),
+    "coco counterfactuals": (coco_counterfactuals, "data/examples.jsonl", ""),
+    "commit": (shards, "00000.json", ""),
+    "card": (shards, "card.json", ""),
 }
+"""{name: what lays the folder out, the file that is changed, how the source is named}."""
 
 
 @pytest.fixture(scope="module", params=LAYOUTS)
 def layout(request, tmp_path_factory):
     lay_out, file, named = LAYOUTS[request.param]
-    folder = tmp_path_factory.mktemp(request.param) / "x"
-    folder.mkdir()
-    if lay_out in (coco_like, json_list, json_names, llava, pairs_jsonl, pairs_listed, pix2pix):
-        folder.rmdir()
+    folder = tmp_path_factory.mktemp("layout") / "x"
     lay_out(folder)
+    assert len(open_index(f"{folder}{named}", folder.parent / "cache"))
     return folder, file, named
 
 
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield (container, key) of everything in a JSON value."""
-    for key in range(len(value)) if isinstance(value, list) else list(value):
-        yield value, key
-        if isinstance(value[key], list | dict):
-            yield from places(value[key])
+def with_any(about: Any, seed: int, value: Any) -> Any:
+    """Return JSON with a value in one place of it, or in place of all of it."""
+
+    def places(container: Any) -> Iterator[tuple[Any, Any]]:
+        for key in range(len(container)) if isinstance(container, list) else list(container):
+            yield container, key
+            if isinstance(container[key], list | dict):
+                yield from places(container[key])
+
+    whole = {"whole": about}
+    container, key = random.Random(seed).choice(list(places(whole)))
+    container[key] = value
+    return whole["whole"]
 
 
-def read(source: Path | str, place: str) -> None:
+def read(source: Path | str, place: Path | str) -> None:
     """Read a source in every way; anything but a UserError fails the test."""
     for way in (lambda: open_index(source, Path(place) / "cache"),
                 lambda: list(import_sets(Path(str(source))))):  # fmt: skip
@@ -89,43 +122,55 @@ def read(source: Path | str, place: str) -> None:
 def test_any_json_in_any_place(layout, seed, value):
     folder, file, named = layout
     text = (folder / file).read_text()
-    records = [json.loads(line) for line in text.splitlines()] if file.endswith("l") else None
-    about = json.loads(text) if records is None else records
-    container, key = random.Random(seed).choice(list(places(about)))
-    container[key] = value
+    if file.endswith("l"):
+        records = with_any([json.loads(line) for line in text.splitlines()], seed, value)
+        lines = records if isinstance(records, list) else [records]
+    else:
+        lines = [with_any(json.loads(text), seed, value)]
     with tempfile.TemporaryDirectory() as place:
         copy = Path(place) / folder.name
-        shutil.copytree(folder, copy, symlinks=True)
-        lines = about if isinstance(about, list) and file.endswith("l") else [about]
+        shutil.copytree(folder, copy)
         (copy / file).write_text("\n".join(map(json.dumps, lines)))
         read(f"{copy}{named}", place)
 
 
-@SLOW
-@given(
-    name=st.sampled_from(["set", "member", "group", "label", "edit", "caption", "x"]), value=JSON
-)
-def test_any_json_in_a_tar_of_others(name, value):
-    with tempfile.TemporaryDirectory() as place:
-        about = json.dumps({"set": "a", "member": 0, name: value}).encode()
-        files = {"a_0.png": noise_image(0), "a_0.json": about, "a_0.txt": b"a cat"}
-        if name == "caption":
-            del files["a_0.txt"]
-        write_tar(Path(place) / "x" / "00000.tar", files)
-        read(Path(place) / "x", place)
+NAMES = ("set", "member", "group", "label", "edit", "caption", "image_name", "source_id", "extra",
+         "x")  # fmt: skip
 
 
+@pytest.mark.parametrize("committed", [True, False])
 @SLOW
-@given(file=st.sampled_from(["00000.json", "card.json"]), seed=st.integers(0, 2**32), value=JSON)
-def test_any_json_in_a_commit_or_card(file, seed, value):
+@given(name=st.sampled_from(NAMES), value=JSON)
+def test_any_json_in_a_member_of_a_tar(committed, name, value):
+    """Of a shard that says it is one of ours, and of a tar of others."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "x"
-        write_shards([pair(0)], folder)
-        about = {"whole": json.loads((folder / file).read_text())}
-        container, key = random.Random(seed).choice(list(places(about)))
-        container[key] = value
-        (folder / file).write_text(json.dumps(about["whole"]))
+        shards(folder) if committed else tar_of_others(folder)
+        with tarfile.open(folder / "00000.tar") as tar:
+            files = {entry.name: tar.extractfile(entry).read() for entry in tar}
+        about = json.loads(files["pair-00000_1.json"]) | {name: value}
+        files["pair-00000_1.json"] = json.dumps(about).encode()
+        if name == "caption":
+            del files["pair-00000_1.txt"]
+        size = write_tar(folder / "00000.tar", files).stat().st_size
+        if committed:
+            commit = json.loads((folder / "00000.json").read_text()) | {"bytes": size}
+            (folder / "00000.json").write_text(json.dumps(commit))
         read(folder, place)
+
+
+def with_column(name: str, value: Any) -> pa.Table:
+    """Return a set of our export with one value in both rows of a column."""
+    table = members({})
+    return table.set_column(table.schema.get_field_index(name), name, pa.array([value, value]))
+
+
+@SLOW
+@given(seed=st.integers(0, 2**32), value=JSON)
+def test_any_json_in_what_our_export_says_of_a_set(seed, value):
+    about = with_any(json.loads(members({})["about"][0].as_py()), seed, value)
+    with tempfile.TemporaryDirectory() as place:
+        read(laid_out(Path(place) / "set", with_column("about", json.dumps(about))), place)
 
 
 IMAGE = [{"bytes": noise_image(i), "path": None} for i in (0, 1)]
@@ -137,74 +182,95 @@ COLUMNS: dict[str, dict[str, list[Any]]] = {
     "social": {"image": IMAGE, "dataset_segment": ["s", "s"], "counterfactual_set": ["1", "1"],
                "a1_type": ["r", "r"], "a2_type": ["g", "g"], "caption": ["A p q r", "A t q r"],
                "a1": ["p", "t"], "a2": ["q", "q"]},
+    "members": members({}).to_pydict(),
 }  # fmt: skip
 VALUES = (
-    None, True, 3, -1, 2.5, float("nan"), b"\xff\xfe", "", " ", "x", [1], ["x", None], [], {"a": 1},
+    None, True, 3, float("nan"), b"\xff\xfe", "", "x", ["x", None], [], {"a": 1},
     {"bytes": None, "path": "a.png"}, {"bytes": b"no image", "path": None},
+    datetime.datetime(1, 1, 1), decimal.Decimal("1.5"),
 )  # fmt: skip
+"""Also of types that JSON does not know."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", COLUMNS)
 def test_a_column_of_another_type(tmp_path, form):
-    """Also types that JSON does not know, and a first row that is as it should be."""
-    import datetime
-    import decimal
-
-    more = (datetime.datetime(1, 1, 1), decimal.Decimal("1.5"), datetime.timedelta(1))
-    number = 0
-    for name in COLUMNS[form]:
-        for value in (*VALUES, *more):
-            number += 1
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            table = pa.table(COLUMNS[form] | {name: pa.array([value, value])})
-            pq.write_table(table, folder / "all.parquet")
-            read(folder, str(tmp_path / f"place{number}"))
-        with_null = pa.table(COLUMNS[form] | {name: [COLUMNS[form][name][0], None]})
-        pq.write_table(with_null, folder / "all.parquet")
-        read(folder, str(tmp_path / f"null{number}"))
+    columns = COLUMNS[form]
+    source = laid_out(tmp_path / "whole", pa.table(columns))
+    assert find_reader(source).imported
+    assert len(open_index(source, tmp_path / "cache")) >= 2
+    for name in columns:
+        tables = [pa.table(columns | {name: pa.array([value, value])}) for value in VALUES]
+        tables.append(pa.table(columns | {name: [columns[name][0], None]}))
+        for number, table in enumerate(tables):
+            folder = tmp_path / f"{name}{number}"
+            read(laid_out(folder / "x", table), folder)
 
 
-def test_what_is_changed_here_is_read_as_it_is(tmp_path):
-    for form, columns in COLUMNS.items():
-        (tmp_path / form).mkdir()
-        pq.write_table(pa.table(columns), tmp_path / form / "all.parquet")
-        assert find_reader(tmp_path / form).imported
-        assert len(open_index(tmp_path / form, tmp_path / "cache")) >= 2
-    for name, (lay_out, _, named) in LAYOUTS.items():
-        (tmp_path / name / "x").mkdir(parents=True)
-        (tmp_path / name / "x").rmdir() if lay_out is pix2pix else None
-        lay_out(tmp_path / name / "x")
-        assert len(open_index(f"{tmp_path / name / 'x'}{named}", tmp_path / "cache"))
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        (members({"member": None}), "'member' should be a whole number"),
+        (members({"member": 0}), "member 1 of 'a' is missing or duplicated"),
+        (members({"id": None}), "row 1: the row is invalid"),
+        (members({"caption": None}), "row 2: 'caption' should be a text"),
+        (with_column("about", None), "row 1"),
+        (with_column("about", {"a": 1}), "row 1"),
+    ],
+)
+def test_a_row_of_our_export_with_another_value_is_named(tmp_path, table, named):
+    refused(laid_out(tmp_path / "set", table), "all.parquet", named)
 
 
-def test_rows_of_a_csv_with_odd_values(tmp_path):
-    flickr_results(tmp_path / "x")
-    file = tmp_path / "x" / "results.csv"
-    whole = file.read_bytes()
-    for seed in range(100):
-        chance, changed = random.Random(seed), bytearray(whole)
-        for _ in range(3):
-            changed[chance.randrange(len(changed))] = chance.randrange(256)
-        file.write_bytes(changed)
-        read(tmp_path / "x", str(tmp_path / f"place{seed}"))
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    """Cut a file short or change up to four of its bytes."""
+    if chance.random() < 0.3:
+        return data[: chance.randrange(len(data))]
+    changed = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        changed[chance.randrange(len(changed))] = chance.randrange(256)
+    return bytes(changed)
 
 
-def test_bytes_of_a_tar_that_flip(tmp_path):
-    write_shards([pair(0)], tmp_path / "x")
-    file = tmp_path / "x" / "00000.tar"
-    whole = file.read_bytes()
-    for others in (False, True):
-        if others:
-            (tmp_path / "x" / "00000.json").unlink()
-            (tmp_path / "x" / "card.json").unlink()
-        for seed in range(60):
-            chance, changed = random.Random(seed), bytearray(whole)
-            for _ in range(3):
-                changed[chance.randrange(len(changed))] = chance.randrange(256)
-            file.write_bytes(changed)
-            read(tmp_path / "x", str(tmp_path / f"place{others}{seed}"))
+def zipped(compression: int) -> Callable[[Path], Path]:
+    return lambda folder: coco_counterfactuals(folder, compression=compression)
+
+
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "pairs": (lambda x: laid_out(x, pa.table(COLUMNS["pairs"])), "all.parquet"),
+    "our export": (lambda x: laid_out(x, members({})), "all.parquet"),
+    "deflated": (zipped(zipfile.ZIP_DEFLATED), "data/images.zip"),
+    "lzma": (zipped(zipfile.ZIP_LZMA), "data/images.zip"),
+    "bz2": (zipped(zipfile.ZIP_BZIP2), "data/images.zip"),
+    "lines": (coco_counterfactuals, "data/examples.jsonl"),
+    "csv": (flickr_results, "results.csv"),
+    "shard": (shards, "00000.tar"),
+    "tar": (tar_of_others, "00000.tar"),
+}
+"""{name: what lays the folder out, the file that is damaged}."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_ends_in_a_sentence(tmp_path, name):
+    lay_out, file = FILES[name]
+    lay_out(tmp_path / "x")
+    whole = (tmp_path / "x" / file).read_bytes()
+    for seed in range(40):
+        (tmp_path / "x" / file).write_bytes(damaged(whole, random.Random(seed)))
+        read(tmp_path / "x", tmp_path / f"place{seed}")
+
+
+def test_a_corrupt_lzma_member_is_named(tmp_path):
+    file = zipped(zipfile.ZIP_LZMA)(tmp_path / "coco") / "data" / "images.zip"
+    with zipfile.ZipFile(file) as archive:
+        entry = archive.getinfo("images/397133_1_img_0.jpg")
+    data = bytearray(file.read_bytes())
+    # After the member's local header and LZMA's own, which has a length of 4 and 5 bytes.
+    at = entry.header_offset + 30 + len(entry.filename) + 9
+    data[at : at + 40] = b"\xff" * 40
+    file.write_bytes(data)
+    refused(tmp_path / "coco", "397133_1", "images.zip")
 
 
 def test_a_set_called_by_a_number(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from cfaug.data.sources.xmai import read_modified_captions
 from tests.data.hostile import assert_refused
 from tests.data.layouts import jsonl, table
 from tests.data.making import noise_image
@@ -86,16 +87,6 @@ def test_a_split_is_named_with_the_folder_or_by_its_file(snli, tmp_path):
     assert_refused(f"{snli}:train", cache, r"no split 'train'")
 
 
-def test_lists_may_lie_in_a_folder_of_annotations(snli, tmp_path):
-    (snli / "annotations").mkdir()
-    (snli / "snli_ve_dev.jsonl").rename(snli / "annotations" / "snli_ve_dev.jsonl")
-    by_folder = rows(open_index(snli, tmp_path / "cache"))
-    assert (
-        rows(open_index(snli / "annotations" / "snli_ve_dev.jsonl", tmp_path / "cache"))
-        == by_folder
-    )
-
-
 def test_photos_elsewhere_are_permitted_also_behind_a_link(snli, tmp_path):
     (snli / "flickr30k-images").rename(tmp_path / "flickr")
     with pytest.raises(
@@ -104,8 +95,9 @@ def test_photos_elsewhere_are_permitted_also_behind_a_link(snli, tmp_path):
         open_index(snli, tmp_path / "cache")
     permitted = rows(open_index(snli, tmp_path / "cache", [tmp_path / "flickr"]))
     (snli / "images").symlink_to(tmp_path / "flickr")
-    with pytest.raises(UserError, match=r"images is a link that leads out of .*flickr; it is not"):
-        open_index(snli, tmp_path / "cache")
+    assert_refused(
+        snli, tmp_path / "cache", r"images is a link that leads out of .*flickr; it is not"
+    )
     assert rows(open_index(snli, tmp_path / "cache", [tmp_path / "flickr"])) == permitted
 
 
@@ -309,8 +301,11 @@ def test_hypotheses_keep_label_and_premise(tmp_path):
     assert [row[3] for row in rows(index)] == ["neutral", "neutral"]
     assert [row[4]["premise"] for row in rows(index)] == ["a premise", "a premise"]
     other = ["neutral", "a premise", "a dog", "a wet dog", ""]
-    with pytest.raises(UserError, match=r"line 3 names no photo"):
-        open_index(modified(tmp_path, line, other, columns=columns), tmp_path / "cache")
+    assert_refused(
+        modified(tmp_path, line, other, columns=columns),
+        tmp_path / "cache",
+        r"line 3 names no photo",
+    )
 
 
 # SNLI-VE as parquet of the Hub: images once, hypotheses with labels by the schema's names.
@@ -375,5 +370,94 @@ def test_a_split_is_named_with_the_folder_and_labels_may_be_words(tmp_path):
 )
 def test_a_row_that_cannot_be_used_is_named(tmp_path, row, names, said):
     write(tmp_path / "hub" / "a.parquet", [*ROWS, row], names)
-    with pytest.raises(UserError, match=said):
-        open_index(tmp_path / "hub", tmp_path / "cache")
+    assert_refused(tmp_path / "hub", tmp_path / "cache", said)
+
+
+# Lists of modified captions in the forms that the authors of XMAI released.
+
+
+def listed(file, columns, *rows):
+    table(file, columns, rows)
+    return file
+
+
+def test_ms_coco_has_printed_series_and_five_captions_a_photo(tmp_path):
+    file = listed(
+        tmp_path / "coco.csv", ["image_id", "original", "modified"],
+        [SERIES.format(0, 397133), "A dog runs. ", "A wet dog runs."],
+        [SERIES.format(0, 397133), "None", "nan"],
+        [SERIES.format(10, 37), "A dog runs. ", "A dog."],
+        [SERIES.format(0, 397133), "A dog runs. ", "Runs"],
+    )  # fmt: skip
+    found = read_modified_captions(file)
+    assert found.duplicates == 1
+    assert [(o.key, o.group, o.image) for o in found.rows] == [
+        ("397133-0", "397133", "000000397133.jpg"),
+        ("397133-1", "397133", "000000397133.jpg"),
+        ("37-0", "37", "000000000037.jpg"),
+    ]
+    # No text is taken for a missing value, and none is tidied: published tables compare them raw.
+    assert [(o.original, o.modified) for o in found.rows[:2]] == [
+        ("A dog runs. ", "A wet dog runs."), ("None", "nan"),
+    ]  # fmt: skip
+    assert {(o.label, o.premise) for o in found.rows} == {(None, None)}
+
+
+def test_snli_ve_has_the_premise_as_the_original_and_its_rows_are_the_keys(tmp_path):
+    columns = ["", "Unnamed: 0", "label", "original", "hypothesis", "modified"]
+    file = listed(
+        tmp_path / "ve.csv", columns,
+        [0, 0, "contradiction", "a child walks", "a kid sits", "a green kid sits"],
+        [1, 1, "neutral", "a child walks", "a kid sits", "a kid"],
+        [2, 2, "entailment", "a dog runs", "a kid sits", ""],
+    )  # fmt: skip
+    found = read_modified_captions(file)
+    assert found.duplicates == 1
+    first, last = found.rows
+    assert (first.key, first.group, first.label) == ("00000000", "a child walks", "contradiction")
+    assert (first.original, first.modified) == ("a kid sits", "a green kid sits")
+    assert (last.key, last.premise, last.modified) == ("00000002", "a dog runs", "")
+    assert last.image is None
+
+
+def test_what_the_released_script_writes_is_called_augmented_and_names_files(tmp_path):
+    file = listed(
+        tmp_path / "own.csv", ["file", "original", "augmented"],
+        ["a/Dog 1.jpg", "a dog", "a big dog"], ["a/Dog 1.jpg", "a pet", "a big pet"],
+    )  # fmt: skip
+    first, second = read_modified_captions(file).rows
+    assert first.image == first.group == "a/Dog 1.jpg"
+    assert first.key != second.key
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "said"),
+    [
+        (["image_id", "original", "modified"], ["dog", "a", "b"], "a pandas Series of one"),
+        (["image_id", "original", "modified"], [SERIES.format(1, "x"), "a", "b"], "image_id"),
+        (["image_id", "original", "modified"], ["7", " ", "b"], "the original text is empty"),
+        (["original", "caption"], ["a", "b"], "one column should be called modified or augmented"),
+        (["original", "modified", "augmented"], ["a", "b", "c"], "one column should be called"),
+        (["image_id", "modified"], ["7", "b"], "'original' should be a text"),
+        (["label", "original", "hypothesis", "modified"], ["maybe", "p", "a", "b"],
+         "the label 'maybe' is invalid: choose from entailment, neutral, contradiction"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_with_its_line(tmp_path, columns, row, said):
+    file = listed(tmp_path / "x.csv", columns, row)
+    with pytest.raises(UserError) as caught:
+        read_modified_captions(file)
+    assert said in str(caught.value)
+    assert f"{file}, line 2" in str(caught.value)
+
+
+def test_other_encodings_endings_and_empty_files_are_refused(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_bytes("original,modified\ncafé,cafe\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"line 2 is not UTF-8"):
+        read_modified_captions(file)
+    file.write_text("original,modified\n")
+    with pytest.raises(UserError, match="holds no modified caption"):
+        read_modified_captions(file)
+    with pytest.raises(UserError, match=r"choose from \.csv"):
+        read_modified_captions(tmp_path / "x.pkl")

@@ -24,7 +24,6 @@ from cfaug.core.types import CounterfactualSet, Member, SourceImage
 from cfaug.data.export import export_questions, write_questions
 from cfaug.data.sources.parquet import MAX_BYTES
 from cfaug.data.sources.question_sets import FORMS, read_questions
-from cfaug.data.sources.question_sets.rows import ParquetColumn, split_options
 from tests.data.question_files import (
     encode_image,
     hallusion_record,
@@ -227,15 +226,6 @@ def test_an_embedded_image_that_is_missing_or_broken_is_named(tmp_path):
         assert "row 1" in str(caught.value)
 
 
-def test_a_parquet_column_reads_each_row_whatever_the_order(tmp_path):
-    rows = [{"number": i} for i in range(40)]
-    column = ParquetColumn(write_parquet(tmp_path / "a.parquet", rows, per_group=18), "number")
-    for row in (0, 1, 17, 18, 39, 3, 3, 20, 35, 36, 0):
-        assert column[row] == row
-    with pytest.raises(UserError, match="row 41"):
-        column[40]
-
-
 @pytest.mark.parametrize("home", ["", "data/test"])
 def test_vismin_is_read_from_what_save_to_disk_writes(tmp_path, home):
     rows = [vismin_row(i) for i in range(3)]
@@ -345,11 +335,6 @@ def test_a_folder_of_several_sets_asks_for_one(tmp_path):
     assert "several question sets" in message
     assert "more.jsonl" in message
     assert "notes.csv" not in message
-
-
-@pytest.mark.parametrize("text", ["", "Open", "(a) Open", "x (a) Open (b) Closed"])
-def test_what_is_no_list_of_options_has_none(text):
-    assert split_options(text, "abcd", "({})") == []
 
 
 def test_records_refuse_what_nothing_could_be_asked_of():

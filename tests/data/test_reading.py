@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from cfaug.core.errors import UserError
+from cfaug.core.pixels import ORIENTATION, is_turned, open_image
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.index.reading import ScanReport
 from cfaug.data.shards.shards import read_sets, write_shards
 from cfaug.data.sources import import_sets
 from tests.data.hostile import assert_refused
-from tests.data.layouts import TEXTS, cells, edited, images, parquet, sides, table
+from tests.data.layouts import CAPTIONED, TEXTS, cells, edited, images, parquet, sides, table
 from tests.data.making import noise_image, pair, write_tar
 from tests.data.released import coco_counterfactuals, edit_lines
+from tests.properties import examples
 
 TEXT = st.text(max_size=5)
 SEVERAL = st.lists(TEXT, max_size=3).map(tuple)
@@ -49,16 +53,6 @@ def test_captions_with_columns_that_are_kept(tmp_path):
     )
 
 
-def test_a_column_of_bytes_is_not_kept(tmp_path):
-    parquet(tmp_path / "x" / "all.parquet", {
-        "image": [{"bytes": noise_image(i), "path": None} for i in (1, 2)],
-        "caption": ["an ant", "a bee"], "width": [8, 8], "depth": [b"x", b"y"],
-    })  # fmt: skip
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert (found.unused, found.kept) == (("depth",), ("width",))
-    assert "; columns not used: depth; other columns kept: width" in found.line("real", "x")
-
-
 def test_pairs_show_both_captions(tmp_path):
     sides(tmp_path / "x", "a", "b")
     rows = [(f"a/{n}.png", t, f"b/{n}.jpg", edited(t)) for n, t in TEXTS.items()]
@@ -77,15 +71,6 @@ def test_a_set_of_many_shows_the_first_captions(tmp_path):
     line = reading(tmp_path / "x", tmp_path / "cache").line("test", "x")
     assert "first: 'scene 1 as version 0' / 'scene 1 as version 1' / " in line
     assert line.endswith("/ 'scene 1 as version 3' / ... (12)")
-
-
-def test_class_folders(tmp_path):
-    images(tmp_path / "x" / "dog")
-    images(tmp_path / "x" / "cat", start=3)
-    found = reading(tmp_path / "x", tmp_path / "cache")
-    assert found.line("real", "x") == (
-        "real: 6 images of x read as class folders (2 classes); first: 'a photo of a cat'"
-    )
 
 
 def test_an_import_is_called_by_its_own_form_and_columns(tmp_path):
@@ -132,8 +117,9 @@ def test_a_single_class_without_captions_is_refused_in_every_form(tmp_path):
     for i in range(2):
         files |= {f"{i}.jpg": noise_image(i, kind="JPEG"), f"{i}.cls": b"dog"}
     write_tar(tmp_path / "x" / "00000.tar", files)
-    with pytest.raises(UserError, match=r"2 images read as WebDataset tars, all of one class"):
-        open_index(tmp_path / "x", tmp_path / "cache")
+    assert_refused(
+        tmp_path / "x", tmp_path / "cache", r"2 images read as WebDataset tars, all of one class"
+    )
     assert not list((tmp_path / "cache").iterdir())
     files["1.txt"] = b"a dog runs"
     write_tar(tmp_path / "x" / "00000.tar", files)
@@ -152,12 +138,6 @@ def test_a_record_of_another_type_is_no_reading(change):
         ScanReport.of_json(record | change)
     with pytest.raises(KeyError):
         ScanReport.of_json({name: value for name, value in record.items() if name not in change})
-
-
-def test_images_that_a_list_does_not_name_are_said(tmp_path):
-    images(tmp_path / "x")
-    table(tmp_path / "x" / "captions.csv", ["image", "caption"], [("a.png", "a")])
-    assert reading(tmp_path / "x", tmp_path / "cache").left_out == ("2 other images",)
 
 
 def test_a_shard_that_the_card_counts_and_nobody_committed_is_missed(tmp_path):
@@ -226,16 +206,62 @@ def test_copies_of_one_image_are_no_counterfactual_sets(tmp_path):
     assert (found.sets, found.counterfactual_sets) == (3, 0)
 
 
-def test_what_nothing_can_be_learned_from_is_named_as_the_user_named_it(tmp_path):
-    """Imported data too: not the shards in the cache."""
-    parquet(tmp_path / "x" / "all.parquet", {"image": cells(), "label": ["a photo"] * len(TEXTS)})
-    with pytest.raises(UserError, match=r"x: 3 images read as parquet of .* all of one"):
-        open_index(tmp_path / "x", tmp_path / "cache")
-
-
 def test_one_caption_of_all_images_is_told(tmp_path):
     images(tmp_path / "x")
     table(tmp_path / "x" / "captions.csv", ["image", "caption"], [(f"{n}.png", "a") for n in TEXTS])
     found = reading(tmp_path / "x", tmp_path / "cache")
     assert found.one_caption
     assert "warning: all images have this one caption" in found.line("real", "x")
+
+
+# Notes about rows that are read as they are, and may not be meant so.
+
+
+def photo(orientation, kind="JPEG"):
+    exif = Image.Exif()
+    if orientation is not None:
+        exif[ORIENTATION] = orientation
+    buffer = io.BytesIO()
+    pixels = Image.open(io.BytesIO(noise_image(orientation or 0))).convert("RGB")
+    pixels.save(buffer, kind, exif=exif)
+    return buffer.getvalue()
+
+
+def test_duplicated_rows_are_counted(tmp_path):
+    """N36: every row of captions.csv twice was "24 images with 48 captions", without a word."""
+    images(tmp_path / "set")
+    rows = CAPTIONED
+    table(tmp_path / "set" / "captions.csv", ["image", "caption"], rows + rows[:2] + rows[:1])
+    found = reading(tmp_path / "set", tmp_path / "cache")
+    assert (found.rows, found.images) == (6, 3)
+    assert "; note: 3 of 6 rows repeat image and caption of another row" in found.line("test", "s")
+
+
+def test_an_original_of_several_counterfactuals_is_no_duplicate(tmp_path):
+    """N36: only a whole set that occurs again is one."""
+    sides(tmp_path / "set", "a", "b")
+    names = ["image", "caption", "cf_image", "cf_caption"]
+    rows = [("a/a.png", "a", f"b/{n}.jpg", edited(t)) for n, t in TEXTS.items()]
+    table(tmp_path / "set" / "pairs.csv", names, rows)
+    assert reading(tmp_path / "set", tmp_path / "cache").notes == ()
+    table(tmp_path / "set" / "pairs.csv", names, [*rows, rows[1]])
+    assert reading(tmp_path / "set", tmp_path / "cache").notes[0].startswith("2 of 8 rows repeat")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_turned_photos_are_counted(tmp_path, kind):
+    """N37: phone photos are trained sideways, as by CLIP's own transform; it is said."""
+    (tmp_path / "set").mkdir()
+    for number, orientation in enumerate((None, 1, 3, 6, 8)):
+        (tmp_path / "set" / f"{number}.{kind.lower()}").write_bytes(photo(orientation, kind))
+        (tmp_path / "set" / f"{number}.txt").write_text(f"photo {number}\nthe same {number}")
+    [note] = reading(tmp_path / "set", tmp_path / "cache").notes
+    assert note.startswith("3 images with an EXIF orientation, which is ignored")
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.sampled_from([b"", b"Exif\0\0II*\0\x08\0\0\0"]), st.binary(max_size=60))
+def test_damaged_exif_data_are_no_error(head, data):
+    image = open_image(noise_image(0, kind="JPEG"), "it")
+    image.info["exif"] = head + data
+    assert is_turned(image) in (True, False)

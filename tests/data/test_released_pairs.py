@@ -18,7 +18,9 @@ import pytest
 
 from cfaug.core.types import Edit
 from cfaug.data.index import open_index
-from cfaug.data.sources import import_sets
+from cfaug.data.shards.shards import read_sets, write_shards
+from cfaug.data.sources import find_reader, import_sets
+from tests.data.hostile import assert_refused
 from tests.data.released import (
     GENDERS,
     PAIRS,
@@ -28,6 +30,8 @@ from tests.data.released import (
     edit_lines,
     image,
     jpeg,
+    laid_out,
+    members,
     refused,
 )
 
@@ -178,13 +182,6 @@ def test_a_line_that_cannot_be_used(tmp_path, change, named):
     refused(folder, "examples.jsonl", *named)
 
 
-def test_a_line_that_is_no_json(tmp_path):
-    folder = coco_counterfactuals(tmp_path / "coco")
-    with (folder / "data" / "examples.jsonl").open("a") as handle:
-        handle.write('{"id": "1", "image_0": \n')
-    refused(folder, "examples.jsonl, line 4")
-
-
 @pytest.mark.parametrize(
     "name", ["../x.jpg", "/etc/x.jpg", "images/../../x.jpg", "..\\x.jpg", "c:\\x.jpg"]
 )
@@ -217,14 +214,10 @@ def test_a_damaged_zip(tmp_path, damage):
     victim = "images/397133_1_img_0.jpg"
     contents = {"no image": pickle.dumps([1]), "short image": jpeg(4)[:-40]}
     members = {victim: contents[damage]} if damage in contents else {}
-    folder = coco_counterfactuals(tmp_path / "coco", compression=zipfile.ZIP_STORED)
+    folder = coco_counterfactuals(
+        tmp_path / "coco", members=members, compression=zipfile.ZIP_STORED
+    )
     file = folder / "data" / "images.zip"
-    if members:
-        with zipfile.ZipFile(file) as archive:
-            kept = {n: archive.read(n) for n in archive.namelist() if n != victim}
-        with zipfile.ZipFile(file, "w") as archive:
-            for name, content in (kept | members).items():
-                archive.writestr(name, content)
     data = bytearray(file.read_bytes())
     if damage == "truncated zip":
         file.write_bytes(data[:-200])
@@ -251,3 +244,61 @@ def test_pairs_in_parquet(tmp_path):
     rows[1]["image_1"] = image(None, "far/away.jpg")
     pq.write_table(pa.Table.from_pylist(rows), file)
     refused(tmp_path / "coco", file.name, "row 2", "image_1")
+
+
+# Importing: once, whole or not at all, into shards like any other.
+
+
+def test_half_a_character_in_a_line_is_named(tmp_path):
+    folder = coco_counterfactuals(tmp_path / "coco")
+    edit_lines(folder, lambda lines: lines[1].update(caption_1="two \ud800 on skis"))
+    refused(folder, "examples.jsonl, line 2", "not Unicode")
+
+
+def test_a_parquet_without_the_columns_of_its_first_file_is_named(tmp_path):
+    folder = laid_out(tmp_path / "set", members({}))
+    pq.write_table(pa.table({"id": ["b"]}), folder / "more.parquet")
+    assert find_reader(folder).imported
+    refused(folder, "more.parquet", "no column")
+
+
+def test_a_released_folder_is_a_source_and_is_imported_once(tmp_path):
+    folder, cache = coco_counterfactuals(tmp_path / "coco"), tmp_path / "cache"
+    index = open_index(folder, cache)
+    assert (index.kind, index.source, len(index)) == ("coco_counterfactuals", str(folder), 6)
+    assert index.text(1) == PAIRS[0][2]
+    assert index.read_image(5) == jpeg(5)
+    assert index.groups[0] == index.groups[2] != index.groups[4]
+    (imported,) = cache.glob("imported-*")
+    assert list(read_sets(imported)) == list(import_sets(folder)) == list(import_sets(imported))
+    written = (imported / "00000.tar").stat().st_mtime_ns
+    assert open_index(folder, cache).hash == index.hash
+    assert (imported / "00000.tar").stat().st_mtime_ns == written
+    edit_lines(folder, lambda lines: lines.pop())
+    assert len(open_index(folder, cache)) == 4
+
+
+def test_an_import_that_cannot_be_kept_is_refused(tmp_path):
+    folder = coco_counterfactuals(tmp_path / "coco")
+    (tmp_path / "file").write_text("")
+    said = r"shards of .*coco cannot be kept .*paths\.cache"
+    assert_refused(folder, tmp_path / "file" / "cache", said)
+
+
+def test_a_killed_import_leaves_nothing_that_counts(tmp_path, monkeypatch):
+    folder, cache = coco_counterfactuals(tmp_path / "coco"), tmp_path / "cache"
+    with monkeypatch.context() as patch:
+        # As a kill would leave it.
+        patch.setattr("cfaug.core.files.shutil.rmtree", lambda *_, **__: None)
+        patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            open_index(folder, cache)
+    assert [f.name[:10] for f in cache.iterdir()] == [".imported-"]
+    assert open_index(folder, cache).hash == open_index(folder, tmp_path / "other").hash
+
+
+def test_a_parquet_beside_shards_is_no_source(tmp_path):
+    """Candidate logs lie beside our shards, img2dataset's urls beside its tars."""
+    write_shards(import_sets(coco_counterfactuals(tmp_path / "coco")), tmp_path / "shards")
+    pq.write_table(pa.table({"seed": [1], "accepted": [True]}), tmp_path / "shards/00000.parquet")
+    assert open_index(tmp_path / "shards", tmp_path / "cache").kind == "shards"

@@ -75,13 +75,18 @@ def test_what_was_copied_before_an_interruption_is_kept(site, tmp_path):
     folder, address = site
     (folder / "00001.tar").rename(folder / "later")
     source = f"{address}/{{00000..00001}}.tar"
-    with pytest.raises(UserError, match=r"00001\.tar could not be read"):
+    with pytest.raises(UserError, match=r"00001\.tar could not be read.*404; copied shards are"):
         fetch_shards(source, tmp_path / "cache")
     assert find_copies(source, tmp_path / "cache") is None
     (folder / "later").rename(folder / "00001.tar")
     copies = fetch_shards(source, tmp_path / "cache")
     assert Quiet.asked.count("/00000.tar") == 1
     assert sorted(file.name for file in copies.glob("*.tar*")) == ["00000.tar", "00001.tar"]
+    (copies / "00000.tar").unlink()  # what was removed is fetched again
+    assert find_copies(source, tmp_path / "cache") is None
+    assert fetch_shards(source, tmp_path / "cache") == copies
+    assert Quiet.asked[-1] == "/00000.tar"
+    assert (copies / "00000.tar").read_bytes() == (folder / "00000.tar").read_bytes()
 
 
 def test_a_command_gives_a_shard(site, tmp_path):
@@ -136,13 +141,8 @@ def test_a_run_is_planned_on_it(site, tmp_path, script, capsys):
         "data.holdout=0", "data.batch_size=2", "dry_run=json", f"paths.runs={tmp_path / 'runs'}",
         f"paths.shards={tmp_path / 'shards'}",
     ]  # fmt: skip
-    described = []
-    for _ in range(2):
-        assert script("train")(words) == 0
-        described.append(json.loads(capsys.readouterr().out))
-        assert described[-1].pop("estimate_s") > 0  # from a measured matrix rate: it varies
-    assert described[0] == described[1]
-    assert described[0]["counts"]["train"] == 7
+    assert script("train")(words) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["train"] == 7
     assert Quiet.asked == ["/00000.tar", "/00001.tar"]
 
 
@@ -162,23 +162,6 @@ def test_a_truncated_shard_is_named_by_its_address_and_not_kept(site, tmp_path):
         with pytest.raises(UserError, match=r"^pipe:head HIDDEN-\w+ \(shard 00000\.tar\) is trunc"):
             fetch_shards(source, tmp_path / "cache")
     assert not list(tmp_path.glob("cache/**/*.tar*"))
-
-
-def test_what_the_server_answers_is_said(site, tmp_path):
-    _, address = site
-    with pytest.raises(UserError, match=r"404; copied shards are kept, and the same command"):
-        fetch_shards(f"{address}/{{00000..00002}}.tar", tmp_path / "cache")
-
-
-def test_a_copy_that_was_removed_is_fetched_again(site, tmp_path):
-    folder, address = site
-    source = f"{address}/{{00000..00001}}.tar"
-    copies = fetch_shards(source, tmp_path / "cache")
-    (copies / "00000.tar").unlink()
-    assert find_copies(source, tmp_path / "cache") is None
-    assert fetch_shards(source, tmp_path / "cache") == copies
-    assert Quiet.asked == ["/00000.tar", "/00001.tar", "/00000.tar"]
-    assert (copies / "00000.tar").read_bytes() == (folder / "00000.tar").read_bytes()
 
 
 class Hub(Quiet):
@@ -232,8 +215,7 @@ def test_a_program_that_is_not_needed_any_more_is_ended(tmp_path, monkeypatch):
         os.kill(int((tmp_path / "number").read_text()), 0)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path, name):
+def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path):
     """A shell's own children went on after SIGTERM, and held their connections and locks."""
     numbers = tmp_path / "numbers"
     numbers.mkdir()
@@ -248,7 +230,7 @@ def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path, name):
         while len(list(numbers.glob("?"))) < 2 and time.monotonic() < until:
             time.sleep(0.1)
         time.sleep(0.2)
-        command.send_signal(getattr(signal, name))
+        command.send_signal(signal.SIGTERM)
         _, said = command.communicate(timeout=60)
     assert command.returncode == 130, said
     for file in numbers.iterdir():

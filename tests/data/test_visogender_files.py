@@ -6,7 +6,6 @@ import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
-from cfaug.data.sources import lists, visogender
 from cfaug.data.sources.visogender import VisoGenderPhotos, read_annotations
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
@@ -83,20 +82,6 @@ def test_files_that_are_none(tmp_path):
     (tmp_path / "empty.tsv").write_text("\t".join(oo_rows()[0]) + "\n")
     with pytest.raises(UserError, match="no annotation"):
         read_annotations([tmp_path / "empty.tsv"])
-
-
-def test_the_lists_are_read_once(files, tmp_path, monkeypatch):
-    read: list[object] = []
-
-    def list_records(file):
-        read.append(file)
-        return lists.list_records(file)
-
-    monkeypatch.setattr(visogender, "list_records", list_records)
-    photos = lay_photos(tmp_path / "photos", [*oo_rows(), *op_rows()])
-    index = open_index(photos, tmp_path / "index", reader=VisoGenderPhotos(files))
-    assert len(index) == 36
-    assert sorted(read) == sorted(files)
 
 
 def test_photos_are_found_by_their_idx(files, tmp_path):
