@@ -54,17 +54,6 @@ def test_from_simulated_people_to_the_papers_tables(place, annotate):
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
-@pytest.mark.slow
-def test_labels_restrict_training(place, annotate):
-    assert annotate("simulate", "annotate.mistakes=0") == 0
-    assert annotate("read") == 0
-    labels = place.root / "annotation" / "labels.jsonl"
-    words = ["plan@data.plan=coco_cf", "data.plan.name=human_validated", "seed=4"]
-    ours = place.plan(*words, f"data.human_labels={labels}")
-    theirs = place.plan(*words, "data.human_labels=shapescapes:counterfactual")
-    assert ours["counts"] == theirs["counts"]
-
-
 def test_pages_for_people(place, annotate):
     folder = place.root / "annotation"
     said = stdout_of(
@@ -178,7 +167,3 @@ def test_a_form_from_the_page_to_the_means(place, annotate, tmp_path):
 def _truth(shards):
     file, *_ = shards.glob("shapescapes-*/counterfactual-labels.jsonl")
     return file.read_text().splitlines()
-
-
-def test_help_shows_the_choices(script):
-    assert "annotate: export, read, simulate, taxonomy" in stdout_of(script("evaluate"), ["--help"])

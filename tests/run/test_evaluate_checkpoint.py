@@ -116,21 +116,6 @@ def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, c
     assert "already evaluated" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_results_from_before_items_were_kept_are_asked_again_on_request_only(place):
-    words = [*SCENES, "weights=zoo:clip-0", "benchmark=cf"]
-    words.append("benchmark.only=[shapescapes_cf_retrieval]")
-    assert place.evaluate(*words) == 0
-    folder = next(place.root.rglob("results.jsonl")).parent
-    before = contents(folder)
-    shutil.rmtree(folder / "items")
-    assert "already evaluated" in stdout_of(place.evaluate, *words)
-    assert not (folder / "items").exists()
-    assert place.evaluate(*words, "items=all") == 0
-    assert contents(folder) == before
-    assert "items" in refusal(place.evaluate, *words, "items=some")
-
-
 def test_a_model_that_is_not_what_a_benchmark_needs_is_refused_before_any_is_asked(place):
     words = [*SCENES, "weights=zoo:vilt-0", "model=vilt", "benchmark=cf"]
     said = refusal(place.evaluate, *words)
@@ -165,19 +150,6 @@ def test_folders_that_are_missing_are_all_named_once(trained, tmp_path, capsys):
     assert said.count("coco5k_retrieval: ") == 1
     assert said.count("seed=107: the same") == 1
     assert "benchmark.skip=[coco5k_retrieval,coco5k_clean_retrieval]" in said
-
-
-@pytest.mark.slow
-def test_a_checkpoint_on_another_world_is_asked_again(place):
-    words = ["weights=zoo:clip-0", "benchmark=in_domain", "data.world.id_scenes=20"]
-    assert place.evaluate(*words, "data.world.seed=5") == 0
-    assert "already evaluated" in stdout_of(place.evaluate, *words, "data.world.seed=5")
-    assert "already evaluated" not in stdout_of(place.evaluate, *words, "data.world.seed=6")
-
-
-def test_a_feature_cache_is_a_number(place):
-    said = refusal(place.evaluate, "weights=zoo:clip-0", "feature_cache=much")
-    assert "feature_cache=much" in said
 
 
 @pytest.mark.slow

@@ -95,12 +95,6 @@ def test_a_folder_of_ones_own_has_the_preset_of_its_group():
     assert chosen(config, PAPER) == PAPER
 
 
-def test_experiments_and_scales_choose_their_own():
-    assert composed("experiment=coco_cf_3", "scale=paper")["optim"]["lr"] == 5e-7
-    assert composed("experiment=coco_cf_5/flava_real", "scale=paper")["data"]["batch_size"] == 128
-    assert composed("experiment=coco_cf_3")["trainer"]["max_epochs"] == 10
-
-
 def test_evaluation_takes_the_model_without_the_preset():
     config = compose("evaluate", "model=clip_vit_b32")
     assert "preset" not in config

@@ -14,7 +14,7 @@ from cfaug.planning.sources import permitted_roots
 from tests.data.compositional import sugarcrepe, trohn_img, trohn_text
 from tests.data.layouts import TEXTS, edited, images, jsonl, sides, table
 from tests.data.making import noise_image, pair
-from tests.run.conftest import Plan, refusal
+from tests.run.conftest import Plan
 
 FEW = ("data.validation=0", "trainer.checkpoint=last")
 REAL = (*FEW, "data.cf_ratio=0")
@@ -61,13 +61,6 @@ def test_a_dry_run_says_what_every_source_was_read_as(plan: Plan, tmp_path: Path
     assert f"counterfactual: 6 images of {cf} read as" in said
     assert "(3 counterfactual sets); first: 'a dog, running' / 'a dog, running at night'" in said
     assert "other columns kept: note" in said
-
-
-def test_a_sweep_says_each_source_once(plan: Plan, tmp_path: Path) -> None:
-    real = photos(tmp_path / "real", 53)
-    found, said = plan("--multirun", f"data.real={real}", "seed=1,2,3", *REAL)
-    assert len(found) == 3
-    assert said.count("real: 3 images") == 1
 
 
 def test_parts_of_the_world_are_in_the_record_and_not_on_stderr(place, capsys) -> None:
@@ -136,13 +129,6 @@ def test_a_test_half_of_whose_captions_are_wrong_is_not_trained_on(
     assert "benchmark=choice" in said
 
 
-def test_trohn_text_is_trained_on_with_its_negatives(plan: Plan, tmp_path: Path) -> None:
-    source = f"{trohn_text(tmp_path / 'trohn_text')}:train"
-    (found,), _ = plan(f"data.real={source}", *REAL, "loss=negatives")
-    assert found["sources"]["real"]["form"] == "TROHN-Text"
-    assert found["sources"]["real"]["negatives"] == 3
-
-
 def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_path: Path) -> None:
     real, cf, other = photos(tmp_path / "real"), pairs(tmp_path / "cf"), classes(tmp_path / "c")
     words = [
@@ -154,13 +140,6 @@ def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_p
     control = ["data.control=counterfactual", f"data.control_source={other}"]
     said = plan.refused(*words, *control)
     assert f"data.control_source={other} holds no counterfactual pairs" in said
-
-
-def test_pairs_in_batch_needs_a_pair_on_the_world_too(place) -> None:
-    words = ["dry_run=json", "data.cf_ratio=0.5", "data.counterfactual=shapescapes:unbiased"]
-    assert place.train(*words) == 0
-    said = refusal(place.train, *words, "data.pairs_in_batch=true")
-    assert "shapescapes:unbiased has no set of two" in said
 
 
 def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tmp_path) -> None:

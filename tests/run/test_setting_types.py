@@ -13,7 +13,6 @@ import pytest
 from cfaug.core.binding import bind, locate
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Node, Positive, accepts, annotation_of
-from cfaug.run.api import mix
 from cfaug.run.evaluate import main as evaluate
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.generate import main as generate
@@ -22,48 +21,6 @@ from tests.run.conftest import CONF, compose, refusal, stdout_of
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-
-
-REFUSED = {
-    "train": [
-        "data.stratify=5", "dry_run=banana", "overwrite=0", "trainer.max_steps=1.5",
-        "trainer.max_steps=3.0", "trainer.max_steps=true", "trainer.log_every_steps=null",
-        "optim.lr=fast", "optim.schedule=quadratic", "data.size=[1]", "seed=null", "part=x",
-        "name=null", "name=[a,b]", "name={}", "~paths.runs", "model.name_or_path={}",
-        "+model.max_length=1.5", "+model.geometry=round", "logger.kind=5", "data.world=banana",
-        "data.world.edits=[[a]]", "~name",
-    ],
-    "evaluate": [
-        "feature_cache=much", "weights=[a,b]", "baseline={}", "device=[cpu]",
-        "benchmark.own.batch_size=1.5", "benchmark=classification benchmark.templates={}",
-        "benchmark=ood benchmark.where=there", "annotate=export annotate.assignment.annotators=4.5",
-        "table=coco_cf_1 table.partial=5",
-    ],
-    "generate": [
-        "limit=true", "parts=x", "stage=all_of_it", "publish_incomplete=5", "data.source=[a]",
-        "recipe.editor.filters=5", "recipe.draws.p2p_threshold=[0.1]",
-        "recipe.draws.guidance_scale=[a,b]", "recipe.scorers=5",
-        "recipe.scorers.scorer.preprocessing=none", "recipe.name=null", "shards.image_format=gif",
-        "zoo.name=null",
-    ],
-}  # fmt: skip
-"""Of each kind of annotation some; ``tests/test_conf.py`` gives every setting a wrong value."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "words"), [(name, words) for name, many in REFUSED.items() for words in many]
-)
-def test_a_value_of_the_wrong_type_is_one_sentence(script, tmp_path, name, words):
-    keys = {"paths.runs": tmp_path / "made", "paths.shards": tmp_path / "made", "dry_run": "true"}
-    lacking = {"evaluate": "dry_run", "generate": "paths.runs"}.get(name)
-    given = [f"{key}={keys[key]}" for key in keys if key not in words and key != lacking]
-    said = refusal(script(name), [*given, *words.split()])
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert words.split()[-1].lstrip("+~").split("=")[0] in said
-    assert not list(tmp_path.iterdir())
-
 
 composed = partial(compose, "train")
 
@@ -268,8 +225,3 @@ def test_a_number_out_of_range_is_refused_with_the_range(tmp_path, monkeypatch, 
     assert said in error
     assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-def test_python_refuses_a_negative_seed():
-    with pytest.raises(UserError, match="seed=-1 should be a whole number from 0"):
-        mix(seed=-1)

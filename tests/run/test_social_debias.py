@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,6 @@ from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from cfaug.run.usage import read_arms
-from tests.data.layouts import TEXTS, images, table
-from tests.grid_sets import every_grid_set, lay_grid_sets
-from tests.run.conftest import failing_at, stdout_of
 from tests.test_conf import CONF
 
 ARMS = sorted(read_arms(CONF / "experiment/social_debias.yaml").keys() - {"start"})
@@ -111,36 +107,3 @@ def test_no_set_is_cut_and_no_held_out_subject_trained_on(run, tmp_path, capfd):
         )
         counts = json.loads(capfd.readouterr().out.splitlines()[0])["counts"]
         assert (counts["counterfactual"], counts["real"]) == (84 * 12, 112)
-
-
-@pytest.mark.slow
-def test_an_interrupted_arm_resumes_to_the_same_weights(run, tmp_path):
-    sets(run)
-    words = ["model.name_or_path=zoo:clip-0", "trainer.max_steps=4", "trainer.save_every_steps=2"]
-    arms = {name: ["arm=" + name] for name in ("whole", "stopped")}
-    for name, arm in arms.items():
-        with failing_at(3) if name == "stopped" else nullcontext():
-            ended = train(run, "social_debias/sets_invariant", *words, *arm)
-        assert (ended == 0) is (name == "whole")
-    assert train(run, "social_debias/sets_invariant", *words, *arms["stopped"]) == 0
-    folders = [tmp_path / "runs/social_debias" / name / "seed=107/checkpoint" for name in arms]
-    first, second = ((folder / "model.safetensors").read_bytes() for folder in folders)
-    assert first == second
-
-
-@pytest.mark.slow
-def test_an_arm_of_ones_own_photos_and_sets_is_planned(script, tmp_path):
-    """Any model, any folder of sets: subjects are held out of every arm, sets stay whole."""
-    images(tmp_path / "photos")
-    table(tmp_path / "photos/captions.csv", ["image", "caption"], [(f"{n}.png", n) for n in TEXTS])
-    lay_grid_sets(tmp_path / "sets", every_grid_set())
-    words = [
-        "experiment=social_debias/sets_invariant", "scale=social_folders", "model=tiny_clip",
-        f"data.real={tmp_path / 'photos'}", f"data.counterfactual={tmp_path / 'sets'}",
-        "data.counterfactual_holdout=0.25", "data.cf_ratio=0.9", "data.holdout=0",
-        "data.validation=0", "trainer.checkpoint=last", "seed=107", "dry_run=json",
-        f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}",
-    ]  # fmt: skip
-    said = json.loads(stdout_of(script("train"), words).splitlines()[0])
-    assert said["counts"]["counterfactual"] == 9 * said["counts"]["real"]
-    assert said["split_sets"] <= 1

@@ -12,9 +12,9 @@ from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from tests.annotation.test_assignment import ERRORS
-from tests.grid_sets import every_grid_set, grid_set, lay_grid_sets
+from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.report.example import data_of
-from tests.run.conftest import refusal, stdout_of
+from tests.run.conftest import stdout_of
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
 QUICK = ["device=cpu", "max_indistinct=1", "benchmark.permutations=199", "benchmark.resamples=20"]
@@ -48,20 +48,6 @@ def test_a_model_is_asked_who_it_retrieves_and_again_with_the_same_bytes(place, 
     assert page.read_text() == text
     assert place.evaluate(*words, "benchmark.k=[3,labels]", "benchmark.labellings=[gender]") == 0
     assert {row.by["k"] for row in read_results(results)} == {"6", "3", "2"}
-
-
-@pytest.mark.slow
-def test_what_cannot_be_asked_is_said(place, tmp_path):
-    sets = [grid_set("doctor"), grid_set("nurse", repeat=[1])]
-    folder = lay_grid_sets(tmp_path / "sets", sets)
-    words = ["benchmark=skew", f"benchmark.data={folder}", "model=tiny_clip", *QUICK]
-    said = refusal(place.evaluate, *words)
-    assert "nurse-0: 'White female' is duplicated: it has 2 images" in said
-    said = refusal(place.evaluate, *words, "benchmark.invalid=leave_out", "benchmark.k=7")
-    assert "k=7 is more than the pool of 6 images" in said
-    said = refusal(place.evaluate, "benchmark=skew", "model=tiny_clip")
-    assert "needs benchmark.data=FOLDER" in said
-    assert place.evaluate(*words[:2], "model=classifier", "model.name_or_path=x") == 2
 
 
 # What people, prompts and pronouns say of images: from the commands to the tables.

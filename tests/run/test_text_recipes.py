@@ -8,7 +8,7 @@ import pytest
 
 from cfaug.data.shards.shards import read_all_edits, read_sets
 from cfaug.report.document import read_document
-from tests.run.conftest import SCENES, files, stdout_of
+from tests.run.conftest import SCENES, stdout_of
 
 
 def make(script, folder, worlds, recipe, *words):
@@ -44,20 +44,6 @@ def test_a_set_is_two_captions_on_one_photo(recipe, script, shards, tmp_path):
             assert after.text != before.text
             assert after.edit.kind == recipe
             assert after.extra["changes"][0]["operation"]
-
-
-@pytest.mark.slow
-def test_parts_make_the_same_and_unchanged_captions_can_be_left_out(script, shards, tmp_path):
-    assert make(script, tmp_path / "whole", shards, "clare") == 0
-    for part in (1, 0):
-        words = [f"part={part}", "parts=2"]
-        assert make(script, tmp_path / "parts", shards, "clare", *words) == 0
-    assert files(tmp_path / "parts") == files(tmp_path / "whole")
-    words = ["recipe.editor.keep_unchanged=false"]
-    assert make(script, tmp_path / "changed", shards, "checklist", *words) == 0
-    texts = [[member.text for member in one.members] for one in read_sets(tmp_path / "changed")]
-    assert texts
-    assert all(before != after for before, after in texts)
 
 
 def test_captions_without_photos_are_edited_too(script, tmp_path):
