@@ -11,6 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
 from cfaug.run.arguments import read, sweep_overrides
 from cfaug.run.usage import name_both, names_itself, options_in, read_arms, usage
@@ -224,6 +225,11 @@ def test_a_sweep_that_cannot_run_says_why(tmp_path, content, message):
         read([f"sweep={file}", "-m"], "train")
     with pytest.raises(UserError, match="no sweep file"):
         sweep_overrides(tmp_path / "absent.yaml")
+
+
+def test_bind_names_a_target_that_is_not_there():
+    with pytest.raises(UserError, match=r"cfaug\.core\.types\.Absent"):
+        bind({"data": {"_target_": "cfaug.core.types.Absent"}}, lambda data: None)
 
 
 @pytest.mark.parametrize("form", ["--config-dir {}", "--config-dir={}", "-cd {}"])

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Evaluation, Outcome
 from cfaug.core.weights import resolve
@@ -153,8 +152,8 @@ def test_folders_that_are_missing_are_all_named_once(trained, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", ["+model.max_length=4", "+model.geometry=squash"])
-def test_a_model_told_otherwise_is_another_model(place, told):
+def test_a_model_told_otherwise_is_another_model(place):
+    told = "+model.max_length=4"
     ask = ["weights=zoo:clip-0", *SCENES, "benchmark.world.only=[shapescapes_ood_retrieval]",
            "max_indistinct=1"]  # fmt: skip
     assert place.evaluate(*ask) == 0
@@ -167,7 +166,7 @@ def test_a_model_told_otherwise_is_another_model(place, told):
         values.setdefault(row["weights"], []).append(row["value"])
     plain, other = values.values()
     assert len(plain) == len(other) == 6
-    assert (plain != other) == ("max_length" in told)  # the world's images are squares
+    assert plain != other
     assert next(iter(values)) == HFClip("zoo:clip-0").weights_hash()  # as rows were named before
 
 
@@ -275,14 +274,6 @@ def test_a_world_is_named_by_what_is_unusual(world, data_seed, words):
 )
 def test_factors(given, found):
     assert check_factors(given) == found
-
-
-@pytest.mark.parametrize(
-    "given", [[], [0, 0], [1.5], [-0.1], [True], ["half"], "0.5", float("nan"), [None]]
-)
-def test_factors_that_are_invalid_are_named(given):
-    with pytest.raises(UserError, match=r"wise_ft(\[\d\])?="):
-        check_factors(given)
 
 
 def rows(folder):

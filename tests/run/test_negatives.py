@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import Index, open_index
+from cfaug.data.mixture.mixture import plan_mixture
+from cfaug.data.mixture.settings import DataSettings
+from cfaug.planning.mixture_plan import count_negatives, use_negatives
 from cfaug.planning.sources import Opened, check_negatives
-from cfaug.train.settings import LossSettings
+from cfaug.train.mixture_task import ContrastiveTask
+from cfaug.train.settings import LossSettings, TrainerSettings
 from tests.data.layouts import captions_csv, negclip
 
 
@@ -40,9 +45,6 @@ def test_a_source_without_negatives_needs_nothing(tmp_path: Path) -> None:
 
 
 def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
-    from cfaug.data.mixture.mixture import plan_mixture
-    from cfaug.planning.mixture_plan import count_negatives
-
     mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)
     assert count_negatives(mixture, LossSettings(negative_captions="used")).counts["negatives"] == 3
     assert (
@@ -55,9 +57,6 @@ def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
 @pytest.mark.parametrize(("arm", "said"), [("text", "used"), ("none", "ignored")])
 def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: str) -> None:
     """Beside NegCLIP's list; pairs need no word where the counterfactuals are left out."""
-    from cfaug.data.mixture.settings import DataSettings
-    from cfaug.planning.mixture_plan import use_negatives
-
     opened, data = Opened(None, index, None, None), DataSettings("r", "c", negatives=arm)
     for loss in (None, LossSettings(), LossSettings(negative_captions=said)):
         assert use_negatives(data, opened, loss) == LossSettings(negative_captions=said)
@@ -74,9 +73,6 @@ def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: s
 
 
 def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path: Path) -> None:
-    from cfaug.data.mixture.settings import DataSettings
-    from cfaug.planning.mixture_plan import use_negatives
-
     captions_csv(tmp_path / "x")
     opened = Opened(None, open_index(tmp_path / "x", tmp_path / "cache"), None, None)
     found = {
@@ -91,12 +87,6 @@ def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path:
 
 @pytest.mark.parametrize("arm", ["text", "image"])
 def test_a_loss_of_pairs_has_no_place_for_wrong_answers_alone(arm: str) -> None:
-    from types import SimpleNamespace
-
-    from cfaug.data.mixture.settings import DataSettings
-    from cfaug.train.mixture_task import ContrastiveTask
-    from cfaug.train.settings import TrainerSettings
-
     task = SimpleNamespace(
         data=DataSettings("r", "c", negatives=arm), trainer=TrainerSettings(), loss=None
     )

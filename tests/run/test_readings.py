@@ -84,10 +84,8 @@ def test_a_counterfactual_source_without_pairs_is_refused(plan: Plan, tmp_path, 
     assert "data.counterfactual_members=singles" in said
     (found,), _ = plan(*words, *FEW, "data.counterfactual_members=singles")
     assert found["counts"]["counterfactual"] == 3
-    said = plan.refused(
-        *words, *FEW, "data.counterfactual_members=singles", "data.pairs_in_batch=true"
-    )
-    assert "has no set of two" in said
+    words += ["data.counterfactual_members=singles", "data.pairs_in_batch=true"]
+    assert "has no set of two" in plan.refused(*words, *FEW)
 
 
 def test_the_captions_of_a_photo_are_no_pair(plan: Plan, tmp_path: Path) -> None:
@@ -131,12 +129,8 @@ def test_a_test_half_of_whose_captions_are_wrong_is_not_trained_on(
 
 def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_path: Path) -> None:
     real, cf, other = photos(tmp_path / "real"), pairs(tmp_path / "cf"), classes(tmp_path / "c")
-    words = [
-        f"data.real={real}",
-        f"data.counterfactual={cf}",
-        "plan@data.plan=coco_cf",
-        "data.plan.name=medium",
-    ]
+    words = [f"data.real={real}", f"data.counterfactual={cf}", "plan@data.plan=coco_cf"]
+    words.append("data.plan.name=medium")
     control = ["data.control=counterfactual", f"data.control_source={other}"]
     said = plan.refused(*words, *control)
     assert f"data.control_source={other} holds no counterfactual pairs" in said
@@ -168,7 +162,7 @@ def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> No
     assert "warning" not in said
 
 
-@pytest.mark.parametrize("names", [("0", "1"), ("00000", "00001"), ("0.0", "-1.0"), ("1e3", "2")])
+@pytest.mark.parametrize("names", [("00000", "00001"), ("0.0", "-1e3")])
 def test_classes_called_by_numbers_are_not_trained_on(
     plan: Plan, tmp_path: Path, names: tuple[str, ...]
 ) -> None:

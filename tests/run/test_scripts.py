@@ -152,7 +152,7 @@ def test_hydras_own_options_still_work(script):
     assert "data.cf_ratio=0.6" in stdout_of(script("train"), ["--help"])
 
 
-@pytest.mark.parametrize("name", ["cuda", "mps", "banana", "cuda:9"])
+@pytest.mark.parametrize("name", ["mps", "cuda:9"])
 def test_evaluate_refuses_a_device_that_is_not_there(place, monkeypatch, name):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     words = ["weights=zoo:clip-0", *SCENES]

@@ -73,17 +73,10 @@ def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, s
             "deletion")  # fmt: skip
     for arm in arms:
         alone = arm in ("before", "real")
-        few_steps = f"trainer.max_steps={0 if arm == 'before' else 3}"
+        steps = f"trainer.max_steps={0 if arm == 'before' else 1}"
         size = f"data.size={10 if alone else 20}"
-        train = [
-            f"experiment=xmai_training/{arm}",
-            f"arm={arm}",
-            "-m",
-            "seed=1,2",
-            *few,
-            few_steps,
-            size,
-        ]
+        words = [f"experiment=xmai_training/{arm}", f"arm={arm}", steps, size]
+        train = [*words, *few, "-m", "seed=1,2"]
         assert script("train")(train) == 0
         counts = place.record(arm, 1, "xmai_training")["counts"]
         assert counts["counterfactual"] == (0 if alone else 10)
@@ -116,23 +109,12 @@ def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards,
         assert (before.edit, before.text == after.text) == (None, False)
         assert after.extra["changes"][0]["operation"]
     negatives = "text" if recipe == "negclip_swaps" else "null"
-    said = json.loads(
-        stdout_of(
-            script("train"),
-            [
-                "data.real=null",
-                f"data.counterfactual={tmp_path / recipe}",
-                "data.cf_ratio=1",
-                "data.world=null",
-                f"data.negatives={negatives}",
-                "loss=hard_negatives",
-                "dry_run=json",
-                "data.batch_size=8",
-                f"paths.runs={tmp_path / 'runs'}",
-                f"paths.shards={shards}",
-            ],
-        ).splitlines()[-1]
-    )
+    words = [
+        "data.real=null", f"data.counterfactual={tmp_path / recipe}", "data.cf_ratio=1",
+        "data.world=null", f"data.negatives={negatives}", "loss=hard_negatives", "dry_run=json",
+        "data.batch_size=8", f"paths.runs={tmp_path / 'runs'}", f"paths.shards={shards}",
+    ]  # fmt: skip
+    said = json.loads(stdout_of(script("train"), words).splitlines()[-1])
     counts = said["counts"]
     if recipe == "negclip_swaps":
         assert counts["text_negatives"] == counts["train"] > 0

@@ -157,6 +157,8 @@ def folders(name):
 
 
 def test_make_xmai_asks_about_every_folder_that_its_sweeps_make():
+    for name in ("xmai_lambdas", "xmai_k", "xmai_thresholds"):
+        assert len(set(folders(name))) == len(folders(name)) > 2
     made = [folder for name in SWEEPS for folder in folders(name)]
     assert len(made) == len(set(made)) == 5 + 5 + 12 + 4
     lines = subprocess.run(

@@ -87,7 +87,6 @@ def test_a_template_fails_as_with_transformers(template: str) -> None:
 
 HOSTILE = {
     "power": ("{% set a=9 %}{{ a**(a**a) }}", "it takes more than 2 s"),
-    "constant power": ("{{ 9**(9**9) }}", "it takes more than 2 s"),
     "width": ('{{ "%999999999d" % 1 }}', "MemoryError"),
     "repeat": ('{% set a="a" %}{{ a*3000000000*2 }}', "MemoryError"),
     "list": ("{{ ([1] * 999999999) | length }}", "MemoryError"),
