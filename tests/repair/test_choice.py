@@ -117,10 +117,8 @@ def test_a_card_beside_shards_says_which_sets_are_read(tmp_path):
     content = RepairChoice(str(file), budget=32).choose(folder)
     write_chosen(folder, content)
     index = open_index(str(folder), tmp_path / "cache")
-    assert (
-        sorted({index.key(row).rpartition("_")[0] for row in range(len(index))})
-        == (content["keys"])
-    )
+    read = {index.key(row).rpartition("_")[0] for row in range(len(index))}
+    assert sorted(read) == content["keys"]
     assert index.hash != whole.hash
     assert sorted(made.key for made in read_sets(folder)) == content["keys"]
     write_chosen(folder, {"keys": ["p0f0-000", "gone"]})
@@ -144,22 +142,6 @@ def cells_of(count):
     ]
 
 
-def test_equal_lines_get_as_much_whatever_their_effect(tmp_path):
-    failures = cells_of(7)
-    tried = {(i, way): 9 for i in range(7) for way in WAYS}
-    file = tmp_path / "all.jsonl"
-    write_failures(file, failures)
-    folder = make(tmp_path / "shards", tried, tried)
-    rows = RepairChoice(str(file), budget=64, weights="equal").choose(folder)["failures"]
-    chosen = [row["chosen"] for row in rows]
-    assert sum(chosen) == 64
-    # 32 pairs among 7 lines: four each, and four of them one more.
-    assert sorted(chosen) == [8, 8, 8, 10, 10, 10, 10]
-    write_failures(file, [])
-    with pytest.raises(UserError, match="holds no failure: there is nothing to repair"):
-        RepairChoice(str(file), weights="equal").choose(folder)
-
-
 def test_which_equal_lines_are_kept_is_drawn_and_not_the_files_order(tmp_path):
     """40 lines and 16 pairs; an independent draw per seed has each line in 16 of 40 choices."""
     failures = cells_of(40)
@@ -180,6 +162,9 @@ def test_which_equal_lines_are_kept_is_drawn_and_not_the_files_order(tmp_path):
     write_failures(file, failures[::-1])
     choice = RepairChoice(str(file), budget=32, weights="equal", seed=3)
     assert [row["planned"] for row in choice.choose(folder)["failures"]][::-1] == kept[3]
+    write_failures(file, [])
+    with pytest.raises(UserError, match="holds no failure: there is nothing to repair"):
+        RepairChoice(str(file), weights="equal").choose(folder)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.integers(4, 40), st.integers(0, 9))

