@@ -19,16 +19,24 @@ from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import Row
-from cfaug.planning.mixture_plan import check_sets, content_trained_with
-from cfaug.planning.sources import Opened
+from cfaug.planning.mixture_plan import (
+    check_sets,
+    content_trained_with,
+    count_negatives,
+    use_negatives,
+)
+from cfaug.planning.sources import Opened, check_negatives
+from cfaug.planning.training import TrainSettings
+from cfaug.run.identity import config_hash
 from cfaug.run.run_folder import RunFolder
-from cfaug.run.run_plan import _seconds_per_step, unequal_sizes
+from cfaug.run.run_plan import _seconds_per_step, plan_run, unequal_sizes
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
-from tests.data.layouts import captions_csv, table
+from tests.data.layouts import captions_csv, negclip
 from tests.data.making import Columns, pair
 from tests.data.test_set_captions import neutral_set
-from tests.run.conftest import SCENES, WORLD, lay_photos, refusal, stderr_of, stdout_of
+from tests.run.conftest import SCENES, WORLD, jobs_of, refusal, stderr_of, stdout_of
+from tests.scripts import load
 
 PAPER = {
     "real": 13_928, "base": 13_928, "medium": 34_820, "all": 41_784, "human_validated": 34_313,
@@ -219,21 +227,6 @@ def test_a_tuning_that_does_not_fit_a_task_is_refused_before_a_sweep(plan):
     assert "tuning.freeze" in plan.refused(*words)
 
 
-@pytest.fixture
-def hard_captions(tmp_path):
-    """A folder of photos with captions, some of which belong to no image."""
-    folder = lay_photos(tmp_path / "photos", ["" for _ in range(40)])
-    rows = [(f"{n}.png", f"a photo of thing {n}", f"a photo of no thing {n}") for n in range(40)]
-    table(folder / "captions.csv", ("image", "caption", "neg_caption"), rows)
-    return folder
-
-
-@pytest.mark.parametrize("asked", ["used", "ignored"])
-def test_negatives_that_there_are_are_accepted(plan, hard_captions, asked):
-    words = ["data=folder", f"data.real={hard_captions}", "data.cf_ratio=0", "loss=negatives"]
-    plan(*words, f"loss.negative_captions={asked}")
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -400,3 +393,124 @@ def test_a_person_is_given_lines_and_a_program_json(plan):
     assert "{" not in shown
     assert "sources" not in shown
     assert "  estimate         0:00:" in shown
+
+
+# Captions without an image are trained against, or left out, because somebody said so.
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    negclip(tmp_path / "negclip")
+    return open_index(tmp_path / "negclip", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("role", ["real", "counterfactual", "control"])
+@pytest.mark.parametrize("loss", [None, LossSettings(), LossSettings("masked", 2.0)])
+def test_negatives_nobody_spoke_of_are_refused(
+    index: Index, role: str, loss: LossSettings | None
+) -> None:
+    opened = Opened(
+        **(dict.fromkeys(("real", "counterfactual", "control", "labels")) | {role: index})
+    )
+    with pytest.raises(UserError, match=r"negclip has captions without an image.*loss=negatives"):
+        check_negatives(opened, loss)
+    check_negatives(opened, LossSettings(negative_captions="used"))
+    check_negatives(opened, LossSettings(negative_captions="ignored"))
+
+
+def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
+    mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)
+    assert count_negatives(mixture, LossSettings(negative_captions="used")).counts["negatives"] == 3
+    assert (
+        count_negatives(mixture, None)
+        == count_negatives(mixture, LossSettings("masked"))
+        == mixture
+    )
+
+
+@pytest.mark.parametrize(("arm", "said"), [("text", "used"), ("none", "ignored")])
+def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: str) -> None:
+    """Beside NegCLIP's list; pairs need no word where the counterfactuals are left out."""
+    opened, data = Opened(None, index, None, None), DataSettings("r", "c", negatives=arm)
+    for loss in (None, LossSettings(), LossSettings(negative_captions=said)):
+        assert use_negatives(data, opened, loss) == LossSettings(negative_captions=said)
+    weighted = LossSettings("masked", negative_weight=2.0)
+    assert use_negatives(data, opened, weighted) == LossSettings(
+        "masked", negative_captions=said, negative_weight=2.0
+    )
+    other = LossSettings(negative_captions="ignored" if said == "used" else "used")
+    with pytest.raises(UserError, match="contradict each other"):
+        use_negatives(data, opened, other)
+    usual = DataSettings("r", "c")
+    assert use_negatives(usual, opened, other) == other
+    assert use_negatives(usual, opened, None) is None
+
+
+def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path: Path) -> None:
+    captions_csv(tmp_path / "x")
+    opened = Opened(None, open_index(tmp_path / "x", tmp_path / "cache"), None, None)
+    found = {
+        arm: use_negatives(DataSettings("r", "c", negatives=arm), opened, None)
+        for arm in (None, "none", "text", "image", "both")
+    }
+    assert found.pop("text") == LossSettings(negative_captions="used")
+    assert set(found.values()) == {None}
+    real_only = DataSettings("r", "c", cf_ratio=0, negatives="text")
+    assert use_negatives(real_only, opened, None) is None
+
+
+@pytest.mark.parametrize("arm", ["text", "image"])
+def test_a_loss_of_pairs_has_no_place_for_wrong_answers_alone(arm: str) -> None:
+    task = SimpleNamespace(
+        data=DataSettings("r", "c", negatives=arm), trainer=TrainerSettings(), loss=None
+    )
+    bridgetower = SimpleNamespace(takes_negatives=False)
+    with pytest.raises(UserError, match=rf"data\.negatives={arm}: .* data\.negatives=both or none"):
+        ContrastiveTask.make_module(task, bridgetower, 1)  # type: ignore[arg-type]
+
+
+# What was declared before training is part of the identity of a run.
+
+
+def planned_run(words):
+    ((config, overrides),) = jobs_of("train", *words)
+    return plan_run(TrainSettings(**config, overrides=overrides))
+
+
+def test_a_runs_identity_has_the_hash_of_the_declaration(tmp_path, shards):
+    words = [
+        "task=classification", "model=tiny_classifier", f"paths.runs={tmp_path}",
+        f"paths.shards={shards}", "data.world.real_scenes=70", "trainer.max_steps=1",
+        "data.real=shapescapes:real",
+    ]  # fmt: skip
+    file = tmp_path / "declared.json"
+    hashes = set()
+    for content in ({"minimum": 0.1}, {"minimum": 0.2}):
+        file.write_text(json.dumps(content))
+        job = planned_run([*words, f"declared={file}"])
+        hashes.add(config_hash(job.folder.identity))
+        assert "declared" not in job.folder.identity
+        assert job.folder.path.parent == planned_run(words).folder.path.parent
+    assert "content.declared" not in planned_run(words).folder.identity
+    assert len({*hashes, config_hash(planned_run(words).folder.identity)}) == 3
+
+
+def test_a_missing_declaration_is_refused_before_anything_is_drawn(tmp_path):
+    said = refusal(load("train"), [f"declared={tmp_path / 'x.json'}", f"paths.shards={tmp_path}"])
+    assert "x.json cannot be read" in said
+    assert "table=NAME declare=true" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_declaration_is_of_a_table_of_arms(tmp_path):
+    evaluate = load("evaluate")
+    for words, message in (
+        (["declare=true"], "declare is read"),
+        (["table=coco_cf_2", "declare=true"], "is for tables of trained arms"),
+        (["table=social_debias", "declare=true", "table.baselines=[x]"], "'x' is not an arm"),
+    ):
+        assert message in refusal(evaluate, [*words, f"paths.runs={tmp_path}"])
+    assert evaluate(["table=social_debias", "declare=true", f"paths.runs={tmp_path}"]) == 0
+    declared = json.loads((tmp_path / "social_debias" / "declared.json").read_text())
+    assert declared["baselines"][0] == "real"
+    assert "title" not in declared
