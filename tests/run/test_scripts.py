@@ -60,13 +60,6 @@ def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
     assert place.record()["config_hash"] != record["config_hash"]
 
 
-def test_the_same_command_gives_the_same_weights(place):
-    for arm in ("one", "two"):
-        assert place.train("data.cf_ratio=0.6", "seed=107", f"arm={arm}") == 0
-    assert place.weights("one") == place.weights("two")
-    assert place.record("one")["config_hash"] == place.record("two")["config_hash"]
-
-
 @pytest.mark.slow
 def test_many_arms_become_a_table_and_a_page(place):
     words = ["name=small", "seed=1,2,3"]

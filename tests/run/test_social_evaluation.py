@@ -20,39 +20,6 @@ from tests.run.conftest import stdout_of
 from tests.test_conf import CONF
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
-QUICK = ["device=cpu", "max_indistinct=1", "benchmark.permutations=199", "benchmark.resamples=20"]
-
-
-@pytest.mark.slow
-def test_a_model_is_asked_who_it_retrieves_and_again_with_the_same_bytes(place, tmp_path):
-    folder = lay_grid_sets(tmp_path / "sets", every_grid_set(sets=3))
-    words = ["benchmark=skew", f"benchmark.data={folder}", "model=tiny_clip", *QUICK]
-    said = stdout_of(place.evaluate, *words)
-    assert "race_gender by race_gender, K=6: mean MaxSkew" in said
-    assert "subjects stand out after correction (Holm, p <= 0.05)" in said
-    assert "under a condition (race|gender=male and 4 more)" in said
-    (results,) = place.root.rglob("results.jsonl")
-    assert {row.n for row in read_results(results)} == {4}
-    file = results.parent / "items" / "sets_skew.parquet"
-    rankings = results.parent / "rankings" / "sets_skew.parquet"
-    before = {one: one.read_bytes() for one in (file, rankings, results)}
-    for removed in (file, rankings):
-        removed.unlink()
-        assert place.evaluate(*words) == 0  # from embeddings that were kept
-        assert {one: one.read_bytes() for one in before} == before
-    assert "already evaluated" in stdout_of(place.evaluate, *words)
-    page = results.parent / "sets_skew.html"
-    text = page.read_text()
-    assert "mean MaxSkew@6 over 4 subjects, race_gender" in text
-    page.unlink()
-    assert place.evaluate(*words, "benchmark.page=null") == 0
-    assert not page.exists()
-    assert place.evaluate(*words) == 0  # from the items
-    assert page.read_text() == text
-    assert place.evaluate(*words, "benchmark.k=[3,labels]", "benchmark.labellings=[gender]") == 0
-    assert {row.by["k"] for row in read_results(results)} == {"6", "3", "2"}
-
-
 # What people, prompts and pronouns say of images: from the commands to the tables.
 
 

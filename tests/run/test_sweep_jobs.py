@@ -102,14 +102,6 @@ def test_true_is_not_one():
 
 
 @pytest.mark.slow
-def test_equal_jobs_are_run_once(place):
-    """N28."""
-    words = ["-m", "data.cf_ratio=0,0.0", "seed=1,1", "trainer.max_steps=0"]
-    assert stdout_of(place.train, *words).count("done: ") == 1
-    assert "1 run: 1 done" in stderr_of(place.train, *words, "dry_run=true")
-
-
-@pytest.mark.slow
 def test_different_jobs_of_one_folder_name_what_differs(place):
     """N28: only an arm=... that was typed is to be left out."""
     said = refusal(place.train, "-m", "arm=typed", "data.cf_ratio=0,0.5")
