@@ -99,6 +99,7 @@ def test_names_of_settings_are_texts(key):
             "needs benchmark.data=FOLDER",
         ),
         (lambda: cfaug.compare(None), "None is invalid: name an experiment"),
+        (lambda: cfaug.compare(""), "'' is invalid: name an experiment"),
         (lambda: cfaug.compare([]), "name an experiment"),
         (lambda: cfaug.compare(["a", "b"]), "holds no run"),
         (lambda: cfaug.compare("a", name="b"), "already gives name"),
