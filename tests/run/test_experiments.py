@@ -128,13 +128,11 @@ def test_arms_of_other_settings_are_named_under_the_table(trained):
         record = json.loads(file.read_text())
         record["identity"] |= {"optim.lr": 0.5}
         file.write_text(json.dumps(record))
-    lr = json.loads((trained.root / "good/real/seed=1/run.json").read_text())["identity"][
-        "optim.lr"
-    ]
+    usual = json.loads((trained.root / "good/real/seed=1/run.json").read_text())["identity"]
     assert trained.evaluate("name=other") == 0
     assert (
-        f"Arms differ in more than their data: optim.lr {lr} (real + counterfactual pairs), "
-        "0.5 (real only)."
+        f"Arms differ in more than their data: optim.lr {usual['optim.lr']} (real + "
+        "counterfactual pairs), 0.5 (real only)."
     ) in (folder / "table.md").read_text()
     assert "more than their data" not in (trained.root / "good/table.md").read_text()
 

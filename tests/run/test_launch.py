@@ -252,10 +252,8 @@ def test_two_processes_of_a_command_train_what_one_trains(place, capfd, monkeypa
     torch.set_num_threads(1)
     assert place.train(*WORDS, "arm=one") == 0
     assert place.train(*WORDS, "arm=two", "trainer.devices=2") == 0, capfd.readouterr().err
-    (one, losses, record), (two, losses_of_two, record_of_two) = (
-        run(place, "one"),
-        run(place, "two"),
-    )
+    one, losses, record = run(place, "one")
+    two, losses_of_two, record_of_two = run(place, "two")
     assert record_of_two["state"] == "done"
     assert record_of_two["config_hash"] == record["config_hash"]
     assert record_of_two["attempts"] == [{"start_step": 0, "end_step": 3}]

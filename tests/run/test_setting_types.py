@@ -17,7 +17,7 @@ from cfaug.run.evaluate import main as evaluate
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.generate import main as generate
 from cfaug.run.train import main as train
-from tests.run.conftest import CONF, compose, refusal, stdout_of
+from tests.run.conftest import CONF, compose, refusal
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -57,16 +57,6 @@ def test_whole_numbers_stay_what_they_are_where_any_number_will_do():
 def test_one_text_is_a_list_of_it_where_there_may_be_several():
     assert composed("data.world.edits=subject")["data"]["world"]["edits"] == ["subject"]
     assert composed("data.world.edits=[subject,colour]")["data"]["world"]["edits"][1] == "colour"
-
-
-def test_no_deletes_no_finished_run(place):
-    words = ["data.cf_ratio=0.5", "seed=3", "trainer.max_steps=1"]
-    assert place.train(*words) == 0
-    before = place.record(seed=3)
-    for typed in ("no", "off", "false"):
-        assert "already done" in stdout_of(place.train, *words, f"overwrite={typed}")
-    assert place.train(*words, "overwrite=nope") == 2
-    assert place.record(seed=3) == before
 
 
 class _Options(TypedDict):

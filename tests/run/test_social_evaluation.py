@@ -226,8 +226,7 @@ def test_no_set_is_cut_and_no_held_out_subject_trained_on(run, tmp_path, capfd):
         assert said["counts"]["counterfactual"] == said["counts"]["real"] == 84 * 12
         assert said["counts"]["validation"] == said["counts"]["dropped"] == 0
         fits = [word for word in small if not word.startswith("data.size")]
-        assert (
-            train(run, "social_debias/shuffled_90", *fits, "data.size=null", *words, seed=seed) == 0
-        )
+        fits += ["data.size=null", *words]
+        assert train(run, "social_debias/shuffled_90", *fits, seed=seed) == 0
         counts = json.loads(capfd.readouterr().out.splitlines()[0])["counts"]
         assert (counts["counterfactual"], counts["real"]) == (84 * 12, 112)

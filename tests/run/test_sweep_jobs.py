@@ -20,7 +20,7 @@ from cfaug.run.compose import leave_out_duplicated
 from cfaug.run.identity import arm_slug, identity
 from cfaug.run.train import main as train
 from tests.properties import examples
-from tests.run.conftest import WORLD, compose, jobs_of, refusal, stderr_of, stdout_of
+from tests.run.conftest import compose, jobs_of, refusal, stderr_of, stdout_of
 from tests.skips import reason
 
 trained = partial(jobs_of, "train")
@@ -192,25 +192,6 @@ def test_optuna_gets_the_metric_of_every_run_and_a_repeated_search_trains_nothin
     assert best["best_value"] == max(metrics.values())
     assert metrics[best["best_params"]["optim.lr"]] == best["best_value"]
     assert stdout_of(place.train, *words).count("already done: ") == 2
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("optuna") is None, reason=reason("optuna"))
-def test_the_objective_of_the_docs(place):
-    import optuna
-
-    words = [*WORLD, *place.paths, "trainer.max_steps=2"]
-    fixed = {key: yaml.safe_load(value) for key, value in (word.split("=") for word in words)}
-
-    def objective(trial):
-        rate = trial.suggest_float("lr", 1e-4, 1e-2, log=True)
-        run = cfaug.fine_tune({**fixed, "optim.lr": rate}, name="search", quiet=True)
-        return run.metric("val/loss")
-
-    study = optuna.create_study()
-    study.optimize(objective, n_trials=2)
-    runs = [read_run(file.parent) for file in place.root.glob("search/*/seed=0/run.json")]
-    assert study.best_value == min(run.record["best"]["val_loss"] for run in runs)
 
 
 @pytest.mark.parametrize(

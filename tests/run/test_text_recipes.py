@@ -86,10 +86,8 @@ def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, s
     assert place.evaluate("table=xmai_training") == 0
     document = read_document(place.root / "tables" / "xmai_training.json")
     values, declared, *_ = document.parts
-    assert [labels[0] for labels, _ in values.rows][1:3] == [
-        "half the captions",
-        "captions unedited",
-    ]
+    named = [labels[0] for labels, _ in values.rows]
+    assert named[1:3] == ["half the captions", "captions unedited"]
     assert len(values.rows) == len(arms)
     assert len(declared.rows) == 2
 
