@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import html
-import os
-import pickle
 import re
-from pathlib import Path
 
 import pytest
 
@@ -99,36 +96,6 @@ def test_many_arms_become_a_table_and_a_page(place):
 
 def test_nothing_to_evaluate_names_the_next_command(place):
     assert "python train.py" in refusal(place.evaluate)
-
-
-def test_any_checkpoint_may_be_evaluated(place):
-    world = ["data.world.id_scenes=30", "data.world.ood_pairs=12", "seed=4"]
-    said = stdout_of(place.evaluate, "weights=zoo:clip-0", *world)
-    arm = "zoo-clip-0,world.id_scenes=30,world.ood_pairs=12"
-    assert f"weights/{arm}/seed=4  shapescapes_id_classification (n=30)" in said
-    assert (place.root / "weights" / arm / "seed=4" / "results.jsonl").exists()
-    assert "clip-0" in refusal(place.evaluate, "weights=zoo:absent", *world)
-
-
-class _Payload:
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self):
-        return os.mknod, (str(self.marker),)
-
-
-def test_a_checkpoint_with_a_pickle_payload_is_refused(place, tmp_path):
-    import shutil
-
-    zoo = Path(__file__).resolve().parents[2] / "cfaug/shapescapes/zoo/weights/clip-0"
-    bad, marker = tmp_path / "bad", tmp_path / "ran"
-    shutil.copytree(zoo, bad)
-    (bad / "model.safetensors").unlink()
-    (bad / "pytorch_model.bin").write_bytes(pickle.dumps(_Payload(marker)))
-    said = refusal(place.train, "data.cf_ratio=0", f"model.name_or_path={bad}")
-    assert "pytorch_model.bin" in said
-    assert not marker.exists()
 
 
 def test_a_folder_that_does_not_exist_is_named(script, tmp_path):
