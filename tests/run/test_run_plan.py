@@ -278,7 +278,8 @@ def test_what_has_sets_with_neutral_prompts_may_be_trained_on_in_every_way(sourc
         check(sources["neutral"], counterfactual_captions=captions)
     check(sources["neutral"], INVARIANT, pairs_in_batch=True)
     check(sources["pairs"], counterfactual_captions="shuffled")
-    check(sources["pairs"], cf_ratio=0, counterfactual_captions="neutral")
+    for captions in ("neutral", "shuffled"):  # of which an arm without counterfactuals needs none
+        check(sources["singles"], cf_ratio=0, counterfactual_captions=captions)
 
 
 @pytest.mark.parametrize(
