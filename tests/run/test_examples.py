@@ -162,6 +162,9 @@ def test_of_modified_captions_the_originals_are_the_examples(tmp_path):
         assert [(o.text, o.group, o.image is not None) for o in found] == [
             ("a dog", "a.jpg", with_images)
         ]
+    table(folder / "two.csv", columns, [["a.jpg", "a dog", "x"], ["a.jpg", "it runs", "y"]])
+    [both] = find(folder / "two.csv", tmp_path, per="image")
+    assert both.texts == ("a dog", "it runs")
     columns = ["label", "original", "hypothesis", "modified"]
     table(folder / "ve.csv", columns, [["neutral", "a premise", "a dog", "a wet dog"]] * 2)
     for with_images in (True, False):  # this one names no photos, as a list of captions does not
