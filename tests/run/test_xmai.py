@@ -148,7 +148,7 @@ def folders(name):
     found = []
     for values in product(*choices.values()):
         one = dict(zip(choices, values, strict=True))
-        filled = {"recipe.name": one["recipe"]} | one
+        filled = {"recipe.name": one["recipe"], "zoo.name": "shapescapes"} | one
         filled |= {f"recipe.editor.weights[{i}]": w
                    for i, w in enumerate(one.get("recipe.editor.weights", ()))}  # fmt: skip
         path = one["paths.shards"]
