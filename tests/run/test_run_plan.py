@@ -32,10 +32,10 @@ from cfaug.run.run_folder import RunFolder
 from cfaug.run.run_plan import _seconds_per_step, plan_run, unequal_sizes
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
-from tests.data.layouts import captions_csv, negclip
+from tests.data.layouts import captions_csv, negclip, table
 from tests.data.making import Columns, pair
 from tests.data.test_set_captions import neutral_set
-from tests.run.conftest import SCENES, WORLD, jobs_of, refusal, stderr_of, stdout_of
+from tests.run.conftest import SCENES, WORLD, jobs_of, lay_photos, refusal, stderr_of, stdout_of
 from tests.scripts import load
 
 PAPER = {
@@ -225,6 +225,14 @@ def test_a_tuning_that_does_not_fit_a_task_is_refused_before_a_sweep(plan):
     """N27: freeze_text names no parameter of a vision-language model."""
     words = ["task=vqa", "tuning=freeze_text", "data.world.vqa_pairs=12", "data.size=20"]
     assert "tuning.freeze" in plan.refused(*words)
+
+
+def test_negatives_that_there_are_may_be_ignored(plan, tmp_path):
+    folder = lay_photos(tmp_path / "photos", ["" for _ in range(40)])
+    lines = [(f"{n}.png", f"a photo of thing {n}", f"a photo of no thing {n}") for n in range(40)]
+    table(folder / "captions.csv", ("image", "caption", "neg_caption"), lines)
+    words = ["data=folder", f"data.real={folder}", "data.cf_ratio=0", "loss=negatives"]
+    plan(*words, "loss.negative_captions=ignored")
 
 
 @pytest.mark.parametrize(
