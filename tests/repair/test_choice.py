@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from cfaug.evaluation.failures import Finder, ModelFailure, write_failures
 from cfaug.generate.captions import write_captions
 from cfaug.generate.failures import Attempt
 from cfaug.generate.folder import write_card
-from cfaug.repair.choice import RepairChoice
+from cfaug.repair.choice import RepairChoice, allocate
 from tests.evaluation.joined import picture
 
 WORDS = ("beach", "night", "water", "road", "grass")
@@ -117,10 +118,8 @@ def test_a_card_beside_shards_says_which_sets_are_read(tmp_path):
     content = RepairChoice(str(file), budget=32).choose(folder)
     write_chosen(folder, content)
     index = open_index(str(folder), tmp_path / "cache")
-    assert (
-        sorted({index.key(row).rpartition("_")[0] for row in range(len(index))})
-        == (content["keys"])
-    )
+    read = {index.key(row).rpartition("_")[0] for row in range(len(index))}
+    assert sorted(read) == content["keys"]
     assert index.hash != whole.hash
     assert sorted(made.key for made in read_sets(folder)) == content["keys"]
     write_chosen(folder, {"keys": ["p0f0-000", "gone"]})
@@ -144,22 +143,6 @@ def cells_of(count):
     ]
 
 
-def test_equal_lines_get_as_much_whatever_their_effect(tmp_path):
-    failures = cells_of(7)
-    tried = {(i, way): 9 for i in range(7) for way in WAYS}
-    file = tmp_path / "all.jsonl"
-    write_failures(file, failures)
-    folder = make(tmp_path / "shards", tried, tried)
-    rows = RepairChoice(str(file), budget=64, weights="equal").choose(folder)["failures"]
-    chosen = [row["chosen"] for row in rows]
-    assert sum(chosen) == 64
-    # 32 pairs among 7 lines: four each, and four of them one more.
-    assert sorted(chosen) == [8, 8, 8, 10, 10, 10, 10]
-    write_failures(file, [])
-    with pytest.raises(UserError, match="holds no failure: there is nothing to repair"):
-        RepairChoice(str(file), weights="equal").choose(folder)
-
-
 def test_which_equal_lines_are_kept_is_drawn_and_not_the_files_order(tmp_path):
     """40 lines and 16 pairs; an independent draw per seed has each line in 16 of 40 choices."""
     failures = cells_of(40)
@@ -180,6 +163,9 @@ def test_which_equal_lines_are_kept_is_drawn_and_not_the_files_order(tmp_path):
     write_failures(file, failures[::-1])
     choice = RepairChoice(str(file), budget=32, weights="equal", seed=3)
     assert [row["planned"] for row in choice.choose(folder)["failures"]][::-1] == kept[3]
+    write_failures(file, [])
+    with pytest.raises(UserError, match="holds no failure: there is nothing to repair"):
+        RepairChoice(str(file), weights="equal").choose(folder)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=30), st.integers(4, 40), st.integers(0, 9))
@@ -223,3 +209,55 @@ def test_the_model_under_repair_does_not_judge(tmp_path):
 def test_a_budget_of_less_than_a_fourth_for_a_failure_is_refused():
     with pytest.raises(UserError, match=r"recipe\.choice\.budget=31"):
         RepairChoice(None, budget=31)
+
+
+# A budget divided in proportion, within bounds, to the last image.
+
+
+PARTS = st.lists(
+    st.tuples(st.integers(-1, 50).map(lambda x: x / 10), st.integers(0, 40)), max_size=8
+)
+
+
+@given(PARTS, st.integers(0, 120), st.integers(0, 9))
+def test_bounds_hold_and_nothing_is_left_that_could_be_placed(parts, total, least):
+    weights, limits = [weight for weight, _ in parts], [limit for _, limit in parts]
+    counts = allocate(weights, total, least=least, limits=limits)
+    assert len(counts) == len(parts)
+    assert sum(counts) <= total
+    for weight, limit, count in zip(weights, limits, counts, strict=True):
+        assert count == 0 or (least <= count <= limit and weight > 0)
+    able = [i for i in range(len(parts)) if weights[i] > 0 and limits[i] >= max(least, 1)]
+    if total - sum(counts) >= max(least, 1):
+        assert all(counts[i] == limits[i] for i in able)
+    for i in able:
+        for j in able:
+            if weights[i] > weights[j] and limits[i] >= limits[j]:
+                assert counts[i] >= counts[j]
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.integers(0, 100))
+def test_without_bounds_it_is_the_largest_remainder(weights, total):
+    counts = allocate(weights, total, least=0, limits=[total] * len(weights))
+    whole = sum(weights)
+    slow = [total * weight // whole for weight in weights]
+    while sum(slow) < total:
+        gaps = [Fraction(total * w, whole) - n for w, n in zip(weights, slow, strict=True)]
+        slow[gaps.index(max(gaps))] += 1
+    assert counts == slow
+    for weight, count in zip(weights, counts, strict=True):
+        assert abs(count - total * weight / whole) < 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "total", "limits", "counts"),
+    [
+        ([9, 1], 100, [50, 50], [50, 50]),  # what one cannot take goes to the other
+        ([9, 1], 100, [25, 25], [25, 25]),  # and what none can take is returned
+        ([1, 1, 1], 20, [20, 20, 20], [10, 10, 0]),  # too little for three: the first two
+        ([1, 0, -1], 20, [20, 20, 20], [20, 0, 0]),
+        ([1, 1], 20, [7, 20], [0, 20]),
+    ],
+)
+def test_examples(weights, total, limits, counts):
+    assert allocate(weights, total, least=8, limits=limits) == counts

@@ -9,7 +9,6 @@ import pytest
 from cfaug.core.errors import UserError
 from cfaug.core.types import Example
 from cfaug.editing.label_guard import LabelGuard
-from cfaug.editing.rule_edits import replace_words
 from cfaug.repair.edits import FailureEdits
 
 SNOW = {"family": "stress", "kind": "background", "before": "on the beach", "after": "in the snow"}
@@ -65,10 +64,6 @@ def test_words_are_added_and_removed(tmp_path, before, after, text, edited):
     failure = {**SNOW, "before": before, "after": after}
     (result,) = FailureEdits(write(tmp_path, failure)).edit([photo("a", text)])
     assert [proposal.texts[1] for proposal in result.proposals] == [edited]
-
-
-def test_nothing_is_left_of_a_caption_that_is_only_its_words():
-    assert replace_words("red", "red", "") == ("", "red", "")
 
 
 def test_a_photo_is_edited_for_one_failure_drawn_by_importance(tmp_path):

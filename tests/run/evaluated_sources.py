@@ -185,6 +185,15 @@ VLM = ("model=tiny_vlm",)
 ASKED = {"data": "fewer", "demonstrations": "@solved.yaml", "wording": "listed"}
 GRIDS = {"data": "@pilots", "grids": ["race_gender"], "labellings": ["race"], "k": 3}
 FORMS = {"form": "does not hold|holds"}
+PAIRED = {"data": "shapescapes:ood_pairs", "tags": ["tag"], "form": "bivlc", "question": "caption"}
+SKEW = {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"]}
+HELD_OUT = {"subjects": "no subject was held out"}
+EDITED = {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain"}
+STRESSED = {
+    **EDITED, "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
+    "clusters": {"_target_": "cfaug.lance.edit_clusters.EditClusters", "encoder": {
+        "_target_": "cfaug.models.specs.HFClip", "name_or_path": "zoo:clip-0"}},
+}  # fmt: skip
 
 CASES = {
     "retrieval": Case(
@@ -196,19 +205,10 @@ CASES = {
         ("benchmark=classification", "benchmark.data=@classes"),
         {"data": "@animals", "templates": ["an image of {c}"], "classes": "@names.txt"},
     ),
-    "pairs": Case(
-        ("benchmark=pairs", "benchmark.data=@winoground"),
-        {"data": "shapescapes:ood_pairs", "tags": ["tag"], "form": "bivlc", "question": "caption"},
-        FORMS,
-    ),
-    "pairs by a vlm": Case(
-        ("benchmark=pairs", "benchmark.data=@winoground"),
-        {"data": "shapescapes:ood_pairs", "tags": ["tag"], "form": "bivlc", "question": "caption"},
-        FORMS, VLM,
-    ),
+    "pairs": Case(("benchmark=pairs", "benchmark.data=@winoground"), PAIRED, FORMS),
+    "pairs by a vlm": Case(("benchmark=pairs", "benchmark.data=@winoground"), PAIRED, FORMS, VLM),
     "detailed pairs by a vlm": Case(
-        ("benchmark=winoground", "benchmark.data=@winoground"),
-        {"data": "shapescapes:ood_pairs", "tags": ["tag"], "form": "bivlc", "question": "caption"},
+        ("benchmark=winoground", "benchmark.data=@winoground"), PAIRED,
         {**FORMS, "data": "tag"}, VLM,
     ),
     "pairs in the world": Case(
@@ -271,32 +271,13 @@ CASES = {
         ("benchmark=text_overlap", "benchmark.data=@texts", "benchmark.synonyms=null"),
         {"data": "@bigger", "synonyms": "wordnet", "answers": "@kept.jsonl"}, model=(),
     ),
-    "skew": Case(
-        ("benchmark=skew", "benchmark.data=@grids"),
-        {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"]},
-        {"subjects": "no subject was held out"},
-    ),
+    "skew": Case(("benchmark=skew", "benchmark.data=@grids"), SKEW, HELD_OUT),
     "skew of pools": Case(
-        ("benchmark=skew", "benchmark.data=@grids", "benchmark.permute=pool"),
-        {**GRIDS, "subjects": "unseen", "templates": ["a {subject}"]},
-        {"subjects": "no subject was held out"},
+        ("benchmark=skew", "benchmark.data=@grids", "benchmark.permute=pool"), SKEW, HELD_OUT
     ),
-    "stress": Case(
-        ("benchmark=stress", "benchmark.data=@edits"),
-        {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain",
-         "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
-         "clusters": {"_target_": "cfaug.lance.edit_clusters.EditClusters",
-                      "encoder": {"_target_": "cfaug.models.specs.HFClip",
-                                  "name_or_path": "zoo:clip-0"}}},
-    ),
+    "stress": Case(("benchmark=stress", "benchmark.data=@edits"), STRESSED),
     "stress of a classifier": Case(
-        ("benchmark=stress", "benchmark.data=@edits"),
-        {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain",
-         "parts": ["class"], "classes": "imagenet", "templates": ["an image of {c}"],
-         "clusters": {"_target_": "cfaug.lance.edit_clusters.EditClusters",
-                      "encoder": {"_target_": "cfaug.models.specs.HFClip",
-                                  "name_or_path": "zoo:clip-0"}}},
-        model=("model=tiny_classifier",),
+        ("benchmark=stress", "benchmark.data=@edits"), STRESSED, model=("model=tiny_classifier",)
     ),
     "repair": Case(
         ("benchmark=repair", "benchmark.failures=@failures", "benchmark.test.data=@edits"),
@@ -306,10 +287,7 @@ CASES = {
          "disjoint_from": {"FIND": "@edits"}},
         {"disjoint_from": "share groups"},
     ),
-    "image_quality": Case(
-        ("benchmark=image_quality", "benchmark.data=@edits"),
-        {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain"},
-    ),
+    "image_quality": Case(("benchmark=image_quality", "benchmark.data=@edits"), EDITED),
     "edit_quality": Case(
         ("benchmark=edit_quality", "benchmark.data=@edits", "benchmark.masks=@masks"),
         {"data": {"a": "@edits", "b": ["@words", "@edits"]}, "masks": "@halves",
@@ -317,8 +295,7 @@ CASES = {
         {"judge": "has no oracle"},
     ),
     "caption_perplexity": Case(
-        ("benchmark=caption_perplexity", "benchmark.data=@edits"),
-        {"data": "@words", "random": "@words", "more": {"again": "@words"}, "control": "domain"},
+        ("benchmark=caption_perplexity", "benchmark.data=@edits"), EDITED,
         model=("model=language_model",),
     ),
     "attribute_detector": Case(

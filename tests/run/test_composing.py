@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from cfaug.core.binding import bind
 from cfaug.core.errors import UserError
-from cfaug.core.validation import nearest
-from cfaug.run.arguments import flatten, read, sweep_overrides
+from cfaug.run.arguments import read, sweep_overrides
 from cfaug.run.usage import name_both, names_itself, options_in, read_arms, usage
 from tests.properties import examples
 from tests.run.conftest import compose, jobs_of, refusal, stdout_of
-from tests.test_conf import COMMANDS, CONF
+from tests.test_conf import CONF
 
 PARSER = OverridesParser.create()
 TEXTS = st.text("ab1 ()[]{}#&;!~`<>^=\"'/.,:+-_%*@?|äß日", max_size=12).map(
@@ -79,59 +78,26 @@ def test_what_cannot_be_read_is_refused_with_what_to_type(typed, meant):
     assert composed(*typed[:-1], fix) == meant
 
 
-@pytest.mark.parametrize("typed", ["arm", "=3", "a b=3"])
-def test_what_is_no_setting_is_refused(typed):
-    with pytest.raises(UserError, match="is not a setting: write key=value"):
-        composed(typed)
-
-
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
         ("modl=tiny_clip", "did you mean model?"),
-        ("data.cf_rato=1", "did you mean data.cf_ratio?"),
-        ("zzzzzz=1", "--help lists them all"),
         ("~zzzzzz", "--help lists them all"),
-        ("scale=foo", "shapescapes"),
-        ("data=foo", "coco_cf"),
-    ],
-)
-def test_a_mistyped_key_or_choice_names_what_there_is(typed, said):
-    with pytest.raises(UserError) as refused:
-        composed(typed)
-    assert said in str(refused.value)
-    assert "search path" not in str(refused.value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
+        ("=3", "is not a setting: write key=value"),
         ("model=open_clip model.architecture=RN50 optim.lrr=1",
          "no setting is called 'optim.lrr': did you mean optim.lr?"),
-        ("model.architecture=RN50 model=open_clip trainer.max_step=1", "'trainer.max_step'"),
         ("tuning=lora tuning.lora.r=4 tuning.lora.alhpa=1", "did you mean tuning.lora.alpha?"),
-        ("tuning=lora tuning.lora.r=4 sede=1", "no setting is called 'sede': did you mean seed?"),
         ("tuning.lora.r=4", "as long as tuning is null: choose tuning="),
-        ("optim.learning_rate=1", "did you mean optim.lr?"),
         ("trainer.epochs=3", "did you mean trainer.max_epochs?"),
-        ("data.num_workers=3", "did you mean data.workers?"),
-        ("accumulate_grad_batches=4", "did you mean trainer.accumulate_grad_batches?"),
         ("lr=4", "did you mean optim.lr?"),
         ("limit=4", "'limit': generate.py takes it; --help lists them all"),
-        ("recipe=cfmm", "'recipe': generate.py takes it; --help lists them all"),
         ("benchmark.data=x", "evaluate.py takes it; --help lists them all"),
-        ("weights=zoo:clip-0", "'weights': evaluate.py takes it"),
         ("xyzzy=4", "'xyzzy': --help lists them all"),
-        ("model.max_lenght=4", "'model.max_lenght'"),
         ("paths=5 paths.runs=x", "paths=5: paths has settings of its own"),
         ("model=tiny_clip model=nope", "model=nope: "),
         ("data=5", "data=5: choose from coco_cf"),
-        ("data=[1,2]", "data=[1,2]: choose from coco_cf"),
         ("model=null", "model=null: choose from asked_entailer"),
-        ("model=[]", "model=[]: choose from asked_entailer"),
         ("trainer={}", "trainer={}: choose from default"),
-        ("trainer=true", "trainer=true: choose from default"),
         ("tuning=5", "lora, lora_qkv, null"),
         ("~model", "~model: choose from asked_entailer"),
         ("~data.real", "data.real is missing"),
@@ -141,8 +107,8 @@ def test_the_word_at_fault_is_named_beside_the_groups_that_were_chosen(typed, sa
     with pytest.raises(UserError) as refused:
         composed(*typed.split())
     assert said in str(refused.value)
-    assert "did you mean _" not in str(refused.value)
-    assert "._" not in str(refused.value)
+    for word in ("did you mean _", "._", "search path"):
+        assert word not in str(refused.value)
 
 
 FILTER = "recipe.editor.filters.sibling"
@@ -152,10 +118,8 @@ FILTER = "recipe.editor.filters.sibling"
     ("name", "typed", "added"),
     [
         ("train", ["model.max_length=4", "optim.betas=[0.5,0.9]"], 2),
-        ("generate", ["recipe.editor.noun_runs=head", "recipe.editor.refill_to_k=true"], 2),
         ("generate", [f"{FILTER}._target_=cfaug.editing.filters.NotASibling"], 1),
         ("generate", ["recipe=social", "zoo=paper", "recipe_part@recipe=found_labels"], 1),
-        ("evaluate", ['comparison.labels={"cf_ratio=0": real only}'], 1),
         ("evaluate", ["table=lance_3", "table.partial=true", "table.backends.Mine=shards/x"], 1),
     ],
 )  # fmt: skip
@@ -166,8 +130,7 @@ def test_a_setting_that_its_file_leaves_out_needs_no_plus(name, typed, added):
 
 
 @pytest.mark.parametrize(
-    "typed", ["zoo.clop.weights=x", "zoo.clop=x", "recipe.editor.noun_run=head",
-              "recipe.editor.filters.agrement.threshold=0.5", "recipe_prt@recipe=found_labels"]
+    "typed", ["zoo.clop.weights=x", "recipe.editor.noun_run=head", "recipe_prt@recipe=found_labels"]
 )  # fmt: skip
 def test_a_mistyped_setting_is_not_added(typed):
     with pytest.raises(UserError, match=f"no setting is called '{typed.partition('=')[0]}'"):
@@ -215,29 +178,24 @@ def test_a_file_that_other_choices_bring_along_is_no_choice():
     assert "a part of recipe=social zoo=paper: type these" in str(refused.value)
 
 
-def test_agents_spellings_are_tolerated():
+def test_agents_spellings_are_tolerated_and_flags_of_hydra_kept():
     line = read(["--data.cf_ratio=0.6", "seed=107", "_wandb={'x': 1}", "--_wandb=2"])
-    assert line.overrides == ("data.cf_ratio=0.6", "seed=107")
+    assert (line.overrides, line.hydra_flags) == (("data.cf_ratio=0.6", "seed=107"), ())
     assert not line.multirun
-    assert line.hydra_flags == ()
-
-
-def test_hydra_flags_keep_their_argument():
     line = read(["--cfg", "job", "seed=1", "--resolve"])
-    assert line.hydra_flags == ("--cfg", "job", "--resolve")
-    assert line.overrides == ("seed=1",)
+    assert (line.overrides, line.hydra_flags) == (("seed=1",), ("--cfg", "job", "--resolve"))
 
 
-def test_unknown_flag_names_the_nearest():
-    with pytest.raises(UserError, match=r"--multirum.*did you mean --multirun"):
-        read(["--multirum"])
-
-
-def test_a_setting_typed_as_a_flag_is_shown_as_a_setting():
-    with pytest.raises(UserError) as caught:
-        read(["--dry-run"])
-    assert "written key=value, as in dry_run=VALUE" in str(caught.value)
-    assert "did you mean" not in str(caught.value)
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--multirum", r"--multirum.*did you mean --multirun"),
+        ("--dry-run", "written key=value, as in dry_run=VALUE"),
+    ],
+)
+def test_an_unknown_flag_is_refused_with_what_to_type(flag, said):
+    with pytest.raises(UserError, match=said):
+        read([flag])
 
 
 def test_sweep_file_becomes_hydra_overrides(tmp_path):
@@ -249,21 +207,12 @@ def test_sweep_file_becomes_hydra_overrides(tmp_path):
     assert read([f"sweep={file}", "-m"]).overrides == ("data.cf_ratio=0,0.6", "name=curve")
 
 
-def test_sweep_that_is_no_grid_is_refused(tmp_path):
-    file = tmp_path / "bayes.yaml"
-    file.write_text("method: bayes\nparameters: {}\n")
-    with pytest.raises(UserError, match=r"bayes\.yaml is not a grid"):
-        sweep_overrides(file)
-    with pytest.raises(UserError, match="no sweep file"):
-        sweep_overrides(tmp_path / "absent.yaml")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("a: [", "cannot be read"),
+        ("method: bayes\nparameters: {}", r"sweep\.yaml is not a grid"),
         ("method: grid", "has no `parameters`"),
-        ("method: grid\nparameters: {seed: 107}", "'seed' needs `value` or a list"),
         ("method: grid\nparameters: {seed: {values: 107}}", "'seed' needs `value` or a list"),
         ("method: grid\nprogram: evaluate.py\nparameters: {seed: {value: 1}}",
          r"a sweep of evaluate.py: python evaluate.py --multirun sweep=\S+sweep.yaml"),
@@ -274,37 +223,13 @@ def test_a_sweep_that_cannot_run_says_why(tmp_path, content, message):
     file.write_text(content)
     with pytest.raises(UserError, match=message):
         read([f"sweep={file}", "-m"], "train")
-
-
-def test_a_sweep_of_another_script_is_refused_before_it_is_composed(script):
-    said = refusal(script("train"), ["-m", "sweep=sweeps/coco_cf_2.yaml"])
-    assert "python evaluate.py --multirun sweep=sweeps/coco_cf_2.yaml" in said
-
-
-def _target(*, cf_ratio: float, size: int) -> None: ...
-
-
-def test_bind_names_the_culprit_and_the_choices():
-    with pytest.raises(UserError, match=r"nothing takes cf_rato: did you mean cf_ratio\?.*size"):
-        bind({"cf_ratio": 0.5, "size": 1, "cf_rato": 1}, _target)
-
-
-def test_bind_looks_into_targets():
-    node = {"data": {"_target_": "cfaug.core.types.Edit", "kind": "a", "before": "b", "aftr": "c"}}
-    with pytest.raises(UserError, match=r"nothing takes data\.aftr: did you mean data\.after"):
-        bind(node, lambda data: None)
+    with pytest.raises(UserError, match="no sweep file"):
+        sweep_overrides(tmp_path / "absent.yaml")
 
 
 def test_bind_names_a_target_that_is_not_there():
     with pytest.raises(UserError, match=r"cfaug\.core\.types\.Absent"):
         bind({"data": {"_target_": "cfaug.core.types.Absent"}}, lambda data: None)
-
-
-def test_nearest_and_flatten():
-    known = list(flatten({"data": {"cf_ratio": 1, "seed": 2}, "seed": 3, "optim": {"lr": 1}}))
-    assert nearest("data.cfratio", known) == "data.cf_ratio"
-    assert nearest("lr", known) == "optim.lr"
-    assert nearest("zzzzzz", known) is None
 
 
 @pytest.mark.parametrize("form", ["--config-dir {}", "--config-dir={}", "-cd {}"])
@@ -329,11 +254,8 @@ def test_a_missing_folder_of_settings_is_named(words):
 
 def test_keys_of_a_dictionary_may_be_quoted():
     """Hydra's grammar has no such keys; the name of an arm is one."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
     word = """a={"lr=1,b (c): [2]{x}": loose clip, 'k' : "x: y", plain: "c, 'e': f"}"""
-    (found,) = OverridesParser.create().parse_overrides(list(read([word]).overrides))
-    assert found.value() == {
+    assert PARSER.parse_override(read([word]).overrides[0]).value() == {
         "lr=1,b (c): [2]{x}": "loose clip", "k": "x: y", "plain": "c, 'e': f",
     }  # fmt: skip
 
@@ -371,16 +293,6 @@ def test_arms_that_are_none_are_refused(arms, tmp_path):
         read_arms(file)
 
 
-def test_arms_of_ones_own_folder_are_chosen_as_ours(place, tmp_path):
-    own = tmp_path / "own/experiment"
-    own.mkdir(parents=True)
-    (own / "mine.yaml").write_text(
-        "# @package _global_\nname: mine\narms:\n  small: {data: {cf_ratio: 0, size: 40}}\n"
-    )
-    words = ["--config-dir", str(own.parent), "experiment=mine/small", "dry_run=json"]
-    assert '"run": "runs/mine/small/seed=0"' in stdout_of(place.script("train"), words)
-
-
 def test_an_experiment_of_several_arms_names_them(place):
     said = refusal(place.train, "experiment=demo", "dry_run=true")
     assert "experiment=demo has several arms: choose experiment=demo/before, " in (said)
@@ -391,11 +303,6 @@ def test_an_experiment_of_several_arms_names_them(place):
 # ``--help`` of every script, and what it lists.
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_help_is_printed(name):
-    assert "Choices (group=option" in usage(name, "", CONF)
-
-
 def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
     found = usage("generate", "", CONF)
     (recipes,) = (line for line in found.splitlines() if line.startswith("  recipe: "))
@@ -404,6 +311,8 @@ def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
     assert "coco_cf/shapescapes (added to recipe):" in found
     assert {"coco_cf", "lance"} <= set(options_in(CONF, "generate")("recipe"))
     assert "coco_cf_3/base" in options_in(CONF, "train")("experiment")
+    assert name_both(CONF, "generate", "recipe", "social/paper") == "recipe=social zoo=paper"
+    assert name_both(CONF, "generate", "recipe", "coco_cf/none") is None
 
 
 def test_choices_of_ones_own_are_listed_beside_ours(tmp_path, script, capsys):
@@ -421,10 +330,3 @@ def test_a_choice_beside_help_shows_its_settings(script):
     said = stdout_of(script("evaluate"), ["benchmark=skew", "--help"])
     assert "permutations: " in said
     assert "auto*" in said  # the default is still the default
-
-
-def test_what_follows_from_other_choices_names_them():
-    assert name_both(CONF, "generate", "recipe", "social/paper") == "recipe=social zoo=paper"
-    assert name_both(CONF, "generate", "recipe", "coco_cf/none") is None
-    assert name_both(CONF, "generate", "recipe", "coco_cf") is None
-    assert name_both(CONF, "train", "experiment", "coco_cf_3/base") is None

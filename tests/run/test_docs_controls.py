@@ -47,10 +47,8 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
             tiny = TRAINED if "data=folder" in words else [*WORLD, *TRAINED]
             words += [one for one in tiny if "data=folder" not in words or ".world." not in one]
         if asked == "evaluate" and "table=wise_ft" not in words:
-            words += [
-                "benchmark.only=[shapescapes_id_classification,shapescapes_ood_classification]"
-            ]
-            words += ["benchmark=shapescapes"]
+            some = "shapescapes_id_classification,shapescapes_ood_classification"
+            words += [f"benchmark.only=[{some}]", "benchmark=shapescapes"]
         if asked == "evaluate" and any(word.startswith("wise_ft=") for word in words):
             words = ["wise_ft=[0,1]" if w.startswith("wise_ft=") else w for w in words]
             words += ["arm=both"]

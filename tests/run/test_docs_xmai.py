@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from cfaug.core.types import ENTAILMENT
 from cfaug.data.shards.shards import read_sets
 from cfaug.report.document import read_document
+from tests.data.layouts import jsonl, table
 from tests.report.example import picture
 from tests.run.conftest import commands_of
 from tests.scripts import ROOT
@@ -70,22 +70,11 @@ def lay_files(folder: Path) -> None:
     table(
         folder / "AUTHORS" / "objects.csv", ("file", "original", "objects", "attributes"), objects
     )
-    write_lines(folder / "detections.jsonl", found)
+    jsonl(folder / "detections.jsonl", found)
     for split in ("train", "test"):
-        write_lines(folder / "SNLI_VE" / f"snli_ve_{split}.jsonl", hypotheses)
+        jsonl(folder / "SNLI_VE" / f"snli_ve_{split}.jsonl", hypotheses)
     (folder / "sweeps").symlink_to(ROOT / "sweeps")
     (folder / "conf").symlink_to(ROOT / "conf")
-
-
-def table(file: Path, names: tuple[str, ...], rows: list[tuple]) -> None:
-    with file.open("w", newline="") as handle:
-        writer = csv.writer(handle)
-        writer.writerow(names)
-        writer.writerows(rows)
-
-
-def write_lines(file: Path, records: list[dict]) -> None:
-    file.write_text("".join(json.dumps(one) + "\n" for one in records))
 
 
 def shrink(words: list[str]) -> list[str]:
@@ -113,7 +102,7 @@ def answer(page: Path, file: Path, field: str) -> None:
             task = data["tasks"][number]
             lines.append({"key": task["k"], "member": task["m"], "annotator": who,
                           field: _choice(task, field), "texts": task["h"]})  # fmt: skip
-    write_lines(file, lines)
+    jsonl(file, lines)
 
 
 def _choice(task: dict, field: str) -> str | int:

@@ -112,11 +112,6 @@ def test_a_section_alone_names_every_part_with_what_brings_it(machine):
     assert shown.count("docs/sets.md") == len(list(doctor.find_data(machine))) > 20
 
 
-def test_extras_are_brought_by_one_command(tmp_path):
-    extras = doctor.list_sections(tmp_path)["extras"]
-    assert extras.bring(["fid", "slurm"]) == "pip install 'cfaug[fid,slurm]'"
-
-
 def test_a_gpu_that_torch_cannot_use_is_told_from_none(machine, monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)

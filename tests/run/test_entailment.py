@@ -39,8 +39,7 @@ def test_runs_are_recorded_described_and_asked_before_and_after(shelf, tmp_path,
     edited = [f"data.counterfactual={shelf / 'edited'}", "data.cf_ratio=0.5"]
     train = script("train")
     for arm, more in (("a", []), ("b", [*edited, "arm=b"])):
-        for seed in (1, 2):
-            assert train([*words(shelf, tmp_path, *more), f"seed={seed}"]) == 0
+        assert train([*words(shelf, tmp_path, *more), "seed=1"]) == 0
         run = tmp_path / "runs" / "entailment" / arm / "seed=1"
         found = json.loads((run / "run.json").read_text())
         assert found["state"] == "done"
@@ -63,7 +62,7 @@ def test_runs_are_recorded_described_and_asked_before_and_after(shelf, tmp_path,
     out = capsys.readouterr().out
     assert "insertion: 24 texts, accuracy" in out
     for arm in "ab":
-        run = tmp_path / "runs" / "entailment" / arm / "seed=2"
+        run = tmp_path / "runs" / "entailment" / arm / "seed=1"
         items = read_items(run, "edited_entailment")
         assert len(items) == 24
         assert (run / "entailment.md").is_file()

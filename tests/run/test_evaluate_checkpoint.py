@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder
 from cfaug.core.types import Evaluation, Outcome
 from cfaug.core.weights import resolve
@@ -116,21 +115,6 @@ def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, c
     assert "already evaluated" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_results_from_before_items_were_kept_are_asked_again_on_request_only(place):
-    words = [*SCENES, "weights=zoo:clip-0", "benchmark=cf"]
-    words.append("benchmark.only=[shapescapes_cf_retrieval]")
-    assert place.evaluate(*words) == 0
-    folder = next(place.root.rglob("results.jsonl")).parent
-    before = contents(folder)
-    shutil.rmtree(folder / "items")
-    assert "already evaluated" in stdout_of(place.evaluate, *words)
-    assert not (folder / "items").exists()
-    assert place.evaluate(*words, "items=all") == 0
-    assert contents(folder) == before
-    assert "items" in refusal(place.evaluate, *words, "items=some")
-
-
 def test_a_model_that_is_not_what_a_benchmark_needs_is_refused_before_any_is_asked(place):
     words = [*SCENES, "weights=zoo:vilt-0", "model=vilt", "benchmark=cf"]
     said = refusal(place.evaluate, *words)
@@ -168,21 +152,8 @@ def test_folders_that_are_missing_are_all_named_once(trained, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_on_another_world_is_asked_again(place):
-    words = ["weights=zoo:clip-0", "benchmark=in_domain", "data.world.id_scenes=20"]
-    assert place.evaluate(*words, "data.world.seed=5") == 0
-    assert "already evaluated" in stdout_of(place.evaluate, *words, "data.world.seed=5")
-    assert "already evaluated" not in stdout_of(place.evaluate, *words, "data.world.seed=6")
-
-
-def test_a_feature_cache_is_a_number(place):
-    said = refusal(place.evaluate, "weights=zoo:clip-0", "feature_cache=much")
-    assert "feature_cache=much" in said
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("told", ["+model.max_length=4", "+model.geometry=squash"])
-def test_a_model_told_otherwise_is_another_model(place, told):
+def test_a_model_told_otherwise_is_another_model(place):
+    told = "+model.max_length=4"
     ask = ["weights=zoo:clip-0", *SCENES, "benchmark.world.only=[shapescapes_ood_retrieval]",
            "max_indistinct=1"]  # fmt: skip
     assert place.evaluate(*ask) == 0
@@ -195,7 +166,7 @@ def test_a_model_told_otherwise_is_another_model(place, told):
         values.setdefault(row["weights"], []).append(row["value"])
     plain, other = values.values()
     assert len(plain) == len(other) == 6
-    assert (plain != other) == ("max_length" in told)  # the world's images are squares
+    assert plain != other
     assert next(iter(values)) == HFClip("zoo:clip-0").weights_hash()  # as rows were named before
 
 
@@ -303,14 +274,6 @@ def test_a_world_is_named_by_what_is_unusual(world, data_seed, words):
 )
 def test_factors(given, found):
     assert check_factors(given) == found
-
-
-@pytest.mark.parametrize(
-    "given", [[], [0, 0], [1.5], [-0.1], [True], ["half"], "0.5", float("nan"), [None]]
-)
-def test_factors_that_are_invalid_are_named(given):
-    with pytest.raises(UserError, match=r"wise_ft(\[\d\])?="):
-        check_factors(given)
 
 
 def rows(folder):

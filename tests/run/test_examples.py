@@ -17,7 +17,7 @@ from cfaug.planning.examples import ExampleSettings, find_examples
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.drawing import render, scene_of
 from cfaug.shapescapes.language import parse
-from tests.data.layouts import cells, images, jsonl, parquet, table
+from tests.data.layouts import images, jsonl, table
 from tests.data.making import noise_image
 
 
@@ -57,22 +57,6 @@ def test_each_text_or_each_image_is_an_example(photos, tmp_path):
     assert [one.group for one in by_image] == list(dict.fromkeys(one.group for one in by_text))
     limited = find(photos, tmp_path, per="image", images=True, limit=2)
     assert [one.key for one in limited] == [one.key for one in by_image[:2]]
-
-
-def test_class_folders_have_labels(tmp_path):
-    for number, name in enumerate(("cat", "dog")):
-        (tmp_path / "classes" / name).mkdir(parents=True)
-        (tmp_path / "classes" / name / "x.png").write_bytes(noise_image(number))
-    found = find(tmp_path / "classes", tmp_path, per="image", images=True)
-    assert [one.label for one in found] == ["cat", "dog"]
-
-
-def test_parquet(tmp_path):
-    texts = ["a dog", "a bus", "cats"]
-    parquet(tmp_path / "p" / "train.parquet", {"image": cells(), "caption": texts})
-    found = find(tmp_path / "p", tmp_path, images=True)
-    assert [one.text for one in found] == texts
-    assert [one.image.read() for one in found] == [cell["bytes"] for cell in cells()]
 
 
 def test_what_generation_wrote_is_a_source_with_all_that_is_known(tmp_path):
@@ -178,6 +162,9 @@ def test_of_modified_captions_the_originals_are_the_examples(tmp_path):
         assert [(o.text, o.group, o.image is not None) for o in found] == [
             ("a dog", "a.jpg", with_images)
         ]
+    table(folder / "two.csv", columns, [["a.jpg", "a dog", "x"], ["a.jpg", "it runs", "y"]])
+    [both] = find(folder / "two.csv", tmp_path, per="image")
+    assert both.texts == ("a dog", "it runs")
     columns = ["label", "original", "hypothesis", "modified"]
     table(folder / "ve.csv", columns, [["neutral", "a premise", "a dog", "a wet dog"]] * 2)
     for with_images in (True, False):  # this one names no photos, as a list of captions does not

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from datetime import datetime
 
 import pytest
 
@@ -99,15 +98,6 @@ def test_what_cannot_be_extended_says_how(place, short, capsys, words, said):
     out, err = capsys.readouterr()
     assert said in (out if said == "already done" else err)
     assert code == (0 if said == "already done" else 2)
-
-
-def test_a_run_says_when_it_started_and_ended(place):
-    assert place.train(*WORDS, "trainer.max_steps=1") == 0
-    record = place.record("a", 1)
-    started, finished = (datetime.fromisoformat(record[key]) for key in ("started", "finished"))
-    assert started <= finished
-    assert started.utcoffset().total_seconds() == 0
-    assert record["stopped_early"] is False
 
 
 def test_a_run_that_stopped_early_says_so(place):

@@ -114,9 +114,3 @@ def test_a_folder_of_an_earlier_run_is_no_package(monkeypatch, tmp_path):
     (tmp_path / "wandb" / "__init__.py").touch()
     invalidate_caches()
     check_logger("wandb")
-
-
-def test_a_logger_without_a_package_of_its_own_passes(without_loggers):
-    check_logger("csv")
-    with pytest.raises(UserError, match="tensorboard is missing"):
-        check_logger("tensorboard")

@@ -17,7 +17,6 @@ from cfaug.models.task_specs import ZeroShotDetection
 from cfaug.run.generate import GenerateSettings, build_recipe
 from cfaug.shapescapes.detector import read_scene, text_label
 from cfaug.shapescapes.language import parse
-from tests.data.layouts import images, table
 from tests.editing import tiny as language
 from tests.models import tiny as clips
 from tests.run.conftest import EVERYTHING, compose, files, make_sets, output_of, refusal, stdout_of
@@ -67,14 +66,6 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
     assert files(tmp_path / "out") == first
 
 
-def test_other_settings_are_refused_with_the_difference(generate):
-    generate("stage=captions", "limit=2")
-    said = generate.refused("stage=captions", "limit=2", "recipe.editor.top_k=3")
-    assert "recipe.editor.top_k" in said
-    assert "overwrite=true" in said
-    generate("stage=captions", "limit=2", "recipe.editor.top_k=3", "overwrite=true")
-
-
 def test_a_zoo_that_cannot_draw_says_which_can(generate):
     said = generate.refused("stage=images", "zoo.diffusion=null")
     assert "zoo=paper" in said
@@ -106,16 +97,6 @@ def test_a_cluster_is_not_simulated_by_the_scores_alone(tmp_path):
     words = ["zoo=sd35", f"data.source={file}", "dry_run=true", "cluster=spot"]
     said = refusal(lambda *typed: load("generate")(list(typed)), *words)
     assert "the work of this recipe is not counted (images: " in said
-
-
-@pytest.mark.slow
-def test_candidates_are_given_up_half_way(generate, tmp_path):
-    words = ["recipe.draws.sampling='halving(1)'", "recipe.draws.candidates=5", "limit=2"]
-    summary, _ = generate(*words)
-    assert summary["sets"] == 2
-    assert summary["rejected"] == {"halving": 4}
-    generate(*words, folder="again")
-    assert files(tmp_path / "again") == files(tmp_path / "out")
 
 
 def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
@@ -208,12 +189,7 @@ def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
 
 @pytest.mark.parametrize(
     ("key", "name"),
-    [
-        ("zoo.diffusion.device", "cuda"),
-        ("zoo.diffusion.device", "banana"),
-        ("recipe.scorers.scorer.device", "cuda:9"),
-        ("recipe.scorers.scorer.device", "banana"),
-    ],
+    [("zoo.diffusion.device", "banana"), ("recipe.scorers.scorer.device", "cuda:9")],
 )
 def test_a_device_that_is_not_there_is_refused(generate, monkeypatch, key, name):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -248,38 +224,6 @@ def test_the_caption_a_file_or_the_source_stand_in_for_the_zoo():
     assert type(found) is DetectionsFromFile
     assert found.file == "instances.json"
     assert annotators("zoo=paper", "detections@recipe=source") == {"detections": None}
-
-
-COCO = {
-    "images": [{"id": n, "file_name": f"{name}.png"} for n, name in enumerate("abc")],
-    "annotations": [
-        {"image_id": 0, "category_id": 1, "bbox": [0, 0, 8, 8]},
-        {"image_id": 2, "category_id": 1, "bbox": [90, 0, 8, 8]},
-    ],
-    "categories": [{"id": 1, "name": "dog"}],
-}
-
-
-@pytest.mark.slow
-def test_photos_captions_and_a_file_of_objects_become_sets(tmp_path, capfd):
-    photos = tmp_path / "photos"
-    images(photos)
-    rows = [("a.png", "a dog runs"), ("b.png", "a dog sleeps"), ("c.png", "a dog sits")]
-    table(photos / "captions.csv", ["image", "caption"], rows)
-    (tmp_path / "instances.json").write_text(json.dumps(COCO))
-    words = [
-        "recipe=xmai", "zoo=captions", f"data.source={photos}", "detections@recipe=file",
-        f"recipe.annotators.detections.file={tmp_path / 'instances.json'}",
-        f"paths.shards={tmp_path / 'out'}", f"paths.worlds={tmp_path}",
-    ]  # fmt: skip
-    assert load("generate")(words) == 0
-    first, second = read_sets(tmp_path / "out")  # c's box lies outside of its image
-    assert first.members[0].text == "a dog runs"
-    assert first.members[1].edit.kind == "insertion"
-    assert first.members[1].extra["changes"][0]["box"] == [0.0, 0.0, 8.0, 8.0]
-    assert [one.text for one in second.members] == ["a dog sleeps"] * 2
-    summary = json.loads(capfd.readouterr().out.splitlines()[-1])
-    assert summary["rejected"] == {"invalid detections": 1}
 
 
 # ``data.leave_out`` and ShapeScapes-VE as sources of ``generate.py``.

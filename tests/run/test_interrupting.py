@@ -235,7 +235,7 @@ def test_a_killed_command_continues_and_ends_bit_identical(place, capfd):
 def test_many_processes_may_start_the_same_run_at_once(place, capfd):
     torch.set_num_threads(1)
     words = ["data.world.seed=77", "seed=107"]
-    started = [children.start(exit_with, place.train, words) for _ in range(6)]
+    started = [children.start(exit_with, place.train, words) for _ in range(3)]
     for child in started:
         child.join()
     codes = {child.exitcode for child in started}

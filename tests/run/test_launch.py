@@ -50,11 +50,6 @@ def test_the_package_says_what_its_commands_are():
     assert "no command is called 'trian'" in refusal(__main__.main, ["trian"])
 
 
-def test_the_packages_command_is_the_script(tmp_path):
-    words = [f"paths.runs={tmp_path}", "seed=1.5", "dry_run=true"]
-    assert "seed=1.5 should be a whole number" in refusal(__main__.main, ["train", *words])
-
-
 def test_a_sweep_for_slurm_where_there_is_none_names_other_ways(script, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     said = refusal(script("train"), ["-m", "hydra/launcher=submitit_slurm", "seed=1,2"])
@@ -83,17 +78,6 @@ def test_evaluate_takes_one_run_as_it_takes_a_list(place):
 
 
 # Hydra's submitit launcher, with the executor that needs no cluster.
-
-
-@pytest.mark.slow
-def test_a_sweep_through_submitit_makes_the_same_runs(place, capfd):
-    """One job of a process of its own; the next test has two."""
-    words = ["seed=1", "trainer.max_steps=2"]
-    assert place.train("-m", "hydra/launcher=submitit_local", "arm=launched", *words) == 0
-    assert place.train("-m", "arm=plain", *words) == 0
-    launched, plain = (place.record(arm, 1) for arm in ("launched", "plain"))
-    assert launched["state"] == "done"
-    assert launched["config_hash"] == plain["config_hash"]
 
 
 @pytest.mark.slow
@@ -268,10 +252,8 @@ def test_two_processes_of_a_command_train_what_one_trains(place, capfd, monkeypa
     torch.set_num_threads(1)
     assert place.train(*WORDS, "arm=one") == 0
     assert place.train(*WORDS, "arm=two", "trainer.devices=2") == 0, capfd.readouterr().err
-    (one, losses, record), (two, losses_of_two, record_of_two) = (
-        run(place, "one"),
-        run(place, "two"),
-    )
+    one, losses, record = run(place, "one")
+    two, losses_of_two, record_of_two = run(place, "two")
     assert record_of_two["state"] == "done"
     assert record_of_two["config_hash"] == record["config_hash"]
     assert record_of_two["attempts"] == [{"start_step": 0, "end_step": 3}]

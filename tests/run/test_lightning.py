@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -76,16 +77,9 @@ def test_the_page_runs_and_its_example_is_short(here):
 
 
 @pytest.mark.slow
-def test_metrics_of_the_validation_split_are_those_of_the_command(here, dropping):
-    asked = {**MIXED, "model.name_or_path": dropping, "trainer.val_metrics": ["recall@1"]}
-    _, made = fit(asked, max_epochs=1)
-    run = cfaug.fine_tune({**asked, "trainer.max_epochs": 1, "trainer.max_steps": None})
-    assert made.callback_metrics["val/recall@1"].item() == run.metric("val/recall@1")
-
-
-@pytest.mark.slow
 def test_it_is_the_run_of_the_command(here, dropping):
     asked = {**MIXED, "model.name_or_path": dropping, "optim.lr": 3e-3}
+    asked["trainer.val_metrics"] = ["recall@1"]
     model, made = fit(asked)
     model.save("tuned")
     run = cfaug.fine_tune(
@@ -95,9 +89,10 @@ def test_it_is_the_run_of_the_command(here, dropping):
     assert run.record["steps"] == made.global_step == 6
     ours = (Path("tuned") / "model.safetensors").read_bytes()
     assert ours == (run.folder / "checkpoint" / "model.safetensors").read_bytes()
-    last = (run.folder / "metrics.csv").read_text().splitlines()[-1].split(",")
-    assert made.callback_metrics["train/loss"].item() == pytest.approx(float(last[3]))
-    assert made.callback_metrics["val/loss"].item() == pytest.approx(float(last[4]))
+    with (run.folder / "metrics.csv").open() as handle:
+        [*_, last] = csv.DictReader(handle)
+    for name in ("train/loss", "val/loss", "val/recall@1"):
+        assert made.callback_metrics[name].item() == pytest.approx(float(last[name])), name
 
 
 @pytest.mark.slow
@@ -116,7 +111,7 @@ def test_it_resumes_to_the_same_bytes(here, dropping, saving, given, more):
     whole, made = fit(asked, keeper, **given)
     files = sorted(Path("ckpt").iterdir(), key=lambda file: int(file.stem.removeprefix("step=")))
     assert len(files) >= 2
-    for file in files[:3]:
+    for file in files[:2]:
         resumed, again = fit(asked, keeper, ckpt_path=file, **given)
         assert again.global_step == made.global_step
         assert same(weights(whole), weights(resumed)), file

@@ -50,11 +50,11 @@ def test_what_cannot_be_is_refused(words, message, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_its_own_test_passes(tmp_path):
+def test_its_own_test_passes(tmp_path, monkeypatch):
     """As its owner runs it, in a process that knows nothing of this repository's tests."""
-    new = [sys.executable, "-m", "cfaug", "new", "recipe", "my_method"]
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "recipe", "my_method"]) == 0
     environment = {"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(tmp_path)}
-    subprocess.run(new, cwd=tmp_path, env=environment, check=True)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "my_method"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

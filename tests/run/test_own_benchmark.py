@@ -14,11 +14,15 @@ from cfaug.core.types import Evaluation, Outcome
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.models.specs import HFClip
 from cfaug.report.items import RANKINGS, read_items
-from cfaug.run import evaluate_checkpoint
-from cfaug.run.evaluate_checkpoint import ask, memory
+from cfaug.run.evaluate_checkpoint import EvaluationTarget, ask, memory
 from tests.run.conftest import SCENES, refusal
 
 ITEMS = {"item": ["a"], "cluster": ["a"]}
+
+
+def target(root) -> EvaluationTarget:
+    data = DataSettings(None, None)
+    return EvaluationTarget(root / "run", "a", 0, HFClip("zoo:clip-0"), data, "x")
 
 
 @dataclass
@@ -46,10 +50,7 @@ class Own:
     ],
 )
 def test_what_is_no_evaluation_of_the_benchmark_is_refused(tmp_path, found, said):
-    data = DataSettings(None, None)
-    one = evaluate_checkpoint.EvaluationTarget(
-        tmp_path / "run", "a", 0, HFClip("zoo:clip-0"), data, "x"
-    )
+    one = target(tmp_path)
     with pytest.raises(UserError) as caught:
         ask(one, [Own(found)], "cpu", memory(tmp_path / "cache", 0))
     assert said in str(caught.value)
@@ -64,10 +65,7 @@ class Ranks(Own):
 
 
 def test_rankings_are_kept_beside_the_items_and_written_again_where_they_are_missing(tmp_path):
-    data = DataSettings(None, None)
-    one = evaluate_checkpoint.EvaluationTarget(
-        tmp_path / "run", "a", 0, HFClip("zoo:clip-0"), data, "x"
-    )
+    one = target(tmp_path)
     ranked = {"item": ["i", "j"], "cluster": ["s", "s"], "place": [0, 1]}
     found = Evaluation([Outcome("own", "m", 1.0, 1)], ITEMS, ranked)
     how = ("cpu", memory(tmp_path / "cache", 0))

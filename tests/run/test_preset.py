@@ -15,10 +15,6 @@ from cfaug.run.compose import compose_jobs
 from tests.run.conftest import CONF, compose, output_of, stdout_of
 
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")
-MODELS = sorted(
-    file.relative_to(CONF / "model").with_suffix("").as_posix()
-    for file in (CONF / "model").rglob("*.yaml")
-)
 PAPER = {
     "optim.lr": 5e-7, "optim.weight_decay": 1e-3, "optim.warmup_steps": 0,
     "trainer.max_steps": None, "trainer.max_epochs": 3, "trainer.val_every_steps": None,
@@ -42,12 +38,18 @@ CLASSIFIER = {  # transformers' run_image_classification.py
 }  # fmt: skip
 TINY_VQA = {**TINY, "optim.lr": 2e-3, "trainer.max_steps": 200}
 TINY_ENTAILER = {**TINY, "trainer.max_steps": 1500, "trainer.val_every_steps": 250}
-OTHERS = {
-    "perturber": PERTURBER,
-    "tiny_vlm": TINY_VQA,
-    **dict.fromkeys(("classifier", "timm", "torchvision"), CLASSIFIER),
-    **{f"{name}_entailer": ENTAILER for name in ("vilt", "bridgetower", "flava")},
-    "tiny_vilt_entailer": TINY_ENTAILER,
+PRESETS = {
+    "paper": ("clip_vit_b32", PAPER), "tiny": ("tiny_clip", TINY),
+    "lance_perturber": ("perturber", PERTURBER), "tiny_vqa": ("tiny_vlm", TINY_VQA),
+    "classification": ("classifier", CLASSIFIER), "entailment": ("vilt_entailer", ENTAILER),
+    "tiny_entailment": ("tiny_vilt_entailer", TINY_ENTAILER),
+}  # fmt: skip
+"""{preset: (a model that names it, its numbers)}."""
+
+KINDS = {
+    **dict.fromkeys(("classifier", "timm", "torchvision"), "classification"),
+    **{f"{name}_entailer": "entailment" for name in ("vilt", "bridgetower", "flava")},
+    **{model: preset for preset, (model, _) in PRESETS.items()},
 }
 
 
@@ -58,11 +60,19 @@ def chosen(config, names):
     return {name: config[name.split(".")[0]][name.split(".")[1]] for name in names}
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_every_shipped_model_has_a_preset_that_builds(model):
+def test_every_shipped_model_names_the_preset_of_its_kind():
+    for file in sorted((CONF / "model").glob("*.yaml")):
+        first, *_ = yaml.safe_load(file.read_text())["defaults"]
+        usual = "tiny" if file.stem.startswith("tiny_") else "paper"
+        wanted = {"/preset@_global_.preset": KINDS.get(file.stem, usual)}
+        begins = isinstance(first, str) and (CONF / "model" / f"{first}.yaml").is_file()
+        assert begins or first == wanted, file.stem
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_preset_of_a_model_builds(preset):
+    model, wanted = PRESETS[preset]
     config = composed(f"model={model}", *OWN)
-    tiny = config["model"].get("name_or_path", "").startswith("zoo:")
-    wanted = OTHERS.get(model, TINY if tiny else PAPER)
     assert chosen(config, wanted) == wanted
     for group in ("data", "optim", "trainer"):
         assert build(config[group]) is not None
@@ -93,12 +103,6 @@ def test_what_is_typed_goes_before_the_preset():
 def test_a_folder_of_ones_own_has_the_preset_of_its_group():
     config = composed("model=clip_vit_b32", "model.name_or_path=/my/clip", *OWN)
     assert chosen(config, PAPER) == PAPER
-
-
-def test_experiments_and_scales_choose_their_own():
-    assert composed("experiment=coco_cf_3", "scale=paper")["optim"]["lr"] == 5e-7
-    assert composed("experiment=coco_cf_5/flava_real", "scale=paper")["data"]["batch_size"] == 128
-    assert composed("experiment=coco_cf_3")["trainer"]["max_epochs"] == 10
 
 
 def test_evaluation_takes_the_model_without_the_preset():

@@ -59,13 +59,8 @@ def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, m
         assert part in said, part
     assert 0 < record["parameters"]["trained"] < record["parameters"]["total"] / 5
 
-    alarm = [
-        x
-        for x in stderr_of(
-            place.evaluate, "evaluate_initial=true", "forgetting_threshold=0"
-        ).splitlines()
-        if x.startswith("forgetting")
-    ]
+    told = stderr_of(place.evaluate, "evaluate_initial=true", "forgetting_threshold=0")
+    alarm = [line for line in told.splitlines() if line.startswith("forgetting")]
     assert alarm, "this learning rate spoils the model"
     said = card_of(folder)
     assert "Not evaluated yet" not in said

@@ -54,33 +54,6 @@ def test_a_dry_run_says_what_is_wrong_and_asks_no_model(place, tmp_path):
     assert not (place.root / "weights").exists()
 
 
-@pytest.mark.slow
-def test_questions_are_answered_with_the_same_bytes_again_and_two_models_are_compared(
-    place, tmp_path
-):
-    file = write_own(tmp_path / "asked", [own_record(n, category="ab"[n % 2]) for n in range(6)])
-    for seed in (0, 1):
-        tiny_vlm.save_llava(tmp_path / f"vlm{seed}", seed)
-    first = asking(file, tmp_path / "vlm0")
-    said = stdout_of(place.evaluate, *first)
-    assert "without the image: acc_b" in said
-    assert "options alone: acc_b" in said
-    (results,) = place.root.rglob("results.jsonl")
-    assert len(read_items(results.parent, "questions_vqa")) == 30
-    kept = results.parent / "items" / "questions_vqa.parquet"
-    before = {one: one.read_bytes() for one in (results, kept)}
-    kept.unlink()
-    assert place.evaluate(*first) == 0  # from answers that were kept
-    assert {one: one.read_bytes() for one in before} == before
-    again = asking(file, tmp_path / "vlm1")
-    assert place.evaluate(*again) == 0
-    named = [f"weights={tmp_path / 'vlm1'}", f"baseline={tmp_path / 'vlm0'}"]
-    asked = [word for word in again if not word.startswith("model.name_or_path")]
-    said = " ".join(stdout_of(place.evaluate, *named, *asked).split())
-    assert "Comparisons of one seed are tested over items (bootstrap of clusters of items" in said
-    assert "acc_plus" in next(place.root.rglob("table.csv")).read_text()
-
-
 def evaluate_and_die(place, given, answers) -> None:
     """Evaluate until so many pieces of the answers are written, then die of SIGKILL."""
     torch.set_num_threads(1)
@@ -296,15 +269,9 @@ def test_every_arm_of_the_experiment_is_asked_the_worlds_test_and_compared(
              "data.batch_size=10", "trainer.progress=false"]  # fmt: skip
     for arm in ARMS:
         for seed in (1, 2):
-            steps = [] if arm == "before" else ["trainer.max_steps=2"]
-            words = [
-                f"experiment=cfmm_training/{arm}",
-                f"arm={arm}",
-                f"seed={seed}",
-                *small,
-                *steps,
-                *paths,
-            ]
+            steps = [] if arm == "before" else ["trainer.max_steps=1"]
+            words = [f"experiment=cfmm_training/{arm}", f"arm={arm}", f"seed={seed}", *small]
+            words += [*steps, *paths]
             assert script("train")(words) == 0
     assert script("evaluate")(["name=cfmm_training", "comparison=cfmm_training", *paths]) == 0
     for arm in ARMS:

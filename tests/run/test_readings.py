@@ -14,7 +14,7 @@ from cfaug.planning.sources import permitted_roots
 from tests.data.compositional import sugarcrepe, trohn_img, trohn_text
 from tests.data.layouts import TEXTS, edited, images, jsonl, sides, table
 from tests.data.making import noise_image, pair
-from tests.run.conftest import Plan, refusal
+from tests.run.conftest import Plan
 
 FEW = ("data.validation=0", "trainer.checkpoint=last")
 REAL = (*FEW, "data.cf_ratio=0")
@@ -63,13 +63,6 @@ def test_a_dry_run_says_what_every_source_was_read_as(plan: Plan, tmp_path: Path
     assert "other columns kept: note" in said
 
 
-def test_a_sweep_says_each_source_once(plan: Plan, tmp_path: Path) -> None:
-    real = photos(tmp_path / "real", 53)
-    found, said = plan("--multirun", f"data.real={real}", "seed=1,2,3", *REAL)
-    assert len(found) == 3
-    assert said.count("real: 3 images") == 1
-
-
 def test_parts_of_the_world_are_in_the_record_and_not_on_stderr(place, capsys) -> None:
     assert place.train("dry_run=json", "data.cf_ratio=0.5") == 0
     said = capsys.readouterr()
@@ -91,10 +84,8 @@ def test_a_counterfactual_source_without_pairs_is_refused(plan: Plan, tmp_path, 
     assert "data.counterfactual_members=singles" in said
     (found,), _ = plan(*words, *FEW, "data.counterfactual_members=singles")
     assert found["counts"]["counterfactual"] == 3
-    said = plan.refused(
-        *words, *FEW, "data.counterfactual_members=singles", "data.pairs_in_batch=true"
-    )
-    assert "has no set of two" in said
+    words += ["data.counterfactual_members=singles", "data.pairs_in_batch=true"]
+    assert "has no set of two" in plan.refused(*words, *FEW)
 
 
 def test_the_captions_of_a_photo_are_no_pair(plan: Plan, tmp_path: Path) -> None:
@@ -136,31 +127,13 @@ def test_a_test_half_of_whose_captions_are_wrong_is_not_trained_on(
     assert "benchmark=choice" in said
 
 
-def test_trohn_text_is_trained_on_with_its_negatives(plan: Plan, tmp_path: Path) -> None:
-    source = f"{trohn_text(tmp_path / 'trohn_text')}:train"
-    (found,), _ = plan(f"data.real={source}", *REAL, "loss=negatives")
-    assert found["sources"]["real"]["form"] == "TROHN-Text"
-    assert found["sources"]["real"]["negatives"] == 3
-
-
 def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_path: Path) -> None:
     real, cf, other = photos(tmp_path / "real"), pairs(tmp_path / "cf"), classes(tmp_path / "c")
-    words = [
-        f"data.real={real}",
-        f"data.counterfactual={cf}",
-        "plan@data.plan=coco_cf",
-        "data.plan.name=medium",
-    ]
+    words = [f"data.real={real}", f"data.counterfactual={cf}", "plan@data.plan=coco_cf"]
+    words.append("data.plan.name=medium")
     control = ["data.control=counterfactual", f"data.control_source={other}"]
     said = plan.refused(*words, *control)
     assert f"data.control_source={other} holds no counterfactual pairs" in said
-
-
-def test_pairs_in_batch_needs_a_pair_on_the_world_too(place) -> None:
-    words = ["dry_run=json", "data.cf_ratio=0.5", "data.counterfactual=shapescapes:unbiased"]
-    assert place.train(*words) == 0
-    said = refusal(place.train, *words, "data.pairs_in_batch=true")
-    assert "shapescapes:unbiased has no set of two" in said
 
 
 def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tmp_path) -> None:
@@ -189,7 +162,7 @@ def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> No
     assert "warning" not in said
 
 
-@pytest.mark.parametrize("names", [("0", "1"), ("00000", "00001"), ("0.0", "-1.0"), ("1e3", "2")])
+@pytest.mark.parametrize("names", [("00000", "00001"), ("0.0", "-1e3")])
 def test_classes_called_by_numbers_are_not_trained_on(
     plan: Plan, tmp_path: Path, names: tuple[str, ...]
 ) -> None:

@@ -19,16 +19,24 @@ from cfaug.data.mixture.mixture import plan_mixture
 from cfaug.data.mixture.settings import DataSettings
 from cfaug.data.shards.shards import write_shards
 from cfaug.data.sources import Row
-from cfaug.planning.mixture_plan import check_sets, content_trained_with
-from cfaug.planning.sources import Opened
+from cfaug.planning.mixture_plan import (
+    check_sets,
+    content_trained_with,
+    count_negatives,
+    use_negatives,
+)
+from cfaug.planning.sources import Opened, check_negatives
+from cfaug.planning.training import TrainSettings
+from cfaug.run.identity import config_hash
 from cfaug.run.run_folder import RunFolder
-from cfaug.run.run_plan import _seconds_per_step, unequal_sizes
+from cfaug.run.run_plan import _seconds_per_step, plan_run, unequal_sizes
 from cfaug.train.mixture_task import ContrastiveTask
 from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
-from tests.data.layouts import captions_csv, table
+from tests.data.layouts import captions_csv, negclip, table
 from tests.data.making import Columns, pair
 from tests.data.test_set_captions import neutral_set
-from tests.run.conftest import SCENES, WORLD, lay_photos, refusal, stderr_of, stdout_of
+from tests.run.conftest import SCENES, WORLD, jobs_of, lay_photos, refusal, stderr_of, stdout_of
+from tests.scripts import load
 
 PAPER = {
     "real": 13_928, "base": 13_928, "medium": 34_820, "all": 41_784, "human_validated": 34_313,
@@ -76,17 +84,11 @@ def given(paper: Path, real: Path | None = None) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("split", ["group", "random"])
 @pytest.mark.parametrize("named", PAPER)
-def test_the_papers_counts_without_an_image(paper, plan, named, split):
-    words = [
-        "data=coco_cf",
-        f"data.plan.name={named}",
-        "data.real_captions=edited",
-        f"data.split={split}",
-    ]
+def test_the_papers_counts_without_an_image(paper, plan, named):
+    words = ["data=coco_cf", f"data.plan.name={named}", "data.real_captions=edited"]
     if named == "human_validated":
-        words.append(f"data.human_labels={paper / 'labels.jsonl'}")
+        words += [f"data.human_labels={paper / 'labels.jsonl'}", "data.split=random"]
     (found,), _ = plan(*given(paper), *words)
     assert found["counts"]["train"] == PAPER[named]
     assert found["real_captions"] == {"edited": 17_410, "missed": 0}
@@ -106,23 +108,19 @@ def test_misses_are_listed(paper, plan, tmp_path):
     assert len(missed) == 10
 
 
-def test_images_without_a_label_are_said(paper, plan, tmp_path):
-    lines = (paper / "labels.jsonl").read_text().splitlines()
-    (tmp_path / "some.jsonl").write_text("\n".join(lines[:100]))
-    words = [*given(paper), "data=coco_cf", "data.plan.name=human_validated"]
-    _, said = plan(*words, f"data.human_labels={tmp_path / 'some.jsonl'}")
-    assert "34,720 of 34,820 images" in said
-    assert f"no label in {tmp_path / 'some.jsonl'}" in said
-    assert "no label" not in plan(*words, f"data.human_labels={paper / 'labels.jsonl'}")[1]
-
-
-def test_misses_are_said(paper, plan, tmp_path):
+def test_misses_are_said_once_a_sweep_and_images_without_a_label(paper, plan, tmp_path):
     made(tmp_path / "few", rows(9, 1))
     words = [*given(paper, tmp_path / "few"), "data.real_captions=edited", "data.holdout=0"]
     _, said = plan("--multirun", "data=folder", "seed=1,2", *words)
     assert said.count("9 captions of") == 1
     assert "17,401 of 17,410 originals" in said
     assert "1_4_0 'Caption 9 of the photo.'" in said
+    lines = (paper / "labels.jsonl").read_text().splitlines()
+    (tmp_path / "some.jsonl").write_text("\n".join(lines[:100]))
+    words = [*given(paper), "data=coco_cf", "data.plan.name=human_validated"]
+    _, said = plan(*words, f"data.human_labels={tmp_path / 'some.jsonl'}")
+    assert "34,720 of 34,820 images" in said
+    assert f"no label in {tmp_path / 'some.jsonl'}" in said
 
 
 @pytest.mark.parametrize(
@@ -133,16 +131,17 @@ def test_misses_are_said(paper, plan, tmp_path):
         ("base", ["data.counterfactual_members=unedited"], "counterfactual_members"),
         ("human_validated", [], "data.human_labels=FILE"),
         ("medium", ["data.human_labels=/nowhere.csv"], "/nowhere.csv"),
+        (
+            "medium",
+            ["data.counterfactual=null"],
+            "data.plan=medium needs data.counterfactual=FOLDER",
+        ),
     ],
 )
 def test_what_a_named_plan_refuses(paper, plan, name, words, said):
-    named = ["data=coco_cf", f"data.plan.name={name}"]
-    assert said in plan.refused(*named, *words, *given(paper))
-
-
-def test_a_plan_says_which_source_it_lacks(plan):
-    said = plan.refused("data=coco_cf", "data.plan.name=medium", "data.real=/x")
-    assert "data.plan=medium needs data.counterfactual=FOLDER" in said
+    typed = {word.partition("=")[0] for word in words}
+    sources = [word for word in given(paper) if word.partition("=")[0] not in typed]
+    assert said in plan.refused("data=coco_cf", f"data.plan.name={name}", *words, *sources)
 
 
 PLAN = "plan@data.plan=coco_cf"
@@ -169,13 +168,8 @@ def test_every_plan_runs_on_the_world(place, asked):
 
 def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place):
     labels = "data.human_labels=shapescapes:counterfactual"
-    words = [
-        *PLAN.split(),
-        "data.plan.name=human_validated",
-        labels,
-        "seed=107",
-        "trainer.max_steps=0",
-    ]
+    words = [*PLAN.split(), "data.plan.name=human_validated", labels]
+    words += ["seed=107", "trainer.max_steps=0"]
     assert place.train(*words) == 0
     record = place.record()
     assert record["cf_ratio"] == round(47 / 111, 4)
@@ -187,11 +181,6 @@ def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place):
     (file,) = place.root.glob("main/run/seed=107/results.jsonl")
     found = [json.loads(line) for line in file.read_text().splitlines()]
     assert {(row["benchmark"], row["n"]) for row in found} == {("validation_retrieval", 16)}
-
-
-def test_labels_of_another_part_are_refused(place):
-    words = ["data.cf_ratio=1", "data.human_labels=shapescapes:ood_pairs", "dry_run=json"]
-    assert "ood_pairs-000000_0" in refusal(place.train, *words)
 
 
 # What cannot work, or would not do what its name says, is refused before a sweep begins.
@@ -215,7 +204,7 @@ def test_labels_of_another_part_are_refused(place):
         # sources from which nothing is drawn, but which were typed
         (["data.cf_ratio=0", "data.counterfactual=/nowhere"], "data.counterfactual=/nowhere does"),
         (["data.cf_ratio=0", "data.counterfactual=shapescapes:nothing"], "no part is called"),
-        (["data.cf_ratio=1", "data.real=/nowhere"], "data.real=/nowhere does not exist"),
+        (["data.cf_ratio=1", "data.human_labels=shapescapes:ood_pairs"], "ood_pairs-000000_0"),
         (["data.counterfactual_members=singles"], "is for sources of single images"),
         (["+model.revision=abc"], "revision=abc names a commit of the Hub"),
         # N3: negatives that no source has
@@ -227,10 +216,8 @@ def test_labels_of_another_part_are_refused(place):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-@pytest.mark.parametrize("sweep", [False, True], ids=["dry_run", "sweep"])
-def test_what_cannot_work_is_refused_before_anything_starts(place, words, said, sweep):
-    how = ["--multirun", "seed=1,2"] if sweep else ["dry_run=true", "seed=1"]
-    assert said in refusal(place.train, *words, *how)
+def test_what_cannot_work_is_refused_before_a_sweep_starts(place, words, said):
+    assert said in refusal(place.train, *words, "--multirun", "seed=1,2")
     assert not list(place.root.rglob("run.json"))
 
 
@@ -240,36 +227,32 @@ def test_a_tuning_that_does_not_fit_a_task_is_refused_before_a_sweep(plan):
     assert "tuning.freeze" in plan.refused(*words)
 
 
-@pytest.fixture
-def hard_captions(tmp_path):
-    """A folder of photos with captions, some of which belong to no image."""
+def test_negatives_that_there_are_may_be_ignored(plan, tmp_path):
     folder = lay_photos(tmp_path / "photos", ["" for _ in range(40)])
-    rows = [(f"{n}.png", f"a photo of thing {n}", f"a photo of no thing {n}") for n in range(40)]
-    table(folder / "captions.csv", ("image", "caption", "neg_caption"), rows)
-    return folder
+    lines = [(f"{n}.png", f"a photo of thing {n}", f"a photo of no thing {n}") for n in range(40)]
+    table(folder / "captions.csv", ("image", "caption", "neg_caption"), lines)
+    words = ["data=folder", f"data.real={folder}", "data.cf_ratio=0", "loss=negatives"]
+    plan(*words, "loss.negative_captions=ignored")
 
 
-@pytest.mark.parametrize("asked", ["used", "ignored"])
-def test_negatives_that_there_are_are_accepted(plan, hard_captions, asked):
-    words = ["data=folder", f"data.real={hard_captions}", "data.cf_ratio=0", "loss=negatives"]
-    plan(*words, f"loss.negative_captions={asked}")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["data.cf_ratio=0", "loss=pair_aware"], "it equals loss=null"),
+        # N31: exp(-3) is a temperature of 20.
+        (["data.cf_ratio=0", "model.logit_scale_max=-3"], "cosines times 0.0498 at most"),
+        (
+            ["data.cf_ratio=0", "trainer.max_steps=3"],
+            "the warm-up of 10 steps is as long as the run",
+        ),
+    ],
+)
+def test_what_works_but_helps_nobody_is_a_warning(plan, words, said):
+    assert said in plan(*SCENES, *words)[1]
 
 
-def test_a_warm_up_of_a_preset_that_is_too_long_is_a_warning(place):
-    said = "the warm-up of 10 steps is as long as the run of 3 steps, or longer: the learning rate"
-    assert said in stderr_of(place.train, "data.cf_ratio=0", "dry_run=true")
-
-
-def test_a_bound_below_any_useful_scale_is_a_warning(place):
-    """N31: exp(-3) is a temperature of 20."""
-    said = stderr_of(place.train, "data.cf_ratio=0", "model.logit_scale_max=-3", "dry_run=true")
-    assert "logits are cosines times 0.0498 at most" in said
-
-
-@pytest.mark.parametrize(("ratio", "warned"), [("0", True), ("0.5", False)])
-def test_a_loss_that_treats_nothing_in_the_data_is_a_warning(plan, ratio, warned):
-    _, said = plan(*SCENES, "loss=pair_aware", f"data.cf_ratio={ratio}")
-    assert ("it equals loss=null" in said) == warned
+def test_a_loss_of_pairs_is_no_warning_where_there_are_pairs(plan):
+    assert "it equals" not in plan(*SCENES, "loss=pair_aware", "data.cf_ratio=0.5")[1]
 
 
 def test_a_sweep_with_a_typed_source_of_other_arms_is_one_command(place):
@@ -303,6 +286,8 @@ def test_what_has_sets_with_neutral_prompts_may_be_trained_on_in_every_way(sourc
         check(sources["neutral"], counterfactual_captions=captions)
     check(sources["neutral"], INVARIANT, pairs_in_batch=True)
     check(sources["pairs"], counterfactual_captions="shuffled")
+    for captions in ("neutral", "shuffled"):  # of which an arm without counterfactuals needs none
+        check(sources["singles"], cf_ratio=0, counterfactual_captions=captions)
 
 
 @pytest.mark.parametrize(
@@ -318,11 +303,6 @@ def test_what_has_sets_with_neutral_prompts_may_be_trained_on_in_every_way(sourc
 def test_what_a_source_lacks_is_named(sources, source, loss, data, message):
     with pytest.raises(UserError, match=message):
         check(sources[source], loss, **data)
-
-
-def test_an_arm_without_sets_may_share_the_settings_of_the_others(sources):
-    for captions in ("neutral", "shuffled"):
-        check(sources["pairs"], cf_ratio=0, counterfactual_captions=captions)
 
 
 def test_neutral_prompts_are_part_of_a_run_that_trains_with_them(sources, tmp_path: Path):
@@ -395,11 +375,8 @@ def write(folder, *rows):
 def test_a_short_run_s_start_is_not_counted(tmp_path):
     write(tmp_path, (0, 1, 10.0), (0, 2, 10.1), (0, 11, 11.0))
     assert _seconds_per_step(tmp_path) == pytest.approx(0.1)
-
-
-def test_the_last_attempt_counts(tmp_path):
     write(tmp_path, (0, 1, 10.0), (0, 9, 90.0), (1, 6, 3.0), (1, 10, 5.0))
-    assert _seconds_per_step(tmp_path) == pytest.approx(0.5)
+    assert _seconds_per_step(tmp_path) == pytest.approx(0.5)  # of the last attempt
 
 
 @pytest.mark.parametrize(
@@ -425,3 +402,124 @@ def test_a_person_is_given_lines_and_a_program_json(plan):
     assert "{" not in shown
     assert "sources" not in shown
     assert "  estimate         0:00:" in shown
+
+
+# Captions without an image are trained against, or left out, because somebody said so.
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    negclip(tmp_path / "negclip")
+    return open_index(tmp_path / "negclip", tmp_path / "cache")
+
+
+@pytest.mark.parametrize("role", ["real", "counterfactual", "control"])
+@pytest.mark.parametrize("loss", [None, LossSettings(), LossSettings("masked", 2.0)])
+def test_negatives_nobody_spoke_of_are_refused(
+    index: Index, role: str, loss: LossSettings | None
+) -> None:
+    opened = Opened(
+        **(dict.fromkeys(("real", "counterfactual", "control", "labels")) | {role: index})
+    )
+    with pytest.raises(UserError, match=r"negclip has captions without an image.*loss=negatives"):
+        check_negatives(opened, loss)
+    check_negatives(opened, LossSettings(negative_captions="used"))
+    check_negatives(opened, LossSettings(negative_captions="ignored"))
+
+
+def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
+    mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)
+    assert count_negatives(mixture, LossSettings(negative_captions="used")).counts["negatives"] == 3
+    assert (
+        count_negatives(mixture, None)
+        == count_negatives(mixture, LossSettings("masked"))
+        == mixture
+    )
+
+
+@pytest.mark.parametrize(("arm", "said"), [("text", "used"), ("none", "ignored")])
+def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: str) -> None:
+    """Beside NegCLIP's list; pairs need no word where the counterfactuals are left out."""
+    opened, data = Opened(None, index, None, None), DataSettings("r", "c", negatives=arm)
+    for loss in (None, LossSettings(), LossSettings(negative_captions=said)):
+        assert use_negatives(data, opened, loss) == LossSettings(negative_captions=said)
+    weighted = LossSettings("masked", negative_weight=2.0)
+    assert use_negatives(data, opened, weighted) == LossSettings(
+        "masked", negative_captions=said, negative_weight=2.0
+    )
+    other = LossSettings(negative_captions="ignored" if said == "used" else "used")
+    with pytest.raises(UserError, match="contradict each other"):
+        use_negatives(data, opened, other)
+    usual = DataSettings("r", "c")
+    assert use_negatives(usual, opened, other) == other
+    assert use_negatives(usual, opened, None) is None
+
+
+def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path: Path) -> None:
+    captions_csv(tmp_path / "x")
+    opened = Opened(None, open_index(tmp_path / "x", tmp_path / "cache"), None, None)
+    found = {
+        arm: use_negatives(DataSettings("r", "c", negatives=arm), opened, None)
+        for arm in (None, "none", "text", "image", "both")
+    }
+    assert found.pop("text") == LossSettings(negative_captions="used")
+    assert set(found.values()) == {None}
+    real_only = DataSettings("r", "c", cf_ratio=0, negatives="text")
+    assert use_negatives(real_only, opened, None) is None
+
+
+@pytest.mark.parametrize("arm", ["text", "image"])
+def test_a_loss_of_pairs_has_no_place_for_wrong_answers_alone(arm: str) -> None:
+    task = SimpleNamespace(
+        data=DataSettings("r", "c", negatives=arm), trainer=TrainerSettings(), loss=None
+    )
+    bridgetower = SimpleNamespace(takes_negatives=False)
+    with pytest.raises(UserError, match=rf"data\.negatives={arm}: .* data\.negatives=both or none"):
+        ContrastiveTask.make_module(task, bridgetower, 1)  # type: ignore[arg-type]
+
+
+# What was declared before training is part of the identity of a run.
+
+
+def planned_run(words):
+    ((config, overrides),) = jobs_of("train", *words)
+    return plan_run(TrainSettings(**config, overrides=overrides))
+
+
+def test_a_runs_identity_has_the_hash_of_the_declaration(tmp_path, shards):
+    words = [
+        "task=classification", "model=tiny_classifier", f"paths.runs={tmp_path}",
+        f"paths.shards={shards}", "data.world.real_scenes=70", "trainer.max_steps=1",
+        "data.real=shapescapes:real",
+    ]  # fmt: skip
+    file = tmp_path / "declared.json"
+    hashes = set()
+    for content in ({"minimum": 0.1}, {"minimum": 0.2}):
+        file.write_text(json.dumps(content))
+        job = planned_run([*words, f"declared={file}"])
+        hashes.add(config_hash(job.folder.identity))
+        assert "declared" not in job.folder.identity
+        assert job.folder.path.parent == planned_run(words).folder.path.parent
+    assert "content.declared" not in planned_run(words).folder.identity
+    assert len({*hashes, config_hash(planned_run(words).folder.identity)}) == 3
+
+
+def test_a_missing_declaration_is_refused_before_anything_is_drawn(tmp_path):
+    said = refusal(load("train"), [f"declared={tmp_path / 'x.json'}", f"paths.shards={tmp_path}"])
+    assert "x.json cannot be read" in said
+    assert "table=NAME declare=true" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_declaration_is_of_a_table_of_arms(tmp_path):
+    evaluate = load("evaluate")
+    for words, message in (
+        (["declare=true"], "declare is read"),
+        (["table=coco_cf_2", "declare=true"], "is for tables of trained arms"),
+        (["table=social_debias", "declare=true", "table.baselines=[x]"], "'x' is not an arm"),
+    ):
+        assert message in refusal(evaluate, [*words, f"paths.runs={tmp_path}"])
+    assert evaluate(["table=social_debias", "declare=true", f"paths.runs={tmp_path}"]) == 0
+    declared = json.loads((tmp_path / "social_debias" / "declared.json").read_text())
+    assert declared["baselines"][0] == "real"
+    assert "title" not in declared

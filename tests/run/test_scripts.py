@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import csv
 import html
-import json
-import os
-import pickle
 import re
-from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.run.conftest import SCENES, output_of, refusal, stdout_of
 
@@ -62,13 +57,6 @@ def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
     assert place.record()["config_hash"] != record["config_hash"]
 
 
-def test_the_same_command_gives_the_same_weights(place):
-    for arm in ("one", "two"):
-        assert place.train("data.cf_ratio=0.6", "seed=107", f"arm={arm}") == 0
-    assert place.weights("one") == place.weights("two")
-    assert place.record("one")["config_hash"] == place.record("two")["config_hash"]
-
-
 @pytest.mark.slow
 def test_many_arms_become_a_table_and_a_page(place):
     words = ["name=small", "seed=1,2,3"]
@@ -106,111 +94,8 @@ def test_many_arms_become_a_table_and_a_page(place):
     assert "lacks seed 4" in refusal(place.evaluate)
 
 
-def test_jobs_that_would_share_a_folder_are_refused_before_any_runs(place):
-    said = refusal(place.train, "--multirun", "arm=same", "data.cf_ratio=0,0.6")
-    assert "two jobs of this sweep" in said
-    assert not place.root.exists()
-
-
-def test_one_failure_does_not_stop_the_rest(place):
-    done = place.folder(seed=1)
-    done.mkdir(parents=True)
-    (done / "run.json").write_text(json.dumps({"config_hash": "other", "identity": {}}))
-    said = refusal(place.train, "--multirun", "data.cf_ratio=0.6", "seed=1,2")
-    assert f"refused, and left as it is: {done}" in said
-    assert place.record(seed=2)["state"] == "done"
-
-
-@pytest.mark.parametrize(
-    ("words", "culprit"),
-    [
-        (["data.cf_ratio=1.5"], "data.cf_ratio=1.5"),
-        (["data.cf_ratio=-0.1"], "data.cf_ratio=-0.1"),
-        (["data.cf_ratio=0.6", "data.size=5000"], "80 real and 80 counterfactual"),
-        (["data.cf_rato=0.6"], "data.cf_ratio"),
-        (["+data.cf_rat=0.6"], "nothing takes data.cf_rat"),
-        (["seed=abc"], "seed"),
-        (["model.name_or_path=/nowhere/model"], "/nowhere/model"),
-        (["model.name_or_path=zoo:absent"], "clip-0"),
-        (["trainer.checkpoint=beest"], "best"),
-        (["data.validation=0"], "trainer.checkpoint=last"),
-    ],
-)
-def test_a_users_mistake_is_one_message_and_exit_code_2(place, words, culprit):
-    said = refusal(place.train, *words)
-    assert culprit in said
-
-
 def test_nothing_to_evaluate_names_the_next_command(place):
     assert "python train.py" in refusal(place.evaluate)
-
-
-def test_any_checkpoint_may_be_evaluated(place):
-    world = ["data.world.id_scenes=30", "data.world.ood_pairs=12", "seed=4"]
-    said = stdout_of(place.evaluate, "weights=zoo:clip-0", *world)
-    arm = "zoo-clip-0,world.id_scenes=30,world.ood_pairs=12"
-    assert f"weights/{arm}/seed=4  shapescapes_id_classification (n=30)" in said
-    assert (place.root / "weights" / arm / "seed=4" / "results.jsonl").exists()
-    assert "clip-0" in refusal(place.evaluate, "weights=zoo:absent", *world)
-
-
-def test_a_runs_config_may_not_name_foreign_targets(place, tmp_path):
-    assert place.train("data.cf_ratio=0", "seed=1") == 0
-    file = place.folder(seed=1) / "config.yaml"
-    config = yaml.safe_load(file.read_text())
-    marker = tmp_path / "ran"
-    config["model"] = {"_target_": "os.system", "command": f"touch {marker}"}
-    file.write_text(yaml.safe_dump(config))
-    assert "os.system" in refusal(place.evaluate)
-    assert not marker.exists()
-
-
-class _Payload:
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
-    def __reduce__(self):
-        return os.mknod, (str(self.marker),)
-
-
-def test_a_checkpoint_with_a_pickle_payload_is_refused(place, tmp_path):
-    import shutil
-
-    zoo = Path(__file__).resolve().parents[2] / "cfaug/shapescapes/zoo/weights/clip-0"
-    bad, marker = tmp_path / "bad", tmp_path / "ran"
-    shutil.copytree(zoo, bad)
-    (bad / "model.safetensors").unlink()
-    (bad / "pytorch_model.bin").write_bytes(pickle.dumps(_Payload(marker)))
-    said = refusal(place.train, "data.cf_ratio=0", f"model.name_or_path={bad}")
-    assert "pytorch_model.bin" in said
-    assert not marker.exists()
-
-
-def test_photographs_with_captions_train_and_evaluate(place, tmp_path):
-    from skimage import data
-    from skimage.io import imsave
-
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    captions = {
-        "astronaut": "a woman in an orange space suit", "chelsea": "a tabby cat looks up",
-        "coffee": "a cup of coffee on a wooden table", "rocket": "a rocket on its launch pad",
-        "immunohistochemistry": "brown and blue stained tissue", "retina": "the back of an eye",
-    }  # fmt: skip
-    with (photos / "captions.jsonl").open("w") as handle:
-        for name, caption in captions.items():
-            imsave(photos / f"{name}.png", getattr(data, name)(), check_contrast=False)
-            for text in (caption, f"a photo of {caption}"):
-                handle.write(json.dumps({"image": f"{name}.png", "caption": text}) + "\n")
-    words = ["data=folder", f"data.real={photos}", "data.cf_ratio=0", "data.batch_size=4"]
-    paths = [*place.paths, "trainer.max_steps=2", "data.validation=0.4", "arm=photos"]
-    assert place.script("train")([*words, *paths]) == 0
-    counts = place.record("photos", seed=0)["counts"]
-    assert counts["train"] == 4  # of 12 rows 4 are held out as the test set
-    assert counts["validation"] + counts["dropped"] == 4
-    assert "heldout_retrieval (n=2)" in stdout_of(place.evaluate)
-    said = stdout_of(place.evaluate, "benchmark=retrieval", f"benchmark.data={photos}")
-    assert "photos_retrieval (n=6)" in said
 
 
 def test_a_folder_that_does_not_exist_is_named(script, tmp_path):
@@ -227,7 +112,7 @@ def test_hydras_own_options_still_work(script):
     assert "data.cf_ratio=0.6" in stdout_of(script("train"), ["--help"])
 
 
-@pytest.mark.parametrize("name", ["cuda", "mps", "banana", "cuda:9"])
+@pytest.mark.parametrize("name", ["mps", "cuda:9"])
 def test_evaluate_refuses_a_device_that_is_not_there(place, monkeypatch, name):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     words = ["weights=zoo:clip-0", *SCENES]

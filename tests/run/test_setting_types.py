@@ -13,57 +13,14 @@ import pytest
 from cfaug.core.binding import bind, locate
 from cfaug.core.errors import UserError
 from cfaug.core.validation import Node, Positive, accepts, annotation_of
-from cfaug.run.api import mix
 from cfaug.run.evaluate import main as evaluate
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.generate import main as generate
 from cfaug.run.train import main as train
-from tests.run.conftest import CONF, compose, refusal, stdout_of
+from tests.run.conftest import CONF, compose, refusal
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-
-
-REFUSED = {
-    "train": [
-        "data.stratify=5", "dry_run=banana", "overwrite=0", "trainer.max_steps=1.5",
-        "trainer.max_steps=3.0", "trainer.max_steps=true", "trainer.log_every_steps=null",
-        "optim.lr=fast", "optim.schedule=quadratic", "data.size=[1]", "seed=null", "part=x",
-        "name=null", "name=[a,b]", "name={}", "~paths.runs", "model.name_or_path={}",
-        "+model.max_length=1.5", "+model.geometry=round", "logger.kind=5", "data.world=banana",
-        "data.world.edits=[[a]]", "~name",
-    ],
-    "evaluate": [
-        "feature_cache=much", "weights=[a,b]", "baseline={}", "device=[cpu]",
-        "benchmark.own.batch_size=1.5", "benchmark=classification benchmark.templates={}",
-        "benchmark=ood benchmark.where=there", "annotate=export annotate.assignment.annotators=4.5",
-        "table=coco_cf_1 table.partial=5",
-    ],
-    "generate": [
-        "limit=true", "parts=x", "stage=all_of_it", "publish_incomplete=5", "data.source=[a]",
-        "recipe.editor.filters=5", "recipe.draws.p2p_threshold=[0.1]",
-        "recipe.draws.guidance_scale=[a,b]", "recipe.scorers=5",
-        "recipe.scorers.scorer.preprocessing=none", "recipe.name=null", "shards.image_format=gif",
-        "zoo.name=null",
-    ],
-}  # fmt: skip
-"""Of each kind of annotation some; ``tests/test_conf.py`` gives every setting a wrong value."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "words"), [(name, words) for name, many in REFUSED.items() for words in many]
-)
-def test_a_value_of_the_wrong_type_is_one_sentence(script, tmp_path, name, words):
-    keys = {"paths.runs": tmp_path / "made", "paths.shards": tmp_path / "made", "dry_run": "true"}
-    lacking = {"evaluate": "dry_run", "generate": "paths.runs"}.get(name)
-    given = [f"{key}={keys[key]}" for key in keys if key not in words and key != lacking]
-    said = refusal(script(name), [*given, *words.split()])
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
-    assert words.split()[-1].lstrip("+~").split("=")[0] in said
-    assert not list(tmp_path.iterdir())
-
 
 composed = partial(compose, "train")
 
@@ -71,8 +28,7 @@ composed = partial(compose, "train")
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("no", False), ("off", False), ("NO", False), ("false", False),
-        ("yes", True), ("on", True), ("Yes", True), ("true", True),
+        ("off", False), ("NO", False), ("false", False), ("on", True), ("Yes", True),
     ],
 )  # fmt: skip
 def test_yes_and_no_are_booleans_wherever_one_is_wanted(typed, meant):
@@ -81,7 +37,7 @@ def test_yes_and_no_are_booleans_wherever_one_is_wanted(typed, meant):
     assert config["data"]["pairs_in_batch"] is meant
 
 
-@pytest.mark.parametrize("typed", ["2024", "007", "1e3", "1_000", ".5", "true", "no", "1.50"])
+@pytest.mark.parametrize("typed", ["007", "1e3", "1_000", "no"])
 def test_a_name_is_the_text_that_was_typed(typed):
     config = composed(f"name={typed}", f"arm={typed}")
     assert (config["name"], config["arm"]) == (typed, typed)
@@ -101,16 +57,6 @@ def test_whole_numbers_stay_what_they_are_where_any_number_will_do():
 def test_one_text_is_a_list_of_it_where_there_may_be_several():
     assert composed("data.world.edits=subject")["data"]["world"]["edits"] == ["subject"]
     assert composed("data.world.edits=[subject,colour]")["data"]["world"]["edits"][1] == "colour"
-
-
-def test_no_deletes_no_finished_run(place):
-    words = ["data.cf_ratio=0.5", "seed=3", "trainer.max_steps=1"]
-    assert place.train(*words) == 0
-    before = place.record(seed=3)
-    for typed in ("no", "off", "false"):
-        assert "already done" in stdout_of(place.train, *words, f"overwrite={typed}")
-    assert place.train(*words, "overwrite=nope") == 2
-    assert place.record(seed=3) == before
 
 
 class _Options(TypedDict):
@@ -176,6 +122,7 @@ def test_an_inherited_argument_is_read_where_it_was_declared():
     assert annotation_of(BridgeTower, "max_length") == Positive | None
 
 
+COMMANDS = {"train": train, "generate": generate, "evaluate": evaluate}
 FACTORS = "number.* from 0 to 1 .*such as wise_ft=\\[0,0.25,0.5,0.75,1\\]"
 
 
@@ -183,30 +130,34 @@ FACTORS = "number.* from 0 to 1 .*such as wise_ft=\\[0,0.25,0.5,0.75,1\\]"
     ("name", "word", "said"),
     [
         ("evaluate", "wise_ft=2", FACTORS),
-        ("evaluate", "wise_ft=half", FACTORS),
         ("evaluate", "wise_ft=[0,x]", rf"wise_ft\[1\]=x .*{FACTORS}"),
-        ("evaluate", "wise_ft=[]", FACTORS),
         ("evaluate", "wise_ft=[0,0.0]", "wise_ft=.0,0.0.: .* each once, such as wise_ft="),
         ("evaluate", "threads=0", "at least 1 or null .all cores."),
-        ("train", "threads=many", "at least 1 or null .all cores."),
         ("train", "parallel=0", "from 1 to 1024 .runs at once."),
         ("train", "image_cache_mib=0", "at least 1 .MiB of decoded images."),
         ("evaluate", "forgetting_threshold=2", "0 to 1 .such as 0.02 for two .* null .no warning."),
-        ("evaluate", "feature_cache=-1", "at least 0 .GiB; 0 caches nothing."),
         ("generate", "limit=0", "at least 1 or null .all."),
+        ("train", "seed=-1", "seed=-1 should be a whole number from 0 to 4294967294"),
+        ("train", "-m seed=range(-2,2)", "seed=-2 should be a whole number from 0"),
+        ("train", "data.seed=-1", "seed=-1 should be a whole number from 0 to 4294967295"),
+        ("generate", "seed=-1", "seed=-1 should be a whole number from 0 to 4294967295"),
+        ("generate", "recipe=eda recipe.editor.seed=-1", "seed=-1 should be"),
+        ("evaluate", "seed=-1", "seed=-1 should be a whole number from 0 to 4294967294"),
+        # N19, and its neighbours: numbers beyond what islice, numpy and torch take.
+        ("generate", f"limit={10**21}", "the largest whole number is 9223372036854775807"),
+        ("generate", "limit=1e99", r"limit=1e\+99 should be a whole number of at least 1"),
+        ("train", f"data.size={10**30}", "the largest whole number is 9223372036854775807"),
+        ("train", "data.workers=1000000000", "should be a whole number from 0 to 1024"),
     ],
 )
-def test_a_refusal_says_what_the_values_mean(script, tmp_path, name, word, said):
-    error = refusal(script(name), [word, f"paths.shards={tmp_path}"])
-    assert error.startswith(f"error: {word.partition('=')[0]}")
+def test_a_refusal_says_what_the_values_mean(tmp_path, monkeypatch, name, word, said):
+    monkeypatch.chdir(tmp_path)
+    words = word.split()
+    error = refusal(COMMANDS[name], words)
+    assert error.startswith(f"error: {words[-1].partition('=')[0]}")
     assert re.search(said, error), error
+    assert error.count("\n") == 1
     assert not list(tmp_path.iterdir())
-
-
-# Every setting called seed has one range, and whole numbers have 64 bits.
-
-
-COMMANDS = {"train": train, "generate": generate, "evaluate": evaluate}
 
 
 def settings_called_seed() -> list[tuple[str, str]]:
@@ -235,41 +186,3 @@ def test_no_class_of_the_settings_takes_a_seed_beyond_the_range():
         for wrong in (-1, 2**32, 10**30, 1.5, True):
             assert not accepts(wrong, annotation), (target, wrong)
     assert not accepts(-1, annotation_of(GenerateSettings, "seed"))
-
-
-@pytest.mark.parametrize(
-    ("name", "words", "said"),
-    [
-        ("train", ["seed=-1"], "seed=-1 should be a whole number from 0 to 4294967294"),
-        ("train", ["-m", "seed=range(-2,2)"], "seed=-2 should be a whole number from 0"),
-        ("train", ["seed=4294967295"], "seed=4294967295 should be a whole number from 0"),
-        ("train", ["data.seed=-1"], "data.seed=-1 should be a whole number from 0 to 4294967295"),
-        ("train", ["data.world.seed=-1"], "data.world.seed=-1 should be"),
-        ("generate", ["seed=-1"], "seed=-1 should be a whole number from 0 to 4294967295"),
-        ("generate", [f"seed={10**30}"], f"seed={10**30} should be a whole number from 0"),
-        ("generate", ["recipe=eda", "recipe.editor.seed=-1"], "recipe.editor.seed=-1 should be"),
-        ("evaluate", ["seed=-1"], "seed=-1 should be a whole number from 0 to 4294967294"),
-        ("evaluate", ["benchmark=matching", "benchmark.seed=-1"], "benchmark.seed=-1 should be"),
-        ("evaluate", ["annotate=taxonomy", "annotate.seed=-1"], "annotate.seed=-1 should be"),
-        # N19, and its neighbours: numbers beyond what islice, numpy and torch take.
-        ("generate", [f"limit={10**21}"], f"limit={10**21} should be a whole number of at least 1"),
-        ("generate", [f"limit={10**21}"], "the largest whole number is 9223372036854775807"),
-        ("generate", ["limit=1e99"], "limit=1e+99 should be a whole number of at least 1"),
-        ("train", [f"data.size={10**30}"], "the largest whole number is 9223372036854775807"),
-        ("train", [f"trainer.max_steps={10**19}"], "the largest whole number is"),
-        ("train", [f"part={10**20}"], f"part={10**20} should be a whole number"),
-        ("train", ["data.workers=1000000000"], "should be a whole number from 0 to 1024"),
-        ("train", ["trainer.devices=5000"], "should be a whole number from 1 to 1024"),
-    ],
-)
-def test_a_number_out_of_range_is_refused_with_the_range(tmp_path, monkeypatch, name, words, said):
-    monkeypatch.chdir(tmp_path)
-    error = refusal(COMMANDS[name], words)
-    assert said in error
-    assert error.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_python_refuses_a_negative_seed():
-    with pytest.raises(UserError, match="seed=-1 should be a whole number from 0"):
-        mix(seed=-1)

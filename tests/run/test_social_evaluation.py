@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,58 +12,13 @@ from cfaug.data.index import open_index
 from cfaug.report.document import read_document
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
+from cfaug.run.usage import read_arms
 from tests.annotation.test_assignment import ERRORS
-from tests.grid_sets import every_grid_set, grid_set, lay_grid_sets
+from tests.grid_sets import every_grid_set, lay_grid_sets
 from tests.report.example import data_of
-from tests.run.conftest import refusal, stdout_of
+from tests.run.conftest import stdout_of
+from tests.test_conf import CONF
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
-
-QUICK = ["device=cpu", "max_indistinct=1", "benchmark.permutations=199", "benchmark.resamples=20"]
-
-
-@pytest.mark.slow
-def test_a_model_is_asked_who_it_retrieves_and_again_with_the_same_bytes(place, tmp_path):
-    folder = lay_grid_sets(tmp_path / "sets", every_grid_set(sets=3))
-    words = ["benchmark=skew", f"benchmark.data={folder}", "model=tiny_clip", *QUICK]
-    said = stdout_of(place.evaluate, *words)
-    assert "race_gender by race_gender, K=6: mean MaxSkew" in said
-    assert "subjects stand out after correction (Holm, p <= 0.05)" in said
-    assert "under a condition (race|gender=male and 4 more)" in said
-    (results,) = place.root.rglob("results.jsonl")
-    assert {row.n for row in read_results(results)} == {4}
-    file = results.parent / "items" / "sets_skew.parquet"
-    rankings = results.parent / "rankings" / "sets_skew.parquet"
-    before = {one: one.read_bytes() for one in (file, rankings, results)}
-    for removed in (file, rankings):
-        removed.unlink()
-        assert place.evaluate(*words) == 0  # from embeddings that were kept
-        assert {one: one.read_bytes() for one in before} == before
-    assert "already evaluated" in stdout_of(place.evaluate, *words)
-    page = results.parent / "sets_skew.html"
-    text = page.read_text()
-    assert "mean MaxSkew@6 over 4 subjects, race_gender" in text
-    page.unlink()
-    assert place.evaluate(*words, "benchmark.page=null") == 0
-    assert not page.exists()
-    assert place.evaluate(*words) == 0  # from the items
-    assert page.read_text() == text
-    assert place.evaluate(*words, "benchmark.k=[3,labels]", "benchmark.labellings=[gender]") == 0
-    assert {row.by["k"] for row in read_results(results)} == {"6", "3", "2"}
-
-
-@pytest.mark.slow
-def test_what_cannot_be_asked_is_said(place, tmp_path):
-    sets = [grid_set("doctor"), grid_set("nurse", repeat=[1])]
-    folder = lay_grid_sets(tmp_path / "sets", sets)
-    words = ["benchmark=skew", f"benchmark.data={folder}", "model=tiny_clip", *QUICK]
-    said = refusal(place.evaluate, *words)
-    assert "nurse-0: 'White female' is duplicated: it has 2 images" in said
-    said = refusal(place.evaluate, *words, "benchmark.invalid=leave_out", "benchmark.k=7")
-    assert "k=7 is more than the pool of 6 images" in said
-    said = refusal(place.evaluate, "benchmark=skew", "model=tiny_clip")
-    assert "needs benchmark.data=FOLDER" in said
-    assert place.evaluate(*words[:2], "model=classifier", "model.name_or_path=x") == 2
-
 
 # What people, prompts and pronouns say of images: from the commands to the tables.
 
@@ -176,3 +132,101 @@ def test_models_of_skewed_worlds_are_asked_and_tabled(script, tmp_path):
     assert {labels[0] for labels, _ in alarms.rows} == {"Oracle sets", "Shuffled sets"}
     [curve] = document.curves
     assert curve.title.startswith("Oracle sets, planted labels: both")
+
+
+# What lowers the skew: sets, the model that has learnt it, every arm, questions, the table.
+
+
+ARMS = sorted(read_arms(CONF / "experiment/social_debias.yaml").keys() - {"start"})
+HELD_OUT = {"tree", "house", "cat"}  # three of ten, the same in every world and for every seed
+FEW = [
+    "data.world.real_scenes=90", "data.world.id_scenes=20", "data.size=90", "data.batch_size=40",
+    "trainer.progress=false",
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path, script):
+    """Run a command on folders of its own; return its exit code."""
+    paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}"]
+
+    def call(name: str, *words: str) -> int:
+        if name == "generate":
+            own = [f"paths.shards={tmp_path / 'shards/social_debias'}"]
+            return script(name)([*own, f"paths.worlds={tmp_path / 'shards'}", *words])
+        return script(name)([*paths, *words])
+
+    return call
+
+
+def sets(run) -> None:
+    assert run("generate", "recipe=social_oracle", "recipe.draws.candidates=1") == 0
+
+
+def train(run, experiment: str, *words: str, seed: int = 107) -> int:
+    """Train an arm; its name is that of the experiment's, whatever else is small."""
+    arm = experiment.partition("/")[2].replace("start", "planted")
+    named = [] if any(word.startswith("arm=") for word in words) else [f"arm={arm}"]
+    return run("train", f"experiment={experiment}", f"seed={seed}", *FEW, *named, *words)
+
+
+def record(root: Path, arm: str, seed: int = 107) -> dict:
+    file = root / "runs" / "social_debias" / arm / f"seed={seed}" / "run.json"
+    return json.loads(file.read_text())
+
+
+@pytest.mark.slow
+def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
+    sets(run)
+    for seed in (107, 108):
+        assert train(run, "social_debias/start", "trainer.max_steps=2", seed=seed) == 0
+        for arm in ARMS:
+            steps = [] if arm == "before" else ["trainer.max_steps=2"]
+            assert train(run, f"social_debias/{arm}", *steps, seed=seed) == 0, capfd.readouterr()
+    for arm in ARMS:
+        counts = record(tmp_path, arm)["counts"]
+        assert counts["train"] == 90
+        share = {"before": 0, "real": 0}.get(arm, 81 if arm.endswith("_90") else 45)
+        assert counts["counterfactual"] == share
+        assert record(tmp_path, arm)["steps"] == (0 if arm == "before" else 2)
+        card = tmp_path / "runs/social_debias" / arm / "seed=107/checkpoint/README.md"
+        assert ("permuted among its images" in card.read_text()) is arm.startswith("shuffled")
+        assert ("its set's neutral prompt" in card.read_text()) is (arm == "sets_neutral")
+    few = [
+        "+benchmark.world.shapescapes_unseen_skew.permutations=99",
+        "+benchmark.world.shapescapes_unseen_skew.resamples=50",
+    ]
+    words = ["name=social_debias", "benchmark=social_debias", "comparison=social_debias"]
+    assert run("evaluate", *words, *few) == 0, capfd.readouterr()
+    folder = tmp_path / "runs" / "social_debias"
+    for arm in ARMS:
+        items = read_items(folder / arm / "seed=107", "shapescapes_unseen_skew")
+        assert set(items.columns["subject"]) == HELD_OUT
+        found = read_results(folder / arm / "seed=107" / "results.jsonl")
+        assert {row.better for row in found if row.metric == "max_skew"} == {"lower"}
+    assert run("evaluate", "table=social_debias") == 0, capfd.readouterr()
+    document = read_document(tmp_path / "runs" / "tables" / "social_debias.json")
+    assert [part.title for part in document.parts[1:]] == [
+        "Declared before looking", "Less real data alone", "Less before fine-tuning",
+        "Less sets, captions shuffled", "Less sets, captions shuffled, nine of ten examples",
+    ]  # fmt: skip
+    assert len(document.parts[0].rows) == len(ARMS)
+
+
+@pytest.mark.slow
+def test_no_set_is_cut_and_no_held_out_subject_trained_on(run, tmp_path, capfd):
+    """At the size of the experiment: 84 whole sets, all that there are of seven subjects."""
+    assert run("generate", "recipe=social_oracle") == 0
+    small = ["data.world.real_scenes=2016", "data.size=2016", "trainer.max_steps=0"]
+    capfd.readouterr()
+    words = ["model.name_or_path=zoo:clip-0", "data.world.image_size=8", "dry_run=json"]
+    for seed in (107, 900):
+        assert train(run, "social_debias/sets_invariant", *small, *words, seed=seed) == 0
+        said = json.loads(capfd.readouterr().out.splitlines()[0])
+        assert said["counts"]["counterfactual"] == said["counts"]["real"] == 84 * 12
+        assert said["counts"]["validation"] == said["counts"]["dropped"] == 0
+        fits = [word for word in small if not word.startswith("data.size")]
+        fits += ["data.size=null", *words]
+        assert train(run, "social_debias/shuffled_90", *fits, seed=seed) == 0
+        counts = json.loads(capfd.readouterr().out.splitlines()[0])["counts"]
+        assert (counts["counterfactual"], counts["real"]) == (84 * 12, 112)

@@ -143,11 +143,8 @@ def test_the_paper_s_numbers() -> None:
     recipe = build_recipe(settings_of("zoo=paper"))
     draws, select = recipe.draws, recipe.selection
     assert (draws.candidates, draws.p2p_threshold, draws.p_law) == (100, (0.1, 0.9), "uniform")
-    assert (select.names, select.keep, select.per) == (
-        ("sim_0", "sim_1", "sim_direction"),
-        10,
-        "set",
-    )
+    assert select.names == ("sim_0", "sim_1", "sim_direction")
+    assert (select.keep, select.per) == (10, "set")
     # An image below .2 rejects a set, whatever its mean; sets are ranked by their mean direction.
     good = {"sim_0": 0.3, "sim_1": (0.2, 0.4), "sim_direction": (0.1, 0.3)}
     assert select.reject(good) == ""

@@ -89,30 +89,6 @@ def test_several_models_are_asked_in_one_command(data, place, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_two_models_are_compared_over_items_in_the_metrics_own_direction(data, place, tmp_path):
-    first, second = (tiny.save_classifier(tmp_path / str(n), seed=n) for n in (0, 1))
-    assert place.evaluate(*asked(data, "model=classifier", f"weights={first}")) == 0
-    words = asked(data, "model=classifier", f"weights={second}", f"baseline={first}")
-    said = stdout_of(place.evaluate, *words)
-    assert "paired_drop1" in said
-    results = place.root / "weights"
-    (table,) = results.rglob("table.md")
-    assert "paired_drop1 (lower is better)" in table.read_text().replace("\\", "")
-
-
-@pytest.mark.slow
-def test_a_label_that_is_no_class_is_said(data, place, tmp_path):
-    write_shards(joined_sets(3), tmp_path / "lance")
-    folder = tiny.save_classifier(tmp_path / "vit")
-    (tmp_path / "names").write_text("ball\ncube\nbeach\nsand\ntree\n")
-    words = ["benchmark=stress", f"benchmark.data={tmp_path / 'lance'}", "model=classifier",
-             f"model.name_or_path={folder}", f"model.classes={tmp_path / 'names'}"]  # fmt: skip
-    said = refusal(place.evaluate, *words)
-    assert "5 classes (ball, cube, beach, sand, tree); of the labels of the test, 'star'" in said
-    assert place.evaluate("benchmark=stress", "model=vilt", "benchmark.data=x") == 2
-
-
-@pytest.mark.slow
 def test_figure_4_is_asked_of_any_encoder_and_of_a_language_model(data, place, tmp_path):
     folder = save_timm(tmp_path / "timm")
     for model in (["model=tiny_clip"], ["model=timm", f"model.name_or_path={folder}"]):

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import re
 from functools import partial
+from importlib.util import find_spec
 
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cfaug
 from cfaug.core.errors import UserError
+from cfaug.planning.training import TrainSettings
+from cfaug.report.records import read_run
 from cfaug.run.compose import leave_out_duplicated
-from cfaug.run.evaluate import main as evaluate
-from cfaug.run.generate import main as generate
+from cfaug.run.identity import arm_slug, identity
 from cfaug.run.train import main as train
 from tests.properties import examples
-from tests.run.conftest import jobs_of, refusal, stderr_of, stdout_of
+from tests.run.conftest import compose, jobs_of, refusal, stderr_of, stdout_of
+from tests.skips import reason
 
 trained = partial(jobs_of, "train")
 
@@ -98,14 +102,6 @@ def test_true_is_not_one():
 
 
 @pytest.mark.slow
-def test_equal_jobs_are_run_once(place):
-    """N28."""
-    words = ["-m", "data.cf_ratio=0,0.0", "seed=1,1", "trainer.max_steps=0"]
-    assert stdout_of(place.train, *words).count("done: ") == 1
-    assert "1 run: 1 done" in stderr_of(place.train, *words, "dry_run=true")
-
-
-@pytest.mark.slow
 def test_different_jobs_of_one_folder_name_what_differs(place):
     """N28: only an arm=... that was typed is to be left out."""
     said = refusal(place.train, "-m", "arm=typed", "data.cf_ratio=0,0.5")
@@ -116,7 +112,6 @@ def test_different_jobs_of_one_folder_name_what_differs(place):
     assert "arm=" not in said
 
 
-@pytest.mark.parametrize("main", [train, generate, evaluate])
 @pytest.mark.parametrize(
     ("words", "both"),
     [
@@ -124,22 +119,18 @@ def test_different_jobs_of_one_folder_name_what_differs(place):
         (["--seed=1", "+seed=2"], "seed=1 and +seed=2"),
         (["++seed=1", "threads=1", "seed=2"], "++seed=1 and seed=2"),
         (["-m", "seed=1,2", "seed=3"], "seed=1,2 and seed=3"),
+        (["data=folder", "data=shapescapes"], "data=folder and data=shapescapes"),
     ],
 )  # fmt: skip
-def test_a_setting_that_is_typed_twice_is_refused(tmp_path, monkeypatch, main, words, both):
+def test_a_setting_that_is_typed_twice_is_refused(tmp_path, monkeypatch, words, both):
     """N30: the last one won silently."""
     monkeypatch.chdir(tmp_path)
-    assert refusal(main, words).startswith(f"error: duplicated setting: {both}: type seed once")
+    assert refusal(train, words).startswith(f"error: duplicated setting: {both}: type ")
 
 
 def test_the_same_word_may_stand_twice():
     """As in an agent's command and among its parameters."""
     assert len(trained("-m", "seed=1,2", "+threads=1", "threads=1", "seed=1,2")) == 2
-
-
-def test_a_choice_that_is_typed_twice_is_refused():
-    """N30."""
-    assert "data=folder and data=shapescapes" in refusal(train, ["data=folder", "data=shapescapes"])
 
 
 def test_a_word_replaces_that_of_a_sweep_file(tmp_path):
@@ -176,3 +167,74 @@ def test_a_long_sweep_shows_its_progress(place, monkeypatch):
     said = stderr_of(place.train, "-m", "data.cf_ratio=0", "seed=range(0,3)", "dry_run=true")
     assert re.search(r"composing the sweep: 2/3 jobs, [\d.]+ jobs/s, 0:00:\d\d left", said)
     assert re.search(r"planning the sweep: 2/3 jobs, [\d.]+ jobs/s, 0:\d\d:\d\d left", said)
+
+
+# Sweepers of Hydra's, which choose the next run by the metric of the last ones.
+
+
+SWEEP = ["-m", "hydra/sweeper=optuna", "optim.lr=tag(log,interval(1e-4,1e-2))"]
+RECALL = ["trainer.val_metrics=[recall@1]", "optimized_metric=val/recall@1"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("optuna") is None, reason=reason("optuna"))
+def test_optuna_gets_the_metric_of_every_run_and_a_repeated_search_trains_nothing(place):
+    words = [*SWEEP, *RECALL, "name=search", "arm=null", "hydra.sweeper.n_trials=2",
+             "hydra.sweeper.direction=maximize", "hydra.sweeper.sampler.seed=1"]  # fmt: skip
+    said = stdout_of(place.train, *words)
+    assert said.count("done: ") == 2
+    runs = [read_run(file.parent) for file in place.root.glob("search/*/seed=0/run.json")]
+    metrics = {run.record["identity"]["optim.lr"]: run.metric("val/recall@1") for run in runs}
+    assert len(metrics) == 2
+    file = place.root / ".launched/optimization_results.yaml"
+    best = yaml.safe_load(file.read_text())
+    assert str(file) in said
+    assert best["best_value"] == max(metrics.values())
+    assert metrics[best["best_params"]["optim.lr"]] == best["best_value"]
+    assert stdout_of(place.train, *words).count("already done: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "add optimized_metric=val/loss"),
+        (["optimized_metric=val/recall@1"], "or add trainer.val_metrics=[recall@1]"),
+        (RECALL, "add hydra.sweeper.direction=maximize"),
+        ([*RECALL, "seed=1.5"], "seed=1.5 should be a whole number"),
+    ],
+)
+def test_a_search_for_nothing_or_for_the_wrong_end_is_refused(script, words, said):
+    assert said in refusal(script("train"), [*SWEEP, *words])
+
+
+def test_a_search_needs_the_plugin_and_runs_of_training(script, monkeypatch):
+    assert "optimises runs of train.py" in refusal(script("evaluate"), [*SWEEP[:2]])
+    monkeypatch.setattr("cfaug.run.launch.find_spec", lambda name: None)
+    said = refusal(script("train"), [*SWEEP, "optimized_metric=val/loss"])
+    assert "pip install 'cfaug[sweepers]'" in said
+    assert "--multirun" in refusal(script("train"), ["hydra/sweeper=basic", "seed=1"])
+
+
+def test_what_is_measured_is_no_part_of_a_runs_identity():
+    plain, measured = compose("train"), compose("train", *RECALL)
+    assert identity(plain, {}) == identity(measured, {})
+    assert arm_slug(RECALL, measured) == "default"
+    assert "optimized_metric" not in TrainSettings(**plain).config()
+
+
+def test_a_metric_that_was_not_logged_is_named(tmp_path):
+    folder = tmp_path / "main" / "arm" / "seed=1"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text('{"state": "done", "seed": 1, "best": {"step": 2}}')
+    rows = [
+        "attempt,step,train/loss,val/loss",
+        "0,1,3.5,",
+        "0,2,3.0,2.0",
+        "1,2,3.0,2.25",
+        "1,4,2.5,9",
+    ]
+    (folder / "metrics.csv").write_text("\n".join(rows))
+    run = read_run(folder)
+    assert (run.metric("val/loss"), run.metric("train/loss")) == (2.25, 2.5)
+    with pytest.raises(cfaug.UserError, match=r"metrics\.csv has no val/recall@1"):
+        run.metric("val/recall@1")

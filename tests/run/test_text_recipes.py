@@ -8,7 +8,7 @@ import pytest
 
 from cfaug.data.shards.shards import read_all_edits, read_sets
 from cfaug.report.document import read_document
-from tests.run.conftest import SCENES, files, stdout_of
+from tests.run.conftest import SCENES, stdout_of
 
 
 def make(script, folder, worlds, recipe, *words):
@@ -46,20 +46,6 @@ def test_a_set_is_two_captions_on_one_photo(recipe, script, shards, tmp_path):
             assert after.extra["changes"][0]["operation"]
 
 
-@pytest.mark.slow
-def test_parts_make_the_same_and_unchanged_captions_can_be_left_out(script, shards, tmp_path):
-    assert make(script, tmp_path / "whole", shards, "clare") == 0
-    for part in (1, 0):
-        words = [f"part={part}", "parts=2"]
-        assert make(script, tmp_path / "parts", shards, "clare", *words) == 0
-    assert files(tmp_path / "parts") == files(tmp_path / "whole")
-    words = ["recipe.editor.keep_unchanged=false"]
-    assert make(script, tmp_path / "changed", shards, "checklist", *words) == 0
-    texts = [[member.text for member in one.members] for one in read_sets(tmp_path / "changed")]
-    assert texts
-    assert all(before != after for before, after in texts)
-
-
 def test_captions_without_photos_are_edited_too(script, tmp_path):
     lines = [{"image_id": 7, "caption": "Three dogs that are red"}, {"caption": "?!"}]
     (tmp_path / "captions.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
@@ -87,17 +73,10 @@ def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, s
             "deletion")  # fmt: skip
     for arm in arms:
         alone = arm in ("before", "real")
-        few_steps = f"trainer.max_steps={0 if arm == 'before' else 3}"
+        steps = f"trainer.max_steps={0 if arm == 'before' else 1}"
         size = f"data.size={10 if alone else 20}"
-        train = [
-            f"experiment=xmai_training/{arm}",
-            f"arm={arm}",
-            "-m",
-            "seed=1,2",
-            *few,
-            few_steps,
-            size,
-        ]
+        words = [f"experiment=xmai_training/{arm}", f"arm={arm}", steps, size]
+        train = [*words, *few, "-m", "seed=1,2"]
         assert script("train")(train) == 0
         counts = place.record(arm, 1, "xmai_training")["counts"]
         assert counts["counterfactual"] == (0 if alone else 10)
@@ -107,10 +86,8 @@ def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, s
     assert place.evaluate("table=xmai_training") == 0
     document = read_document(place.root / "tables" / "xmai_training.json")
     values, declared, *_ = document.parts
-    assert [labels[0] for labels, _ in values.rows][1:3] == [
-        "half the captions",
-        "captions unedited",
-    ]
+    named = [labels[0] for labels, _ in values.rows]
+    assert named[1:3] == ["half the captions", "captions unedited"]
     assert len(values.rows) == len(arms)
     assert len(declared.rows) == 2
 
@@ -130,23 +107,12 @@ def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards,
         assert (before.edit, before.text == after.text) == (None, False)
         assert after.extra["changes"][0]["operation"]
     negatives = "text" if recipe == "negclip_swaps" else "null"
-    said = json.loads(
-        stdout_of(
-            script("train"),
-            [
-                "data.real=null",
-                f"data.counterfactual={tmp_path / recipe}",
-                "data.cf_ratio=1",
-                "data.world=null",
-                f"data.negatives={negatives}",
-                "loss=hard_negatives",
-                "dry_run=json",
-                "data.batch_size=8",
-                f"paths.runs={tmp_path / 'runs'}",
-                f"paths.shards={shards}",
-            ],
-        ).splitlines()[-1]
-    )
+    words = [
+        "data.real=null", f"data.counterfactual={tmp_path / recipe}", "data.cf_ratio=1",
+        "data.world=null", f"data.negatives={negatives}", "loss=hard_negatives", "dry_run=json",
+        "data.batch_size=8", f"paths.runs={tmp_path / 'runs'}", f"paths.shards={shards}",
+    ]  # fmt: skip
+    said = json.loads(stdout_of(script("train"), words).splitlines()[-1])
     counts = said["counts"]
     if recipe == "negclip_swaps":
         assert counts["text_negatives"] == counts["train"] > 0

@@ -219,9 +219,7 @@ FOUND = {
         "data.holdout is read by benchmarks that ask about a run's own data"),
     "N9 columns": ("weights=zoo:clip-0 compare_columns.item=a", "by compare=..."),
     "N12 weights beside compare": ("compare=[a.csv,d.csv] weights=x", "not by compare=..."),
-    "N12 a benchmark beside compare": ("compare=[a.csv,d.csv] benchmark=pairs", "not by compare="),
     "N12 weights beside annotate": ("annotate=export weights=/x", "not by annotate=..."),
-    "N12 a benchmark beside annotate": ("annotate=export benchmark=retrieval", "not by annotate="),
     "N12 weights beside a table": ("table=coco_cf_1 weights=/x", "not by table=..."),
     "N13 the question to a dual encoder": (
         "weights=zoo:clip-0 benchmark=pairs benchmark.data=/x benchmark.question=vqascore",
@@ -231,8 +229,6 @@ FOUND = {
         "benchmark.images=/x", "with benchmark.data=FOLDER"),
     "N32 the seed of an order that is given": (
         "model=tiny_vlm benchmark=vqa benchmark.order_seed=99", "option_order=shuffled"),
-    "N32 the length of an answer that is ranked": (
-        "model=tiny_vlm benchmark=vqa benchmark.max_new_tokens=1", "with benchmark.protocol=write"),
     "N32 the reduction of an answer that is written": (
         "model=tiny_vlm benchmark=vqa benchmark.protocol=write benchmark.reduction=sum",
         "with benchmark.protocol=rank"),
@@ -247,17 +243,12 @@ FOUND = {
     "the seed of a world that is not used": (
         "weights=zoo:clip-0 seed=5 benchmark=retrieval benchmark.data=/x",
         "seed is read with a part of the embedded world"),
-    "the seed of the unread part of a suite": (
-        "weights=zoo:clip-0 seed=5 benchmark=forgetting", "seed is read with a part"),
     "a folder of a suite that is run in the world": (
         "weights=zoo:clip-0 benchmark=ood benchmark.folders.cifar10_classification.data=/x",
         "with benchmark.where=folders"),
     "baselines that are named twice": (
         "name=x baseline=real comparison.baselines=[a]", "with baseline=null"),
     "a bound of training": ("weights=zoo:clip-0 model.logit_scale_max=3", "by train.py"),
-    "the prompts of a classifier": (
-        "model=tiny_classifier benchmark=stress benchmark.classes=imagenet",
-        "with a model that provides DualEncoder"),
 }  # fmt: skip
 
 
@@ -272,9 +263,7 @@ def test_what_was_accepted_without_a_word_is_refused(name):
 READ = (
     "weights=zoo:clip-0 seed=5",
     "model=tiny_clips seed=5 benchmark=retrieval benchmark.data=/x",
-    "weights=zoo:clip-0 seed=5 benchmark=pairs benchmark.data=shapescapes_compositional:pairs",
     "model=tiny_vlm benchmark=pairs benchmark.question=vqascore",
-    "name=x benchmark=pairs benchmark.question=vqascore",
     "name=x benchmark=retrieval benchmark.data=/x benchmark.without_leaks=true",
     "weights=zoo:clip-0 benchmark=ood benchmark.where=folders "
     "benchmark.folders.cifar10_classification.data=/x",

@@ -50,38 +50,26 @@ NO_OTHER = {"stage"}
     ("words", "would_read"),
     [
         (["recipe=deletion", "limit=3", "export.layout=grid"], "export.hub=FOLDER"),
-        (["recipe=deletion", "limit=3", "export.about.license=mit"], "export.hub=FOLDER"),
         (["recipe=deletion", "zoo.diffusion.device=cuda"], "parts of the recipe"),
         (["recipe=cfmm", "export.verified=labels.jsonl"], "export.questions=FOLDER"),
-        (["limit=3", "export.lmms_eval=x", "export.croissant=y"], "export.hub=FOLDER"),
-        (["parallel=2"], "sweeps of parts"),
         (["cluster=spot"], "dry_run=true"),
         (["stage=captions", "recipe.draws.candidates=4"], "stage=images or stage=all"),
-        (["stage=captions", "recipe.scorers.scorer.device=cpu"], "stage=images or stage=all"),
-        (["stage=captions", "zoo.diffusion.device=cpu"], "stage=images or stage=all"),
         (["stage=captions", "shards.image_format=webp"], "stage=images or stage=all"),
-        (["stage=captions", "pipeline_scoring=true"], "stage=images or stage=all"),
         (["stage=images", "recipe.editor.top_k=3"], "stage=captions or stage=all"),
-        (["stage=images", "shards.sets_per_shard=3"], "stage=captions or stage=all"),
         (["stage=images", "data.source=a.txt", "limit=3"], "recipe.source_images=true"),
         (["recipe=xmai", "stage=images", "data.leave_out.colour=0.5"], "stage=captions"),
         (["recipe=xmai", "stage=captions", "seed=3"], "editors that draw"),
         (["recipe=social", "data.extra=[a]"], "a list of captions"),
         (["recipe=social", "data.world.bias=0.5"], "shapescapes:PART"),
-        (["recipe=social", "+data.leave_out={colour: 1}"], "shapescapes:PART"),
         (["data.keep_duplicates=true"], "data.grid="),
         (["+recipe.editor.noun_runs=head", "recipe.editor.part_of_speech=verb"], "noun"),
         (["recipe=xmai", "recipe.editor.weights=[1,5,0]", "recipe.editor.image_text.prefix=x"],
          "lambda_3"),
         (["recipe=lance", "recipe.editor.editor.guards.no_op.threshold=0.5"], "no_op.encoder=..."),
-        (["recipe=lance", "+zoo.class_words.kinds=false"], "words.wordnet=..."),
         (["recipe=lance", "+zoo.perturber.top_p=0.5", "+zoo.perturber.temperature=0"],
          "temperature=..."),
         (["recipe=xmai", "zoo.detector.errors=[label]"], "error_rate=..."),
-        (["recipe=lance_fixed", "recipe.editor.editor.where=start"], "before="),
         (["+zoo.clip.logit_scale_max=3"], "no setting of this part"),
-        (["recipe=social", "+recipe_part@recipe=found_labels",
-          "+recipe.scorers.labels.encoder.prefix=x"], "no setting of this part"),
     ],
 )  # fmt: skip
 def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(words, would_read):
@@ -96,14 +84,11 @@ def test_a_typed_setting_that_nothing_reads_is_refused_with_what_would_read_it(w
     [
         ["recipe=deletion", "limit=3", "export.hub=x", "export.about.license=mit"],
         ["recipe=cfmm", "zoo=paper", "export.questions=x", "export.verified=y"],
-        ["recipe=cfmm", "zoo=paper", "export.lmms_eval=x", "export.verified=y"],
         ["stage=captions", "recipe.editor.top_k=3", "shards.sets_per_shard=3", "seed=3"],
         ["stage=images", "recipe.draws.candidates=4", "zoo.diffusion.device=cpu", "part=0"],
         ["recipe=deletion", "stage=images", "data.source=shapescapes:real", "limit=3"],
         ["recipe=xmai", "zoo.detector.errors=[label]", "zoo.detector.error_rate=0.5"],
         ["recipe=social", "world@data.world=lance"],  # a grid is recorded as the world's
-        ["recipe=social", "zoo.diffusion=null", "data.keep_duplicates=false"],
-        ["recipe=lance_oracle", "data.world.shortcut=colour"],
         ["recipe=lance", "recipe.editor.editor.guards.no_op.threshold=1"],  # nothing is the same
         ["recipe=paraphrase", "recipe.editor.kinds=[frame,synonym]",
          "recipe.editor.synonyms={_target_: cfaug.editing.wordnet.Synonyms}"],
@@ -264,16 +249,10 @@ def check_every_setting(*words: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_setting_of_the_usual_recipe_is_recorded_or_refused():
-    """N33, as a property: a typed setting changes what is recorded, or is refused."""
-    check_every_setting()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
-        *([f"recipe={recipe}"] for recipe in RECIPES if recipe != "coco_cf"),
+        *([f"recipe={recipe}"] for recipe in RECIPES),
         *([f"recipe={name}", f"stage={stage}"] for name in ("coco_cf", "lance", "xmai")
           for stage in ("captions", "images")),
         ["zoo=captions", "stage=captions"],

@@ -17,7 +17,6 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from cfaug.core.safety import safe_loading as untrusted
 from cfaug.core.safety.chat_templates import ChatRenderer, TemplateFailureError
 from cfaug.core.safety.safe_loading import render_chat
-from cfaug.core.weights import resolve
 
 MESSAGES = [
     {"role": "system", "content": "Be brief. <b>&amp;</b> höhe 日本 \u2028"},
@@ -87,7 +86,6 @@ def test_a_template_fails_as_with_transformers(template: str) -> None:
 
 HOSTILE = {
     "power": ("{% set a=9 %}{{ a**(a**a) }}", "it takes more than 2 s"),
-    "constant power": ("{{ 9**(9**9) }}", "it takes more than 2 s"),
     "width": ('{{ "%999999999d" % 1 }}', "MemoryError"),
     "repeat": ('{% set a="a" %}{{ a*3000000000*2 }}', "MemoryError"),
     "list": ("{{ ([1] * 999999999) | length }}", "MemoryError"),
@@ -132,13 +130,3 @@ def test_a_writer_without_a_template_is_refused() -> None:
     for template in (None, {"rag": "x"}):
         with pytest.raises(ValueError, match="none"):
             render_chat(Writer(template), MESSAGES)
-
-
-@pytest.mark.slow
-def test_the_zoos_own_template_is_rendered_as_before() -> None:
-    from transformers import AutoProcessor
-
-    writer = untrusted.from_folder(AutoProcessor, resolve("zoo:vlm-basic-0"))
-    messages = MESSAGES[1:2]
-    expected = writer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    assert render_chat(writer, messages) == expected

@@ -145,14 +145,12 @@ ASKS_FOR_MORE = [
     ("config.json", {"quantization_config": {"quant_method": "bitsandbytes"}}),
     ("config.json", {"attn_implementation": "attacker/kernels"}),
     ("config.json", {"_attn_implementation": {"text_config": "attacker/kernels:forward"}}),
-    ("config.json", {"use_kernels": True}),
     ("config.json", {"fusion_config": {"x": 1}}),
     ("config.json", {"transformers_weights": "other.safetensors"}),
     ("config.json", {"vision_config": {"architecture": "hf-hub:attacker/x"}}),
     ("config.json", {"vision_config": {"use_pretrained_backbone": True, "backbone": "x"}}),
     ("config.json", {"text_config": {"auto_map": {"AutoModel": "evil.Evil"}}}),
     ("tokenizer_config.json", {"init_inputs": ["/etc/passwd"]}),
-    ("tokenizer_config.json", {"gguf_file": "/etc/passwd"}),
     ("tokenizer_config.json", {"mecab_kwargs": {"mecab_option": "-r x"}}),
     ("tokenizer_config.json", {"tokenizer_class": "AutoModel"}),
     ("tokenizer_config.json", {"tokenizer_class": ["pipeline"]}),
@@ -221,17 +219,10 @@ def test_every_loader_of_the_house_goes_through_one_door():
     assert found == {"core/safety/safe_loading.py", "models/open_clip.py"}
 
 
-@pytest.mark.parametrize(
-    ("file", "changes", "said"),
-    [
-        ("tokenizer_config.json", {"model_max_length": -1}, "model_max_length"),
-        ("tokenizer_config.json", {"model_max_length": 0}, "model_max_length"),
-    ],
-)
-def test_a_value_that_cannot_be_ends_in_a_sentence(folder, file, changes, said):
+def test_a_value_that_cannot_be_ends_in_a_sentence(folder):
     place = folder("dual")
-    edit(place / file, **changes)
-    with pytest.raises(UserError, match=said):
+    edit(place / "tokenizer_config.json", model_max_length=0)
+    with pytest.raises(UserError, match="model_max_length"):
         HFClip(str(place)).load()
 
 
@@ -241,7 +232,36 @@ def test_a_value_that_cannot_be_ends_in_a_sentence(folder, file, changes, said):
 def test_deviations_are_three_numbers_above_zero(values):
     with pytest.raises(UserError, match="owner: std="):
         channels(values, "std", "owner")
-
-
-def test_means_may_be_zero():
     assert channels([0, 0.5, 1], "mean", "owner") == (0.0, 0.5, 1.0)
+
+
+# An adapter that names the weights it belongs to: transformers would fetch them by itself.
+
+
+@pytest.fixture
+def adapter(tmp_path, trap):
+    """A folder without a model that names another, where code lies in wait."""
+    base = tiny.save_dual_encoder(tmp_path / "base")
+    trap.plant(base)
+    own = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil"}
+    edit(base / "config.json", auto_map=own, model_type="evil")
+    place = shutil.copytree(base, tmp_path / "adapter")
+    (place / "config.json").unlink()
+    (place / "evil.py").unlink()
+    edit(place / "adapter_config.json", base_model_name_or_path=str(base), peft_type="LORA")
+    return place
+
+
+def test_what_an_adapter_names_is_not_followed(adapter, trap):
+    from transformers import AutoModel
+
+    assert trap.fires(lambda: AutoModel.from_pretrained(adapter, local_files_only=True))
+    said = trap.holds(HFClip(str(adapter)).load)
+    assert "adapter_config.json" in said
+    assert "merge_and_unload" in said
+
+
+def test_nor_beside_a_whole_model(tmp_path, trap):
+    place = language.save_roberta(tmp_path / "text")
+    edit(place / "adapter_config.json", base_model_name_or_path="attacker/x", peft_type="LORA")
+    assert "merge_and_unload" in trap.holds(lambda: MaskedLM(str(place)).model)
