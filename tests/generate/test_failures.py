@@ -70,25 +70,6 @@ def test_a_batch_that_only_fails_together_is_named_and_retried(whole, tmp_path) 
     assert list(read_sets(tmp_path)) == list(read_sets(whole))
 
 
-def test_a_caption_that_fails_is_named_and_retried(whole, tmp_path) -> None:
-    swap = tiny.WordSwap(broken=frozenset({"photo2-0"}))
-    summary = generate(job(tmp_path, editor=swap))
-    assert summary.unpublished == (1,)
-    assert not (tmp_path / "00001.tar").exists()
-    swap.broken = frozenset()
-    generate(job(tmp_path, editor=swap))
-    assert contents(tmp_path) == contents(whole)
-
-
-def test_a_caption_that_failed_is_in_a_later_shard(whole, tmp_path) -> None:
-    swap = tiny.WordSwap(broken=frozenset({"photo2-0"}))
-    assert generate(job(tmp_path, editor=swap, publish_incomplete=True)).unpublished == ()
-    assert [one["key"] for one in card(tmp_path)["edits"]["failed"]] == ["photo2-0"]
-    assert "photo2-0" not in {one.key for one in read_sets(tmp_path)}
-    generate(job(tmp_path))  # publish_incomplete=false edits it, and the shard is drawn anew
-    assert contents(tmp_path) == contents(whole)
-
-
 def test_a_mistake_that_is_everybody_s_is_the_user_s(tmp_path) -> None:
     class Lost(tiny.WordSwap):
         def edit(self, captions):
@@ -96,17 +77,6 @@ def test_a_mistake_that_is_everybody_s_is_the_user_s(tmp_path) -> None:
 
     with pytest.raises(UserError, match="zoo:nowhere"):
         generate(job(tmp_path, editor=Lost()))
-
-
-def test_a_damaged_journal_is_drawn_again(whole, tmp_path) -> None:
-    painter = tiny.Painter(broken=frozenset({"2"}))
-    generate(job(tmp_path, studio=tiny.studio(editor=painter)))
-    [*files] = (tmp_path / ".work" / "00000").glob("*.batch")
-    assert files
-    for file in files:
-        file.write_bytes(file.read_bytes()[:-1])
-    generate(job(tmp_path))
-    assert contents(tmp_path) == contents(whole)
 
 
 def test_edits_that_were_tampered_with_are_refused(tmp_path) -> None:
@@ -203,26 +173,33 @@ def test_what_is_rejected_by_an_editor_is_counted_beside_what_its_filters_reject
     whole, tmp_path
 ) -> None:
     editor = PickyEditor(broken=frozenset({"photo3-1", "photo0-0"}))
-    summary = generate(job(tmp_path, editor=editor))
+    summary = generate(job(tmp_path / "some", editor=editor))
     assert (summary.unpublished, summary.failures) == ((), ())
     assert summary.rejected["no label"] == 2
     expected = [one for one in read_sets(whole) if one.key not in ("photo3-1", "photo0-0")]
-    assert list(read_sets(tmp_path)) == expected
-
-
-def test_where_everything_is_rejected_nothing_has_failed(tmp_path) -> None:
-    every = frozenset(one.key for one in tiny.captions(17))
-    summary = generate(job(tmp_path, editor=PickyEditor(broken=every)))
+    assert list(read_sets(tmp_path / "some")) == expected
+    editor.broken = frozenset(one.key for one in tiny.captions(17))
+    summary = generate(job(tmp_path / "all", editor=editor))
     assert (summary.sets, summary.rejected, summary.failures) == (0, {"no label": 17}, ())
 
 
+def test_a_caption_that_fails_is_named_and_edited_later(whole, tmp_path) -> None:
+    swap = tiny.WordSwap(broken=frozenset({"photo2-0"}))
+    assert generate(job(tmp_path, editor=swap)).unpublished == (1,)
+    assert not (tmp_path / "00001.tar").exists()
+    assert generate(job(tmp_path, editor=swap, publish_incomplete=True)).unpublished == ()
+    assert [one["key"] for one in card(tmp_path)["edits"]["failed"]] == ["photo2-0"]
+    assert "photo2-0" not in {one.key for one in read_sets(tmp_path)}
+    generate(job(tmp_path))  # publish_incomplete=false edits it, and the shard is drawn anew
+    assert contents(tmp_path) == contents(whole)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("what", [[], ["grid"]], ids=["pairs", "grids"])
-def test_thirty_kills_leave_no_trace(tmp_path: Path, what: list[str]) -> None:
-    told = tiny.run_module("tests.generate.killing", str(tmp_path), "30", "0", *what)
-    assert told["final"] == 0
-    assert told["killed"] == 30
-    assert told["inside"] >= 20  # between the first candidate and the last shard
+@pytest.mark.parametrize("what", ["pairs", "grids", "annotations"])
+def test_kills_leave_no_trace(tmp_path: Path, what: str) -> None:
+    told = tiny.run_module("tests.generate.killing", str(tmp_path), "20", "0", what)
+    assert (told["killed"], told["final"]) == (20, 0)
+    assert told["inside"] >= 10  # between the first result and the last shard
     assert contents(tmp_path / "cut") == contents(tmp_path / "whole")
     assert not list((tmp_path / "cut").rglob("*.batch"))
-    assert not list((tmp_path / "cut").rglob("*.tmp"))
+    assert not list(tmp_path.rglob("*.tmp"))

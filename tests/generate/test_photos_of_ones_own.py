@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +13,8 @@ from PIL import Image
 from cfaug.data.shards.shards import read_sets
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
-from cfaug.run import generate
-from tests import children
-from tests.generate.tiny import contents
 from tests.imaging.tiny import save_pipeline
 from tests.models import tiny
-
-ROOT = Path(__file__).parents[2]
 
 ZOO = """
 name: mine
@@ -136,31 +129,3 @@ def test_a_classifier_and_photos_of_ones_own_take_two_commands(shelf, tmp_path, 
     kinds = set(items.columns["kind"])
     assert {"original", "reconstruction"} < kinds
     assert (file.parent / "stress.html").exists()
-
-
-def _generate(words: list[str]) -> None:
-    os.chdir(ROOT)
-    sys.exit(generate.main(words))
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_where_it_was_and_writes_the_same(shelf, tmp_path):
-    """SIGKILL at several moments; parts, too, make what one process makes."""
-
-    def run(folder: Path, *more: str, kill_after: float | None = None) -> int | None:
-        process = children.start(_generate, [*words(shelf, folder), *more])
-        process.join(kill_after)
-        process.kill()
-        process.join()
-        return process.exitcode
-
-    whole, cut, parts = (tmp_path / name for name in ("whole", "cut", "parts"))
-    assert run(whole) == 0
-    batch = "shards.batch=64"
-    for seconds in (0.5, 1.5, 3.0):
-        run(cut, batch, kill_after=seconds)
-    assert run(cut, batch) == 0
-    assert contents(cut) == contents(whole)
-    for part in (1, 0):
-        assert run(parts, f"part={part}", "parts=2") == 0
-    assert contents(parts) == contents(whole)
