@@ -3,13 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.core.errors import UserError
 from cfaug.core.types import Edit
-from cfaug.core.validation import check_part
 from cfaug.generate.recipe import (
     ShardPlan,
     digest,
@@ -78,13 +75,6 @@ def test_a_batch_is_its_texts_and_its_draws() -> None:
     assert digest(first, some) != digest(
         ShardPlan(some, Draws(candidates=4), 1, 6).batches()[0], some
     )
-
-
-@pytest.mark.parametrize(("part", "parts"), [(2, 2), (-1, 2), (0, 0), (True, 2), (0.5, 2)])
-def test_a_part_that_there_is_not_is_refused(part, parts) -> None:
-    said = "part counts from 0" if type(part) is int else "part=.* should be a whole number"
-    with pytest.raises(UserError, match=said):
-        check_part(part, parts)
 
 
 @settings(max_examples=examples(60), deadline=None)
