@@ -144,33 +144,6 @@ def test_a_set_without_a_visible_edit_is_not_drawn_but_logged() -> None:
     assert len(alone.score(batch, alone.sample(batch))[0].candidates) == 2
 
 
-def test_the_log_has_a_row_a_candidate_and_edited_member() -> None:
-    desk = ShardScorer(tiny.studio(), caption_sets(3, count=4), Draws(5))
-    drawn = [
-        one
-        for batch in ShardPlan(desk.proposals, Draws(candidates=5), 0, 4).batches()
-        for one in desk.score(batch, desk.sample(batch))
-    ]
-    whole = merge(drawn)
-    rows = pq.read_table(io.BytesIO(candidate_log(desk, whole, {(1, 2)}))).to_pylist()
-    places = [(one.key, k, m) for one in desk.proposals for k in range(5) for m in (1, 2)]
-    assert [(r["set"], r["candidate"], r["member"]) for r in rows] == places
-    kept = [(r["set"], r["candidate"]) for r in rows if r["kept"]]
-    assert kept == [(desk.proposals[1].key, 2)] * 2
-    for row, (place, number, member) in zip(
-        rows, [(p, k, m) for p in range(len(desk.proposals)) for k in range(5) for m in (0, 1)],
-        strict=True,
-    ):  # fmt: skip
-        judged = whole[place].candidates[number]
-        assert row["accepted"] == (judged.reason == "") == (row["reason"] == "")
-        assert row["seed"] == judged.draw.seed
-        assert row["p"] == np.float32(judged.draw.p)
-        assert row["sim_0"] == judged.scores["sim_0"]
-        if "sim_1" in judged.scores:
-            assert row["sim_direction"] == judged.scores["sim_direction"][member]
-            assert row["report_sim_image"] == judged.scores["report_sim_image"][member]
-
-
 def test_the_winner_across_batches_is_the_winner_of_the_whole() -> None:
     draws = Draws(candidates=9)
     desk = ShardScorer(tiny.studio(), caption_sets())

@@ -64,17 +64,15 @@ def parts(cost):
     return {one.part: one for one in cost.work}
 
 
-def test_the_known_configurations_have_the_published_numbers_of_parameters():
-    sd = count_diffusion(DiffusionWeights(SD15, vae="stabilityai/sd-vae-ft-mse"))
+def test_a_candidate_of_the_paper_has_the_published_weights_and_operations():
+    model = DiffusionWeights(SD15, vae="stabilityai/sd-vae-ft-mse")
+    sd = count_diffusion(model)
     assert sd.weights == 859_520_964 + 83_653_863 + 123_060_480
     assert sd.side == 512
-    clip = count_encoder("openai/clip-vit-large-patch14", None)
-    assert clip.weights == 427_616_513
-
-
-def test_a_candidate_of_the_paper_costs_what_the_recipe_says():
-    editor = PromptToPrompt(DiffusionWeights(SD15, vae="stabilityai/sd-vae-ft-mse"), steps=100)
-    scorers = {"clip": LazyClipScorer(HFClip("openai/clip-vit-large-patch14"))}
+    clip = "openai/clip-vit-large-patch14"
+    assert count_encoder(clip, None).weights == 427_616_513
+    scorers = {"clip": LazyClipScorer(HFClip(clip))}
+    editor = PromptToPrompt(model, steps=100)
     cost = cost_of(editor, Draws(candidates=1), proposals(count=1), scorers)
     assert cost.total / 1e12 == pytest.approx(327, abs=0.5)
     assert cost.images == 2

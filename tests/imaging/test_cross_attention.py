@@ -10,7 +10,6 @@ from cfaug.core.errors import UserError
 from cfaug.imaging.cross_attention import (
     CrossAttention,
     find_phrase,
-    refine_alignment,
     replace_matrix,
     tokenize,
 )
@@ -131,25 +130,6 @@ def test_replace_takes_the_right_columns_behind_an_unequal_edit(words):
     assert matrix[base.length - 1, edited.length - 1] == 1
     # No attention is lost where the base is the longer text.
     assert np.allclose(matrix.sum(1), 1)
-
-
-def test_refine_maps_padding_to_padding(words):
-    base, edited = words("a red zoo on the sand"), words("a ball on the sand")
-    alignment = refine_alignment(base, edited)
-    for j in range(edited.length, SIZE):
-        assert alignment[j] == -1 or alignment[j] >= base.length
-    assert [alignment[j] for j in find_phrase(edited, "ball")] == [-1]
-    assert [alignment[j] for j in find_phrase(edited, "sand")] == find_phrase(base, "sand")
-    assert alignment[edited.length - 1] == base.length - 1
-
-
-def test_refine_takes_an_insertion_and_a_truncated_text(words):
-    base, edited = words("a dog on the grass"), words("a hot dog on the grass")
-    alignment = refine_alignment(base, edited)
-    assert alignment[: edited.length].tolist() == [0, 1, -1, 2, 3, 4, 5, 6]
-    long = words("zebra " * 60)
-    assert long.length == SIZE
-    assert refine_alignment(long, long).tolist() == list(range(SIZE))
 
 
 def test_words_are_found_by_characters(words):

@@ -104,24 +104,17 @@ def test_photos_shares_and_guidances_in_one_call_equal_one_at_a_time(name, limit
         job(data[0], p=0.2), job(data[0], p=0.8), job(data[1], p=0.6, cfg=3), job(data[0], p=0.4),
         job(data[0], (CAPTION, CAPTION)), job(data[0], p=0.8), job(data[0], p=0.2, cfg=3),
     ]  # fmt: skip
-    for rows in (64, 4):
-        one = editor(
-            request.getfixturevalue(name),
-            cross=None,
-            self_max_tokens=limit,
-            max_rows=rows,
-            inversion=NEXT,
-        )
-        tree = check_direct(one, jobs, limit)
-        assert tree.jobs[1] == tree.jobs[5]
+    settings = {"cross": None, "self_max_tokens": limit, "inversion": NEXT}
+    one = editor(request.getfixturevalue(name), max_rows=4, **settings)
+    tree = check_direct(one, jobs, limit)
+    assert tree.jobs[1] == tree.jobs[5]
 
 
 @torch.no_grad()
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["replace", "refine"])
-@pytest.mark.parametrize("case", CASES)
-def test_cross_attention_of_photos_equals_maps_written_down(calm_pipeline, kind, case) -> None:
-    base, edited, base_words, edited_words, new = CASES[case]
+def test_cross_attention_of_photos_equals_maps_written_down(calm_pipeline, kind) -> None:
+    base, edited, base_words, edited_words, new = CASES["longer edit"]
     until = int(0.5 * (STEPS + 1))
 
     def edit(source, own):
@@ -129,25 +122,24 @@ def test_cross_attention_of_photos_equals_maps_written_down(calm_pipeline, kind,
 
     slow = Slow(editor(calm_pipeline), photo(3), base)
     wanted = slow.direct(edited, 7.5, control_maps(0.4, until=until, edit=edit))
-    for rows in (64, 2):
-        control = CrossAttention(kind, steps=0.5, edited_weight=2.0)
-        one = editor(calm_pipeline, cross=control, max_rows=rows, inversion=NEXT)
-        tree, latents, _ = draw(one, [job(photo(3), (base, edited), p=0.4)])
-        close(latents[tree.jobs[0][1]], wanted[1])
+    control = CrossAttention(kind, steps=0.5, edited_weight=2.0)
+    one = editor(calm_pipeline, cross=control, max_rows=2, inversion=NEXT)
+    tree, latents, _ = draw(one, [job(photo(3), (base, edited), p=0.4)])
+    close(latents[tree.jobs[0][1]], wanted[1])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inversion", [DirectInversion(), EditFriendly(), NullText(inner_steps=2)])
 def test_photos_and_shares_together_are_what_they_are_alone(calm_pipeline, inversion) -> None:
-    jobs = [job(photo(seed), p=p) for seed in (1, 2, 3) for p in (0.2, 0.7, 1.0)]
-    one = editor(calm_pipeline, inversion=inversion, steps=6, max_rows=8)
+    jobs = [job(photo(seed), p=p) for seed in (1, 2) for p in (0.2, 0.7)]
+    one = editor(calm_pipeline, inversion=inversion, steps=6, max_rows=4)
     tree, together, inverted = draw(one, jobs)
-    assert len(inverted) == 3
+    assert len(inverted) == 2
     for at, single in enumerate(jobs):
         tree_alone, alone, [inversion_alone] = draw(one, [single])
         tolerance = ADAM if inversion.depends_on_guidance else 1e-10
         close(together[list(tree.jobs[at])], alone[list(tree_alone.jobs[0])], tolerance)
-        close(inverted[at // 3].latents, inversion_alone.latents, tolerance)
+        close(inverted[at // 2].latents, inversion_alone.latents, tolerance)
 
 
 def test_the_source_of_direct_inversion_is_the_photo_at_every_step(calm_pipeline) -> None:
@@ -223,20 +215,6 @@ def test_edit_friendly_levels_and_noise_equal_one_level_at_a_time(calm_pipeline)
         close(latents[edited], latents[source])
     source, edited = tree.jobs[2]
     assert (latents[edited] - latents[source]).abs().max() > 1e-3
-
-
-@pytest.mark.slow
-def test_null_text_leads_back_to_the_photo_under_guidance(calm_pipeline) -> None:
-    """The caption drawn anew from the embeddings is the way the inversion found."""
-    one = editor(calm_pipeline, inversion=NullText(), cross=None)
-    tree, latents, [found] = draw(one, [job(photo(1), (CAPTION, SAID_AGAIN), p=0.0)])
-    source, edited = tree.jobs[0]
-    close(latents[edited], latents[source])
-    plain = editor(calm_pipeline, cross=None, inversion=NEXT)
-    tree, free, [direct] = draw(plain, [job(photo(1), (CAPTION, SAID_AGAIN), p=0.0)])
-    without = (free[tree.jobs[0][1]] - direct.latents[-1]).pow(2).mean()
-    assert (latents[source] - direct.latents[-1]).pow(2).mean() < 0.75 * without
-    assert torch.equal(found.latents[0], direct.latents[0])
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,9 @@ def test_edits_of_real_captions_are_aligned_as_released(clip_words):
 
 @torch.no_grad()
 @pytest.mark.slow
-@pytest.mark.parametrize("text", ["a red zoo on the sand", "a hot red ball on sand", "a fox on it"])
-def test_edits_of_photos_equal_those_of_the_released_mapper(calm_pipeline, text) -> None:
+def test_edits_of_photos_equal_those_of_the_released_mapper(calm_pipeline) -> None:
     """In float64; edits with more tokens than the caption were .18 to .87 apart."""
-    base = "a red ball on sand"
+    base, text = "a red ball on sand", "a red zoo on the sand"
     mapper, alphas = released(*(tokenize(tiny.tokenizer(), one) for one in (base, text)))
     share = torch.tensor(alphas, dtype=torch.float64)
 
