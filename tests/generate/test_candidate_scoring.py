@@ -144,25 +144,6 @@ def test_a_set_without_a_visible_edit_is_not_drawn_but_logged() -> None:
     assert len(alone.score(batch, alone.sample(batch))[0].candidates) == 2
 
 
-def test_the_winner_across_batches_is_the_winner_of_the_whole() -> None:
-    draws = Draws(candidates=9)
-    desk = ShardScorer(tiny.studio(), caption_sets())
-    winners = []
-    for size in (2, 5, 1000):
-        drawn = [
-            one
-            for batch in ShardPlan(desk.proposals, draws, 0, size).batches()
-            for one in desk.score(batch, desk.sample(batch))
-        ]
-        best = []
-        for one in merge(drawn):
-            accepted = [(j.number, j.draw.seed, j.scores) for j in one.candidates if not j.reason]
-            found = desk.pipeline.select.best(accepted)
-            best.append([(number, one.images[number]) for number in found])
-        winners.append(best)
-    assert winners[0] == winners[1] == winners[2]
-
-
 def test_a_score_that_is_no_number_is_an_error() -> None:
     class Broken(tiny.Eye):
         def images(self, images):

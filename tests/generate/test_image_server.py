@@ -117,7 +117,7 @@ def test_a_service_without_seeds_gets_none_and_the_card_says_so(tmp_path):
         (gives(b"no image"), NO_IMAGE),
         (gives(PNG[:-20]), NO_IMAGE),
         (gives(encoded(Image.new("1", (2**13, 2**12)))), NO_IMAGE),
-        ((200, b'{"data": [' + b" " * 2**16), NO_IMAGE),
+        (gives(PNG + bytes(2**16)), NO_IMAGE),  # which could be decoded
         (gives(encoded(Image.new("RGB", (64, 32)))), OTHER_SHAPE),
         ((400, b"against our policy"), REFUSED),
     ],

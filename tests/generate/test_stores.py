@@ -139,6 +139,13 @@ def test_what_fails_for_good_is_named(store, tmp_path):
         if path.endswith("00001.jsonl"):
             raise TimeoutError("timed out")
 
+    def lack(call, path):
+        if call == "put":
+            raise FileNotFoundError("The specified bucket does not exist")
+
+    store.trouble = staticmethod(lack)
+    with pytest.raises(UserError, match=rf"{ADDRESS} cannot be written: The specified bucket"):
+        made(tmp_path)
     store.trouble = staticmethod(fail)
     with pytest.raises(UserError, match=rf"{ADDRESS}: captions/00001.jsonl failed: timed out \(5"):
         made(tmp_path)
@@ -186,16 +193,6 @@ def test_a_file_address_is_a_folder_with_its_locks(whole, tmp_path):
     index = open_source(f"file://{whole}", None, None, tmp_path, tmp_path / "cache")
     assert index.hash == open_index(whole, tmp_path / "cache").hash
     assert not (tmp_path / "cache" / "stores").exists()
-
-
-def test_a_missing_bucket_is_named(store, tmp_path):
-    def fail(call, path):
-        if call == "put":
-            raise FileNotFoundError("The specified bucket does not exist")
-
-    store.trouble = staticmethod(fail)
-    with pytest.raises(UserError, match=rf"{ADDRESS} cannot be written: The specified bucket"):
-        made(tmp_path)
 
 
 def test_one_process_owns_a_folder(store, tmp_path):
