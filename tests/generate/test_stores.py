@@ -92,9 +92,9 @@ def check_commits() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("machines", [1, 99])
-def test_a_kill_between_any_two_uploads_changes_nothing(
-    store, whole, tmp_path, machines, monkeypatch
-):
+def test_a_kill_between_any_two_uploads_changes_nothing(store, tmp_path, machines, monkeypatch):
+    few = {"captions": tiny.captions(8)}
+    generate(tiny.job(tmp_path / "whole", **few))
     keep = stores.Mirror.keep_list
     monkeypatch.setattr(stores.Mirror, "keep_list", lambda mirror: left > 0 and keep(mirror))
     for attempt in count(1):
@@ -108,13 +108,13 @@ def test_a_kill_between_any_two_uploads_changes_nothing(
 
         store.trouble = staticmethod(kill)
         try:
-            made(tmp_path / str(attempt % machines))
+            made(tmp_path / str(attempt % machines), **few)
             break
         except KilledError:
             stores._mirrors.clear()  # a new process
             check_commits()
     assert attempt > 5
-    assert stored() == tiny.contents(whole)
+    assert stored() == tiny.contents(tmp_path / "whole")
 
 
 def test_what_fails_for_a_while_is_tried_again(store, whole, tmp_path):
