@@ -229,10 +229,7 @@ def test_neighbours_and_chunks_change_nothing(texts, chunk):
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        ({"top_k": 0}, "top_k=0"),
-        ({"filters": [NotASibling(), NotASibling()]}, "sibling, sibling"),
-    ],
+    [({"top_k": 0}, "top_k=0"), ({"filters": [NotASibling(), NotASibling()]}, "sibling, sibling")],
 )
 def test_mistakes_are_named(options, words):
     with pytest.raises(UserError, match=words):

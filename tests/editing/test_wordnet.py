@@ -15,14 +15,7 @@ from cfaug.editing.pretrained import WordVectors
 from cfaug.editing.protocols import Fill, SentenceEmbedder
 from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.editing.wordnet import (
-    PACKED,
-    PARTS,
-    Hyponymy,
-    Synonyms,
-    WordNet,
-    read_files,
-)
+from cfaug.editing.wordnet import PACKED, PARTS, Hyponymy, Synonyms, WordNet, read_files
 from tests import skips
 from tests.editing import tiny
 from tests.records import example
@@ -228,8 +221,10 @@ def plain_search(word, part, lines):
     ("word", "bases"),
     [
         ("Dogs", {"noun": ["dog"], "verb": ["dog"]}),
-        ("axes", {"noun": ["ax", "axis"], "verb": ["ax", "axe"]}),
-        ("was", {"verb": ["be"]}),
+        ("axes", {"noun": ["ax", "axis"], "verb": ["axe", "ax"]}),
+        ("leaves", {"noun": ["leaf", "leave"], "verb": ["leave"]}),
+        ("was", {"noun": ["wa"], "verb": ["be"]}),
+        ("men", {"noun": ["men", "man"]}),
         ("largest", {"adj": ["large"]}),
         ("galore", {"adj": ["galore"]}),
         ("quickly", {"adv": ["quickly"]}),

@@ -28,11 +28,7 @@ CALM = Cluster(
 
 
 @settings(max_examples=examples(100))
-@given(
-    sets=st.integers(1, 400),
-    per_shard=st.integers(1, 60),
-    workers=st.integers(1, 20),
-)
+@given(sets=st.integers(1, 400), per_shard=st.integers(1, 60), workers=st.integers(1, 20))
 def test_without_failures_the_time_is_that_of_the_fullest_worker(sets, per_shard, workers):
     work = Workload(sets, per_shard, 10)
     run = simulate(work, workers, CALM)

@@ -17,13 +17,7 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.types import Edit
 from cfaug.generate.job import generate
-from cfaug.generate.recipe import (
-    ShardPlan,
-    digest,
-    shard_count,
-    shard_slice,
-    shards_of,
-)
+from cfaug.generate.recipe import ShardPlan, digest, shard_count, shard_slice, shards_of
 from cfaug.generate.sampling import STRATA, Draws, Law, LawLearner, mersenne
 from cfaug.imaging.select import clip_selection
 from tests.generate import tiny

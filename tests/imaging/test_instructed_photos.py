@@ -12,12 +12,7 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import ImageEditor, Progressive
 from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
-from cfaug.imaging.instructed_photos import (
-    OTHER_SHAPE,
-    InstructedPhotos,
-    Instructions,
-    fit,
-)
+from cfaug.imaging.instructed_photos import OTHER_SHAPE, InstructedPhotos, Instructions, fit
 from cfaug.imaging.model import PipelineFolder
 from cfaug.imaging.photo_editing import BROKEN, TINY, PhotoPreparation
 from tests.imaging import tiny_pipelines
