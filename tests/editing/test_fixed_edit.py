@@ -105,8 +105,9 @@ class Some:
     def edit(self, examples):
         found = []
         for one in examples:
-            proposal = Proposal(one, (one.text, f"{one.text}!"), (None, EDIT))
-            found.append(Edited((proposal,) * int(one.group), {"words": int(one.group)}))
+            count = int(one.group)
+            some = [Proposal(one, (one.text, f"{one.text}!"), (None, EDIT)) for _ in range(count)]
+            found.append(Edited(tuple(some), {"words": count}))
         return found
 
     def describe(self):

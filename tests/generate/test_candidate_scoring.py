@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import Draw, Edit, ImageJob, Images
-from cfaug.data.shards.shards import read_sets
 from cfaug.generate.candidate_scoring import (
     Journal,
     ScoredCandidate,
@@ -34,7 +32,7 @@ from cfaug.generate.recipe import ShardPlan, encode_image
 from cfaug.generate.sampling import Draws
 from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
-from tests.generate.tiny import card, contents, job, log
+from tests.generate.tiny import contents, job
 from tests.properties import examples
 from tests.records import image_job, proposal
 
@@ -218,24 +216,6 @@ def test_the_directional_similarity_decides(aggregate, rounds, left) -> None:
         for one in drawn.candidates:
             if one.number not in best:
                 assert (one.reason, one.scores) == ("halving", {})
-
-
-def test_what_was_given_up_is_logged_and_the_best_is_found(tmp_path) -> None:
-    draws = {name: Draws(candidates=5, sampling=name) for name in ("independent", "halving(1)")}
-    anything = clip_selection(-1, -1, None)
-    for name, one in draws.items():
-        generate(job(tmp_path / name, draws=one, studio=tiny.studio(select=anything)))
-    rows = log(tmp_path / "halving(1)")
-    reasons = Counter(row["reason"] for row in rows)
-    assert reasons == {"": 3 * len(rows) / 5, "halving": 2 * len(rows) / 5}
-    assert card(tmp_path / "halving(1)")["rejected"] == {"halving": reasons["halving"]}
-    given_up = [row for row in rows if row["reason"] == "halving"]
-    assert all(row["sim_0"] is None and not row["accepted"] for row in given_up)
-    whole, halved = (
-        {one.key: one.members[0].extra["candidate"] for one in read_sets(tmp_path / name)}
-        for name in draws
-    )
-    assert halved == whole  # here, where guesses are exact and every candidate is acceptable
 
 
 def test_bytes_depend_on_the_plan_alone(tmp_path) -> None:
