@@ -194,10 +194,3 @@ def test_only_equal_texts_seed_and_guidance_are_one_family():
     assert tree.jobs[0][0] == tree.jobs[1][0]
     assert len({job[0] for job in tree.jobs}) == 4
     assert tree.texts == ("a red ball", "a red cube", "a tree")
-
-
-def test_a_single_text_is_a_base_alone():
-    tree = plan([*jobs_of([0.5, 0.2], ("alone",)), *jobs_of([0.5])], 10)
-    assert tree.jobs == ((0,), (0,), (1, 2))
-    assert tree.base[:1].tolist() == [0]
-    assert tree.latent_steps(10) == 3 * 10

@@ -254,13 +254,6 @@ def test_diffusers_own_processors_run_with_the_backend_that_is_set(shelf):
     assert any("_scaled_dot_product_attention_math" in e.key for e in profile.key_averages())
 
 
-def test_noise_may_be_independent(shelf):
-    apart = editor(shelf("sd3"), "sd3", noise="independent").sample([job(p=0.5)])[0]
-    shared = editor(shelf("sd3"), "sd3").sample([job(p=0.5)])[0]
-    assert torch.equal(apart[0], shared[0])
-    assert not torch.equal(apart[1], shared[1])
-
-
 def test_a_text_is_the_base_s_where_its_end_is_cut(shelf):
     one = editor(shelf("klein"), "klein")
     assert not one.same_text(PAIR)
