@@ -228,6 +228,7 @@ def test_words_are_drawn_by_the_seed():
     together = edit(texts, Guess("owl"))
     assert isinstance(RandomWordEdit(Guess()), Editor)
     assert isinstance(RandomWords(Guess()), VariationModel)
+    assert "guess" in RandomWordEdit(Guess()).describe().values()
     assert edit(texts[:3], Guess("owl")) == together[:3]
     assert edit(texts, Guess("owl"), seed=1) != together
     [world] = edit(["a red ball on the beach"], VocabularyFiller(), edits=2)

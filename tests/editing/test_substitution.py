@@ -60,6 +60,7 @@ def test_a_text_of_too_many_words_is_rejected_with_its_reason():
     assert found[1] == editor.edit([short])[0]
     assert isinstance(editor, Editor)
     assert editor.edit([]) == []
+    assert editor.describe()["filler"] == "list"
 
 
 def test_long_texts_go_through_the_models_few_at_a_time():

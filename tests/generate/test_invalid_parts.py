@@ -264,7 +264,8 @@ def test_images_need_captions_first(tmp_path) -> None:
     ("wrong", "named"),
     [
         ({"stage": "image"}, "captions, images, all"), ({"publish_incomplete": 1}, "true or false"),
-        ({"part": 3, "parts": 3}, "part counts from 0"), ({"editor": None}, "needs recipe.editor"),
+        ({"part": 3, "parts": 3}, "part counts from 0"), ({"part": 0.5}, "part=0.5 should be a"),
+        ({"editor": None}, "needs recipe.editor"),
         ({"studio": None}, "needs recipe.image_editor"),
     ],
 )  # fmt: skip

@@ -53,6 +53,11 @@ def test_a_pair_names_the_first_threshold_it_misses(changes, reason) -> None:
     assert reason in ("", *REASONS.values())
 
 
+def test_a_threshold_that_is_no_cosine_is_refused() -> None:
+    with pytest.raises(UserError, match=r"selection\.min_clip_text=2 is a cosine: from -1 to 1"):
+        clip_selection(min_clip_text=2)
+
+
 def test_a_base_that_misses_its_caption_needs_no_other_score() -> None:
     assert clip_selection().reject({"sim_0": 0.1}) == "caption_0"
     assert clip_selection().find_miss({"sim_0": 0.5}) == ""
