@@ -126,11 +126,12 @@ def counted(work: Job, fatal: int, writing: bool, file: Path | None = None) -> N
         file.write_text(str(events))
 
 
-def between(folder: Path) -> bool:
+def between(folder: Path, what: str) -> bool:
     """Say whether something has been made and the last shard is not there."""
-    begun = any(folder.glob(".work/*/*.batch")) or any(folder.rglob("*.tar"))
+    begun = any(folder.glob(".work/*/*.batch")) or any(folder.glob("*.tar"))
     begun |= any(folder.with_name(f"{folder.name} cache").rglob("*.jsonl"))
-    return begun and not any(folder.rglob(f"{SHARDS - 1:05d}.json"))
+    place = folder / "captions" if what == "annotations" else folder
+    return begun and not (place / f"{SHARDS - 1:05d}.json").exists()
 
 
 def main(root: Path, kills: int, seed: int, what: str) -> dict[str, object]:
@@ -156,7 +157,7 @@ def main(root: Path, kills: int, seed: int, what: str) -> dict[str, object]:
             break
         assert code == -signal.SIGKILL
         killed += 1
-        inside += between(cut)
+        inside += between(cut, what)
     final = in_child(lambda: counted(job(cut, what), -1, False))
     return {"events": events, "again": again, "killed": killed, "inside": inside, "final": final}
 
