@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
+from cfaug.core.types import Edit
 from cfaug.core.words import right_articles
 from cfaug.editing import caption_grids as grid_files
 from cfaug.editing.caption_grids import AttributeGrid, fill, placeholders, read_grid, shipped_grids
@@ -57,22 +58,19 @@ def own(tmp_path):
 def edited(grid, group=None):
     """Return the proposal of every example, or of a group's."""
     chosen = [one for one in grid.examples() if group in (None, one.group)]
+    assert isinstance(AttributeGrid(), Editor)
     found = AttributeGrid().edit(chosen)
     return [proposal for one in found for proposal in one.proposals]
 
 
-@pytest.mark.parametrize("name", TABLE_5)
-def test_every_product_of_table_5(name):
-    grid = read_grid(name, keep_duplicates=True)
-    assert (grid.sets, grid.members, 100 * grid.captions) == TABLE_5[name]
-    assert len({one.key for one in grid.examples()}) == grid.sets
-
-
-def test_the_sums_of_the_paper():
+def test_every_product_of_table_5_and_the_sums_of_the_paper():
     """Section 2.1 and the notes' item 8: 7,020 sets and 232,416 captions; every grid is there."""
-    grids = [read_grid(name, keep_duplicates=True) for name in TABLE_5]
-    assert sum(grid.sets for grid in grids) == 7_020
-    assert sum(grid.captions for grid in grids) == 232_416
+    grids = {name: read_grid(name, keep_duplicates=True) for name in TABLE_5}
+    for name, grid in grids.items():
+        assert (grid.sets, grid.members, 100 * grid.captions) == TABLE_5[name]
+        assert len({one.key for one in grid.examples()}) == grid.sets
+    assert sum(grid.sets for grid in grids.values()) == 7_020
+    assert sum(grid.captions for grid in grids.values()) == 232_416
     assert set(shipped_grids()) == {*TABLE_5, "shapescapes"}
 
 
@@ -103,6 +101,14 @@ def test_captions_are_those_of_the_released_lists():
         "a White female barber",
         "a Black male barber",
     )
+    assert [None if one is None else (one.kind, one.before, one.after) for one in barber.edits][
+        :4
+    ] == [
+        None,
+        ("gender", "male", "female"),
+        ("race", "White", "Black"),
+        ("race_gender", "White male", "Black female"),
+    ]
     photo = edited(read_grid("race_gender"), "attorney")[1]
     assert photo.key == "a_photo_of_race_gender_attorney"
     assert photo.texts[4] == "A photo of an Indian male attorney"
@@ -148,7 +154,7 @@ def test_a_grid_of_ones_own(own):
     assert first.details[2] == {
         "attributes": {"age": "old", "gender": "female", "place": "indoors"}
     }
-    assert first.edits[7].kind == "age_gender_place"
+    assert first.edits[7] == Edit("age_gender_place", "old male indoors", "young female outdoors")
     assert first.example.extra["neutral"] == "a nurse"
     assert edited(grid)[3].example.extra["neutral"] == "A photo of an umpire"
     other = read_grid(own(neutral="{prefix} one {subject}", name="jobs"))
@@ -184,10 +190,8 @@ def test_subjects_that_letters_do_not_tell_apart_have_keys_of_their_own(own):
 MISTAKES = {
     "the key 'subjcts' is unknown; a grid has name,": {"subjcts": ["nurse"]},
     "'template' is missing": {"template": None},
-    "'attributes' is missing": {"attributes": None},
     "subjects is empty": {"subjects": []},
     "subjects should be a text, not 3: put it in quotes": {"subjects": [3]},
-    "subjects should be a text, not True": {"subjects": [True]},
     "subjects should be a text, not {'a': 'b'}": {"subjects": {"a": "b"}},
     "there is no list 'jobs': write the values as a list": {"subjects": "jobs"},
     "there is no list '../../pyproject'": {"subjects": "../../pyproject"},
@@ -198,7 +202,6 @@ MISTAKES = {
         "attributes": {"x": ["a", "ab"], "y": ["bc", "c"]}, "template": "{prefix} {subject} {x}{y}",
     },
     "cannot be printed": {"subjects": ["nurse\x1b[31m"]},
-    "prefixes is empty": {"prefixes": []},
     "prefixes should be a list": {"prefixes": "A photo of"},
     "prefixes: 'a photo of' is duplicated": {"prefixes": ["a photo of", "A photo of"]},
     "attributes should map names to values, not be ['race']": {"attributes": ["race"]},
@@ -206,14 +209,12 @@ MISTAKES = {
     "attributes: the name 'Race' is invalid": {"attributes": {"Race": ["a", "b"]}},
     "attributes: the name 'subject' is taken": {"attributes": {"subject": ["a", "b"]}},
     "attributes: race is empty": {"attributes": {"race": []}},
-    "attributes: race: 'White' is duplicated": {"attributes": {"race": ["White", "white"]}},
     "attributes: race: 'x' is duplicated": {"attributes": {"race": {"White": "x", "Black": "X"}}},
     "attributes: race should be a text, not None": {"attributes": {"race": ["White", None]}},
     "template 'a {age} {gender} {place}' has age, gender, place in braces; it must have each of "
     "prefix, subject, age, gender, place once": {"template": "a {age} {gender} {place}"},
     "{subject} {subject}": {"template": "{prefix} a {age} {gender} {subject} {subject} {place}"},
     "braces hold a name": {"template": "{prefix} {age:>999999999} {gender} {subject} {place}"},
-    "neutral 'a person' has nothing in braces": {"neutral": "a person"},
     "neutral 'a {age} {subject}' has age, subject": {"neutral": "a {age} {subject}"},
     "'M\u00e9tis' is duplicated": {"attributes": {"x": ["M\u00e9tis", "Me\u0301tis"]}},
     "the neutral prompt 'an old nurse' is the caption of 'old'": {
@@ -287,61 +288,6 @@ def test_what_is_too_large_or_no_file_is_not_read(own, tmp_path, monkeypatch):
         read_grid(str(tmp_path / "none.yaml"))
     with pytest.raises(UserError, match=r"choose from physical_gender.*or name a file, FILE.yaml"):
         read_grid("race-gender")
-
-
-RACE = ["White", "Indian", "Middle Eastern"]
-GENDER = ["male", "female"]
-
-
-def grid_example(text="a photo of a {race} {gender} Barber", **attributes):
-    attributes = attributes or {"race": RACE, "gender": GENDER}
-    said = {
-        name: values if isinstance(values, dict) else dict(zip(values, values, strict=True))
-        for name, values in attributes.items()
-    }
-    return example(text, "a", "barber", extra={"subject": "Barber", "attributes": said})
-
-
-def test_a_grid_has_every_combination_with_the_right_article():
-    grid = AttributeGrid()
-    assert isinstance(grid, Editor)
-    found = grid.edit([grid_example(), grid_example("a {mood} umpire", mood=["happy", "angry"])])
-    [[first], [second]] = [one.proposals for one in found]
-    assert first.texts == (
-        "a photo of a White male Barber",
-        "a photo of a White female Barber",
-        "a photo of an Indian male Barber",
-        "a photo of an Indian female Barber",
-        "a photo of a Middle Eastern male Barber",
-        "a photo of a Middle Eastern female Barber",
-    )
-    assert [None if e is None else (e.kind, e.before, e.after) for e in first.edits] == [
-        None,
-        ("gender", "male", "female"),
-        ("race", "White", "Indian"),
-        ("race_gender", "White male", "Indian female"),
-        ("race", "White", "Middle Eastern"),
-        ("race_gender", "White male", "Middle Eastern female"),
-    ]
-    assert (first.key, first.group) == ("a", "barber")
-    assert first.details[3] == {"attributes": {"race": "Indian", "gender": "female"}}
-    assert second.texts == ("a happy umpire", "an angry umpire")
-
-
-def test_captions_may_say_a_value_in_other_words():
-    places = {"beach": "on the beach", "night": "at night"}
-    [found] = AttributeGrid().edit([grid_example("a ball {place}", place=places)])
-    [proposal] = found.proposals
-    assert proposal.texts == ("a ball on the beach", "a ball at night")
-    assert proposal.edits[1].after == "night"
-    assert proposal.details[1] == {"attributes": {"place": "night"}}
-
-
-def test_the_article_before_the_subject_too():
-    moods = {"mood": ["happy", "angry"]}
-    [found] = AttributeGrid().edit([grid_example("A {mood} man, an umpire", **moods)])
-    assert found.proposals[0].texts == ("A happy man, an umpire", "An angry man, an umpire")
-    assert right_articles("an x-ray of an unicorn in an hour") == "an x-ray of a unicorn in an hour"
 
 
 @pytest.mark.parametrize(

@@ -70,14 +70,11 @@ def test_a_folder_of_ones_own_gives_kinds_of_ones_own(tmp_path):
         ("Sub ject", "<caption>", "name of a prompt.*is invalid"),
     ],
 )
-def test_an_invalid_prompt_is_named(tmp_path, name, text, said):
+def test_an_invalid_prompt_or_folder_is_named(tmp_path, name, text, said):
+    with pytest.raises(UserError, match="has no prompt: choose examples, plain"):
+        read_prompts(tmp_path)
     (tmp_path / f"{name}.txt").write_text(text)
     with pytest.raises(UserError, match=said):
-        read_prompts(tmp_path)
-
-
-def test_a_folder_without_prompts_or_none_at_all_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="has no prompt: choose examples, plain"):
         read_prompts(tmp_path)
     with pytest.raises(UserError, match="is not a folder"):
         read_prompts(tmp_path / "missing")
@@ -88,11 +85,8 @@ def test_the_long_format_is_alpacas_with_the_header_of_the_released_code():
     assert text.startswith("Below is an instruction that describes a task")
     assert "### Instruction:\nGenerate all possible variations of the provided sentence by" in text
     assert text.endswith("### Input:\na {dog}\n\n### Variations:\n")
-    assert (
-        EditFormat()
-        .prompt("domain", "a dog")
-        .endswith("### Input:\nA photo of a dog\n\n### Variations:\n")
-    )
+    domain = EditFormat().prompt("domain", "a dog")
+    assert domain.endswith("### Input:\nA photo of a dog\n\n### Variations:\n")
     assert EditFormat().find("background").name == "background-location"
     with pytest.raises(UserError, match="not tuned for edits of the kind 'light': choose from adj"):
         EditFormat().prompt("light", "a dog")
@@ -146,11 +140,14 @@ def test_the_edits_of_a_caption_by_one_prompt_are_one_answer(tmp_path):
         {**ROW, "kind": "background", "edit": "a red ball in the snow"},
         {**ROW, "caption": " A red  ball.", "edit": "a green ball"},
     ]
-    assert read(tmp_path, *rows) == [
+    answers = [
         EditAnswer("a red ball", "adjective", ("a blue ball", "a green ball")),
         EditAnswer("a cat", "domain", ("a sketch of a cat",)),
         EditAnswer("a red ball", "background-location", ("a red ball in the snow",)),
     ]
+    assert read(tmp_path, *rows) == answers
+    write_rows(tmp_path / "written.jsonl", answers)
+    assert group_rows(json_lines(tmp_path / "written.jsonl"), ASKED, "it") == answers
 
 
 @pytest.mark.parametrize(
@@ -158,7 +155,6 @@ def test_the_edits_of_a_caption_by_one_prompt_are_one_answer(tmp_path):
     [
         ({"caption": "a", "edit": "b"}, "'kind' is missing"),
         ({**ROW, "edit": None}, "'edit' is null, which is invalid"),
-        ({**ROW, "caption": "  "}, "'caption' is .* invalid"),
         ({**ROW, "kind": "colour"}, "kind 'colour' is invalid: .*choose from adjective"),
         ({**ROW, "edit": "A  red ball. "}, "the edit is the caption itself"),
         ({**ROW, "edit": "A blue ball"}, "duplicated: .*line 1 has the same"),
@@ -198,9 +194,3 @@ def test_no_caption_is_on_both_sides(captions, share, seed):
     assert len(sides[1]) == aside
     assert sorted([*training, *held], key=answers.index) == answers
     assert (training, held) == split_by_caption(answers, share, seed)
-
-
-def test_what_is_written_is_read_again(tmp_path):
-    answers = [EditAnswer("a cat", "domain", ("a sketch of a cat", "a painting of a cat"))]
-    write_rows(tmp_path / "a.jsonl", answers)
-    assert group_rows(json_lines(tmp_path / "a.jsonl"), ASKED, "a") == answers

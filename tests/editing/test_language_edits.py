@@ -82,8 +82,6 @@ def test_noise_is_gumbels_and_a_stream_of_each_row():
 
 def test_a_prompt_without_room_has_no_answer(folder):
     assert model(folder).sample(["dog " * 60, ""], [1, 2])[0] is None
-    with pytest.raises(UserError, match="temperature=-1 should be a number of at least 0"):
-        model(folder, temperature=-1)
 
 
 def request(name="domain", caption="a dog", count=3, seed=5):
@@ -132,8 +130,9 @@ def test_a_tuned_model_is_asked_in_the_words_it_was_trained_with(folder, tmp_pat
     before = tuned.describe()
     EditFormat("{instruction}!{input}\n", named=True).write(tmp_path / "tuned")
     assert TunedModel(str(tmp_path / "tuned")).describe() != before
-    with pytest.raises(UserError, match="lance_perturber"):
-        TunedModel(str(folder)).vary(asked)
+    for used in (lambda one: one.describe(), lambda one: one.vary(asked)):
+        with pytest.raises(UserError, match=r"was not tuned by .*instructed_edit\.InstructModel"):
+            used(TunedModel(str(folder)))
     [edited] = InstructedEdit(tuned, prompts="plain", kinds=["adjective"]).edit(
         [photo_of("dog", "a dog")]
     )
@@ -160,9 +159,3 @@ def test_an_adapter_brings_its_own_words(folder, tmp_path):
     assert tuned._say(request()) == "domain:A photo of a dog\n"
     [found] = tuned.sample(["a dog"], [0])
     assert [found] != SampledLM(str(folder), **greedy).sample(["a dog"], [0])
-
-
-def test_a_model_that_was_not_tuned_says_how_to_ask_it(folder):
-    for used in (lambda one: one.describe(), lambda one: one.vary([request()])):
-        with pytest.raises(UserError, match=r"was not tuned by .*instructed_edit\.InstructModel"):
-            used(TunedModel(str(folder)))

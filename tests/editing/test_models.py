@@ -1,4 +1,4 @@
-"""Batched language models against one text at a time through plain transformers."""
+"""Batched language models, by trees of prefixes too, against one text at a time in transformers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import DualEncoder, LanguageModel
-from cfaug.editing.causal_lm import CausalLM
+from cfaug.editing.causal_lm import CausalLM, stack, trees
 from cfaug.editing.language_models import MaskedLM, SentenceEncoder
 from cfaug.editing.protocols import Blank
 from cfaug.editing.sentence import Pieces
 from tests import skips
 from tests.editing import tiny
+from tests.properties import examples
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +69,7 @@ def test_masks_are_filled_as_one_at_a_time(folders, name):
                 assert by_word[fill.word] == pytest.approx(fill.probability, rel=1e-7)
 
 
-def test_what_a_byte_level_entry_is_depends_on_the_character_before(folders):
+def test_what_an_entry_is_depends_on_the_character_before():
     tokenizer = tiny.roberta_tokenizer()
     pieces = Pieces(tokenizer)
     ids = tokenizer.get_vocab()
@@ -79,10 +82,7 @@ def test_what_a_byte_level_entry_is_depends_on_the_character_before(folders):
     assert pieces.word(ids[unmarked], "-") == unmarked
     for nothing in ("<mask>", "</s>", ".", "Ġ"):
         assert all(pieces.word(ids[nothing], before) is None for before in ("", " ", "("))
-
-
-def test_wordpiece_continuations_and_signs_are_no_words():
-    tokenizer = tiny.bert_tokenizer()
+    tokenizer = tiny.bert_tokenizer()  # WordPiece: continuations are no words
     pieces, ids = Pieces(tokenizer), tokenizer.get_vocab()
     assert pieces.word(ids["dog"], " ") == pieces.word(ids["dog"], "") == "dog"
     assert all(pieces.word(ids[entry], " ") is None for entry in ("##a", ".", "[MASK]", "[UNK]"))
@@ -127,6 +127,7 @@ def test_perplexity_is_that_of_one_text_at_a_time(folders, start, share):
 
 
 def test_a_text_without_a_scored_token_has_no_perplexity(folders):
+    assert CausalLM(str(folders["gpt2"])).perplexity([]).shape == (0,)
     assert np.isfinite(CausalLM(str(folders["gpt2"])).perplexity(["a"])).all()
     with pytest.raises(UserError, match=r"'a' is undefined.*add_start_token=false"):
         CausalLM(str(folders["gpt2"]), add_start_token=False).perplexity(["a dog", "a"])
@@ -204,16 +205,6 @@ def test_sentences_are_means_of_their_tokens(folders):
         assert np.allclose(vector, mean / mean.norm(), rtol=0, atol=1e-12)
 
 
-def test_scores_in_float64_do_not_depend_on_the_batch(folders):
-    seen = set()
-    for batch_tokens in (1, 50, 10_000):
-        encoder = SentenceEncoder(str(folders["minilm"]), None, "float64", batch_tokens)
-        model = CausalLM(str(folders["gpt2"]), None, "float64", batch_tokens)
-        scores = *encoder.encode(tiny.CAPTIONS)[:, 0], *model.perplexity(tiny.CAPTIONS)
-        seen.add(tuple(f"{score:.9g}" for score in scores))
-    assert len(seen) == 1
-
-
 def test_a_file_of_half_precision_is_computed_in_what_was_asked_for(folders, tmp_path):
     from transformers import AutoModelForCausalLM
 
@@ -239,7 +230,6 @@ def test_what_cannot_be_used_is_refused_with_the_reason(folders, tmp_path):
         MaskedLM(str(folders["minilm"])).fill(EVERY[:1], 3)
     with pytest.raises(UserError, match="not installed; pip install no-such-thing"):
         MaskedLM("package:no_such_thing/model").fill(EVERY[:1], 3)
-    torch.save({"weights": 1}, tmp_path / "cls" / "pytorch_model.bin")
     (tmp_path / "cls" / "model.safetensors").rename(tmp_path / "kept")
     (tmp_path / "cls" / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(UserError, match="reading a pickle"):
@@ -264,3 +254,59 @@ def test_the_registry_s_minilm_tells_what_is_alike():
     # The example of the COCO-Counterfactuals paper (section 3.2) lies in its band.
     assert 0.8 < vectors[0] @ vectors[1] < 0.91
     assert vectors[0] @ vectors[2] < 0.2
+
+
+TEXTS = st.lists(
+    st.lists(st.integers(0, 3), min_size=1, max_size=7).map(lambda ids: [9, *ids]), max_size=12
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(TEXTS, st.integers(0, 20))
+def test_each_text_is_a_path_of_distinct_prefixes(texts, nodes):
+    found = list(trees(texts, nodes))
+    assert sorted(i for tree in found for i in tree.texts.tolist()) == list(range(len(texts)))
+    for tree in found:
+        prefixes = {tuple(texts[i][: n + 1]) for i in tree.texts for n in range(len(texts[i]))}
+        assert len(tree) == len(prefixes)
+        assert len(tree) <= max(nodes, *(len(texts[i]) for i in tree.texts))
+        for i, path in zip(tree.texts, tree.paths, strict=True):
+            path = path[path >= 0]
+            assert tree.tokens[path].tolist() == texts[i]
+            assert tree.depths[path].tolist() == list(range(len(path)))
+            assert tree.parents[path].tolist() == [-1, *path[:-1].tolist()]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(TEXTS.filter(len), st.integers(1, 20))
+def test_side_by_side_every_node_sees_its_ancestors_and_costs_go_to_the_texts(texts, nodes):
+    batch = list(trees(texts, nodes))
+    stacked = stack(batch, fill=7)
+    seen = stacked.seen()
+    for row, tree in enumerate(batch):
+        for path in tree.paths:
+            path = path[path >= 0].tolist()
+            for place, node in enumerate(path):
+                assert np.flatnonzero(seen[row, node]).tolist() == sorted(path[: place + 1])
+        padding = range(len(tree), stacked.tokens.shape[1])
+        assert all(np.flatnonzero(seen[row, node]).tolist() == [node] for node in padding)
+        costs = np.arange(len(tree), dtype=float) ** 2
+        for start in (1, 3):
+            expected = [costs[p[p >= 0][start:]].sum() for p in tree.paths]
+            assert tree.sums(costs, np.full(len(tree.texts), start)) == pytest.approx(expected)
+    for (row, child), slot in zip(stacked.children.T, stacked.slots, strict=True):
+        assert stacked.rows[slot] == row
+        assert stacked.followed[slot] == stacked.parents[row, child]
+    assert (np.diff(stacked.slots) >= 0).all()
+
+
+def test_a_model_that_mixes_branches_is_refused(tmp_path):
+    from transformers import BloomConfig, BloomForCausalLM
+
+    tokenizer = tiny.gpt2_tokenizer()
+    config = BloomConfig(vocab_size=len(tokenizer), hidden_size=16, n_layer=1, n_head=2)
+    folder = tiny.save_as(BloomForCausalLM, config, tokenizer, tmp_path / "bloom")
+    with pytest.raises(UserError, match="share_prefixes=false"):
+        CausalLM(str(folder)).perplexity(tiny.CAPTIONS)
+    alone = CausalLM(str(folder), share_prefixes=False).perplexity(tiny.CAPTIONS)
+    assert np.isfinite(alone).all()

@@ -156,21 +156,17 @@ CAPTION = "A man walking a brown dog on grass"
     [
         ("subject", "A woman walking a brown dog on grass", True),
         ("subject", "A man walking a brown horse on grass", False),
-        ("subject", "A woman walking a brown horse on grass", False),
         ("object", "A man walking a brown horse on grass", True),
         ("object", "A man walking a black dog on grass", False),
-        ("object", "A woman walking a brown dog on grass", False),
         ("adjective", "A tall man walking a brown dog on grass", True),
         ("adjective", "A man walking a black dog on grass", True),
         ("adjective", "A man walking a cheerful brown dog on grass", True),
-        ("adjective", "A man walking a brown horse on grass", False),
         ("adjective", "A man walking a brown dog on grass in the rain", False),
         ("adjective", "An old man walking a black dog on grass", False),
         ("background", "A man walking a brown dog by the beach", True),
         ("background", "A man walking a brown dog on grass with mountains", True),
         ("background", "On a rainy day, a man walking a brown dog on grass", True),
         ("background", "A woman walking a brown dog on grass", False),
-        ("background", "A tall man walking a brown dog on grass", False),
         ("domain", "A painting of a man walking a brown dog on grass", True),
         ("domain", "A watercolour tapestry of a man walking a brown dog on grass.", True),
         ("domain", "A painting of a woman walking a brown dog on grass", False),
@@ -191,16 +187,15 @@ def test_an_edit_is_of_its_kind_if_it_changes_what_the_kind_names_and_nothing_el
 
 
 def test_kinds_of_ones_own_are_not_judged_and_a_renamed_medium_is():
-    check = StructureCheck(TextBlobTagger())
-    [light] = check.judge([edit_of("dog", CAPTION, "a dog", "light")])
-    assert light.notes == {}
-    for caption, after, correct in (
-        ("A photo of a dog", "A sketch of a dog", True),
-        ("A photo of a dog", "A photo of a cat", False),
-        ("There are two dogs", "A sketch of two dogs", True),
-    ):
-        [verdict] = check.judge([edit_of("dog", caption, after, "domain")])
-        assert verdict.notes["kind_correct"] is correct
+    cases = [
+        (CAPTION, "a dog", "light", {}),
+        ("A photo of a dog", "A sketch of a dog", "domain", {"kind_correct": True}),
+        ("A photo of a dog", "A photo of a cat", "domain", {"kind_correct": False}),
+        ("There are two dogs", "A sketch of two dogs", "domain", {"kind_correct": True}),
+    ]
+    edits = [edit_of("dog", *case[:3]) for case in cases]
+    verdicts = StructureCheck(TextBlobTagger()).judge(edits)
+    assert [dict(one.notes) for one in verdicts] == [case[3] for case in cases]
 
 
 def test_the_measures_are_those_of_table_3():
@@ -235,21 +230,10 @@ def test_precision_and_recall_are_of_rejections_for_the_label():
 
 
 def test_captions_that_are_odd_get_an_answer():
-    for text in (
-        "",
-        ".",
-        "a",
-        "of of",
-        "A 's",
-        "photo of",
-        "the the the",
-        "!!!",
-        "日本語の犬",
-        "a" * 500,
-    ):
+    check = StructureCheck(TextBlobTagger())
+    for text in ("", ".", "of of", "A 's", "photo of", "!!!", "日本語の犬", "a" * 500):
         for name in PROMPTS:
             found = vary(text, name, count=2)
             assert found.texts or found.problem
-            check = StructureCheck(TextBlobTagger())
             edits = [edit_of("dog", text, t, PROMPTS[name].kind) for t in found.texts]
             assert len(check.judge(edits)) == len(edits)

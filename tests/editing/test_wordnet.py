@@ -1,4 +1,4 @@
-"""WordNet read from its own files, against a tiny one written by hand; and the package's."""
+"""WordNet read from its own files, against a tiny one written by hand; and word vectors."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.editing.filters import KeyedChoice
-from cfaug.editing.protocols import Fill
+from cfaug.editing.pretrained import WordVectors
+from cfaug.editing.protocols import Fill, SentenceEmbedder
 from cfaug.editing.sentence import TextBlobTagger
 from cfaug.editing.substitution import Substitution
-from cfaug.editing.wordnet import (
-    PACKED,
-    PARTS,
-    Hyponymy,
-    Synonyms,
-    WordNet,
-    read_files,
-)
+from cfaug.editing.wordnet import PACKED, PARTS, Hyponymy, Synonyms, WordNet, read_files
 from tests import skips
 from tests.editing import tiny
 from tests.records import example
@@ -92,9 +87,6 @@ def test_the_filter_drops_them(folder):
     assert found[1].proposals[0].texts[1] in ("a woman", "a coach")
     assert found[2].rejected_by == "masks"
     assert found[0].survivors["hyponymy"] == 1
-
-
-def test_sister_terms(folder):
     assert WordNet(folder).sisters("man", 1) == ["woman", "coach"]
     assert WordNet(folder).sisters("zebra", 1) == WordNet(folder).sisters("men", 1) == []
 
@@ -102,11 +94,6 @@ def test_sister_terms(folder):
 def test_a_zip_is_read_as_its_folder_is(folder, tmp_path):
     packed = shutil.make_archive(str(tmp_path / "wordnet"), "zip", folder, base_dir=".")
     assert WordNet(packed).senses("dog") == WordNet(folder).senses("dog")
-
-
-def test_a_folder_without_its_files_is_named(tmp_path):
-    with pytest.raises(UserError, match=rf"{tmp_path} has no files of WordNet: index\.noun"):
-        WordNet(str(tmp_path)).senses("dog")
 
 
 def test_the_errors_people_found_in_the_paper_s_set():
@@ -125,92 +112,11 @@ def test_the_errors_people_found_in_the_paper_s_set():
         assert (len(caught), sum(counts[pair] for pair in caught)) == (pairs, errors)
 
 
-SENSES = {
-    "noun": [["dog", "domestic_dog"], ["axis"], ["ax", "axe"], ["leaf"], ["better"]],
-    "verb": [["dog", "chase"], ["leave", "go_away"], ["be"]],
-    "adj": [["good", "well(p)"], ["big", "large"]],
-    "adv": [["well", "good"]],
-}
-EXCEPTIONS = {
-    "noun": "axes ax axis\n", "verb": "was be\n", "adj": "better good well\n", "adv": "\n",
-}  # fmt: skip
-LICENCE = "  1 This is a licence line.\n"
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory):
-    place = tmp_path_factory.mktemp("wordnet")
-    for part, senses in SENSES.items():
-        data, offsets = LICENCE, {}
-        for names in senses:
-            for name in names:
-                offsets.setdefault(name.partition("(")[0], []).append(len(data))
-            words = " ".join(f"{name} 0" for name in names)
-            data += f"{len(data):08d} 05 x {len(names):02x} {words} 000 | what it means  \n"
-        index = "".join(
-            f"{name} x {len(places)} 1 @ {len(places)} 0 "
-            + " ".join(f"{place:08d}" for place in places) + "  \n"
-            for name, places in sorted(offsets.items())
-        )  # fmt: skip
-        (place / f"data.{part}").write_text(data)
-        (place / f"index.{part}").write_text(LICENCE + index)
-        (place / f"{part}.exc").write_text(EXCEPTIONS[part])
-    return str(place)
-
-
-@pytest.mark.parametrize(
-    ("word", "senses"),
-    [
-        ("Dog", [("dog", "domestic_dog"), ("dog", "chase")]),
-        ("dogs", [("dog", "domestic_dog"), ("dog", "chase")]),
-        ("axes", [("ax", "axe"), ("axis",)]),
-        ("leaves", [("leaf",), ("leave", "go_away")]),
-        ("better", [("better",), ("good", "well"), ("good", "well")]),  # of "good" and of "well"
-        ("bigger", []),  # "bigg" is no word: morphy doubles no letters
-        ("largest", [("big", "large")]),
-        ("was", [("be",)]),
-        ("well", [("good", "well"), ("well", "good")]),
-        ("zebra", []),
-    ],
-)
-def test_senses_of_all_parts_of_speech(parts, word, senses):
-    assert list(Synonyms(parts).senses(word)) == senses
-
-
-def test_single_words_are_those_meteor_matches(parts):
-    synonyms = Synonyms(parts)
-    assert synonyms.single_words("dog") == {"dog", "chase"}
-    assert synonyms.single_words("leaves") == {"leaf", "leave"}
-    assert synonyms.single_words("zebra") == frozenset()
-
-
-def test_a_folder_without_the_other_parts_is_named(tmp_path):
+def test_a_folder_without_its_files_is_named(tmp_path):
     with pytest.raises(UserError, match=r"has no files of WordNet: .*index\.verb"):
         Synonyms(str(tmp_path)).senses("dog")
-
-
-def plain_search(word, lines):
-    """Every line of every file, with WordNet's documented rules alone."""
-    found = []
-    for part in PARTS:
-        for line in lines[f"index.{part}"]:
-            if line.startswith(f"{word} "):
-                fields = line.split()
-                for offset in fields[-int(fields[2]) :]:
-                    [own] = [one.split() for one in lines[f"data.{part}"] if one.startswith(offset)]
-                    words = own[4 : 4 + 2 * int(own[3], 16) : 2]
-                    found.append(tuple(re.sub(r"\(.*\)", "", one) for one in words))
-    return found
-
-
-def test_the_real_wordnet_is_read_as_a_plain_search_finds_it():
-    synonyms = Synonyms()
-    names = [name for part in PARTS for name in (f"index.{part}", f"data.{part}")]
-    lines = {name: text.decode().splitlines() for name, text in read_files(names).items()}
-    for word in ("dog", "galore", "red", "quickly"):
-        assert list(synonyms.senses(word)) == plain_search(word, lines)
-    assert "scarlet" in synonyms.single_words("red")
-    assert synonyms.single_words("running") >= {"run", "running", "race"}
+    with pytest.raises(UserError, match=rf"{tmp_path} has no files of WordNet: index\.noun"):
+        WordNet(str(tmp_path)).senses("dog")
 
 
 def test_the_package_s_wordnet_says_what_the_whole_one_says(tmp_path):
@@ -233,3 +139,105 @@ def test_the_licence_comes_along():
     for name, text in read_files([f"data.{part}" for part in PARTS]).items():
         assert b"Copyright 2006 by Princeton University" in text, name
         assert b"THIS SOFTWARE AND DATABASE IS PROVIDED" in text, name
+
+
+GLOVE = "the 1 0 0\nred 0 3 4\nDog 0 0 -2e0\ndog 0 1 0\nred 9 9 9\n"
+
+
+def write(folder, text):
+    file = folder / "vectors.txt"
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize("head", ["", "5 3\n"])
+def test_words_are_looked_up_and_texts_are_their_mean(tmp_path, head):
+    vectors = WordVectors(write(tmp_path, head + GLOVE))
+    assert isinstance(vectors, SentenceEmbedder)
+    found = vectors.encode(["red", "Red", "Dog", "the dog", "the zebra", "zebra", ""])
+    half = 0.5**0.5
+    expected = [[0, 0.6, 0.8], [0, 0.6, 0.8], [0, 0, -1], [half, half, 0], [1, 0, 0]]
+    np.testing.assert_allclose(found[:5], expected, atol=1e-7)
+    np.testing.assert_array_equal(found[5:], 0)
+    assert "sha256:" in vectors.describe()["word_vectors"]
+
+
+def test_only_the_first_words_are_read(tmp_path):
+    found = WordVectors(write(tmp_path, GLOVE + "broken x\n"), words=2).encode(["red", "dog"])
+    np.testing.assert_allclose(found, [[0, 0.6, 0.8], [0, 0, 0]], atol=1e-7)
+
+
+def test_a_word_may_hold_a_space_that_is_no_space(tmp_path):
+    found = WordVectors(write(tmp_path, "at\u00a0home 1 0\nhome 0 1\n")).encode(["home"])
+    np.testing.assert_allclose(found, [[0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no word vectors"),
+        ("a 1 2\nb 1\n", r"vectors.txt:2: 1 numbers follow 'b'; the lines before have 2"),
+        ("a 1 x\n", r"vectors.txt:1: the values after 'a' are not numbers"),
+        ("a 1 nan\n", "'a' is not followed by finite numbers"),
+        ("word\n", "'word' is not followed by finite numbers"),
+        ("a " + "1 " * 60_000, "the line is longer than 100,000 characters"),
+    ],
+)
+def test_what_is_no_file_of_vectors_is_named(tmp_path, text, said):
+    with pytest.raises(UserError, match=said):
+        WordVectors(write(tmp_path, text)).encode(["a"])
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"none.txt cannot be read"):
+        WordVectors(str(tmp_path / "none.txt")).encode(["a"])
+    (tmp_path / "binary.bin").write_bytes(b"\xff\xfe\x00 1\n")
+    with pytest.raises(UserError, match=r"binary.bin cannot be read"):
+        WordVectors(str(tmp_path / "binary.bin")).encode(["a"])
+    with pytest.raises(UserError, match="words=0"):
+        WordVectors("x", words=0)
+
+
+@pytest.fixture(scope="module")
+def lines():
+    names = [name for part in PARTS for name in (f"index.{part}", f"data.{part}")]
+    return {name: text.decode().splitlines() for name, text in read_files(names).items()}
+
+
+def plain_search(word, part, lines):
+    """Every line of two files, with WordNet's documented rules alone."""
+    found = []
+    for line in lines[f"index.{part}"]:
+        if line.startswith(f"{word} "):
+            fields = line.split()
+            for offset in fields[-int(fields[2]) :]:
+                [sense] = [one.split() for one in lines[f"data.{part}"] if one.startswith(offset)]
+                words = sense[4 : 4 + 2 * int(sense[3], 16) : 2]
+                found.append(tuple(re.sub(r"\(.*\)", "", one) for one in words))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("word", "bases"),
+    [
+        ("Dogs", {"noun": ["dog"], "verb": ["dog"]}),
+        ("axes", {"noun": ["ax", "axis"], "verb": ["axe", "ax"]}),
+        ("leaves", {"noun": ["leaf", "leave"], "verb": ["leave"]}),
+        ("was", {"noun": ["wa"], "verb": ["be"]}),
+        ("men", {"noun": ["men", "man"]}),
+        ("largest", {"adj": ["large"]}),
+        ("galore", {"adj": ["galore"]}),
+        ("quickly", {"adv": ["quickly"]}),
+        ("bigg", {}),
+    ],
+)
+def test_senses_of_all_parts_of_speech_are_those_of_a_plain_search(lines, word, bases):
+    expected = [
+        sense for part in PARTS for base in bases.get(part, ())
+        for sense in plain_search(base, part, lines)
+    ]  # fmt: skip
+    synonyms = Synonyms()
+    assert list(synonyms.senses(word)) == expected
+    # METEOR matches single words.
+    single = {name for names in expected for name in names if "_" not in name}
+    assert synonyms.single_words(word) == single

@@ -127,26 +127,18 @@ def save_minilm(folder: Path, seed=0, pooling="mean_tokens", limit=16) -> Path:
     save_as(BertModel, _bert_config(tokenizer), tokenizer, folder, seed)
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
     (folder / "1_Pooling").mkdir()
-    (folder / "1_Pooling" / "config.json").write_text(
-        json.dumps(
-            {"word_embedding_dimension": 32}
-            | {f"pooling_mode_{mode}": mode == pooling for mode in modes}
-        )
-    )
-    (folder / "sentence_bert_config.json").write_text(
-        json.dumps({"max_seq_length": limit, "do_lower_case": False})
-    )
-    names = ("Transformer", "Pooling", "Normalize")
-    (folder / "modules.json").write_text(
-        json.dumps(
-            [
-                {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{name}"}
-                for i, (name, path) in enumerate(
-                    zip(names, ("", "1_Pooling", "2_Normalize"), strict=True)
-                )
-            ]
-        )
-    )
+    parts = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
+    files = {
+        "1_Pooling/config.json": {"word_embedding_dimension": 32}
+        | {f"pooling_mode_{mode}": mode == pooling for mode in modes},
+        "sentence_bert_config.json": {"max_seq_length": limit, "do_lower_case": False},
+        "modules.json": [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.{name}"}
+            for i, (name, path) in enumerate(parts)
+        ],
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content))
     return folder
 
 

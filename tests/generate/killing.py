@@ -1,4 +1,4 @@
-"""Kill a run again and again: ``python -m tests.generate.killing FOLDER KILLS SEED [grid]``.
+"""Kill a run again and again: ``python -m tests.generate.killing FOLDER KILLS SEED WHAT``.
 
 This process imports what is slow and computes nothing; every child is forked from it, runs the same
 job and is killed at a random instant, counted in calls and returns of functions, C's included. So
@@ -12,7 +12,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from types import FrameType
@@ -22,7 +23,9 @@ import numpy as np
 import pyarrow.parquet  # noqa: F401
 import torch
 
+from cfaug.core.types import Example
 from cfaug.editing.caption_grids import AttributeGrid, read_grid
+from cfaug.generate import annotation
 from cfaug.generate.job import Job, generate
 from cfaug.generate.recipe import ShardSettings
 from cfaug.generate.sampling import Draws
@@ -32,14 +35,39 @@ from tests.generate import tiny
 T = TypeVar("T")
 
 SHARDS = 6
-GRID = "grid" in sys.argv
-"""Whether sets are grids of twelve members, whose p is learnt from earlier candidates."""
-
 WRITERS = ("shards.py", "folder.py", "captions.py", "tarfile.py")
 
 
-def job(folder: Path) -> Job:
-    if GRID:
+@dataclass(frozen=True)
+class CountLetters:
+    """An annotator of texts."""
+
+    name: str = "letters"
+    reads: tuple[str, ...] = ("texts",)
+
+    def identity(self) -> str:
+        return self.name
+
+    def describe(self) -> dict[str, str]:
+        return {"letters": "counted"}
+
+    def annotate(self, examples: Sequence[Example]) -> list[dict[str, int]]:
+        return [{self.name: len(example.text)} for example in examples]
+
+
+def job(folder: Path, what: str) -> Job:
+    """Return the job that is killed.
+
+    Args:
+        what: ``pairs``; ``grids`` of twelve members, whose p is learnt from earlier candidates; or
+            ``annotations``, of which every batch is a file.
+    """
+    if what == "annotations":
+        annotation.SECONDS_AT_RISK = 0.0
+        made = tiny.job(folder, captions=tiny.captions(4 * SHARDS), stage="captions")
+        recipe = replace(made.recipe, annotators={"letters": CountLetters()})
+        return replace(made, recipe=recipe, cache=folder.with_name(f"{folder.name} cache"))
+    if what == "grids":
         examples = list(read_grid("shapescapes").examples())[: 4 * SHARDS]
         return tiny.job(
             folder, captions=examples, editor=AttributeGrid(),
@@ -91,29 +119,32 @@ def count_events(work: Callable[[], T], fatal: int, only: tuple[str, ...] = ()) 
     return done, events
 
 
-def counted(folder: Path, fatal: int, writing: bool, file: Path | None = None) -> None:
+def counted(work: Job, fatal: int, writing: bool, file: Path | None = None) -> None:
     """Generate; die at the event ``fatal``; write how many there were to ``file``."""
-    _, events = count_events(lambda: generate(job(folder)), fatal, WRITERS if writing else ())
+    _, events = count_events(lambda: generate(work), fatal, WRITERS if writing else ())
     if file is not None:
         file.write_text(str(events))
 
 
-def between(folder: Path) -> bool:
-    """Say whether candidates have been drawn and the last shard is not there."""
-    drawn = any(folder.glob(".work/*/*.batch")) or any(folder.glob("*.tar"))
-    return drawn and not (folder / f"{SHARDS - 1:05d}.json").exists()
+def between(folder: Path, what: str) -> bool:
+    """Say whether something has been made and the last shard is not there."""
+    begun = any(folder.glob(".work/*/*.batch")) or any(folder.glob("*.tar"))
+    begun |= any(folder.with_name(f"{folder.name} cache").rglob("*.jsonl"))
+    place = folder / "captions" if what == "annotations" else folder
+    return begun and not (place / f"{SHARDS - 1:05d}.json").exists()
 
 
-def main(root: Path, kills: int, seed: int) -> dict[str, object]:
+def main(root: Path, kills: int, seed: int, what: str) -> dict[str, object]:
     whole, cut, counts = root / "whole", root / "cut", root / "events"
 
     def measured(writing: bool) -> int:
-        assert in_child(lambda: counted(whole, -1, writing, counts)) == 0
+        assert in_child(lambda: counted(job(whole, what), -1, writing, counts)) == 0
         return int(counts.read_text())
 
     events = {False: measured(False)}
     again = {writing: measured(writing) for writing in (False, True)}
-    rmtree(whole)
+    for folder in root.glob(f"{whole.name}*"):
+        rmtree(folder)
     events[True] = measured(True)
     rng = np.random.default_rng(seed)
     killed, inside = 0, 0
@@ -121,15 +152,15 @@ def main(root: Path, kills: int, seed: int) -> dict[str, object]:
         writing = killed % 2 == 1
         # A kill's share of the work on average; some of it is lost.
         fatal = int(rng.integers(1, again[writing] + 2 * events[writing] // kills))
-        code = in_child(lambda: counted(cut, fatal, writing))  # noqa: B023
+        code = in_child(lambda: counted(job(cut, what), fatal, writing))  # noqa: B023
         if code == 0:
             break
         assert code == -signal.SIGKILL
         killed += 1
-        inside += between(cut)
-    final = in_child(lambda: counted(cut, -1, False))
+        inside += between(cut, what)
+    final = in_child(lambda: counted(job(cut, what), -1, False))
     return {"events": events, "again": again, "killed": killed, "inside": inside, "final": final}
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.core.errors import RejectedError, UserError
+from cfaug.core.pixels import decode_image
 from cfaug.core.protocols import Annotator
 from cfaug.core.types import Example
 from cfaug.data.shards.shards import read_sets
@@ -18,7 +19,7 @@ from cfaug.generate.failures import Rejection
 from cfaug.generate.job import generate
 from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
 from tests.generate.photos import photo
-from tests.generate.tiny import contents, run_module
+from tests.generate.tiny import contents
 from tests.generate.tiny import job as small_job
 from tests.models import tiny
 from tests.records import Photo
@@ -73,8 +74,6 @@ def test_captions_and_objects_are_the_models_and_reach_the_examples(models):
     for n, one in found.done.items():
         assert list(one.extra) == ["file", "captions", "detections"]
         assert one.texts == tuple(one.extra["captions"])
-        from cfaug.core.pixels import decode_image
-
         [alone] = detector.detect([decode_image(given[n].image.read(), "it")])
         assert one.extra["detections"] == alone
     described = stage.describe()
@@ -142,12 +141,16 @@ def test_a_damaged_file_is_asked_for_again(models, tmp_path, capsys):
 def test_bad_images_are_named_and_tried_again_next_time(models, tmp_path):
     detect = DetectObjects(models["detector"], device="cpu")
     bad = replace(examples(4)[1], image=Photo(b"no image"))
-    given = [examples(4)[0], bad, *examples(4)[2:], Example("e4", "g", ("no image",))]
+    whole = photo(0).content
+    damaged = Example("e5", "g", (), Photo(whole[: len(whole) // 2]), "cat")
+    given = [examples(4)[0], bad, *examples(4)[2:], Example("e4", "g", ("no image",)), damaged]
     found = AnnotationStage([detect], tmp_path, batch=3).annotate(given)
     assert sorted(found.done) == [0, 2, 3]
     assert found.failed[1].key == "e1"
     assert "is not an image" in found.failed[1].error
     assert "no image to annotate" in found.failed[4].error
+    assert (found.failed[5].key, found.failed[5].reason) == ("e5", "photo_broken")
+    assert "example 'e5'" in found.failed[5].error
     asked = Counting(detect)
     again = AnnotationStage([asked], tmp_path, batch=3).annotate(
         [*given[:1], examples(4)[1], *given[2:4]]
@@ -269,17 +272,6 @@ def test_a_full_disk_is_said(models):
         stage.annotate(examples(1))
 
 
-@pytest.mark.slow
-def test_kills_leave_no_trace(tmp_path):
-    said = run_module("tests.generate.annotating", str(tmp_path), "12", "0")
-    whole, cut = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("whole", "cut"))
-    assert cut["found"] == whole["found"]
-    assert len(cut["found"]) + cut["failed"] == 24  # it says nothing of some photos
-    assert said["killed"] == 12
-    assert said["inside"] >= 3  # after something was written, before everything was
-    assert said["lost"] == 0  # of what was written
-
-
 def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path, capsys):
     """Photos without a caption: captioned from a file, searched for objects, then edited."""
     file = tmp_path / "captions.jsonl"
@@ -297,15 +289,9 @@ def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path, ca
     summary = generate(job("one"))
     assert (summary.failures, summary.rejected["no caption"]) == ((), 1)
     assert "has no caption of example 'e6'" in capsys.readouterr().err
-    edits = [json.loads(line) for f in sorted((tmp_path / "one/captions").glob("*.jsonl"))
-             for line in f.open()]  # fmt: skip
-    edits = [one for one in edits if one["key"] != "e6"]
-    assert [one["text"] if "text" in one else one["texts"] for one in edits] == [
-        line["caption"] for line in lines
-    ]
-    assert all(one["extra"]["detections"] for one in edits)
     sets = list(read_sets(tmp_path / "one"))
-    assert sets
+    assert {one.members[0].text for one in sets} <= {line["caption"] for line in lines}
+    assert len(sets) > 1
     assert all(member.extra["detections"] for one in sets for member in one.members)
     batches = len(detect.batches)
     generate(job("two"))
@@ -314,14 +300,3 @@ def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path, ca
     file.write_text(file.read_text().replace("cat", "dog"))
     with pytest.raises(UserError, match="annotator captions"):
         generate(job("two"))
-
-
-def test_a_photo_that_cannot_be_decoded_is_rejected_by_name(models):
-    whole = photo(0).content
-    damaged = Example("broken", "b", (), Photo(whole[: len(whole) // 2]), "cat")
-    asked = CaptionImages(models["captioner"], device="cpu")
-    found = AnnotationStage([asked], batch=2).annotate([*examples(1), damaged])
-    assert list(found.done) == [0]
-    lost = found.failed[1]
-    assert (lost.key, lost.reason) == ("broken", "photo_broken")
-    assert "example 'broken'" in lost.error

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from cfaug.core.errors import UserError
+from cfaug.data.shards.shards import read_edits
 from cfaug.editing.edit_prompts import read_prompts
 from cfaug.editing.instructed_edit import InstructedEdit
+from cfaug.editing.label_guard import LabelGuard
 from cfaug.editing.protocols import VariationModel, VariationRequest
 from cfaug.generate.captions import edit_captions
 from cfaug.generate.chat_asking import ChatServer, ChatSettings
 from cfaug.generate.failures import Attempt
+from cfaug.generate.job import Job, generate
+from cfaug.generate.recipe import Recipe, RunSettings, ShardSettings
 from tests.editing.perturbing import photo_of
 from tests.generate.chatting import caption_of, says, serving, variations
+from tests.generate.tiny import contents
 
 [ADJECTIVE] = read_prompts("examples", ["adjective"])
 QUICK = ChatSettings(retries=2, backoff=0.001, timeout=60)
@@ -122,37 +127,6 @@ def test_answers_are_kept_by_content(tmp_path):
         assert len(server.asked) == 4
 
 
-def test_a_server_that_dies_in_the_middle_loses_nothing(tmp_path):
-    captions = [f"a dog {n}" for n in range(9)]
-    dying = True
-
-    def answer(number, body):
-        return good(number, body) if number < 5 or not dying else None
-
-    with serving(answer) as server:
-        asked = model(server, cache=str(tmp_path), concurrency=1)
-        with pytest.raises(UserError, match=r"5 answers are kept in .*: start the server"):
-            asked.vary(requests(*captions))
-        # Nobody waits for a server that was not there a moment ago.
-        count = len(server.asked)
-        with pytest.raises(UserError, match="5 answers are kept"):
-            asked.vary(requests(*captions))
-        assert len(server.asked) - count <= 2  # one may be sent before the others are called off
-        dying = False
-        found = model(server, cache=str(tmp_path)).vary(requests(*captions))
-        kept = {caption_of(body) for _, _, body in server.asked[:5]}
-        assert all(caption_of(body) not in kept for _, _, body in server.asked[5:])
-    with serving(good) as other:
-        assert model(other).vary(requests(*captions)) == found
-
-
-def test_no_server_at_all_stops_with_what_to_do():
-    gone = ChatServer("http://127.0.0.1:9/v1", "tiny", settings=QUICK)
-    examples = Attempt({i: photo_of("dog", f"a dog {i}", f"k{i}") for i in range(3)}, {})
-    with pytest.raises(UserError, match="start the server, and run the same command again"):
-        edit_captions(examples, InstructedEdit(gone, kinds=["adjective"]))
-
-
 def test_a_server_that_is_gone_is_not_asked_about_one_photo_after_the_other():
     examples = Attempt({i: photo_of("dog", f"a dog {i}", f"k{i}") for i in range(40)}, {})
     with serving(lambda number, body: None) as server:
@@ -160,11 +134,6 @@ def test_a_server_that_is_gone_is_not_asked_about_one_photo_after_the_other():
         with pytest.raises(UserError, match="0 answers are kept: start the server"):
             edit_captions(examples, editor)
         assert len(server.asked) <= 2 * (QUICK.retries + 1)
-    with serving(lambda number, body: (401, b"no key")) as server:
-        editor = InstructedEdit(model(server, concurrency=2), kinds=["adjective"])
-        with pytest.raises(UserError, match="refuses all questions: HTTP 401 no key"):
-            edit_captions(examples, editor)
-        assert len(server.asked) <= 2
 
 
 def test_an_address_that_is_no_chat_server_s_is_named():
@@ -217,7 +186,7 @@ def test_one_question_that_is_refused_is_counted_and_every_one_is_an_error(tmp_p
 def test_a_wrong_address_key_or_model_stops_at_once(answer, said):
     with serving(lambda number, body: answer) as server:
         with pytest.raises(UserError, match=said):
-            model(server, concurrency=1).vary(requests("a dog"))
+            model(server, concurrency=1).vary(requests("a dog", "a cat"))
         assert len(server.asked) == 1
 
 
@@ -232,25 +201,20 @@ def test_an_answer_that_takes_too_long_is_given_up():
 
 
 @pytest.mark.parametrize(
-    ("url", "settings", "said"),
+    ("url", "said"),
     [
-        ("localhost:8000", {}, "base_url=localhost:8000 should be such as"),
-        ("file:///etc/passwd", {}, "should be such as http"),
-        ("http://me:secret@host/v1", {}, "holds a name, a password or a query"),
-        ("http://host/v1", {"attempts": 0}, "attempts=0 should be a whole number of at least 1"),
+        ("localhost:8000", "base_url=localhost:8000 should be such as"),
+        ("file:///etc/passwd", "should be such as http"),
+        ("http://me:secret@host/v1", "holds a name, a password or a query"),
     ],
 )
-def test_invalid_settings_are_named(url, settings, said):
+def test_an_invalid_address_is_named(url, said):
     with pytest.raises(UserError, match=said) as raised:
-        ChatServer(url, "tiny", **settings)
+        ChatServer(url, "tiny")
     assert "secret" not in str(raised.value)
 
 
-def test_invalid_ways_of_asking_are_named(monkeypatch):
-    with pytest.raises(UserError, match="choose from json_schema, json_object, none"):
-        ChatSettings(structured="yaml")
-    with pytest.raises(UserError, match="retries=-1 should be a whole number of at least 0"):
-        ChatSettings(retries=-1)
+def test_a_key_that_is_missing_or_invalid_is_named(monkeypatch):
     monkeypatch.delenv("OWN_KEY", raising=False)
     with pytest.raises(UserError, match="OWN_KEY, which should hold the server's key, is missing"):
         ChatSettings("OWN_KEY").headers()
@@ -267,4 +231,46 @@ def test_the_form_may_be_asked_for_in_words_alone():
     plain, some = (body for _, _, body in server.asked)
     assert "response_format" not in plain
     assert some["response_format"] == {"type": "json_object"}
-    assert json.dumps(plain["messages"])
+
+
+def test_a_run_whose_server_dies_resumes_and_writes_the_bytes_of_one_that_did_not(tmp_path):
+    examples = [photo_of("dog", f"a dog and {n} cats", f"k{n}") for n in range(6)]
+    alive = {"left": 7}
+
+    def answer(number, body):
+        if alive["left"] == 0:
+            return None
+        alive["left"] -= 1
+        text = caption_of(body)
+        return variations(f"an old {text}", text, text.replace("dog", "cow"))
+
+    def job(server, folder):
+        asked = ChatServer(
+            server.url, "tiny", str(tmp_path / f"{folder}-cache"), concurrency=1,
+            settings=ChatSettings(retries=1, backoff=0.001),
+        )  # fmt: skip
+        editor = InstructedEdit(
+            asked, kinds=["adjective", "subject"], guards={"label": LabelGuard()}
+        )
+        return Job(
+            tmp_path / folder, Recipe("lance", editor), lambda: examples,
+            run=RunSettings(stage="captions"), shards=ShardSettings(sets_per_shard=3),
+        )  # fmt: skip
+
+    with serving(answer) as server:
+        with pytest.raises(
+            UserError, match=r"7 answers are kept in .*cut-cache: start the server, and run"
+        ):
+            generate(job(server, "cut"))
+        before = len(server.asked)
+        alive["left"] = 100
+        summary = generate(job(server, "cut"))
+        # Seven of the twelve questions were answered before, and none of them is asked again.
+        assert len(server.asked) - before == 5
+    with serving(answer) as server:
+        generate(job(server, "whole"))
+    assert contents(tmp_path / "cut" / "captions") == contents(tmp_path / "whole" / "captions")
+    assert (summary.sets, summary.failures) == (6, ())
+    edited = [one for n in (0, 1) for _, one in read_edits(tmp_path / "cut", n)]
+    lost = Counter(rejected.reason for one in edited for rejected in one.rejected)
+    assert lost == {"same caption": 12, "duplicated": 12, "changes the label": 6}

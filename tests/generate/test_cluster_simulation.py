@@ -28,11 +28,7 @@ CALM = Cluster(
 
 
 @settings(max_examples=examples(100))
-@given(
-    sets=st.integers(1, 400),
-    per_shard=st.integers(1, 60),
-    workers=st.integers(1, 20),
-)
+@given(sets=st.integers(1, 400), per_shard=st.integers(1, 60), workers=st.integers(1, 20))
 def test_without_failures_the_time_is_that_of_the_fullest_worker(sets, per_shard, workers):
     work = Workload(sets, per_shard, 10)
     run = simulate(work, workers, CALM)
@@ -102,24 +98,6 @@ def test_many_shards_as_one_event_change_no_expectation(monkeypatch):
     monkeypatch.setattr(cluster_simulation, "PORTION", 10**9)
     alone = walls()
     assert fmean(together) == pytest.approx(fmean(alone), rel=0.02)
-
-
-def test_more_workers_are_quicker_and_larger_shards_waste_more():
-    cluster = Cluster(
-        workers=(4, 16, 64), sets_per_shard=(5, 50, 500), losses_per_hour=0.5, journal=False,
-        replicates=12,
-    )  # fmt: skip
-    predictions = predict(5000, 20, 1, cluster)
-    by = {(one.workers, one.sets_per_shard): one for one in predictions}
-    for per_shard in (5, 50):
-        walls = [by[workers, per_shard].wall for workers in (4, 16, 64)]
-        assert walls == sorted(walls, reverse=True)
-    for workers in (4, 16, 64):
-        lost = [by[workers, per_shard].share("lost") for per_shard in (5, 50)]
-        assert lost == sorted(lost)
-    assert by[4, 500].share("lost") > 10 * by[4, 5].share("lost")
-    assert by[64, 500].share("waiting") > by[64, 5].share("waiting")
-    assert all(one.wall <= one.late for one in predictions)
 
 
 def test_the_quickest_choice_is_recommended_within_the_limit_of_files():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -21,9 +20,6 @@ from cfaug.generate.crop_attributes import CropAttributes
 from cfaug.generate.failures import Rejection
 from cfaug.models.specs import HFClip
 from cfaug.models.task_specs import ZeroShotDetection
-from cfaug.shapescapes import WorldSettings
-from cfaug.shapescapes.drawing import Scene, render
-from cfaug.shapescapes.settings import COLOURS, SUBJECTS, Factors
 from tests.generate.photos import photo
 from tests.models import tiny
 
@@ -97,20 +93,8 @@ def test_a_padded_box_shows_more_and_what_has_no_crop_has_no_attributes(models):
     assert kept == named  # those that are known are not asked for again
     tight = crops(models, padding=0.0).add([image(0)], [[known]])[0]
     assert tight[0].attributes != named[0].attributes
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"most": 0}, "most=0 should be a whole number of at least 1"),
-        ({"chunk": 0}, "chunk=0"),
-        ({"padding": -1}, "padding=-1 should be a number from 0 to 10"),
-        ({"template": "a {attribute}"}, "once each"),
-    ],
-)
-def test_settings_that_are_invalid_are_named(models, settings, said):
-    with pytest.raises(UserError, match=said):
-        crops(models, **settings)
+    with pytest.raises(UserError, match="once each"):
+        crops(models, template="a {attribute}")
 
 
 def test_a_detector_with_attributes_is_an_annotator_that_is_asked_once(models, tmp_path):
@@ -127,15 +111,10 @@ def test_a_detector_with_attributes_is_an_annotator_that_is_asked_once(models, t
         bare = detections_of(without.done[place])
         assert [replace(o, attributes=()) for o in objects] == list(bare)
     again = AnnotationStage([asked], tmp_path, batch=2).annotate(given)
-    assert [dict(o.extra) for o in again.done.values()] == [
-        dict(o.extra) for o in found.done.values()
-    ]
-    identities = [
-        plain.identity(), asked.identity(),
-        replace(asked, attributes=crops(models, most=1)).identity(),
-        replace(asked, attributes=replace(crops(models), vocabulary=None)).identity(),
-    ]  # fmt: skip
-    assert len(set(identities)) == 4
+    assert again == found
+    fewer, shipped = crops(models, most=1), replace(crops(models), vocabulary=None)
+    every = [plain, asked, *(replace(asked, attributes=one) for one in (fewer, shipped))]
+    assert len({one.identity() for one in every}) == 4
     assert set(asked.describe()) == {"detections", "detections.attributes"}
 
 
@@ -313,11 +292,9 @@ def test_a_file_without_sizes_is_held_against_the_photo(tmp_path):
         ("a.json", {**COCO, "images": COCO["images"] * 2}, "the image '7' is duplicated"),
         ("a.json", {**COCO, "categories": COCO["categories"] * 2}, "category 1 is duplicated"),
         ("a.json", {"boxes": []}, "no detections in a known form; it should be COCO's"),
-        ("a.json", [], "no detections in a known form"),
         ("a.json", "{", "is not JSON"),
         ("a.json", [{"image_id": 1, "objects": [{"names": ["dog"]}]}], "'object_id' should be"),
         ("a.jsonl", '{"key": "a"}', "needs 'detections' and one of key"),
-        ("a.jsonl", '{"detections": []}', "needs 'detections' and one of key"),
         ("a.jsonl", '{"key": "a", "detections": []}\n' * 2, "the image 'a' is duplicated"),
         ("missing.json", None, "cannot be read"),
     ],
@@ -338,23 +315,3 @@ def test_images_that_are_named_otherwise_are_an_error_that_says_so(tmp_path):
     asked = DetectionsFromFile(write(tmp_path / "twice.json", twice))
     with pytest.raises(UserError, match=r"'dog' could be the images 8, 10"):
         found_by(asked, example("dog"), example("dog", "b"))
-
-
-def test_colours_of_the_world_are_found_on_crops_by_the_zoo_s_clip(tmp_path):
-    world = WorldSettings(seed=0, image_size=64, style="clear")
-    (tmp_path / "colours.txt").write_text("\n".join(COLOURS))
-    asked = CropAttributes(
-        HFClip("zoo:clip-domains"), str(tmp_path / "colours.txt"), most=1,
-        template="a {attribute} {object}", device="cpu",
-    )  # fmt: skip
-    pictures, objects, right = [], [], []
-    for number, (subject, colour) in enumerate(product(SUBJECTS[:5], COLOURS)):
-        shown = render(Scene(Factors(subject, colour, "grass"), number), 64, world.look())
-        down, across = np.nonzero(shown.solid)
-        sides = (across.min(), down.min(), across.max() + 1, down.max() + 1)
-        pictures.append(shown.image())
-        objects.append([Detection(subject, None, tuple(map(float, sides)))])
-        right.append(colour)
-    found = [one.attributes[0].name for [one] in asked.add(pictures, objects)]
-    # 94% of 80 scenes on five backgrounds; guessing gives one in eight.
-    assert np.mean([a == b for a, b in zip(found, right, strict=True)]) > 0.8

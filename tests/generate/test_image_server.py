@@ -117,7 +117,7 @@ def test_a_service_without_seeds_gets_none_and_the_card_says_so(tmp_path):
         (gives(b"no image"), NO_IMAGE),
         (gives(PNG[:-20]), NO_IMAGE),
         (gives(encoded(Image.new("1", (2**13, 2**12)))), NO_IMAGE),
-        ((200, b'{"data": [' + b" " * 3000), NO_IMAGE),
+        (gives(PNG + bytes(2**16)), NO_IMAGE),  # which could be decoded
         (gives(encoded(Image.new("RGB", (64, 32)))), OTHER_SHAPE),
         ((400, b"against our policy"), REFUSED),
     ],
@@ -137,32 +137,10 @@ def test_an_unusable_answer_is_asked_for_again_and_then_counted(answer, reason, 
     assert sent == (2 if reason == NO_IMAGE else 1)
 
 
-def test_an_answer_that_is_too_long_is_not_read(monkeypatch):
-    monkeypatch.setattr(image_server, "MOST_BYTES", 2**10)
-    with (
-        serving(lambda number, body: gives(bytes(2**11))) as server,
-        pytest.raises(UnavailableError, match="more than 1024 bytes"),
-    ):
-        editor(server, attempts=1).edit([an_edit(photo=1)])
-
-
 def test_an_answer_of_another_size_gets_that_of_its_photo():
     with serving(lambda number, body: gives(encoded(noise(64, 62, 1), "WEBP"))) as server:
         [found] = editor(server).edit([an_edit(photo=1)])
     assert [image.shape for image in found.images] == [(32, 32, 3)] * 2
-
-
-@pytest.mark.parametrize(
-    "faults", [[(500, b"oops")], [None], [(503, b""), (429, b"", ("Retry-After", "0.01"))]]
-)
-def test_faults_that_pass_are_waited_for(faults):
-    def answer(number, body):
-        return faults[number] if number < len(faults) else paint(number, body)
-
-    with serving(answer) as server:
-        [found] = editor(server).edit([an_edit(photo=1)])
-    assert len(found.images) == 2
-    assert len(server.asked) == len(faults) + 1
 
 
 def test_answers_are_kept_by_content_and_damaged_ones_asked_for_again(tmp_path):
@@ -173,19 +151,17 @@ def test_answers_are_kept_by_content_and_damaged_ones_asked_for_again(tmp_path):
         assert len(server.asked) == 3
         for one, two in zip(before, again, strict=True):
             assert all(map(np.array_equal, one.images, two.images))
-        for other in (
+        others = (
             {"fields": {"steps": 3}}, {"guidance": "guidance_scale"}, {"instructions": "captions"},
-        ):  # fmt: skip
-            count = len(server.asked)
-            editor(server, cache=str(tmp_path), **other).edit([an_edit(photo=1)])
-            assert len(server.asked) == count + 1
+        )  # fmt: skip
+        for settings, asked in zip(others, (6, 9, 11), strict=True):  # a caption is itself
+            editor(server, cache=str(tmp_path), **settings).edit([an_edit(photo=1), an_edit()])
+            assert len(server.asked) == asked
         [file, *_] = sorted(tmp_path.rglob("*.image"))
         file.write_bytes(file.read_bytes()[:-1])
         count = len(server.asked)
-        editor(server, cache=str(tmp_path)).edit([an_edit(photo=1), an_edit()])
-        editor(server, cache=str(tmp_path), fields={"steps": 3}).edit([an_edit(photo=1)])
-        editor(server, cache=str(tmp_path), guidance="guidance_scale").edit([an_edit(photo=1)])
-        editor(server, cache=str(tmp_path), instructions="captions").edit([an_edit(photo=1)])
+        for settings in ({}, *others):
+            editor(server, cache=str(tmp_path), **settings).edit([an_edit(photo=1), an_edit()])
         assert len(server.asked) == count + 1
 
 
@@ -237,8 +213,6 @@ def test_a_server_that_is_gone_is_named_and_the_rest_resumes_with_the_same_bytes
     ("answer", "said"),
     [
         ((401, b"no key"), "refuses all questions: HTTP 401 no key"),
-        ((404, b"no such model"), "refuses all questions: HTTP 404"),
-        ((307, b"", ("Location", "http://127.0.0.1:9/")), "redirects .307., and the key is not"),
         ((400, b"unknown field seed"), "gives no image for any request: HTTP 400 unknown field s"),
         ((200, b"<html>"), "gives no image for any request: no answer of an image server, but: <h"),
         ((200, {"data": [{"url": "http://x"}]}), "is an address, which is not followed"),
@@ -263,23 +237,13 @@ def test_a_key_that_a_server_repeats_is_not_shown(monkeypatch, capsys):
             editor(server, settings=settings).edit([an_edit(photo=1)])
         assert "secret-key" not in str(raised.value)
     assert "secret-key" not in "".join(capsys.readouterr())
-    monkeypatch.delenv("OWN_KEY")
-    with (
-        serving(paint) as server,
-        pytest.raises(UserError, match=r"environment variable OWN_KEY.*is missing"),
-    ):
-        editor(server, settings=settings).edit([an_edit(photo=1)])
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"base_url": "localhost:8000"}, "should be such as http"),
         ({"base_url": "http://me:secret@host/v1"}, "holds a name, a password or a query"),
         ({"fields": {"seed": 1}}, "fields.seed: every request has its own seed"),
-        ({"attempts": 0}, "attempts=0 should be"),
-        ({"side": 40}, "should be a multiple of"),
-        ({"instructions": "x"}, "instructions=x: there is no such file"),
     ],
 )
 def test_invalid_settings_are_named(changes, said):

@@ -16,6 +16,7 @@ from cfaug.editing.rule_edits import AddReconstruction
 from cfaug.generate.job import generate
 from cfaug.generate.recipe import Recipe, ShardPlan
 from cfaug.generate.sampling import GridDraws
+from cfaug.imaging.photo_editing import SameImage
 from cfaug.imaging.select import CONSISTENCY, DIRECTION, REASONS, Selection
 from tests.generate.photos import photo
 from tests.generate.tiny import SIDE, Eye, card, colours, contents, job, log
@@ -35,19 +36,12 @@ class Swaps:
     def _one(self, example: Example) -> Edited:
         *head, last = example.text.split()
         others = [word for word in self.words if word != last]
-        return Edited(
-            tuple(
-                Proposal(
-                    example,
-                    (example.text, " ".join([*head, other])),
-                    (None, Edit("object", last, other)),
-                    {"prompt": "location"},
-                    details=({}, {"rank": number}),
-                )
-                for number, other in enumerate(others)
-            ),
-            {"words": len(others)},
-        )
+        proposals = []
+        for number, other in enumerate(others):
+            texts = (example.text, " ".join([*head, other]))
+            edits, details = (None, Edit("object", last, other)), ({}, {"rank": number})
+            proposals.append(Proposal(example, texts, edits, {"prompt": "location"}, "", details))
+        return Edited(tuple(proposals), {"words": len(others)})
 
     def describe(self) -> dict[str, str]:
         return {"editor": "swaps"}
@@ -141,22 +135,17 @@ def test_the_sets_of_an_example_become_one(tmp_path):
 
 
 def test_a_control_has_one_candidate_and_reaches_no_threshold(tmp_path):
-    retouch = Retouch()
-    summary, sets = made(
-        tmp_path, retouch=retouch, selection=replace(SELECTION, minimum={DIRECTION: 2.0})
-    )
+    retouch, selection = Retouch(), replace(SELECTION, minimum={DIRECTION: 2.0})
+    assert made(tmp_path / "bare", editor=Swaps(), selection=selection)[1] == []
+    folder = tmp_path / "controls"
+    summary, sets = made(folder, retouch=retouch, selection=selection)
     assert all(len(one.members) == 2 for one in sets)  # every edit is rejected
     controls = [one for one in retouch.jobs if one.texts[0] == one.texts[1]]
     assert [one.draw.p for one in controls] == [GRID[0]] * 5
     assert summary.rejected["direction"] == len(retouch.jobs) - 5
-    with_edits = [row for row in log(tmp_path) if row["accepted"]]
+    with_edits = [row for row in log(folder) if row["accepted"]]
     assert {row["set"] for row in with_edits} == {f"p{n}-reconstruction" for n in range(5)}
-    assert card(tmp_path)["accepted"] == 5
-
-
-def test_without_an_accepted_candidate_there_is_no_set(tmp_path):
-    _, sets = made(tmp_path, editor=Swaps(), selection=replace(SELECTION, minimum={DIRECTION: 2.0}))
-    assert sets == []
+    assert card(folder)["accepted"] == 5
 
 
 def test_every_edit_of_a_photo_is_drawn_at_the_same_shares_and_noise(tmp_path):
@@ -191,15 +180,11 @@ def test_a_set_of_single_edited_texts_keeps_all_of_them(tmp_path):
     class Only(Swaps):
         def _one(self, example):
             edited = super()._one(example)
-            return replace(
-                edited,
-                proposals=tuple(
-                    replace(one, texts=one.texts[1:], edits=one.edits[1:], details=())
-                    for one in edited.proposals
-                ),
-            )
-
-    from cfaug.imaging.photo_editing import SameImage
+            single = [
+                replace(one, texts=one.texts[1:], edits=one.edits[1:], details=())
+                for one in edited.proposals
+            ]
+            return replace(edited, proposals=tuple(single))
 
     base = job(tmp_path, captions=EXAMPLES)
     recipe = Recipe(
@@ -215,12 +200,7 @@ def test_a_set_of_single_edited_texts_keeps_all_of_them(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda: GridDraws(()), r"self_replace_steps=\[\] should be a list of 1 or more numbers"),
         (lambda: GridDraws((0.5, 0.5)), "one or more different values"),
-        (lambda: GridDraws((0.5, 1.5)), "from 0 to 1"),
-        (lambda: GridDraws((0.5,), -1), "guidance_scale=-1 should be a number of at least 0"),
-        (lambda: Recipe("x", set_per="photo"), "recipe.set_per=photo"),
-        (lambda: Selection(prefer="best"), "recipe.selection.prefer=best"),
         (lambda: Selection(above={"a": float("nan")}), "recipe.selection.above.a"),
     ],
 )
@@ -254,7 +234,7 @@ def test_a_control_is_known_by_the_kinds_of_all_its_edits():
     assert not Selection().is_control((None, control))
 
 
-@pytest.mark.parametrize("size", range(1, 20))
+@pytest.mark.parametrize("size", [1, 7, 8, 14, 17, 19, 24])
 def test_a_batch_holds_whole_examples_whose_control_has_one_candidate(size):
     every = [one.proposals for one in AddReconstruction(Swaps()).edit(EXAMPLES)]
     sets = [one for proposals in every for one in proposals]

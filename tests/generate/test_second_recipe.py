@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from cfaug.data.shards.shards import read_sets
 from cfaug.report.items import read_items
 from cfaug.report.results import read_results
 from tests.data.making import noise_image
-from tests.run.conftest import files
+from tests.generate.tiny import card, contents
 
 OWN = Path(__file__).parent / "own_recipe"
 CAPTIONS = [
@@ -36,32 +35,37 @@ def photos(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def make(photos, tmp_path, script, capfd):
-    """Run generate.py with the recipe; return its code, the JSON of its last line, and stderr."""
+@pytest.fixture(scope="module")
+def run(photos, script, tmp_path_factory):
+    """Return a function that runs generate.py with the recipe and returns its exit code."""
+    worlds = tmp_path_factory.mktemp("worlds")
 
-    def run(*words: str, folder: str = "out"):
+    def run(folder: Path, *words: str) -> int:
         texts = () if "stage=images" in words else ("shards.sets_per_shard=3",)
-        code = script("generate")(
+        return script("generate")(
             [
                 f"hydra.searchpath=[file://{OWN}]", "recipe=insertion", "force=true",
-                f"data.source={photos}",
-                f"paths.shards={tmp_path / folder}", f"paths.worlds={tmp_path / 'worlds'}",
+                f"data.source={photos}", f"paths.shards={folder}", f"paths.worlds={worlds}",
                 *texts, *words,
             ]
         )  # fmt: skip
-        out, err = capfd.readouterr()
-        return code, json.loads(out.splitlines()[-1]) if code == 0 else None, err
 
     return run
 
 
-def test_photos_become_shards_of_unchanged_photos_with_edited_captions(make, photos, tmp_path):
-    code, summary, _ = make()
-    assert code == 0
-    assert (summary["shards"], summary["sets"], summary["members"]) == (2, 6, 6)
-    assert summary["rejected"] == {"noun": 1, "likely": 3}
-    sets = list(read_sets(tmp_path / "out"))
+@pytest.fixture(scope="module")
+def made(run, tmp_path_factory) -> Path:
+    """The shards of all photos, made at once."""
+    folder = tmp_path_factory.mktemp("made") / "out"
+    assert run(folder) == 0
+    return folder
+
+
+def test_photos_become_shards_of_unchanged_photos_with_edited_captions(made, photos, tmp_path):
+    about = card(made)
+    assert (len(about["shards"]), about["sets"], about["members"]) == (2, 6, 6)
+    assert (about["edits"]["rejected"], about["rejected"]) == ({"noun": 1}, {"likely": 3})
+    sets = list(read_sets(made))
     # Two of each photo's three proposals are kept: the third has an unlikely word.
     texts = [[member.text for member in one.members] for one in sets]
     assert texts[:2] == [["a red ball on the beach"], ["a huge ball on the beach"]]
@@ -74,44 +78,36 @@ def test_photos_become_shards_of_unchanged_photos_with_edited_captions(make, pho
         assert member.extra["topic"] in {"toy", "place", "plant"}
         assert member.extra["kind"] == member.edit.kind
         assert set(one.scores) == {"words", "likely"}
-    index = open_index(tmp_path / "out", tmp_path / "cache")
+    index = open_index(made, tmp_path / "cache")
     assert {"noun", "topic", "kind", "caption"} <= set(index.extra_names)
 
 
-def test_parts_stages_and_a_second_run_make_the_same(make, tmp_path):
-    assert make()[0] == 0
-    first = files(tmp_path / "out")
-    assert "nothing to do" in make()[2]
-    for part in (1, 0):
-        assert make(f"part={part}", "parts=2", folder="parts")[0] == 0
-    assert files(tmp_path / "parts") == first
-    assert make("stage=captions", folder="stages")[0] == 0
-    assert make("stage=images", folder="stages")[0] == 0
-    assert files(tmp_path / "stages") == first
-
-
-def test_another_image_than_was_edited_is_not_taken(make, photos, tmp_path):
-    assert make("stage=captions")[0] == 0
+def test_stages_and_parts_make_the_same_of_the_same_photos(run, made, photos, tmp_path, capfd):
+    folder = tmp_path / "out"
+    assert run(folder, "stage=captions") == 0
     before = (photos / "b.png").read_bytes()
     try:
         (photos / "b.png").write_bytes(noise_image(77))
-        code, _, said = make("stage=images")
+        assert run(folder, "stage=images") == 2
     finally:
         (photos / "b.png").write_bytes(before)
-    assert code == 2
-    assert "another than when it was edited" in said
+    assert "another than when it was edited" in capfd.readouterr().err
+    for part in (1, 0):
+        assert run(folder, "stage=images", f"part={part}", "parts=2") == 0
+    assert contents(folder) == contents(made)
+    capfd.readouterr()
+    assert run(folder) == 0
+    assert "nothing to do" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("zoo", ["captions", "paper", "shapescapes"])
-def test_it_runs_with_every_zoo(make, zoo):
-    assert make(f"zoo={zoo}", "limit=1")[0] == 0
+def test_it_runs_with_a_zoo_of_large_models(run, tmp_path):
+    assert run(tmp_path, "zoo=paper", "limit=1") == 0
 
 
-def test_a_benchmark_of_its_own_is_reported_by_part_in_its_own_direction(make, script, tmp_path):
-    assert make()[0] == 0
+def test_a_benchmark_of_its_own_is_reported_by_part_in_its_own_direction(made, script, tmp_path):
     words = [
         f"hydra.searchpath=[file://{OWN}]", "weights=zoo:clip-0", "benchmark=brittleness",
-        f"benchmark.data={tmp_path / 'out'}", "benchmark.name=own",
+        f"benchmark.data={made}", "benchmark.name=own",
         f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'worlds'}",
     ]  # fmt: skip
     assert script("evaluate")(words) == 0

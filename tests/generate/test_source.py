@@ -82,8 +82,8 @@ def test_a_limit_gives_the_first_ones(tmp_path: Path) -> None:
         ("c.jsonl", ['{"caption": "fine"}', "{broken"], r"c\.jsonl, line 2 is not JSON"),
         ("c.jsonl", ["[1]"], r"c\.jsonl, line 1 should be a JSON object"),
         ("c.jsonl", ['{"image": "x"}'], r"line 1: a list of captions has .*image_id .*has 'image'"),
-        ("c.jsonl", ['{"caption": 5}'], r"c\.jsonl, line 1: the caption should be a text"),
-        ("c.jsonl", ['{"caption": " "}'], "the caption is empty"),
+        ("c.jsonl", ['{"caption": ""}', '{"caption": "fine"}', '{"caption": 5}'],
+         r"line 1: the caption is empty(.|\n)*c\.jsonl, line 3: the caption should be a text"),
         ("c.jsonl", ['{"caption": "a", "image_id": [1]}'], "image_id should be"),
         ("c.jsonl", ['{"caption": "a", "id": "1"}', '{"caption": "b", "id": 1}'],
          r"c\.jsonl, line 2: the id '1' is duplicated, first in .*c\.jsonl, line 1"),
@@ -91,12 +91,11 @@ def test_a_limit_gives_the_first_ones(tmp_path: Path) -> None:
         ("c.csv", ["caption", "a dog, running"], r"c\.csv, line 2: 2 fields, the header has 1: qu"),
         ("c.csv", ["caption", "a dog", '"a cat', "a bird"], r"line 3: a quote opens here"),
         ("c.csv", ["caption,text", "a,b"], r"line 2: caption, text could each be the caption"),
-        ("c.json", ["[]"], "holds no caption"),
         ("c.md", ["a"], r"should be one of: \.txt, a caption a line, or \.csv, \.json, "),
         ("c.txt", [""], "holds no caption"),
     ],
 )  # fmt: skip
-def test_what_is_no_caption_is_named_with_its_line(tmp_path, name, lines, said) -> None:
+def test_what_is_no_caption_is_named_with_its_line(tmp_path, name, lines, said):
     with pytest.raises(UserError, match=said):
         read_captions(written(tmp_path, name, *lines))
 
@@ -107,12 +106,6 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match=r"bytes\.txt, line 1 is not UTF-8"):
         read_captions(tmp_path / "bytes.txt")
-
-
-def test_several_wrong_lines_are_named_at_once(tmp_path: Path) -> None:
-    file = written(tmp_path, "c.jsonl", {"caption": ""}, {"caption": "fine"}, {"caption": 3})
-    with pytest.raises(UserError, match=r"c\.jsonl, line 1.*\n.*c\.jsonl, line 3"):
-        read_captions(file)
 
 
 def test_columns_are_carried_if_asked_for(tmp_path: Path) -> None:
@@ -166,18 +159,13 @@ def test_everything_known_of_an_example_comes_back(tmp_path):
     photo = Photo(b"photo")
     bare = Example("bare", "g", (), photo, "cat", {"options": ["a", "b"]})
     several = Example("several", "g", ("a cat", "it sleeps"), photo, extra={"box": [1, 2]})
+    first = Proposal(several, ("a dog",), (EDIT,), {"rank": 0}, details=({"age": 3},))
     none = Example("none", "h", ("nothing here",))
     edited = [
         (bare, Edited((Proposal(bare, ("a photo of a cat",), (None,), key="said"),))),
         (
             several,
-            Edited(
-                (
-                    Proposal(several, ("a dog",), (EDIT,), {"rank": 0}, details=({"age": 3},)),
-                    Proposal(several, ("a cow", "a cat"), (None, None)),
-                ),
-                {"words": 2},
-            ),
+            Edited((first, Proposal(several, ("a cow", "a cat"), (None, None))), {"words": 2}),
         ),
         (none, Edited((), {"words": 0})),
     ]
@@ -201,15 +189,6 @@ def test_an_image_that_is_gone_or_another_is_refused_and_texts_need_none(tmp_pat
     assert found.image.digest == Photo(b"photo").digest
     with pytest.raises(UserError, match=r"data\.source"):
         found.image.read()
-
-
-def test_proposals_of_two_examples_may_not_share_a_key(tmp_path):
-    edited = [
-        (one, Edited((Proposal(one, ("a dog",), (None,), key="same"),)))
-        for one in (Example("a", "g", ("a cat",)), Example("b", "g", ("a cow",)))
-    ]
-    with pytest.raises(UserError, match="'same' is duplicated: examples 'a' and 'b'"):
-        write(tmp_path, *edited)
 
 
 def test_rejected_edits_come_back_and_are_counted_by_reason_and_kind(tmp_path):

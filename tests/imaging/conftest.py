@@ -1,8 +1,26 @@
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
+
 import pytest
 
 from tests.imaging import tiny
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def benchmark(monkeypatch, capsys):
+    """Return a function that runs a script of benchmarks/ and returns what it prints."""
+
+    def run(file: str, *words: str) -> str:
+        monkeypatch.syspath_prepend(str(BENCHMARKS))
+        module = importlib.import_module(file.removesuffix(".py"))
+        assert module.main(list(words)) == 0
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -12,12 +12,7 @@ from PIL import Image
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import ImageEditor, Progressive
 from cfaug.core.types import Draw, Edit, Example, ImageJob, Proposal
-from cfaug.imaging.instructed_photos import (
-    OTHER_SHAPE,
-    InstructedPhotos,
-    Instructions,
-    fit,
-)
+from cfaug.imaging.instructed_photos import OTHER_SHAPE, InstructedPhotos, Instructions, fit
 from cfaug.imaging.model import PipelineFolder
 from cfaug.imaging.photo_editing import BROKEN, TINY, PhotoPreparation
 from tests.imaging import tiny_pipelines
@@ -96,16 +91,15 @@ def test_every_family_edits_photos_with_the_same_bytes_each_time(shelf, family):
     jobs = [
         job(photo(1), draw=draw),
         job(photo(1), (CAPTION, CAPTION), (None, Edit("reconstruction", "", "")), draw),
-        job(photo(2), draw=draw, key="other"),
         job(photo(1), draw=Draw(6, 0.0, draw.cfg)),
     ]
-    edited, control, other, seeded = one.edit(jobs)
+    edited, control, seeded = one.edit(jobs)
     side = one.side
-    for found in (edited, control, other, seeded):
+    for found in (edited, control, seeded):
         assert [image.shape for image in found.images] == [(side, side, 3)] * 2
         assert all(image.dtype == np.uint8 for image in found.images)
     assert np.array_equal(edited.images[0], PhotoPreparation().prepare(photo(1), side, "one"))
-    for image in (control.images[1], other.images[1], seeded.images[1], edited.images[0]):
+    for image in (control.images[1], seeded.images[1], edited.images[0]):
         assert not np.array_equal(edited.images[1], image)
     [again] = editor(folder, family).edit(jobs[:1])  # as after a restart, and without the others
     assert np.array_equal(again.images[1], edited.images[1])
@@ -135,15 +129,11 @@ def test_an_edit_is_the_pipeline_s_own_answer_to_the_instruction(shelf):
 def test_a_first_image_without_a_photo_is_made_from_its_caption(shelf):
     one = editor(shelf("klein"), "klein")
     draw = Draw(5, 0.0, 1.0)
-    found, other = one.edit(
-        [
-            job(None, draw=draw),
-            job(
-                None, ("a blue ball", "a red ball"), (None, Edit("adjective", "blue", "red")), draw
-            ),
-        ]
-    )
+    texts = ("a blue ball", "a red ball", "a red cube")
+    edits = (None, Edit("adjective", "blue", "red"), Edit("noun", "ball", "cube"))
+    found, other = one.edit([job(None, draw=draw), job(None, texts, edits, draw)])
     assert [image.shape for image in found.images] == [(64, 64, 3)] * 2
+    assert [image.shape for image in other.images] == [(64, 64, 3)] * 3
     assert not np.array_equal(found.images[0], other.images[0])
     with pytest.raises(UserError, match=r"makes no image without a photo.*recipe.source_images"):
         editor(shelf("instruct_pix2pix")).edit([job(None)])
@@ -180,10 +170,6 @@ def test_further_parameters_of_the_draws_are_arguments(shelf):
     [
         ("kontext", {"settings": {"steps": 2}}, r"settings.steps: FluxKontext.* num_inference_st"),
         ("kontext", {"settings": {"image": 2}}, r"settings.image: .*takes no image from settings"),
-        (
-            "kontext", {"settings": {"num_inference_steps": "two"}},
-            "settings.num_inference_steps=two should be",
-        ),
         ("kontext", {"guidance": "image_guidance_scale"}, "guidance: FluxKontextPipeline takes no"),
         ("kontext", {"settings": {"guidance_scale": 2.0}}, "recipe.draws.guidance_scale gives it"),
         ("kontext", {"guidance": "true_cfg_scale"}, r"guides only with .*negative_prompt"),
@@ -218,9 +204,7 @@ def test_a_base_that_is_not_distilled_takes_guidance(tmp_path):
     ("part", "value", "said"),
     [
         ("unet", ["my_pipeline", "MyUNet"], "code of others is never run"),
-        ("unet", ["diffusers", "AutoModel"], "code of others is never run"),
         ("text_encoder", ["transformers", "AutoModel"], "code of others is never run"),
-        ("unet", ["diffusers", "DiffusionPipeline"], "code of others is never run"),
         ("scheduler", ["transformers", "pipeline"], "code of others is never run"),
         ("unet", [None, None], "lacks unet, which a StableDiffusionInstructPix2PixPipeline needs"),
         ("_class_name", "MyPipeline", "does not have as a pipeline"),
@@ -275,22 +259,13 @@ def test_an_image_that_is_not_finite_is_an_error(shelf, monkeypatch):
     ("edit", "details", "said"),
     [
         (Edit("subject", "dog", "cat"), {}, 'Replace "dog" with "cat"'),
-        (
-            Edit("background", "", "by a lake"),
-            {},
-            "the background, so that the photo shows: a {cat",
-        ),
-        (
-            Edit("adjective", "", "small"),
-            {},
-            "Change the photo so that it shows: a {cat} by a lake.",
-        ),
-        (Edit("noun", "dog", "cat"), {}, "Change the photo so that it shows"),
+        (Edit("background", "", "by a lake"), {}, "the background, so that the photo shows: a {"),
+        (Edit("adjective", "", "small"), {}, "Change the photo so that it shows: a {cat} by a lak"),
         (Edit("race_gender", "a", "b"), {"attributes": {}}, "The photo shows: a dog. Change it so"),
         (Edit("domain", "photo", "sketch"), {}, "Redraw the whole photo in another style"),
         (None, {}, "Keep the photo exactly as it is."),
     ],
-)
+)  # fmt: skip
 def test_the_instruction_is_that_of_the_kind_of_edit(edit, details, said):
     texts = ("a dog.", "a {cat} by a lake" if edit else "a dog.")
     proposal = Proposal(

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from cfaug.imaging.cross_attention import CrossAttention
+from cfaug.imaging.cross_attention import CrossAttention, tokenize
 from cfaug.imaging.inversion import DirectInversion, EditFriendly, NullText
 from tests.imaging import reference_photos as reference
+from tests.imaging import tiny
 from tests.imaging.reference import Explicit
+from tests.imaging.reference_mapper import refinement_mapper
 from tests.imaging.test_cross_attention import CASES, edited_map
 from tests.imaging.test_photo_editing import CAPTION, EDITED, editor, job, photo
 from tests.imaging.test_sharing import close
@@ -104,24 +106,17 @@ def test_photos_shares_and_guidances_in_one_call_equal_one_at_a_time(name, limit
         job(data[0], p=0.2), job(data[0], p=0.8), job(data[1], p=0.6, cfg=3), job(data[0], p=0.4),
         job(data[0], (CAPTION, CAPTION)), job(data[0], p=0.8), job(data[0], p=0.2, cfg=3),
     ]  # fmt: skip
-    for rows in (64, 4):
-        one = editor(
-            request.getfixturevalue(name),
-            cross=None,
-            self_max_tokens=limit,
-            max_rows=rows,
-            inversion=NEXT,
-        )
-        tree = check_direct(one, jobs, limit)
-        assert tree.jobs[1] == tree.jobs[5]
+    settings = {"cross": None, "self_max_tokens": limit, "inversion": NEXT}
+    one = editor(request.getfixturevalue(name), max_rows=4, **settings)
+    tree = check_direct(one, jobs, limit)
+    assert tree.jobs[1] == tree.jobs[5]
 
 
 @torch.no_grad()
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["replace", "refine"])
-@pytest.mark.parametrize("case", CASES)
-def test_cross_attention_of_photos_equals_maps_written_down(calm_pipeline, kind, case) -> None:
-    base, edited, base_words, edited_words, new = CASES[case]
+def test_cross_attention_of_photos_equals_maps_written_down(calm_pipeline, kind) -> None:
+    base, edited, base_words, edited_words, new = CASES["longer edit"]
     until = int(0.5 * (STEPS + 1))
 
     def edit(source, own):
@@ -129,38 +124,24 @@ def test_cross_attention_of_photos_equals_maps_written_down(calm_pipeline, kind,
 
     slow = Slow(editor(calm_pipeline), photo(3), base)
     wanted = slow.direct(edited, 7.5, control_maps(0.4, until=until, edit=edit))
-    for rows in (64, 2):
-        control = CrossAttention(kind, steps=0.5, edited_weight=2.0)
-        one = editor(calm_pipeline, cross=control, max_rows=rows, inversion=NEXT)
-        tree, latents, _ = draw(one, [job(photo(3), (base, edited), p=0.4)])
-        close(latents[tree.jobs[0][1]], wanted[1])
+    control = CrossAttention(kind, steps=0.5, edited_weight=2.0)
+    one = editor(calm_pipeline, cross=control, max_rows=2, inversion=NEXT)
+    tree, latents, _ = draw(one, [job(photo(3), (base, edited), p=0.4)])
+    close(latents[tree.jobs[0][1]], wanted[1])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inversion", [DirectInversion(), EditFriendly(), NullText(inner_steps=2)])
 def test_photos_and_shares_together_are_what_they_are_alone(calm_pipeline, inversion) -> None:
-    jobs = [job(photo(seed), p=p) for seed in (1, 2, 3) for p in (0.2, 0.7, 1.0)]
-    one = editor(calm_pipeline, inversion=inversion, steps=6, max_rows=8)
+    jobs = [job(photo(seed), p=p) for seed in (1, 2) for p in (0.2, 0.7)]
+    one = editor(calm_pipeline, inversion=inversion, steps=6, max_rows=4)
     tree, together, inverted = draw(one, jobs)
-    assert len(inverted) == 3
+    assert len(inverted) == 2
     for at, single in enumerate(jobs):
         tree_alone, alone, [inversion_alone] = draw(one, [single])
         tolerance = ADAM if inversion.depends_on_guidance else 1e-10
         close(together[list(tree.jobs[at])], alone[list(tree_alone.jobs[0])], tolerance)
-        close(inverted[at // 3].latents, inversion_alone.latents, tolerance)
-
-
-def test_the_source_of_direct_inversion_is_the_photo_at_every_step(calm_pipeline) -> None:
-    one = editor(calm_pipeline, "fp32", cross=None, inversion=NEXT)
-    tree, latents, [inversion] = draw(one, [job(photo(1))])
-    [clean] = draw(one, [job(photo(1), (CAPTION, CAPTION))])[1]
-    assert torch.equal(latents[tree.jobs[0][0]], clean)
-    assert torch.equal(inversion.latents[-1], clean)
-    # DDIM's inversion, level by level, as the notebook has it.
-    slow = Slow(editor(calm_pipeline), photo(1))
-    with torch.no_grad():
-        pivots = reference.ddim_loop(slow.unet, slow.ddim, slow.clean, slow.text)[::-1]
-    close(inversion.latents.double(), torch.stack(pivots), 1e-5)
+        close(inverted[at // 2].latents, inversion_alone.latents, tolerance)
 
 
 @pytest.mark.slow
@@ -225,20 +206,6 @@ def test_edit_friendly_levels_and_noise_equal_one_level_at_a_time(calm_pipeline)
     assert (latents[edited] - latents[source]).abs().max() > 1e-3
 
 
-@pytest.mark.slow
-def test_null_text_leads_back_to_the_photo_under_guidance(calm_pipeline) -> None:
-    """The caption drawn anew from the embeddings is the way the inversion found."""
-    one = editor(calm_pipeline, inversion=NullText(), cross=None)
-    tree, latents, [found] = draw(one, [job(photo(1), (CAPTION, SAID_AGAIN), p=0.0)])
-    source, edited = tree.jobs[0]
-    close(latents[edited], latents[source])
-    plain = editor(calm_pipeline, cross=None, inversion=NEXT)
-    tree, free, [direct] = draw(plain, [job(photo(1), (CAPTION, SAID_AGAIN), p=0.0)])
-    without = (free[tree.jobs[0][1]] - direct.latents[-1]).pow(2).mean()
-    assert (latents[source] - direct.latents[-1]).pow(2).mean() < 0.75 * without
-    assert torch.equal(found.latents[0], direct.latents[0])
-
-
 @pytest.mark.parametrize(
     "inversion",
     [
@@ -277,3 +244,23 @@ def test_direct_inversion_at_its_own_timesteps_asks_what_ddim_asks(calm_pipeline
     close(found.latents[-1], slow.clean, 0)
     assert found.attention is not None
     assert len(found.attention) == STEPS
+
+
+@torch.no_grad()
+@pytest.mark.slow
+def test_edits_of_photos_equal_those_of_the_released_mapper(calm_pipeline) -> None:
+    """In float64; edits with more tokens than the caption were .18 to .87 apart."""
+    base, text = "a red ball on sand", "a red zoo on the sand"
+    tokens = [tokenize(tiny.tokenizer(), one) for one in (base, text)]
+    mapper, alphas = refinement_mapper(*(one.ids[: one.length] for one in tokens), 77)
+    share = torch.tensor(alphas, dtype=torch.float64)
+
+    def edit(source, own):
+        return source[..., mapper] * share + own * (1 - share)
+
+    slow = Slow(editor(calm_pipeline), photo(3), base)
+    until = int(0.5 * (STEPS + 1))
+    wanted = slow.direct(text, 7.5, control_maps(0.4, until=until, edit=edit))
+    one = editor(calm_pipeline, cross=CrossAttention("refine", steps=0.5), inversion=NEXT)
+    tree, latents, _ = draw(one, [job(photo(3), (base, text), p=0.4)])
+    close(latents[tree.jobs[0][1]], wanted[1], 1e-12)

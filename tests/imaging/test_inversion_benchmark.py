@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parent.parent.parent / "benchmarks" / "inversion.py"
-
-
-def run(*words: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent)}
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *words], capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
 
 @pytest.mark.slow
-def test_both_ways_draw_the_same_and_are_timed() -> None:
-    said = run("--quick", "--threads", "1")
+def test_both_ways_draw_the_same_and_are_timed(benchmark) -> None:
+    said = benchmark("inversion.py", "--quick", "--threads", "1")
     # Two updates at each of four steps; the shared reference is float32 with every map written.
     assert float(re.search(r"differ by ([0-9.e-]+),", said)[1]) < 1e-4
     rows = {
@@ -36,8 +21,8 @@ def test_both_ways_draw_the_same_and_are_timed() -> None:
 
 
 @pytest.mark.slow
-def test_stable_diffusion_is_counted_without_its_weights() -> None:
-    said = run("--count")
+def test_stable_diffusion_is_counted_without_its_weights(benchmark) -> None:
+    said = benchmark("inversion.py", "--count")
     assert "860 million weights" in said
     assert "0.803 TFLOP a row" in said  # as the layers' shapes give it
     assert re.search(r"^\| 1 \| 2900 \| 351 \|", said, re.MULTILINE)

@@ -16,20 +16,7 @@ from cfaug.imaging.cross_attention import CrossAttention
 from cfaug.imaging.model import DiffusionWeights, load_part
 from cfaug.imaging.prompt_to_prompt import PromptToPrompt, SafetyChecker
 from tests.imaging import tiny
-from tests.imaging.test_sharing import PAIR, SET, editor, job
-
-
-def test_images_of_a_pair(pipeline):
-    one = editor(pipeline, "fp32", decode_rows=3)
-    assert isinstance(one, ImageEditor)
-    (latents,) = one.sample([job(SET)])
-    assert latents.shape == (4, 4, tiny.SAMPLE, tiny.SAMPLE)
-    assert latents.dtype == torch.float32
-    images = one.decode(latents)
-    assert images.shape == (4, 3, 2 * tiny.SAMPLE, 2 * tiny.SAMPLE)
-    assert images.dtype == torch.float32
-    assert 0 <= images.min() < images.max() <= 1
-    assert one.sample([]) == []
+from tests.imaging.test_sharing import PAIR, editor, job
 
 
 def test_loading_draws_no_bars_of_other_libraries(pipeline, capfd):
@@ -51,13 +38,15 @@ def test_decode_equals_diffusers_own(pipeline):
     with torch.inference_mode():
         wanted = vae.decode(latents / vae.config.scaling_factor).sample
     wanted = VaeImageProcessor().postprocess(wanted, output_type="pt")
-    assert torch.allclose(editor(pipeline, "fp32").decode(latents), wanted, atol=1e-6)
+    one = editor(pipeline, "fp32", decode_rows=1)
+    assert isinstance(one, ImageEditor)
+    assert torch.allclose(one.decode(latents), wanted, atol=1e-6)
+    assert one.sample([]) == []
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
-def test_half_precision_stays_near_single(pipeline, dtype):
+def test_half_precision_stays_near_single(pipeline):
     exact = editor(pipeline, "fp32")
-    model = DiffusionWeights(str(pipeline), dtype=dtype, device="cpu", channels_last=True)
+    model = DiffusionWeights(str(pipeline), dtype="bf16", device="cpu", channels_last=True)
     half = PromptToPrompt(model, steps=5)
     (wanted,), (found,) = (one.sample([job(p=0.5, cfg=2)]) for one in (exact, half))
     assert found.dtype == torch.float32
@@ -68,7 +57,7 @@ def test_half_precision_stays_near_single(pipeline, dtype):
 @pytest.mark.slow
 def test_threads_change_nothing(pipeline):
     one = editor(pipeline, "fp32")
-    jobs = [[job(seed=seed)] for seed in range(4)]
+    jobs = [[job(seed=seed)] for seed in range(3)]
     wanted = [one.decode(one.sample(batch)[0]) for batch in jobs]
     with ThreadPoolExecutor(1) as pool:
         found = [pool.submit(one.decode, one.sample(batch)[0]) for batch in jobs]
@@ -98,15 +87,12 @@ def test_description_changes_with_the_files(pipeline, tmp_path):
     assert editor(copy).describe()["diffusion_sha256"] != own["diffusion_sha256"]
     same = shutil.copytree(pipeline, tmp_path / "same")
     assert editor(same).describe()["diffusion_sha256"] == own["diffusion_sha256"]
-    controlled = editor(pipeline, cross=CrossAttention("refine"), eta=0.0).describe()
-    assert (controlled["cross_attention"], controlled["sampler"]) == ("refine", "euler")
-
-
-def test_a_hub_snapshot_is_described_by_its_revision(pipeline, tmp_path):
-    folder = shutil.copytree(pipeline, tmp_path / "snapshots" / "0123abcd")
-    described = DiffusionWeights(str(folder), device="cpu").describe()
+    snapshot = shutil.copytree(pipeline, tmp_path / "snapshots" / "0123abcd")
+    described = DiffusionWeights(str(snapshot), device="cpu").describe()
     assert described["diffusion_revision"] == "0123abcd"
     assert "diffusion_sha256" not in described
+    controlled = editor(pipeline, cross=CrossAttention("refine"), eta=0.0).describe()
+    assert (controlled["cross_attention"], controlled["sampler"]) == ("refine", "euler")
 
 
 def test_another_vae_takes_the_place_of_the_pipelines_own(pipeline, tmp_path):
@@ -144,14 +130,11 @@ def test_missing_weights_are_named(weights, says):
 
 def test_settings_that_mean_nothing_are_refused(pipeline):
     model = DiffusionWeights(str(pipeline))
-    for settings in ({"mode": "x"}, {"noise": "x"}, {"steps": 1}, {"max_rows": 1}):
-        with pytest.raises(UserError, match=next(iter(settings))):
-            PromptToPrompt(model, **settings)
+    with pytest.raises(UserError, match="mode"):
+        PromptToPrompt(model, mode="x")
     for settings in ({"row_multiple": 3}, {"row_multiple": 48}):
         with pytest.raises(UserError, match=r"even .* divide image.max_rows=64"):
             PromptToPrompt(model, **settings)
-    with pytest.raises(UserError, match="bf16"):
-        DiffusionWeights(str(pipeline), dtype="int8")
 
 
 def test_a_latent_that_is_not_finite_is_an_error(pipeline, tmp_path):
@@ -197,7 +180,7 @@ def test_safety_checker_flags_and_leaves_images_alone(pipeline, tmp_path):
 
 def test_settings_import_neither_torch_nor_diffusers():
     code = (
-        "import sys, cfaug.imaging.prompt_to_prompt, cfaug.imaging.prompt_to_prompt\n"
+        "import sys, cfaug.imaging.prompt_to_prompt\n"
         "print([name for name in ('torch', 'diffusers', 'transformers') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Sigmas, noise and trees: plain data, no model."""
+"""Sigmas, DDIM's algebra, noise and trees: plain data, no model."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from cfaug.core.errors import UserError
 from cfaug.core.types import Draw
 from cfaug.imaging import schedules
-from cfaug.imaging.schedules import ancestral, noise_levels
+from cfaug.imaging.schedules import ancestral, ddim_schedule, noise_levels
 from cfaug.imaging.tree import plan, shared_steps
 from tests.imaging import reference
 from tests.records import image_job
 
 SD = {
     "num_train_timesteps": 1000, "beta_start": 0.00085, "beta_end": 0.012,
-    "beta_schedule": "scaled_linear",
+    "beta_schedule": "scaled_linear", "steps_offset": 1, "set_alpha_to_one": False,
 }  # fmt: skip
 PAIR = ("a red ball", "a red cube")
 
@@ -35,13 +35,6 @@ def test_sigma_table_against_an_independent_formula(steps):
     assert levels.sigmas[-1] == 0
 
 
-def test_ends_of_the_table_are_stable_diffusions():
-    levels = noise_levels(SD, 100)
-    assert levels.sigmas[0] == pytest.approx(14.6146, abs=1e-4)
-    assert levels.sigmas[-2] == pytest.approx(0.0292, abs=1e-4)
-    assert levels.timesteps[1] == pytest.approx(999 - 999 / 99)
-
-
 def test_ancestral_split_keeps_the_variance():
     down, up = ancestral(3.0, 2.0)
     assert down**2 + up**2 == pytest.approx(4.0)
@@ -51,39 +44,103 @@ def test_ancestral_split_keeps_the_variance():
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
-    [({"prediction_type": "sample"}, "epsilon, v_prediction"), ({"beta_schedule": "x"}, "linear")],
+    ("schedule", "changes", "steps", "named"),
+    [
+        (noise_levels, {"prediction_type": "sample"}, 10, "epsilon, v_prediction"),
+        (noise_levels, {"beta_schedule": "x"}, 10, "linear"),
+        (noise_levels, {}, 1, "at least 2"),
+        (ddim_schedule, {}, 1, "from 2 to 1000"),
+        (ddim_schedule, {}, 1000, "use fewer steps"),
+        (ddim_schedule, {"rescale_betas_zero_snr": True}, 50, "pure noise"),
+        (ddim_schedule, {"prediction_type": "sample"}, 50, "epsilon, v_prediction"),
+    ],
 )
-def test_unknown_schedules_are_refused(changes, says):
-    with pytest.raises(UserError, match=says):
-        noise_levels({**SD, **changes}, 10)
+def test_a_schedule_that_cannot_be_is_refused(schedule, changes, steps, named):
+    with pytest.raises(UserError, match=named):
+        schedule({**SD, **changes}, steps)
 
 
-def test_one_step_is_refused():
-    with pytest.raises(UserError, match="at least 2"):
-        noise_levels(SD, 1)
+def random(seed: int, count: int = 2):
+    stream = np.random.default_rng(seed)
+    return [torch.from_numpy(stream.standard_normal((1, 2, 2, 2))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
+@pytest.mark.parametrize(("offset", "to_one", "steps"), [(1, False, 50), (0, True, 7)])
+def test_steps_are_those_of_diffusers(prediction, offset, to_one, steps) -> None:
+    from diffusers import DDIMScheduler
+
+    config = {**SD, "steps_offset": offset, "set_alpha_to_one": to_one}
+    config["prediction_type"] = prediction
+    theirs = DDIMScheduler(**config, clip_sample=False)
+    theirs.set_timesteps(steps)
+    ours = ddim_schedule(config, steps)
+    assert ours.timesteps.tolist() == theirs.timesteps.tolist()
+    latents, answer = random(1)
+    for step in range(steps):
+        noise = ours.noise(answer, latents, step)
+        wanted = theirs.step(answer, int(ours.timesteps[step]), latents).prev_sample
+        # Their betas are float32.
+        assert torch.allclose(ours.mean(latents, noise, step, 0.0), wanted, rtol=2e-5, atol=2e-5)
+    zeros = torch.zeros_like(latents)
+    for step in (0, steps // 2):
+        noise = ours.noise(answer, latents, step)
+        wanted = theirs.step(
+            answer, int(ours.timesteps[step]), latents, eta=1.0, variance_noise=zeros
+        ).prev_sample
+        assert torch.allclose(ours.mean(latents, noise, step, 1.0), wanted, rtol=2e-5, atol=2e-5)
+        variance = theirs._get_variance(
+            int(ours.timesteps[step]), int(ours.timesteps[step]) - 1000 // steps
+        )
+        assert ours.spread(step, 1.0) ** 2 == pytest.approx(float(variance), rel=1e-3)
+
+
+@given(st.integers(2, 100), st.integers(0, 99), st.integers(0, 99), st.integers(0, 9))
+def test_a_way_there_and_back_is_none(steps, first, second, seed) -> None:
+    schedule = ddim_schedule(SD, steps)
+    start, end = first % (steps + 1), second % (steps + 1)
+    latents, noise = random(seed)
+    there = schedule.move(latents, noise, start, end)
+    assert torch.allclose(schedule.move(there, noise, end, start), latents, atol=1e-9)
+    a, s = schedule.scales(start)
+    assert a * a + s * s == pytest.approx(1)
+    assert (np.diff(schedule.kept) > 0).all()
+
+
+@given(st.integers(2, 60), st.integers(0, 59), st.integers(0, 9))
+def test_a_clean_latent_and_its_noise_stay_what_they_are(steps, step, seed) -> None:
+    """Steps of the true noise lead through the photo's own noisings, with DDPM's noise too."""
+    schedule = ddim_schedule({**SD, "prediction_type": "v_prediction"}, steps)
+    step %= steps
+    clean, noise = random(seed)
+    (a, s), (to_a, to_s) = schedule.scales(step), schedule.scales(step + 1)
+    latents = a * clean + s * noise
+    velocity = a * noise - s * clean
+    assert torch.allclose(schedule.noise(velocity, latents, step), noise)
+    after = schedule.mean(latents, noise, step, 0.0)
+    assert torch.allclose(after, to_a * clean + to_s * noise)
+    spread = schedule.spread(step, 1.0)
+    assert 0 <= spread <= to_s + 1e-12
+    left = (to_s**2 - spread**2) ** 0.5
+    assert torch.allclose(
+        schedule.mean(latents, noise, step, 1.0), to_a * clean + left * noise, atol=1e-6
+    )
 
 
 def test_noise_depends_on_its_address_alone():
     shape, cpu = (4, 8, 8), torch.device("cpu")
-    together = schedules.noise_batch([(5, 0), (6, 0), (5, 1)], 3, shape, cpu)
-    alone = schedules.noise_batch([(6, 0)], 3, shape, cpu)
-    assert together.dtype == torch.float32
-    assert torch.equal(together[1], alone[0])
+    for on_device in (False, True):
+        how = {"on_device": on_device}
+        together = schedules.noise_batch([(5, 0), (6, 0), (5, 1)], 3, shape, cpu, **how)
+        alone = schedules.noise_batch([(6, 0)], 3, shape, cpu, **how)
+        assert together.dtype == torch.float32
+        assert torch.equal(together[1], alone[0])
     streams = [schedules.draw(seed, step, image, shape) for seed, step, image in
                [(5, schedules.INITIAL, 0), (5, 0, 0), (5, 1, 0), (5, 1, 1), (6, 1, 0)]]  # fmt: skip
     assert len({stream.tobytes() for stream in streams}) == len(streams)
     many = np.stack([schedules.draw(seed, 0, 0, shape) for seed in range(200)])
     assert abs(many.mean()) < 0.02
     assert abs(many.std() - 1) < 0.02
-
-
-def test_noise_of_the_device_has_an_address_too():
-    cpu = torch.device("cpu")
-    together = schedules.noise_batch([(5, 0), (6, 0)], 3, (4, 4, 4), cpu, on_device=True)
-    assert torch.equal(
-        together[1], schedules.noise_batch([(6, 0)], 3, (4, 4, 4), cpu, on_device=True)[0]
-    )
 
 
 @given(st.floats(0, 1), st.integers(2, 120))
@@ -127,16 +184,6 @@ def test_a_tree_takes_base_trunk_and_branches(ps, images):
             assert tree.shared[parent] >= tree.birth[latent]
 
 
-@pytest.mark.parametrize(("m", "gain"), [(2, 1.52), (4, 2.14), (8, 2.75)])
-def test_trees_save_what_was_simulated(m, gain):
-    rng = np.random.default_rng(0)
-    steps = [
-        plan(jobs_of(rng.uniform(0.1, 0.9, m)), 100).latent_steps(100) / m for _ in range(2000)
-    ]
-    # Branches of equally many steps are one, which saves a little more than was simulated.
-    assert gain - 0.02 < 200 / np.mean(steps) < gain + 0.1
-
-
 def test_only_equal_texts_seed_and_guidance_are_one_family():
     jobs = [
         *jobs_of([0.2, 0.5, 0.2]), *jobs_of([0.5], seed=1), *jobs_of([0.5], cfg=8.0),
@@ -147,10 +194,3 @@ def test_only_equal_texts_seed_and_guidance_are_one_family():
     assert tree.jobs[0][0] == tree.jobs[1][0]
     assert len({job[0] for job in tree.jobs}) == 4
     assert tree.texts == ("a red ball", "a red cube", "a tree")
-
-
-def test_a_single_text_is_a_base_alone():
-    tree = plan([*jobs_of([0.5, 0.2], ("alone",)), *jobs_of([0.5])], 10)
-    assert tree.jobs == ((0,), (0,), (1, 2))
-    assert tree.base[:1].tolist() == [0]
-    assert tree.latent_steps(10) == 3 * 10

@@ -194,7 +194,7 @@ def expected(folder, family, job, *, dtype=torch.float64, share_texts=False):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["sd3", "sd3_first", "klein", "klein_base", "klein_dev", "sdxl"])
+@pytest.mark.parametrize("family", ["sd3", "klein", "klein_dev", "sdxl"])
 def test_pairs_and_sets_equal_maps_written_down(shelf, family):
     folder, cfg = shelf(family), guidance(family)
     draw = functools.partial(editor, folder, family, noise="independent")
@@ -216,11 +216,11 @@ def test_pairs_and_sets_equal_maps_written_down(shelf, family):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["sd3", "klein", "sdxl"])
+@pytest.mark.parametrize("family", ["sd3", "klein"])
 def test_trees_halving_and_batches_are_their_single_runs(shelf, family):
     """In float32, whose bytes depend on the batch as Stable Diffusion's do: 1e-5."""
     cfg = guidance(family)
-    jobs = [job(p=p, seed=seed, cfg=cfg) for seed in (1, 2) for p in (0.2, 0.6, 0.9)]
+    jobs = [job(p=p, seed=seed, cfg=cfg) for seed, p in ((1, 0.2), (1, 0.6), (1, 0.9), (2, 0.6))]
     one = editor(shelf(family), family, noise="independent")
     alone = [one.sample([single])[0] for single in jobs]
     for latents, wanted in zip(one.sample(jobs), alone, strict=True):
@@ -228,7 +228,7 @@ def test_trees_halving_and_batches_are_their_single_runs(shelf, family):
     assert torch.equal(alone[0][0], alone[2][0])  # the base does not depend on p
     assert (alone[0][1] - alone[2][1]).abs().max() > 1e-2
     kept = one.sample_halving(jobs, 1, lambda numbers, _: numbers[1::2])
-    assert list(kept) == [1, 3, 5]
+    assert list(kept) == [1, 3]
     for number, latents in kept.items():
         close(latents, alone[number], 1e-5)
     seen = []
@@ -252,13 +252,6 @@ def test_diffusers_own_processors_run_with_the_backend_that_is_set(shelf):
         [found] = one.sample([single])
     close(found, wanted, 1e-5)
     assert any("_scaled_dot_product_attention_math" in e.key for e in profile.key_averages())
-
-
-def test_noise_may_be_independent(shelf):
-    apart = editor(shelf("sd3"), "sd3", noise="independent").sample([job(p=0.5)])[0]
-    shared = editor(shelf("sd3"), "sd3").sample([job(p=0.5)])[0]
-    assert torch.equal(apart[0], shared[0])
-    assert not torch.equal(apart[1], shared[1])
 
 
 def test_a_text_is_the_base_s_where_its_end_is_cut(shelf):

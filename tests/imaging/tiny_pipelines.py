@@ -8,7 +8,12 @@ import torch
 
 from tests.imaging import tiny
 
-FLOW = {"shift": 1.0, "use_dynamic_shifting": False}
+
+def _flow(**changes):
+    import diffusers
+
+    settings = {"shift": 1.0, "use_dynamic_shifting": False, **changes}
+    return diffusers.FlowMatchEulerDiscreteScheduler(**settings)
 
 
 def _clip_text(tokens, kind="CLIPTextModel"):
@@ -50,9 +55,9 @@ def _qwen_tokens(*own):
 
 
 def _vae(**changes):
-    from diffusers import AutoencoderKL
+    import diffusers
 
-    return AutoencoderKL(
+    return diffusers.AutoencoderKL(
         block_out_channels=(8, 16), latent_channels=4, norm_num_groups=4, sample_size=32,
         down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
         **changes,
@@ -60,13 +65,13 @@ def _vae(**changes):
 
 
 def instruct_pix2pix():
-    from diffusers import PNDMScheduler, StableDiffusionInstructPix2PixPipeline
+    import diffusers
 
     tokens = tiny.tokenizer()
-    return StableDiffusionInstructPix2PixPipeline(
+    return diffusers.StableDiffusionInstructPix2PixPipeline(
         unet=tiny.unet(in_channels=8), vae=tiny.vae(), text_encoder=tiny.text_encoder(tokens),
-        tokenizer=tokens, scheduler=PNDMScheduler(skip_prk_steps=True), safety_checker=None,
-        feature_extractor=None, requires_safety_checker=False,
+        tokenizer=tokens, scheduler=diffusers.PNDMScheduler(skip_prk_steps=True),
+        safety_checker=None, feature_extractor=None, requires_safety_checker=False,
     )  # fmt: skip
 
 
@@ -90,38 +95,34 @@ def flagging():
 
 def sdxl():
     """Text to image, as the weights are published: img2img is another class of the same parts."""
-    from diffusers import EulerDiscreteScheduler, StableDiffusionXLPipeline
+    import diffusers
 
     first, second = tiny.tokenizer(), tiny.tokenizer()
     unet = tiny.unet(
         cross_attention_dim=32, addition_embed_type="text_time", addition_time_embed_dim=8,
         projection_class_embeddings_input_dim=6 * 8 + 16,
     )  # fmt: skip
-    return StableDiffusionXLPipeline(
+    return diffusers.StableDiffusionXLPipeline(
         unet=unet, vae=tiny.vae(), text_encoder=_clip_text(first),
         text_encoder_2=_clip_text(second, "CLIPTextModelWithProjection"), tokenizer=first,
-        tokenizer_2=second, scheduler=EulerDiscreteScheduler(),
+        tokenizer_2=second, scheduler=diffusers.EulerDiscreteScheduler(),
     )  # fmt: skip
 
 
 def sd3(dual_attention_layers=(0,), qk_norm="rms_norm", **flow):
     """SD 3.5 medium's features: a second, image-only attention, and normalised queries and keys."""
-    from diffusers import (
-        FlowMatchEulerDiscreteScheduler,
-        SD3Transformer2DModel,
-        StableDiffusion3Pipeline,
-    )
+    import diffusers
 
     first, second = tiny.tokenizer(), tiny.tokenizer()
     text, words = _t5()
-    transformer = SD3Transformer2DModel(
+    transformer = diffusers.SD3Transformer2DModel(
         sample_size=16, patch_size=2, in_channels=4, out_channels=4, num_layers=2,
         attention_head_dim=8, num_attention_heads=4, joint_attention_dim=32,
         caption_projection_dim=32, pooled_projection_dim=32, pos_embed_max_size=32,
         dual_attention_layers=dual_attention_layers, qk_norm=qk_norm,
     )  # fmt: skip
-    return StableDiffusion3Pipeline(
-        transformer=transformer, scheduler=FlowMatchEulerDiscreteScheduler(**{**FLOW, **flow}),
+    return diffusers.StableDiffusion3Pipeline(
+        transformer=transformer, scheduler=_flow(**flow),
         vae=_vae(shift_factor=0.1), text_encoder=_clip_text(first, "CLIPTextModelWithProjection"),
         text_encoder_2=_clip_text(second, "CLIPTextModelWithProjection"), tokenizer=first,
         tokenizer_2=second, text_encoder_3=text, tokenizer_3=words,
@@ -129,33 +130,24 @@ def sd3(dual_attention_layers=(0,), qk_norm="rms_norm", **flow):
 
 
 def kontext():
-    from diffusers import (
-        FlowMatchEulerDiscreteScheduler,
-        FluxKontextPipeline,
-        FluxTransformer2DModel,
-    )
+    import diffusers
 
     tokens = tiny.tokenizer()
     text, words = _t5()
-    transformer = FluxTransformer2DModel(
+    transformer = diffusers.FluxTransformer2DModel(
         patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16,
         num_attention_heads=2, joint_attention_dim=32, pooled_projection_dim=16,
         axes_dims_rope=(4, 4, 8), guidance_embeds=True,
     )  # fmt: skip
-    return FluxKontextPipeline(
+    return diffusers.FluxKontextPipeline(
         transformer=transformer, vae=_vae(shift_factor=0.1),
-        scheduler=FlowMatchEulerDiscreteScheduler(**FLOW), text_encoder=_clip_text(tokens),
+        scheduler=_flow(), text_encoder=_clip_text(tokens),
         tokenizer=tokens, text_encoder_2=text, tokenizer_2=words,
     )  # fmt: skip
 
 
 def klein(is_distilled=True, guidance_embeds=False, **flow):
-    from diffusers import (
-        AutoencoderKLFlux2,
-        FlowMatchEulerDiscreteScheduler,
-        Flux2KleinPipeline,
-        Flux2Transformer2DModel,
-    )
+    import diffusers
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     words = _qwen_tokens()
@@ -165,30 +157,25 @@ def klein(is_distilled=True, guidance_embeds=False, **flow):
             num_attention_heads=2, num_key_value_heads=2, head_dim=8,
         )
     )  # fmt: skip
-    vae = AutoencoderKLFlux2(
+    vae = diffusers.AutoencoderKLFlux2(
         down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
         block_out_channels=(8, 16), layers_per_block=1, latent_channels=4, norm_num_groups=4,
         sample_size=32,
     )  # fmt: skip
-    transformer = Flux2Transformer2DModel(
+    transformer = diffusers.Flux2Transformer2DModel(
         patch_size=1, in_channels=16, num_layers=1, num_single_layers=1, attention_head_dim=16,
         num_attention_heads=2, joint_attention_dim=32, axes_dims_rope=(4, 4, 4, 4),
         guidance_embeds=guidance_embeds,
     )  # fmt: skip
-    return Flux2KleinPipeline(
-        scheduler=FlowMatchEulerDiscreteScheduler(**{**FLOW, **flow}), vae=vae, text_encoder=text,
+    return diffusers.Flux2KleinPipeline(
+        scheduler=_flow(**flow), vae=vae, text_encoder=text,
         tokenizer=words, transformer=transformer, is_distilled=is_distilled,
     )  # fmt: skip
 
 
 def qwen_image_edit():
+    import diffusers
     import transformers as hf
-    from diffusers import (
-        AutoencoderKLQwenImage,
-        FlowMatchEulerDiscreteScheduler,
-        QwenImageEditPipeline,
-        QwenImageTransformer2DModel,
-    )
 
     own = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
     words = _qwen_tokens(*own)
@@ -211,16 +198,16 @@ def qwen_image_edit():
         image_token_id=ids["<|image_pad|>"], video_token_id=ids["<|video_pad|>"],
     )  # fmt: skip
     sides = {"min_pixels": 32 * 32, "max_pixels": 64 * 64, "patch_size": 8, "merge_size": 2}
-    vae = AutoencoderKLQwenImage(
+    vae = diffusers.AutoencoderKLQwenImage(
         base_dim=8, z_dim=4, dim_mult=[1, 2, 2], num_res_blocks=1,
         temperal_downsample=[False, True], latents_mean=[0.0] * 4, latents_std=[1.0] * 4,
     )  # fmt: skip
-    transformer = QwenImageTransformer2DModel(
+    transformer = diffusers.QwenImageTransformer2DModel(
         patch_size=2, in_channels=16, out_channels=4, num_layers=1, attention_head_dim=16,
         num_attention_heads=2, joint_attention_dim=16, axes_dims_rope=(8, 4, 4),
     )  # fmt: skip
-    return QwenImageEditPipeline(
-        scheduler=FlowMatchEulerDiscreteScheduler(**FLOW), vae=vae,
+    return diffusers.QwenImageEditPipeline(
+        scheduler=_flow(), vae=vae,
         text_encoder=hf.Qwen2_5_VLForConditionalGeneration(config), tokenizer=words,
         processor=hf.Qwen2VLProcessor(
             hf.Qwen2VLImageProcessor(**sides), words, hf.Qwen2VLVideoProcessor(**sides)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cfaug.core.errors import UserError
 from cfaug.core.protocols import Editor
 from cfaug.editing.baselines import ClareEdits
 from cfaug.editing.baselines.clare import (
@@ -113,44 +112,27 @@ def test_the_candidates_are_those_of_a_plain_transcription(
     assert set(found) == slow_candidates(words, asked)
 
 
-def test_each_text_is_as_likely_the_caption_itself_too() -> None:
+def test_each_text_is_as_likely_the_caption_itself_too_and_what_was_done_is_said() -> None:
     words = ["a", "red", "dog", "runs"]
     texts = sorted(slow_candidates(words, Likelihoods()) | {"a red dog runs."})
     assert len(texts) > 20
-    counts = edited_texts("a red dog runs.", 1200)
+    edited = editor().edit([example("a red dog runs.", f"k{i}") for i in range(1200)])
+    counts = Counter(one.proposals[0].texts[1] for one in edited)
     assert set(counts) == set(texts)
     assert stats.chisquare([counts[text] for text in texts]).pvalue > 1e-3
-
-
-def test_no_word_comes_first_and_the_last_two_are_not_merged() -> None:
-    """As in all 24,812 insertions and 2,280 merges of XMAI's released captions."""
-    every = Likelihoods(replace=1, insert=0, merge=0)
-    texts = edited_texts("sofa red dog", 400, likelihoods=every)
-    inserted = {text for text in texts if len(text.split()) == 4}
-    assert inserted
-    assert all(text.startswith("sofa ") for text in inserted)
-    merged = {text for text in texts if len(text.split()) == 2}
-    assert merged == set()
-    assert any(
-        len(text.split()) == 2 for text in edited_texts("red dog sofa", 400, likelihoods=every)
-    )
-
-
-def test_what_was_done_is_said() -> None:
-    seen = {}
-    for one in editor().edit([example("a red dog runs", f"k{i}") for i in range(300)]):
-        (proposal,) = one.proposals
-        about = proposal.details[1]
-        if proposal.edits[1] is None:
+    operations = {}
+    for one in edited:
+        about = one.proposals[0].details[1]
+        if one.proposals[0].edits[1] is None:
             assert about == {"changes": [], "reason": CHOSEN_UNCHANGED}
             continue
         (change,) = about["changes"]
-        seen[change["operation"]] = change
+        operations[change["operation"]] = change
         assert change["before"] in {"", "red", "dog", "runs", "a red", "red dog"}
-        assert change["after"] in proposal.texts[1].split()
-    assert set(seen) == {"replace", "insert", "merge"}
-    assert seen["insert"]["before"] == ""
-    assert len(seen["merge"]["before"].split()) == 2
+        assert change["after"] in Words.read(one.proposals[0].texts[1]).words
+    assert set(operations) == {"replace", "insert", "merge"}
+    assert operations["insert"]["before"] == ""
+    assert len(operations["merge"]["before"].split()) == 2
 
 
 def test_of_twenty_words_two_are_changed() -> None:
@@ -173,12 +155,12 @@ def test_a_text_of_too_many_words_stays_as_it_is() -> None:
 
 
 def test_real_captions_by_the_shipped_model_alone_or_together() -> None:
-    some = [example(text, f"k{i}") for i, text in enumerate(real_captions()[:10])]
+    some = [example(text, f"k{i}") for i, text in enumerate(real_captions()[:6])]
     edits = ClareEdits(MaskedLM("zoo:language/masked"), TextBlobTagger())
     assert isinstance(edits, Editor)
     together = edits.edit(some)
-    assert [edits.edit([one])[0] for one in some[:3]] == together[:3]
-    by_chunks = ClareEdits(MaskedLM("zoo:language/masked"), TextBlobTagger(), chunk=7).edit(some)
+    assert [edits.edit([one])[0] for one in some[:2]] == together[:2]
+    by_chunks = ClareEdits(MaskedLM("zoo:language/masked"), TextBlobTagger(), chunk=4).edit(some)
     assert by_chunks == together
     assert sum(one.survivors["changed"] for one in together) >= len(some) - 2
     assert together != ClareEdits(edits.filler, edits.tagger, seed=1).edit(some)
@@ -227,25 +209,3 @@ def test_windows_are_textattacks(size: int) -> None:
             first, last = int(np.floor(start)), int(np.floor(end))
         names = text_window(words, index, size).replace(",", "").split()
         assert names == list(words.words[first : last + 1])
-
-
-@pytest.mark.parametrize(
-    ("make", "settings", "said"),
-    [
-        (Likelihoods, {"merge": 2}, "merge=2 should be a number from 0 to 1"),
-        (Likelihoods, {"guesses": 0}, "guesses=0 should be a whole number of at least 1"),
-        (
-            WindowSimilarity,
-            {"encoder": BySecondWord(), "least": 2},
-            "least=2 should be a number from -1 to 1",
-        ),
-        (
-            WindowSimilarity,
-            {"encoder": BySecondWord(), "window": 0},
-            "window=0 should be a whole number of at least 1",
-        ),
-    ],
-)
-def test_settings_are_checked(make: Callable[..., object], settings: dict, said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        make(**settings)

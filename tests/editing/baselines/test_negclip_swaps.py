@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import pytest
 
 from cfaug.editing.baselines import NegclipSwaps
-from cfaug.editing.baselines.editor import FINDERS, exchange
+from cfaug.editing.baselines.editor import exchange
 from cfaug.editing.sentence import Slot, TextBlobTagger, split
 from tests.editing.tiny import real_captions
 from tests.records import example
@@ -115,7 +115,6 @@ def test_on_real_captions_only_the_two_elements_move():
     for one in edited:
         for proposal in one.proposals:
             before, after = proposal.texts
-            assert sorted(before.lower().split()) == sorted(after.lower().split()) or "." in before
             assert sorted(re.findall(r"\w+", before.lower())) == sorted(
                 re.findall(r"\w+", after.lower())
             )
@@ -144,12 +143,3 @@ def test_texts_without_words_and_endless_ones():
     )
     assert signs.proposals == empty.proposals == long.proposals == ()
     assert long.survivors == {"max_words": 0}
-
-
-def test_elements_of_a_kind_share_no_word():
-    for text in real_captions()[:5]:
-        sentence = split(text)
-        [tags] = TextBlobTagger().tag([sentence.words])
-        for find in FINDERS.values():
-            slots = list(find(sentence, tags))
-            assert all(a.last < b.first for a, b in pairwise(slots))
