@@ -78,7 +78,9 @@ class Twin:
         return {"p": p[label], "rank": rank, "acc1": rank <= 1, "acc5": rank <= 5, "top": best}
 
 
-def test_every_item_is_what_one_image_at_a_time_gives(folders, found, classifier):
+def test_every_item_is_what_one_image_at_a_time_gives(folders, stress, found, classifier):
+    assert isinstance(stress, Benchmark)
+    assert isinstance(classifier, stress.needs)
     items, twin, seen = rows(found), Twin(classifier), set()
     for folder, named in (("lance", "edited"), ("lance_r", "random")):
         for one in read_sets(folders / folder):
@@ -144,12 +146,6 @@ def test_outcomes_are_means_of_the_items_and_say_what_is_better(found):
     assert by_set == {"original": 9, "reconstruction": 9, "edited": 16, "random": 7}
     (t,) = {o.n for o in found.outcomes if o.by == {"set": "original", "photos": "edited"}}
     assert t == 7  # photos 0 and 5 have no edit
-
-
-def test_it_is_a_benchmark_of_classifiers(stress, classifier):
-    assert isinstance(stress, Benchmark)
-    assert stress.name == "lance_stress"
-    assert isinstance(classifier, stress.needs)
 
 
 def test_each_distinct_image_is_classified_once(folders, tmp_path, classifier):

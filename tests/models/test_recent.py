@@ -16,8 +16,6 @@ from cfaug.core.errors import UserError
 from cfaug.models.open_clip import _compare_activations
 from cfaug.models.specs import HFClip, OpenClip
 from cfaug.train.settings import OptimSettings
-from tests.compositional.test_caption_choice import asked
-from tests.evaluation.caption_items import choices, open_sets, world_pairs
 from tests.models import tiny
 from tests.test_conf import CONF
 from tests.train import tiny_plan
@@ -75,10 +73,8 @@ def at_home(folder, pixels, texts):
         return model.eval().encode_image(pixels), model.encode_text(tokens)
     import transformers as hf
 
-    model, processor = (
-        hf.AutoModel.from_pretrained(folder),
-        hf.AutoProcessor.from_pretrained(folder),
-    )
+    model = hf.AutoModel.from_pretrained(folder)
+    processor = hf.AutoProcessor.from_pretrained(folder)
     tokens = processor.tokenizer(texts, padding="max_length", truncation=True, return_tensors="pt")
     found = model.get_image_features(pixel_values=pixels), model.get_text_features(**tokens)
     return tuple(one.pooler_output for one in found)
@@ -94,7 +90,7 @@ def in_miniature(name, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*OPEN_CLIP, "metaclip2_transformers", "siglip2_transformers"])
-def test_it_is_trained_saved_loaded_at_home_and_evaluated(name, tmp_path, monkeypatch):
+def test_it_is_trained_saved_and_loaded_at_home(name, tmp_path, monkeypatch):
     in_miniature(name, monkeypatch)
     if name == "siglip2_transformers":
         spec = HFClip(str(tiny.save_siglip(tmp_path / "weights", mask=True)))
@@ -115,13 +111,6 @@ def test_it_is_trained_saved_loaded_at_home_and_evaluated(name, tmp_path, monkey
         tokens = encoder.tokenize(tiny.CAPTIONS)
         ours = encoder.encode_pixels(pixels), encoder.encode_text(tokens)
     torch.testing.assert_close(ours, theirs)
-    index = open_sets(choices(pairs=world_pairs(4)), tmp_path / "items")
-    [accuracy] = [
-        one.value
-        for one in asked(index).run(spec.at(str(tmp_path / "saved")).load()).outcomes
-        if one.metric == "accuracy" and not one.by
-    ]
-    assert 0 <= accuracy <= 1
 
 
 def test_scale_and_bias_are_kept_where_that_is_asked(tmp_path):
@@ -165,14 +154,9 @@ def kinds(folder, **settings):
     save_metaclip2(folder / "metaclip2")
     tiny.save_open_clip(folder / "open_clip", text_cfg=text)
     tiny.save_open_clip(folder / "tower", text_cfg=text, custom_text=True)
-    yield (
-        HFClip(str(folder / "clip"), **settings),
-        "text_model.embeddings.position_embedding.weight",
-    )
-    yield (
-        HFClip(str(folder / "metaclip2"), **settings),
-        ("text_model.embeddings.position_embedding.weight"),
-    )
+    for name in ("clip", "metaclip2"):
+        spec = HFClip(str(folder / name), **settings)
+        yield spec, "text_model.embeddings.position_embedding.weight"
     yield OpenClip(f"local-dir:{folder / 'open_clip'}", **settings), "positional_embedding"
     yield OpenClip(f"local-dir:{folder / 'tower'}", **settings), "text.positional_embedding"
 
@@ -247,15 +231,9 @@ def test_positions_that_cannot_be_stretched_are_refused(tmp_path, save, count, s
     [
         ("ViT-B-32", "openai", "warning.*was trained with QuickGELU, as the tag of ViT-B-32 says"),
         ("ViT-B-32-quickgelu", "openai", None),
-        ("ViT-B-32", "laion2b_s34b_b79k", None),
         ("ViT-B-32", "b32_400m.pt", "tag metaclip_400m of this file .*ViT-B-32-quickgelu$"),
-        ("ViT-B-32-quickgelu", "b32_400m.pt", None),
         ("ViT-B-32-quickgelu", "vit_b_32-laion2b_e16-af8dbd0c.pth", "with GELU, .*=ViT-B-32$"),
-        (
-            "ViT-B-32",
-            "epoch_5.pt",
-            "does not say .*=ViT-B-32 computes GELU, ViT-B-32-quickgelu the",
-        ),
+        ("ViT-B-32", "epoch_5.pt", "does not say .*=ViT-B-32 computes GELU, ViT-B-32-quickgelu"),
         ("ViT-B-32", "quick/epoch_5.pt", "open_clip_config.json beside it says"),
         ("PE-Core-B-16", "epoch_5.pt", None),
     ],

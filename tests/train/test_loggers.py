@@ -5,12 +5,12 @@ import csv
 import pytest
 
 from cfaug.core.errors import UserError
+from cfaug.train.engine import AppendingCsvLogger, close_loggers, make_loggers
 from cfaug.train.settings import LoggerSettings
+from tests.train import tiny_plan
 
 
 def test_a_row_once_written_stays(tmp_path):
-    from cfaug.train.engine import AppendingCsvLogger
-
     file = tmp_path / "metrics.csv"
     AppendingCsvLogger(file, 0).log_metrics({"train/loss": 2.5, "unknown": 1.0}, 1)
     before = file.read_bytes()
@@ -23,8 +23,6 @@ def test_a_row_once_written_stays(tmp_path):
 
 
 def test_a_row_torn_by_a_kill_spoils_no_other(tmp_path):
-    from cfaug.train.engine import AppendingCsvLogger
-
     file = tmp_path / "metrics.csv"
     AppendingCsvLogger(file, 0).log_metrics({"train/loss": 2.5}, 1)
     with file.open("ab") as handle:
@@ -37,8 +35,6 @@ def test_a_row_torn_by_a_kill_spoils_no_other(tmp_path):
 
 def test_tensorboard_gets_the_curves(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    from cfaug.train.engine import close_loggers, make_loggers
 
     loggers = make_loggers(LoggerSettings(kind="tensorboard"), tmp_path, 0)
     for logger in loggers:
@@ -53,8 +49,6 @@ def test_tensorboard_gets_the_curves(tmp_path):
 
 def test_wandb_works_offline_and_lets_go(tmp_path):
     import wandb
-
-    from cfaug.train.engine import close_loggers, make_loggers
 
     settings = LoggerSettings(kind="wandb", mode="offline")
     for seed in (1, 2):
@@ -74,8 +68,6 @@ def test_no_network_is_said_soon_and_the_way_out_with_it(tmp_path, capsys, monke
     from lightning.pytorch import loggers as lightning_loggers
     from wandb.sdk.lib import identity
 
-    from cfaug.train.engine import make_loggers
-
     class NoNetwork:
         """wandb asks for the account's name twice, then waits for the run."""
 
@@ -92,3 +84,14 @@ def test_no_network_is_said_soon_and_the_way_out_with_it(tmp_path, capsys, monke
     with pytest.raises(UserError, match=r"gave up after 30 s.*logger\.mode=offline"):
         make_loggers(LoggerSettings(kind="wandb", mode="online"), folder, 0)
     assert "connecting to Weights & Biases, for at most 30 s" in capsys.readouterr().err
+
+
+def test_a_metric_that_is_asked_for_later_gets_a_column_beside_the_rows_there_are(tmp_path):
+    file = tmp_path / "metrics.csv"
+    AppendingCsvLogger(file, 0).log_metrics({"val/loss": 2.5}, 1)
+    before = file.read_text().splitlines()
+    AppendingCsvLogger(file, 1, ["val/recall@1"]).log_metrics({"val/recall@1": 0.5}, 2)
+    AppendingCsvLogger(file, 2).log_metrics({"val/recall@1": 0.75}, 3)
+    header, row, *_ = file.read_text().splitlines()
+    assert (header, row) == (f"{before[0]},val/recall@1", before[1])
+    assert [one["val/recall@1"] for one in tiny_plan.rows(tmp_path)] == [None, "0.5", "0.75"]

@@ -77,25 +77,11 @@ def test_a_run_of_a_wandb_agent_gets_each_validation_with_its_step(tmp_path, wei
     assert list(told) == ["2", "4", "6"]
 
 
-def test_a_metric_that_is_asked_for_later_gets_a_column_beside_the_rows_there_are(tmp_path):
-    from cfaug.train.engine import AppendingCsvLogger
-
-    file = tmp_path / "metrics.csv"
-    AppendingCsvLogger(file, 0).log_metrics({"val/loss": 2.5}, 1)
-    before = file.read_text().splitlines()
-    AppendingCsvLogger(file, 1, ["val/recall@1"]).log_metrics({"val/recall@1": 0.5}, 2)
-    AppendingCsvLogger(file, 2).log_metrics({"val/recall@1": 0.75}, 3)
-    header, row, *_ = file.read_text().splitlines()
-    assert (header, row) == (f"{before[0]},val/recall@1", before[1])
-    assert [one["val/recall@1"] for one in tiny_plan.rows(tmp_path)] == [None, "0.5", "0.75"]
-
-
 @pytest.mark.parametrize(
     ("names", "validation", "said"),
     [
         (("recal@1",), 0.2, "recal@1 is not of this task, which has recall@1"),
         (("recall@0",), 0.2, "recall@0 is not"),
-        (("accuracy",), 0.2, "which has recall@1"),
         (("recall@1",), 0.0, "raise data.validation=0"),
     ],
 )
