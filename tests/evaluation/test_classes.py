@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -176,15 +175,12 @@ def test_of_several_splits_the_test_is_asked(context, tmp_path):
     assert asked(context, tmp_path / "set")._index.source == str(tmp_path / "set/val")
 
 
-def webdataset(folder: Path, numbers, image=noise_image, extension="png"):
-    (folder / "test").mkdir(parents=True)
+def webdataset(folder: Path, numbers, image=noise_image):
+    content = {}
+    for i, number in enumerate(numbers):
+        content |= {f"s{i}.png": image(i), f"s{i}.cls": b"%d" % number}
+    write_tar(folder / "test/0.tar", content)
     (folder / "test/nshards.txt").write_text("1")
-    with tarfile.open(folder / "test/0.tar", "w") as tar:
-        for i, number in enumerate(numbers):
-            for name, data in ((f"s{i}.{extension}", image(i)), (f"s{i}.cls", b"%d" % number)):
-                about = tarfile.TarInfo(name)
-                about.size = len(data)
-                tar.addfile(about, io.BytesIO(data))
 
 
 def test_two_classes_of_one_name_stay_two(context, tmp_path):
@@ -224,21 +220,16 @@ def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(context, tmp_p
         return vectors / vectors.norm(dim=-1, keepdim=True)
 
     with torch.inference_mode():
-        classes = torch.stack(
-            [
-                unit(unit(encoder.encode_text(encoder.tokenize(prompts))).mean(0))
-                for prompts in ([t.format(c=name) for t in templates] for name in CLASSES)
-            ]
-        )
-        images = torch.stack(
-            [
-                torch.from_numpy(
-                    encoder.transform(Image.open(io.BytesIO(odd_image(i))).convert("RGB")).copy()
-                )
-                for i in range(len(truth))
-            ]
-        )
-        order = (unit(encoder.encode_image(images)) @ classes.T).argsort(dim=1, descending=True)
+        classes = []
+        for name in CLASSES:
+            tokens = encoder.tokenize([template.format(c=name) for template in templates])
+            classes.append(unit(unit(encoder.encode_text(tokens)).mean(0)))
+        images = []
+        for number in range(len(truth)):
+            shown = Image.open(io.BytesIO(odd_image(number))).convert("RGB")
+            images.append(torch.from_numpy(encoder.transform(shown).copy()))
+        scores = unit(encoder.encode_image(torch.stack(images))) @ torch.stack(classes).T
+        order = scores.argsort(dim=1, descending=True)
     right = order.numpy() == truth[:, None]
     found = asked(context, tmp_path / "set", templates="folder").run(encoder)
     assert {one.metric: one.value for one in found.outcomes} == pytest.approx(

@@ -18,19 +18,10 @@ from cfaug.train.settings import OptimSettings
 from cfaug.train.tuning import AveragedWeights, Lora, Tuning, averaged_tensors
 from tests.models import tiny
 from tests.train import tiny_plan
-from tests.train.tiny_plan import rows, same_weights
+from tests.train.tiny_plan import folder_of, rows, same_weights
 
 DECAY, STEPS = 0.8, 12
 QUICK = {"steps": STEPS, "optim": OptimSettings(lr=3e-3, warmup_steps=2)}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
-def folder_of(tmp_path, name):
-    return tmp_path / name / "arm" / "seed=1"
 
 
 def copied(model):
@@ -54,7 +45,6 @@ def train_and_remember(folder, weights, **settings):
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, dropout_weights):
     """A run without an average: its folder, its weights after each step, its own last state."""
-    torch.set_num_threads(1)
     folder = folder_of(tmp_path_factory.mktemp("runs"), "plain")
     return folder, train_and_remember(folder, dropout_weights, keep_last=True)
 
@@ -62,7 +52,6 @@ def plain(tmp_path_factory, dropout_weights):
 @pytest.fixture(scope="module")
 def averaged(tmp_path_factory, dropout_weights):
     """The same run with an average: its folder, its encoder, its best weights."""
-    torch.set_num_threads(1)
     folder = folder_of(tmp_path_factory.mktemp("runs"), "averaged")
     encoder, _, best = tiny_plan.train(
         folder, dropout_weights, **QUICK, keep_last=True, ema_decay=DECAY

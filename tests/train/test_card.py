@@ -208,7 +208,8 @@ def test_an_edited_card_is_kept_and_named(tmp_path, monkeypatch):
     card = card_of(folder)
     append_results(folder / "results.jsonl", [result()])
     assert write_card(folder) is None  # as it was written: it gets the results
-    assert "| `coco` |" in card.read_text()
+    assert "| n | value, % | before, % | change |" in card.read_text()
+    assert "| `coco` | `acc1` | 1,000 | 50.00 |  |  |" in card.read_text()
     written = card.read_bytes()
     monkeypatch.setattr(cards.Card, "fill", None)  # is not made again of the same
     assert write_card(folder) is None

@@ -81,11 +81,6 @@ def run(folder, shelf, indexes, attempt=0, **given):
     return run_task(task(shelf, indexes, **given), folder, attempt)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "classification" / "arm" / "seed=7"
-
-
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_losses_are_exactly_those_of_a_plain_loop(folder, shelf, indexes, smoothing):
     """The plain loop: transformers' own model, AdamW, the batches of the plan."""

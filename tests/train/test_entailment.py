@@ -75,11 +75,6 @@ def run(folder, shelf, indexes, attempt=0, **given):
     return run_task(task(shelf, indexes, **given), folder, attempt)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "entailment" / "arm" / "seed=7"
-
-
 def test_the_loss_is_the_mean_cross_entropy_of_the_labels(shelf, indexes):
     from cfaug.train.classification_module import EntailmentModule
 

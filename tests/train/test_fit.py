@@ -70,12 +70,6 @@ def run(folder, indexes, weights, *, trainer=TRAINER, data=DATA, tuning=None, at
     return fit(job, folder, attempt=attempt, **given)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    torch.set_num_threads(1)
-    return tmp_path / "demo" / "cf_ratio=0.6" / "seed=7"
-
-
 def test_a_run_leaves_the_best_weights(folder, indexes, dropout_weights):
     steps = []
     result = run(folder, indexes, dropout_weights, started=steps.append)

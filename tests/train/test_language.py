@@ -49,11 +49,6 @@ def run(folder, weights, attempt=0, **given):
     return run_task(task(weights, **given), folder, attempt)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "demo" / "arm" / "seed=7"
-
-
 def slow_costs(tuned, row):
     """The answer's negative log-likelihood, one token after the other, each from its own prefix."""
     total = 0.0

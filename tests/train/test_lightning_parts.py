@@ -22,18 +22,9 @@ from cfaug.train.settings import LoggerSettings, TrainerSettings
 from cfaug.train.tuning import recompute_activations
 from tests.models import tiny
 from tests.train import tiny_plan
-from tests.train.tiny_plan import rows, same_weights
+from tests.train.tiny_plan import folder_of, rows, same_weights
 
 STEPS = 12
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
-def folder_of(tmp_path, name="run"):
-    return tmp_path / name / "arm" / "seed=1"
 
 
 def train(folder, weights, **given):
@@ -43,7 +34,6 @@ def train(folder, weights, **given):
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, weights):
     """The weights of a run without any part of Lightning's."""
-    torch.set_num_threads(1)
     return train(folder_of(tmp_path_factory.mktemp("runs")), weights)[0].state_dict()
 
 

@@ -20,12 +20,6 @@ from cfaug.train.settings import LossSettings, OptimSettings
 from tests.models import tiny
 from tests.train import tiny_plan
 
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "runs" / "arm" / "seed=1"
-
-
 KINDS = {
     "clip": tiny.save_clip, "dual": tiny.save_dual_encoder, "siglip": tiny.save_siglip,
     "bridgetower": tiny.save_bridgetower, "flava": tiny.save_flava,
@@ -198,7 +192,7 @@ def test_the_loss_that_is_asked_for_is_trained_and_validated(
     expected, term = first_loss(HFClip(str(weights)).load(), loss, wrong_images=wrong_images)
     assert float(row["train/loss"]) == pytest.approx(expected.item(), abs=1e-5)
     for column in ("train/loss", "val/loss"):
-        assert abs(float(row[column]) - float(plain_row[column])) > 1e-3
+        assert abs(float(row[column]) - float(plain_row[column])) > 1e-4
     assert set(curves[0]) - {"logit_scale"} == ({"set_invariance"} if term else set())
     assert curves[0].get("set_invariance", 0) == pytest.approx(term.item(), abs=1e-5)
 

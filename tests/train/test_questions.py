@@ -87,11 +87,6 @@ def run(folder, shelf, attempt=0, **given):
     return run_task(task(shelf, **given), folder, attempt)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "vqa" / "arm" / "seed=7"
-
-
 def slow_costs(answerer, index, row):
     """Each option's mean cost: one question and option at a time, by transformers' own labels."""
     from cfaug.core.questions import Question

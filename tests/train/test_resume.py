@@ -27,16 +27,6 @@ from tests.train.tiny_plan import rows, same_weights
 STEPS = 20
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "arm" / "seed=1"
-
-
 def train(folder, weights, **settings):
     return tiny_plan.train(folder, weights, **{"steps": STEPS, **settings})
 
@@ -44,7 +34,6 @@ def train(folder, weights, **settings):
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, dropout_weights):
     """The encoder, the first step and the best weights of a whole run, and its folder."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("runs") / "arm" / "seed=1"
     return *train(folder, dropout_weights), folder
 
@@ -250,7 +239,6 @@ def test_a_run_in_a_shells_background_stays_deaf_to_ctrl_c():
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory, weights):
     """A run folder with a checkpoint of step 4, as a run that was killed leaves it."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("stopped") / "arm" / "seed=1"
     train(folder, weights, steps=5, save_every_steps=4)
     return folder

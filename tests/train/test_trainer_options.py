@@ -20,18 +20,9 @@ from cfaug.train.settings import (
     TrainerSettings,
 )
 from tests.train import tiny_plan
-from tests.train.tiny_plan import rows, same_weights
+from tests.train.tiny_plan import folder_of, rows, same_weights
 
 NEAR = {"steps": 12, "optim": OptimSettings(lr=1e-3, eps=1e-4)}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
-def folder_of(tmp_path, name="run"):
-    return tmp_path / name / "arm" / "seed=1"
 
 
 @pytest.mark.parametrize(("asked", "only"), [(True, 2), ("warn", 1), (False, 0)])

@@ -21,7 +21,6 @@ def run(folder, weights, **given):
 
 
 def test_recalls_are_those_of_the_whole_split_and_change_nothing_else(tmp_path, weights):
-    torch.set_num_threads(1)
     plain, without = run(tmp_path / "plain", weights)
     encoder, rows = run(tmp_path / "measured", weights, val_metrics=NAMES)
     assert tiny_plan.same_weights(plain.state_dict(), encoder.state_dict())
