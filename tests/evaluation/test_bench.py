@@ -11,8 +11,7 @@ from cfaug.compositional.pairs import PairMatching
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import open_index
-from cfaug.evaluation.classification import Classes, Classification, ZeroShot
-from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.classification import Classes, ZeroShot
 from cfaug.evaluation.retrieval import Retrieval
 from cfaug.shapescapes.settings import PROMPTS, SUBJECTS
 
@@ -114,13 +113,6 @@ def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
     found = Retrieval(name="r", captions_per_image=1).ask(index).run(encoder)
     counts = {o.metric: o.n for o in found.outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 3)
-
-
-def test_templates_may_come_with_the_folder(tmp_path):
-    suite = Classification(data=str(tmp_path), templates="folder")
-    context = EvaluationContext(open=lambda _: None, has_world=False, held_out=lambda: None)
-    with pytest.raises(UserError, match="zeroshot_classification_templates"):
-        suite.open(context)
 
 
 def test_every_item_is_named_with_what_it_was_sampled_with(encoder, opened):

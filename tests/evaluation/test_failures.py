@@ -46,9 +46,9 @@ def test_what_is_written_is_read(words, labels, share, is_typed):
     )  # fmt: skip
     with TemporaryDirectory() as folder:
         file = Path(folder) / "failures.jsonl"
-        found = (failure, replace(failure, after=before, before=after))
-        write_failures(file, found)
-        assert read_failures(file) == found
+        failures = (failure, replace(failure, after=before, before=after))
+        write_failures(file, failures)
+        assert read_failures(file) == failures
         content = file.read_bytes()
         write_failures(file, read_failures(file))
         assert file.read_bytes() == content

@@ -136,7 +136,6 @@ def test_an_edit_that_shows_the_same_image_has_a_gap_of_exactly_zero(matcher, op
 
 def test_kept_scores_are_the_computed_ones_to_the_last_digit(matcher, opened, tmp_path):
     pairs, real = opened["counterfactual_test"], opened["real_test"]
-    model = matcher
 
     def remembering(load):
         return CachedMatcher(load, "w", "settings", tmp_path, 2**30)
@@ -148,21 +147,21 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(matcher, opened, tm
         found = Matching(name="m", batch_size=size).ask(pairs, real).score(asked)
         return {name: values.tolist() for name, values in found.items()}
 
-    plain = said(model, 4)
+    plain = said(matcher, 4)
     # What was asked in other batches before does not show.
-    assert said(remembering(lambda: model), 9) == said(model, 9)
-    assert said(remembering(lambda: model), 4) == plain
+    assert said(remembering(lambda: matcher), 9) == said(matcher, 9)
+    assert said(remembering(lambda: matcher), 4) == plain
     again = remembering(refuse)
     assert said(again, 4) == plain
-    assert again.kind == model.kind
+    assert again.kind == matcher.kind
     pieces = sorted(tmp_path.glob("*/score-*.npy"))
     assert len(pieces) == 12
     for damage in (lambda piece: piece.unlink(), lambda piece: piece.write_bytes(b"\x80\x04.")):
         damage(pieces[3])
         with pytest.raises(AssertionError, match="loaded"):
             [said(remembering(refuse), size) for size in (4, 9)]
-        assert [said(remembering(lambda: model), 4), said(model, 9)] == [plain, said(again, 9)]
-        assert said(remembering(lambda: model), 9) == said(model, 9)
+        assert [said(remembering(lambda: matcher), 4), said(matcher, 9)] == [plain, said(again, 9)]
+        assert said(remembering(lambda: matcher), 9) == said(matcher, 9)
 
 
 @pytest.mark.parametrize("lost", [0, 7])

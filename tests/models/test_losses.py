@@ -45,15 +45,16 @@ def log_weights():
 def test_loss_and_gradients_are_open_clips(loss, home, bias):
     import open_clip
 
-    ours, theirs = (
-        (*features(), *(torch.tensor(one, requires_grad=True) for one in bias)) for _ in range(2)
-    )
-    found = loss(*ours)
+    def given():
+        return *features(), *(torch.tensor(value, requires_grad=True) for value in bias)
+
+    ours, theirs = given(), given()
+    result = loss(*ours)
     normal = [torch.nn.functional.normalize(x, dim=-1) for x in theirs[:2]]
     expected = getattr(open_clip.loss, home)()(*normal, *theirs[2:])
-    found.backward()
+    result.backward()
     expected.backward()
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert result.item() == pytest.approx(expected.item(), rel=1e-5)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-6, rtol=1e-5)
 
@@ -96,13 +97,6 @@ def test_an_open_clip_model_trains_on_its_authors_loss(changes, tmp_path):
         bound = 1e-5 * theirs[name].grad.abs().max().item() + 1e-8
         assert (parameter.grad - theirs[name].grad).abs().max().item() <= bound, name
     assert ("logit_bias" in theirs) == bool(changes)
-    with torch.no_grad():
-        for parameter in encoder.model.parameters():
-            parameter.sub_(parameter.grad)
-    encoder.save(tmp_path / "tuned")
-    again, _, _ = open_clip.create_model_and_transforms(f"local-dir:{tmp_path / 'tuned'}")
-    for name, value in again.state_dict().items():
-        assert torch.equal(value, encoder.model.state_dict()[name]), name
 
 
 @pytest.mark.parametrize("loss", [symmetric_loss, three_way_loss])

@@ -1,4 +1,4 @@
-"""SigLIP 2, PE-Core, MobileCLIP2 and MetaCLIP 2; long captions; open_clip's main branch."""
+"""open_clip's families and recent models; long captions; open_clip's main branch."""
 
 from __future__ import annotations
 
@@ -413,8 +413,8 @@ def same_embeddings(encoder, folder, images):
         expected = model.encode_image(torch.stack([preprocess(image) for image in images]))
         torch.testing.assert_close(encoder.encode_image(tiny.stack(encoder, images)), expected)
         tokens = open_clip.get_tokenizer(source)(tiny.CAPTIONS)
-        found = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
-        torch.testing.assert_close(found, model.encode_text(tokens))
+        texts = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
+        torch.testing.assert_close(texts, model.encode_text(tokens))
 
 
 @pytest.mark.slow

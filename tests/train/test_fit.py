@@ -115,14 +115,6 @@ def test_adapters_resume_and_end_in_an_ordinary_checkpoint(folder, indexes, drop
     assert moved == {f"{layer}.query.weight", f"{layer}.value.weight", "logit_scale"}
 
 
-def test_no_steps_keep_the_initial_weights(folder, indexes, weights):
-    result = run(folder, indexes, weights, trainer=replace(TRAINER, max_steps=0))
-    assert (result.steps, result.seen) == (0, 0)
-    assert [path.name for path in folder.iterdir()] == ["checkpoint"]
-    before, after = (HFClip(str(f)).load() for f in (weights, folder / "checkpoint"))
-    assert same_weights(before.state_dict(), after.state_dict())
-
-
 def test_nothing_to_choose_the_best_by_is_an_error(folder, indexes, weights):
     with pytest.raises(UserError, match=r"trainer\.checkpoint=last"):
         run(folder, indexes, weights, data=replace(DATA, validation=0.0))

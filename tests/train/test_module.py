@@ -163,7 +163,7 @@ def first_loss(encoder, loss, *, wrong_images):
         if wrong_images:
             owners = (data["negative_owners"], data["negative_image_owners"])
             wrong[1] = encoder.encode_image(data["negative_pixels"])
-            wrong[2:] = [log_owner_weights(one, 16, loss.negative_weight) for one in owners]
+            wrong[2:] = [log_owner_weights(rows, 16, loss.negative_weight) for rows in owners]
         negatives = Negatives(*wrong)
     if loss.set_invariance:
         prompts = encoder.encode_text(encoder.tokenize(data["neutral_texts"]))
@@ -209,9 +209,9 @@ def test_the_loss_that_is_asked_for_is_trained_and_validated(
 )
 def test_a_loss_of_no_weight_is_the_plain_one(folder, weights, plain_row, loss):
     tiny_plan.train(folder, weights, steps=1, val_every_steps=1, loss=loss)
-    found = tiny_plan.rows(folder)[0]
+    row = tiny_plan.rows(folder)[0]
     for column in ("train/loss", "val/loss"):
-        assert found[column] == plain_row[column]
+        assert row[column] == plain_row[column]
 
 
 def test_a_model_without_a_place_for_negatives_is_refused(tmp_path):

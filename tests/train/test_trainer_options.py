@@ -55,11 +55,11 @@ def test_a_run_stops_early_with_the_weights_of_the_whole_one(tmp_path, weights, 
     ended = len(rows(early))
     assert ended == 5 * len(losses) < 100
     tiny_plan.train(whole, weights, steps=100, **{**PATIENT, "early_stopping": 1 + ended // 5})
-    told = [
+    curves = [
         [{k: v for k, v in row.items() if k != "seconds"} for row in rows(folder)[:ended]]
         for folder in (early, whole)
     ]
-    assert told[0] == told[1]
+    assert curves[0] == curves[1]
 
 
 def test_a_run_cut_off_as_it_stops_stops_again(tmp_path, weights, stopped_early, monkeypatch):
