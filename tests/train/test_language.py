@@ -106,7 +106,13 @@ def test_batches_of_a_step_are_one_batch(folder, shelf):
 
 @pytest.mark.parametrize(("kind", "layers"), [("gpt2", 2), ("llama", 6)])
 def test_adapters_learn_and_are_saved_either_way(folder, shelf, kind, layers):
-    """Merged, the folder is an ordinary one; by itself, the adapter gives the same model."""
+    """Merged, the folder is an ordinary one; by itself, the adapter gives the same model.
+
+    Peft itself loads it, too.
+    """
+    from peft import PeftModel
+    from safetensors.torch import load_file
+
     merged, alone = folder, folder.with_name("seed=8")
     lora = Lora([QKV], r=2, alpha=8, dropout=0.1)
     result = run(merged, shelf / kind, lora=lora)
@@ -123,21 +129,11 @@ def test_adapters_learn_and_are_saved_either_way(folder, shelf, kind, layers):
     assert max(abs(ordinary / base.perplexity(texts) - 1)) > 0.01
     assert adapted.weights_hash() != base.weights_hash()
     assert EditFormat.read(merged / "checkpoint") == EditFormat.short()
-
-    from safetensors.torch import load_file
-
     tensors = load_file(alone / "checkpoint" / adapters.WEIGHTS)
     assert len(tensors) == 2 * layers
-
-
-def test_peft_itself_loads_a_saved_adapter(folder, shelf):
-    from peft import PeftModel
-
-    run(folder, shelf / "gpt2", lora=Lora([QKV], r=2, merge=False))
-    base = CausalLM(str(shelf / "gpt2"))
     ids = torch.tensor([[5, 6, 7, 8]])
-    ours = base.at(str(folder / "checkpoint")).model(input_ids=ids).logits
-    theirs = PeftModel.from_pretrained(base.model, str(folder / "checkpoint")).eval()
+    ours = adapted.model(input_ids=ids).logits
+    theirs = PeftModel.from_pretrained(base.model, str(alone / "checkpoint")).eval()
     torch.testing.assert_close(theirs(input_ids=ids).logits, ours, atol=1e-4, rtol=1e-4)
 
 
