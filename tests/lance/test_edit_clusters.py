@@ -17,12 +17,7 @@ from cfaug.lance.stress_items import CENTRE, GROUP, StressItems
 from cfaug.models.specs import HFClip
 from cfaug.models.task_specs import ImageClassification
 from cfaug.report.items import Items, read_items, write_items
-from cfaug.stats.edit_effects import (
-    cluster_edits,
-    difference_features,
-    group_equal,
-    group_within,
-)
+from cfaug.stats.edit_effects import cluster_edits, difference_features, group_equal, group_within
 from tests.evaluation.joined import joined_sets, random_sets
 from tests.lance.test_stress import opener
 from tests.models import tiny

@@ -330,10 +330,7 @@ def test_the_sizes_of_lances_sets_follow_from_its_percentages():
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [
-        ("LANCE", [0.014, 0.003, 0.041, 0.004]),
-        ("LANCE-R", [0.745, 0.152, 0.926, 0.065]),
-    ],
+    [("LANCE", [0.014, 0.003, 0.041, 0.004]), ("LANCE-R", [0.745, 0.152, 0.926, 0.065])],
 )
 def test_fishers_p_of_lances_drops(name, expected):
     from cfaug.stats.effects import fisher

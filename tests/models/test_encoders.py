@@ -124,12 +124,7 @@ def test_the_logit_scale_is_bounded_as_the_configuration_says(folders):
 
 @pytest.mark.parametrize(
     ("name", "settings", "length"),
-    [
-        ("dual", {}, 16),
-        ("dual", {"max_length": 5}, 5),
-        ("clip", {}, 24),
-        ("open_clip", {}, 12),
-    ],
+    [("dual", {}, 16), ("dual", {"max_length": 5}, 5), ("clip", {}, 24), ("open_clip", {}, 12)],
 )
 def test_long_captions_are_cut_to_what_the_model_takes(folders, name, settings, length):
     tokens = spec(folders, name, **settings).load().tokenize(["a red ball " * 30])

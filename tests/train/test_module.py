@@ -11,12 +11,7 @@ import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.rng import derive
-from cfaug.models.losses import (
-    Negatives,
-    log_negative_weights,
-    log_owner_weights,
-    set_invariance,
-)
+from cfaug.models.losses import Negatives, log_negative_weights, log_owner_weights, set_invariance
 from cfaug.models.specs import BridgeTower, HFClip
 from cfaug.train.contrastive_module import ContrastiveModule
 from cfaug.train.module import ChunkedFeatures, refuse_batch_norm
@@ -297,10 +292,7 @@ def difference(first, second):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
-    [
-        LossSettings("masked", 3.0, set_invariance=2.0),
-        LossSettings(negative_captions="used"),
-    ],
+    [LossSettings("masked", 3.0, set_invariance=2.0), LossSettings(negative_captions="used")],
 )
 def test_small_pieces_train_what_whole_batches_train(tmp_path, weights, loss):
     """Also with images that have no text."""
