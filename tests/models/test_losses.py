@@ -205,48 +205,40 @@ def weight(rows, i, j, masked, hard):
     return hard if rows[i][0] == rows[j][0] else 1.0
 
 
-def one_direction(rows, queries, keys, scale, masked, hard):
+def one_direction(queries, keys, scale, counts):
     """The formula of the docstring in float64, a loop over rows and a loop over negatives."""
-    queries, keys = (x.detach().double().numpy() for x in (queries, keys))
-    queries, keys = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, keys))
+    unit = torch.nn.functional.normalize
+    scores = scale * unit(queries.detach().double()) @ unit(keys.detach().double()).T
     total = 0.0
-    for i in range(len(rows)):
-        scores = [scale * float(queries[i] @ keys[j]) for j in range(len(rows))]
-        below = math.exp(scores[i])
-        for j in range(len(rows)):
-            if j != i:
-                below += weight(rows, i, j, masked, hard) * math.exp(scores[j])
-        total -= math.log(math.exp(scores[i]) / below)
-    return total / len(rows)
+    for i, row in enumerate(scores.tolist()):
+        below = sum(counts[i][j] * math.exp(score) for j, score in enumerate(row))
+        total -= math.log(math.exp(row[i]) / below)
+    return total / len(counts)
 
 
 @given(rows=SETS, masked=st.booleans(), hard=st.sampled_from([0.5, 1.0, 3.0]))
-def test_the_weighted_loss_is_its_formula(rows, masked, hard):
+def test_the_weighted_losses_are_their_formulas(rows, masked, hard):
     images, texts, crossed = drawn(len(rows), 3)
     logs = log_negative_weights(*batch(rows), mask_same_image=masked, hard_negative_weight=hard)
     assert torch.equal(logs, logs.T)
-    scale = torch.tensor(2.5)
-
-    def slow(queries, keys):
-        return one_direction(rows, queries, keys, 2.5, masked, hard)
-
-    found = symmetric_loss(images, texts, scale, logs)
-    assert found.item() == pytest.approx((slow(images, texts) + slow(texts, images)) / 2, abs=1e-5)
-    found.backward()
+    every = range(len(rows))
+    counts = [[weight(rows, i, j, masked, hard) for j in every] for i in every]
+    scale, bias = torch.tensor(2.5), torch.tensor(-1.0)
+    exact = [x.detach().double() for x in (images, texts)]
+    nothing = [torch.zeros(0, 5, dtype=torch.float64)] * 2
+    loss = symmetric_loss(images, texts, scale, logs)
+    expected = slow_both_ways(*exact, *nothing, 2.5, counts, 1, None)
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    loss.backward()
     assert torch.isfinite(images.grad).all()
-    three = three_way_loss(images, texts, crossed, scale, log_weights=logs)
-    expected = slow(texts, images) + slow(texts, crossed) + slow(images, crossed)
-    assert three.item() == pytest.approx(expected / 3, abs=1e-5)
     # SigLIP's loss has a term a pair; the weight is the term's.
-    pairs = sigmoid_loss(images, texts, scale, torch.tensor(-1.0), logs)
-    unit = [torch.nn.functional.normalize(x.detach().double()) for x in (images, texts)]
-    total = 0.0
-    for i in range(len(rows)):
-        for j in range(len(rows)):
-            logit = 2.5 * float(unit[0][i] @ unit[1][j]) - 1
-            term = math.log(1 + math.exp(-logit if i == j else logit))
-            total += weight(rows, i, j, masked, hard) * term
-    assert pairs.item() == pytest.approx(total / len(rows), abs=1e-5)
+    pairs = sigmoid_loss(images, texts, scale, bias, logs)
+    expected = slow_both_ways(*exact, *nothing, 2.5, counts, 1, -1.0)
+    assert pairs.item() == pytest.approx(expected.item(), abs=1e-5)
+    three = three_way_loss(images, texts, crossed, scale, log_weights=logs)
+    directions = ((texts, images), (texts, crossed), (images, crossed))
+    expected = sum(one_direction(*both, 2.5, counts) for both in directions)
+    assert three.item() == pytest.approx(expected / 3, abs=1e-5)
 
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12)

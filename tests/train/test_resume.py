@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import contextmanager
 from itertools import count
 
 import pytest
@@ -296,17 +297,31 @@ def test_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
         read_checkpoint(last)
 
 
+@contextmanager
+def largest_file(size):
+    """The system refuses to make a file longer, as of any length on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_the_error_of_a_write_which_torch_loses_is_raised(tmp_path, stopped):
+    content = torch.load(stopped / "last.ckpt", weights_only=True)
+    refused = pytest.raises(OSError, match=r"File too large: .*last\.ckpt")
+    with largest_file(1000), refused:
+        AtomicCheckpointIO().save_checkpoint(content, tmp_path / "last.ckpt")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_goes_on_from_the_last_good_checkpoint_once_there_is_room(tmp_path, stopped, weights):
     folder = shutil.copytree(stopped, tmp_path / "arm" / "seed=1")
     saved = (folder / "last.ckpt").read_bytes()
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # The system refuses to make a file longer, as of any length on a full disk.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(saved) // 2, before[1]))
-    try:
-        with pytest.raises(OSError, match=r"File too large: .*last\.ckpt") as raised:
-            train(folder, weights, steps=12, save_every_steps=4, attempt=1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    refused = pytest.raises(OSError, match=r"File too large: .*last\.ckpt")
+    with largest_file(len(saved) // 2), refused as raised:
+        train(folder, weights, steps=12, save_every_steps=4, attempt=1)
     assert raised.value.errno == errno.EFBIG
     assert (folder / "last.ckpt").read_bytes() == saved
     assert [file.name for file in folder.iterdir() if "new" in file.name] == []
