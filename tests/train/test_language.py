@@ -134,7 +134,7 @@ def test_adapters_learn_and_are_saved_either_way(folder, shelf, kind, layers):
     ids = torch.tensor([[5, 6, 7, 8]])
     ours = adapted.model(input_ids=ids).logits
     theirs = PeftModel.from_pretrained(base.model, str(alone / "checkpoint")).eval()
-    torch.testing.assert_close(theirs(input_ids=ids).logits, ours, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(theirs(input_ids=ids).logits, ours, atol=1e-3, rtol=1e-3)
 
 
 def test_the_best_weights_are_kept_and_their_loss_is_told_by_prompt(folder, shelf):
