@@ -10,14 +10,18 @@ import pytest
 from cfaug.compositional.pairs import PairMatching
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
-from cfaug.core.protocols import Benchmark, DualEncoder
+from cfaug.core.protocols import Benchmark, Matcher
+from cfaug.core.types import CounterfactualSet, Member
 from cfaug.data.index import open_index
-from cfaug.evaluation.classification import Classes, Classification, ZeroShot
-from cfaug.evaluation.context import EvaluationContext
+from cfaug.data.shards.shards import write_shards
+from cfaug.evaluation import cached_model as features
+from cfaug.evaluation.cached_model import CachedMatcher
+from cfaug.evaluation.classification import Classes, ZeroShot
 from cfaug.evaluation.retrieval import Matching, Retrieval
 from cfaug.shapescapes.settings import PROMPTS, SUBJECTS
-from cfaug.social.visogender import VisoGender
-from cfaug.xmai.entailment import Entailment
+from cfaug.stats.ranking import GAPS, SCORES, gaps_where_scored
+from tests.compositional.test_pairs import apart, larger_sets
+from tests.evaluation.caption_items import open_sets
 
 CLASSES = Classes(SUBJECTS, SUBJECTS, PROMPTS)
 
@@ -49,18 +53,6 @@ def values(evaluation):
             known = items[one.metric][~np.isnan(items[one.metric])]
             assert (one.value, one.n) == (pytest.approx(known.mean(), abs=1e-12), len(known))
     return {o.metric: o.value for o in evaluation.outcomes}
-
-
-@pytest.mark.parametrize("kind", [Entailment, Matching, Retrieval, VisoGender, ZeroShot])
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
-def test_a_batch_holds_something(kind, wrong):
-    with pytest.raises(UserError, match=r"^benchmark\.batch_size=.* whole number of at least 1$"):
-        kind(batch_size=wrong)
-
-
-def test_the_shipped_parts_keep_the_protocols(encoder, opened):
-    assert isinstance(encoder, DualEncoder)
-    assert isinstance(Retrieval(name="r").ask(opened["ood_pairs"]), Benchmark)
 
 
 def test_retrieval(encoder, opened):
@@ -96,25 +88,6 @@ def test_pair_matching(encoder, opened):
     assert values(benchmark.run(encoder)) == found
 
 
-def test_zero_shot(encoder, opened):
-    index = opened["id"]
-    found = values(ZeroShot(name="z", batch_size=7).ask(index, CLASSES).run(encoder))
-    _, images = one_by_one(encoder, index)
-    vectors = []
-    for name in SUBJECTS:
-        rows = []
-        for prompt in PROMPTS:
-            row = encoder.encode_text(encoder.tokenize([prompt.replace("{c}", name)]))
-            rows.append(row.detach().double().numpy()[0])
-        mean = np.mean([row / np.linalg.norm(row) for row in rows], axis=0)
-        vectors.append(mean / np.linalg.norm(mean))
-    right = [
-        SUBJECTS[int(np.argmax(np.array(vectors) @ images[row]))] == index.label(row)
-        for row in range(len(index))
-    ]
-    assert found["acc1"] == pytest.approx(np.mean(right))
-
-
 def test_what_cannot_be_asked_is_refused(opened, tmp_path):
     from skimage import data
     from skimage.io import imsave
@@ -148,13 +121,6 @@ def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
     found = Retrieval(name="r", captions_per_image=1).ask(index).run(encoder)
     counts = {o.metric: o.n for o in found.outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 3)
-
-
-def test_templates_may_come_with_the_folder(tmp_path):
-    suite = Classification(data=str(tmp_path), templates="folder")
-    context = EvaluationContext(open=lambda _: None, has_world=False, held_out=lambda: None)
-    with pytest.raises(UserError, match="zeroshot_classification_templates"):
-        suite.open(context)
 
 
 def test_every_item_is_named_with_what_it_was_sampled_with(encoder, opened):
@@ -218,20 +184,14 @@ def test_equal_images_and_captions_tie_though_a_batch_rounds_by_place(encoder, o
     )
 
 
-class OneAnswer:
+class OneAnswer(Rounding):
     """A model that finds everything equal."""
 
-    def __init__(self, encoder):
-        self.encoder = encoder
-
-    def __getattr__(self, name):
-        return getattr(self.encoder, name)
-
     def encode_image(self, images):
-        return self.encoder.encode_image(images) * 0 + 1
+        return self._encoder.encode_image(images) * 0 + 1
 
     def encode_text(self, tokens):
-        return self.encoder.encode_text(tokens) * 0 + 1
+        return self._encoder.encode_text(tokens) * 0 + 1
 
 
 @pytest.mark.parametrize("name", ["ood_pairs", "id"])
@@ -254,3 +214,185 @@ def test_chance_of_pairs_is_the_mean_over_random_scores():
     assert drawn.keys() == CHANCE.keys()
     for name, hits in drawn.items():
         assert hits.mean() == pytest.approx(CHANCE[name], abs=0.01), name
+
+
+# Matching gaps of a small world, against one pair at a time, and the pairs they are kept as.
+
+
+def score_of(matcher, index, row, text):
+    import torch
+
+    pixels = matcher.transform(decode_image(index.read_image(row), "it"))[None].copy()
+    with torch.inference_mode():
+        return float(matcher.match(torch.from_numpy(pixels), [text])[0])
+
+
+def gaps_of(found):
+    """Return the gaps of an evaluation's items."""
+    names = [name for some in SCORES.values() for name in some if name in found.items]
+    return gaps_where_scored({name: found.items[name] for name in names})
+
+
+def row_of(index, key):
+    return next(row for row in range(len(index)) if index.key(row) == key)
+
+
+def test_every_gap_is_the_papers(matcher, opened):
+    pairs, real = opened["counterfactual_test"], opened["real_test"]
+    benchmark = Matching(name="m", batch_size=4).ask(pairs, real)
+    assert isinstance(matcher, Matcher)
+    assert isinstance(benchmark, Benchmark)
+    found = benchmark.run(matcher)
+    gaps = gaps_of(found)
+    assert list(gaps) == list(GAPS)
+    for i, key in enumerate(found.items["item"]):
+        one = {name: found.items[name][i] for name in ("anchor", "random")}
+        one |= {name: gap[i] for name, gap in gaps.items()}
+        first = row_of(pairs, key)
+        anchor, random = row_of(real, one["anchor"]), row_of(real, one["random"])
+        assert real.text(anchor) == pairs.text(first)
+        assert real.images[random] != real.images[anchor]
+
+        def g(index, row, text):
+            return score_of(matcher, index, row, text)
+
+        c_o, c_c, c_r = pairs.text(first), pairs.text(first + 1), real.text(random)
+        right = g(real, random, c_r)
+        assert one["IR_r"] == pytest.approx(right - g(real, anchor, c_r), abs=1e-3)
+        assert one["TR_r"] == pytest.approx(right - g(real, random, c_o), abs=1e-3)
+        right = g(pairs, first + 1, c_c)
+        assert one["IR_c"] == pytest.approx(right - g(pairs, first, c_c), abs=1e-3)
+        assert one["TR_c"] == pytest.approx(right - g(pairs, first + 1, c_o), abs=1e-3)
+    assert [o.metric for o in found.outcomes] == list(GAPS)
+    for outcome in found.outcomes:
+        assert outcome.value == sum(gaps[outcome.metric] > 0) / 9
+        assert outcome.value == found.items[outcome.metric].mean()
+        assert outcome.n == 9
+
+
+def test_the_random_pair_depends_on_the_pair_and_the_seed_alone(matcher, opened):
+    pairs, real = opened["counterfactual_test"], opened["real_test"]
+
+    def drawn(index, seed):
+        found = Matching(name="m", seed=seed).ask(index, real).run(matcher).items
+        return dict(zip(found["item"], found["random"], strict=True))
+
+    assert drawn(pairs, 0) == drawn(pairs, 0)
+    assert drawn(pairs, 0) != drawn(pairs, 1)
+
+
+def test_pairs_without_a_photograph_are_left_out_of_the_random_gaps(matcher, opened, tmp_path):
+    pairs, real = opened["counterfactual_test"], opened["real_test"]
+    lines = []
+    for row in range(4):
+        (tmp_path / f"{row}.png").write_bytes(real.read_image(row))
+        lines.append(json.dumps({"image": f"{row}.png", "caption": f" {real.text(row).upper()}. "}))
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    few = open_index(tmp_path, tmp_path / "index")
+    benchmark = Matching(name="m").ask(pairs, few)
+    found = benchmark.run(matcher)
+    whole = gaps_of(found)
+    assert np.isfinite(whole["IR_r"]).sum() == 4
+    assert np.isfinite(whole["IR_c"]).all()
+    assert [o.n for o in found.outcomes] == [4, 4, 9, 9]
+    assert found.items["anchor"][8] is None
+    assert np.isnan(found.items["IR_r"][8])
+
+
+def test_without_photographs_at_all(matcher, opened):
+    found = Matching(name="m").ask(opened["ood_pairs"], None).run(matcher)
+    assert [o.metric for o in found.outcomes] == ["IR_c", "TR_c"]
+    assert not set(SCORES["r"]) & set(found.items)
+    assert found.items["anchor"][0] is None
+
+
+def test_an_edit_that_shows_the_same_image_has_a_gap_of_exactly_zero(matcher, opened, tmp_path):
+    """Whatever batches both scores were computed in, and whatever these do to the last digits."""
+    pairs = opened["counterfactual_test"]
+    sets = []
+    for i in range(5):
+        image = {"0": pairs.read_image(2 * i)}
+        texts = [pairs.text(2 * i), pairs.text(2 * i + 1)]
+        members = tuple(Member(text, "0", str(i)) for text in texts)
+        sets.append(CounterfactualSet(f"s{i}", str(i), members, image))
+    write_shards(sets, tmp_path / "same")
+    index = open_index(tmp_path / "same", tmp_path / "index")
+
+    class Rounding:
+        transform, kind, calls = matcher.transform, "logit", 0
+
+        def match(self, pixels, texts):
+            self.calls += 1
+            return matcher.match(pixels, texts) * (1 + 1e-6 * self.calls)
+
+    found = Matching(name="m", batch_size=2).ask(index, None).run(Rounding())
+    gaps = gaps_of(found)
+    assert (gaps["IR_c"] == 0).all()
+    assert (gaps["TR_c"] != 0).all()
+    assert found.outcomes[0].value == 0
+
+
+def test_kept_scores_are_the_computed_ones_to_the_last_digit(matcher, opened, tmp_path):
+    pairs, real = opened["counterfactual_test"], opened["real_test"]
+
+    def remembering(load):
+        return CachedMatcher(load, "w", "settings", tmp_path, 2**30)
+
+    def refuse():
+        raise AssertionError("loaded")
+
+    def said(asked, size):
+        found = Matching(name="m", batch_size=size).ask(pairs, real).score(asked)
+        return {name: values.tolist() for name, values in found.items()}
+
+    plain = said(matcher, 4)
+    # What was asked in other batches before does not show.
+    assert said(remembering(lambda: matcher), 9) == said(matcher, 9)
+    assert said(remembering(lambda: matcher), 4) == plain
+    again = remembering(refuse)
+    assert said(again, 4) == plain
+    assert again.kind == matcher.kind
+    pieces = sorted(tmp_path.glob("*/score-*.npy"))
+    assert len(pieces) == 12
+    for damage in (lambda piece: piece.unlink(), lambda piece: piece.write_bytes(b"\x80\x04.")):
+        damage(pieces[3])
+        with pytest.raises(AssertionError, match="loaded"):
+            [said(remembering(refuse), size) for size in (4, 9)]
+        assert [said(remembering(lambda: matcher), 4), said(matcher, 9)] == [plain, said(again, 9)]
+        assert said(remembering(lambda: matcher), 9) == said(matcher, 9)
+
+
+@pytest.mark.parametrize("lost", [0, 7])
+def test_a_model_that_diverged_is_said_so(matcher, opened, lost, monkeypatch):
+    """Also where it is lost for random pairs alone, which is not the same as no photograph."""
+    benchmark = Matching(name="m").ask(opened["counterfactual_test"], opened["real_test"])
+    scores = benchmark.score(matcher)
+    scores[SCORES["r"][0]][lost:] = np.nan
+    monkeypatch.setattr(benchmark, "score", lambda _: scores)
+    with pytest.raises(UserError, match=rf"of {9 - lost} of 9 pairs is NaN .* smaller optim.lr"):
+        benchmark.run(matcher)
+
+
+def test_what_is_slow_is_written_batch_by_batch(matcher, opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(features, "KEPT_SECONDS", 0.0)
+    keeping = CachedMatcher(lambda: matcher, "w", "settings", tmp_path, 2**30)
+    Matching(name="m", batch_size=2).ask(opened["ood_pairs"], None).score(keeping)
+    assert len(list(tmp_path.glob("*/score-*.npy"))) == 3 * 7
+
+
+def test_a_larger_set_is_its_original_with_each_of_the_others(matcher, tmp_path):
+    sets = larger_sets()
+    scores = []
+    for name, some in (("larger", sets), ("apart", apart(sets))):
+        benchmark = Matching(name="m").ask(open_sets(some, tmp_path / name), None)
+        scores.append(benchmark.score(matcher))
+        assert len(set(benchmark.run(matcher).items["item"])) == 11
+    for name, values in scores[0].items():
+        np.testing.assert_allclose(values, scores[1][name], atol=1e-5)
+
+
+def test_what_cannot_be_matched_is_refused(opened):
+    with pytest.raises(UserError, match="two members"):
+        Matching(name="m").ask(opened["real_test"], None)
+    with pytest.raises(UserError, match="none of the 14 captions"):
+        Matching(name="m").ask(opened["ood_pairs"], opened["real_test"])

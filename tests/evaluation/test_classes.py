@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,13 @@ from PIL import Image
 
 from cfaug.core.errors import UserError
 from cfaug.data.index import open_index
+from cfaug.data.sources.row import imagenet_names
+from cfaug.evaluation.class_mapping import (
+    ids_of_name,
+    imagenet_aliases,
+    imagenet_ids,
+    match_classes,
+)
 from cfaug.evaluation.classification import Classes, Classification
 from cfaug.evaluation.context import EvaluationContext
 from cfaug.evaluation.inference import ZeroShotClassifier
@@ -176,15 +182,12 @@ def test_of_several_splits_the_test_is_asked(context, tmp_path):
     assert asked(context, tmp_path / "set")._index.source == str(tmp_path / "set/val")
 
 
-def webdataset(folder: Path, numbers, image=noise_image, extension="png"):
-    (folder / "test").mkdir(parents=True)
+def webdataset(folder: Path, numbers, image=noise_image):
+    content = {}
+    for i, number in enumerate(numbers):
+        content |= {f"s{i}.png": image(i), f"s{i}.cls": b"%d" % number}
+    write_tar(folder / "test/0.tar", content)
     (folder / "test/nshards.txt").write_text("1")
-    with tarfile.open(folder / "test/0.tar", "w") as tar:
-        for i, number in enumerate(numbers):
-            for name, data in ((f"s{i}.{extension}", image(i)), (f"s{i}.cls", b"%d" % number)):
-                about = tarfile.TarInfo(name)
-                about.size = len(data)
-                tar.addfile(about, io.BytesIO(data))
 
 
 def test_two_classes_of_one_name_stay_two(context, tmp_path):
@@ -224,21 +227,16 @@ def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(context, tmp_p
         return vectors / vectors.norm(dim=-1, keepdim=True)
 
     with torch.inference_mode():
-        classes = torch.stack(
-            [
-                unit(unit(encoder.encode_text(encoder.tokenize(prompts))).mean(0))
-                for prompts in ([t.format(c=name) for t in templates] for name in CLASSES)
-            ]
-        )
-        images = torch.stack(
-            [
-                torch.from_numpy(
-                    encoder.transform(Image.open(io.BytesIO(odd_image(i))).convert("RGB")).copy()
-                )
-                for i in range(len(truth))
-            ]
-        )
-        order = (unit(encoder.encode_image(images)) @ classes.T).argsort(dim=1, descending=True)
+        classes = []
+        for name in CLASSES:
+            tokens = encoder.tokenize([template.format(c=name) for template in templates])
+            classes.append(unit(unit(encoder.encode_text(tokens)).mean(0)))
+        images = []
+        for number in range(len(truth)):
+            shown = Image.open(io.BytesIO(odd_image(number))).convert("RGB")
+            images.append(torch.from_numpy(encoder.transform(shown).copy()))
+        scores = unit(encoder.encode_image(torch.stack(images))) @ torch.stack(classes).T
+        order = scores.argsort(dim=1, descending=True)
     right = order.numpy() == truth[:, None]
     found = asked(context, tmp_path / "set", templates="folder").run(encoder)
     assert {one.metric: one.value for one in found.outcomes} == pytest.approx(
@@ -249,3 +247,88 @@ def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(context, tmp_p
         }
     )
     assert 0 < right[:, 0].mean() < 1
+
+
+# Labels of test sets as classes of models, by whatever names both have.
+
+
+def torchvision_categories():
+    from torchvision.models import ResNet18_Weights
+
+    return ResNet18_Weights.IMAGENET1K_V1.meta["categories"]
+
+
+def lemmas():
+    """As transformers' configurations have them: "tench, Tinca tinca"."""
+    from timm.data import ImageNetInfo
+
+    return ImageNetInfo("imagenet-1k").label_descriptions()
+
+
+HARD_IMAGENET = {
+    "n03535780": "horizontal bar", "n02777292": "balance beam", "n09835506": "baseball player",
+    "n03218198": "dog sled", "n02492660": "howler monkey",
+    "n04356056": "sunglasses", "n04371430": "swimming trunks", "n03770439": "miniskirt",
+    "n04228054": "ski", "n04251144": "snorkel", "n03888257": "parachute",
+    "n04162706": "seat belt", "n03710637": "maillot",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", ["ids", "clip", "torchvision", "lemmas"])
+def test_ids_of_folders_are_found_whatever_a_model_calls_imagenet(names):
+    ordered = list(imagenet_names())
+    classes = {
+        "ids": ordered,
+        "clip": list(imagenet_names().values()),
+        "torchvision": torchvision_categories(),
+        "lemmas": lemmas(),
+    }[names]
+    assert match_classes(ordered, classes, "it").tolist() == list(range(1000))
+    assert imagenet_ids(classes) == ordered
+    few = [wnid for wnid in HARD_IMAGENET if wnid in ordered]
+    assert [ordered[n] for n in match_classes(few, classes, "it")] == few
+    assert len(few) > 8
+
+
+def test_names_of_folders_are_found_among_ids_and_lemmas():
+    ordered = list(imagenet_names())
+    for classes in (ordered, lemmas()):
+        found = match_classes(["dog sled", "Howler_Monkey", "snorkel"], classes, "it")
+        assert [ordered[n] for n in found] == ["n03218198", "n02492660", "n04251144"]
+
+
+def test_a_name_of_two_classes_is_refused_with_both():
+    with pytest.raises(UserError, match=r"'crane' could be 134 \('n02012849'\) or 517"):
+        match_classes(["crane", "tench"], list(imagenet_names()), "it")
+    assert ids_of_name("crane") == {"n02012849", "n03126707"}
+
+
+def test_other_classes_are_matched_by_words():
+    classes = ["Polar Bear", "t-shirt", "002.cat, house cat"]
+    found = match_classes(["012.polar_bear", "T-Shirt", "house cat"], classes, "it")
+    assert found.tolist() == [0, 1, 2]
+
+
+def test_what_is_no_class_is_named_with_the_nearest():
+    with pytest.raises(UserError) as caught:
+        match_classes(["ball", "cub", "zebra"], ["ball", "cube"], "the model")
+    said = str(caught.value)
+    assert "the model has 2 classes (ball, cube)" in said
+    assert "'cub' is not one of them (nearest: cube); 'zebra' is not one of them." in said
+    assert "model.classes=FILE" in said
+
+
+def test_two_labels_of_one_class_are_refused():
+    with pytest.raises(UserError, match="'Ball' and 'ball' are both the class 'ball'"):
+        match_classes(["Ball", "ball"], ["ball", "cube"], "it")
+
+
+def test_names_in_another_order_are_not_taken_for_imagenets_order():
+    """Each is then told by its own name; what two are called is not guessed."""
+    names = list(imagenet_names().values())
+    found = imagenet_ids(names[::-1])[::-1]
+    unique = [wnid if len(ids_of_name(imagenet_names()[wnid])) == 1 else None
+              for wnid in imagenet_names()]  # fmt: skip
+    assert found == unique
+    assert found.count(None) > 5
+    assert len(imagenet_aliases()) == 1000

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import io
+import json
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.stats import kendalltau, ttest_rel
 
 from cfaug.core.errors import UserError
 from cfaug.core.types import CounterfactualSet, Edit, Member
 from cfaug.data.index import open_index
 from cfaug.data.shards.shards import write_shards
 from cfaug.evaluation.context import EvaluationContext
+from cfaug.evaluation.edit_masks import MaskFolder, decode_runs
 from cfaug.evaluation.editor_quality import EditorQuality
-from cfaug.evaluation.editor_report import EditedItems, trade_off, verdicts
+from cfaug.evaluation.editor_report import (
+    MEASURES,
+    EditedItems,
+    EditorGain,
+    EditorsTable,
+    compare_extremes,
+    trade_off,
+    verdicts,
+)
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import draw_figures
 from cfaug.report.items import Items, write_items
+from cfaug.report.results import RESULTS, Result, append_results
 from cfaug.shapescapes.drawing import Scene, encode_png, render
 from cfaug.shapescapes.language import describe
 from cfaug.shapescapes.oracle import edit_factors, redraw_edited
@@ -220,3 +234,181 @@ def test_what_cannot_be_measured_is_refused(tmp_path, folders, encoder):
         write_shards([CounterfactualSet("a", "a", sets[0].members, images)], folder)
         with pytest.raises(UserError, match=words):
             opened(folders, str(folder)).run(encoder)
+
+
+# table=edit_quality: means of editors, and the gains of arms trained on their sets.
+
+
+ARMS = {"sharp": "editors/sharp", "blurred": "editors/blurred", "oracle": "editors/oracle"}
+ACCURACY = {"base": [0.3, 0.32, 0.31], "sharp": [0.45, 0.46, 0.44], "blurred": [0.4, 0.42, 0.35],
+            "oracle": [0.6, 0.61, 0.59]}  # fmt: skip
+KEPT = {"sharp": 24.0, "blurred": 12.0, "oracle": 100.0}
+
+
+def items(edits=6):
+    """Edits of three photos by three editors, two folders each; the last edit is a control."""
+    columns = {name: [] for name in ("item", "cluster", "set", "folder", "photo", "kind",
+                                     "text_before", "text", *MEASURES)}  # fmt: skip
+    for editor, kept in KEPT.items():
+        for folder in (0, 1):
+            for n in range(edits):
+                control = n == edits - 1
+                row = {
+                    "item": f"{editor}/{folder}/{n}", "cluster": f"photo {n % 3}", "set": editor,
+                    "folder": folder, "photo": f"{editor}/{folder}/p", "text_before": "a",
+                    "text": "b",
+                    "kind": "reconstruction" if control else ("colour", "background")[n % 2],
+                    "psnr": kept + n + folder, "ssim": 0.5, "feature_distance": 0.1,
+                    "success": np.nan if control else float(n > 1), "direction": 0.2,
+                    "text_similarity": 0.3, "rest_kept": 1.0,
+                }  # fmt: skip
+                for name, value in row.items():
+                    columns[name].append(value)
+    arrays = {n: np.array(v, np.float64) for n, v in columns.items() if n in MEASURES}
+    return {**columns, **arrays, "folder": np.array(columns["folder"])}
+
+
+@pytest.fixture
+def runs(tmp_path):
+    judge = tmp_path / "weights" / "clip" / "seed=0"
+    write_items(judge, Items("edit_quality", "weights", "data", items()))
+    for arm, accuracies in ACCURACY.items():
+        for seed, value in enumerate(accuracies):
+            folder = tmp_path / "editors" / arm / f"seed={seed}"
+            folder.mkdir(parents=True)
+            row = Result(
+                f"editors/{arm}/seed={seed}", arm, seed, "ood_classification", "acc1", value, 560,
+                f"{arm}{seed}", "data",
+            )  # fmt: skip
+            append_results(folder / RESULTS, [row])
+    return Runs(tmp_path)
+
+
+def table(**settings):
+    given = {
+        "name": "edit_quality", "title": "Editors", "arms": ARMS, "baseline": "editors/base",
+        "gain": ["ood_classification", "acc1"], "compared": ["sharp", "blurred"],
+    }  # fmt: skip
+    return EditorsTable(**{**given, **settings})
+
+
+def test_means_and_gains_are_those_of_the_items_and_results(runs):
+    document = table().build(runs)
+    quality, gains = document.parts
+    cells = {labels: dict(zip(quality.columns, row, strict=True)) for labels, row in quality.rows}
+    sharp = cells["sharp", "all edits"]
+    assert sharp["n"].text == "10"
+    assert sharp["psnr (dB)"].numbers["value"] == pytest.approx(24 + np.mean(range(5)) + 0.5)
+    assert sharp["psnr (dB)"].numbers["sd"] == pytest.approx(np.std([26, 27], ddof=1))
+    assert sharp["success"].numbers["value"] == pytest.approx(3 / 5)
+    assert cells["sharp", "reconstruction"]["success"].text == "–"
+    rows = {labels[0]: dict(zip(gains.columns, row, strict=True)) for labels, row in gains.rows}
+    for name in ARMS:
+        expected = np.mean(ACCURACY[name]) - np.mean(ACCURACY["base"])
+        assert rows[name]["gain, points"].numbers["value"] == pytest.approx(expected)
+    assert len(draw_figures(document)) == 2
+    p = ttest_rel(ACCURACY["sharp"], ACCURACY["blurred"]).pvalue
+    assert f"p = {p:.3f}" in document.answer
+    assert "sharp, which keeps most (26.5 dB)" in document.answer
+    assert "over 2 editors: 1.00" in document.answer
+
+
+def test_the_answer_ranks_all_editors():
+    rng = np.random.default_rng(0)
+    gains = [
+        EditorGain(f"e{n}", float(rng.normal()), {}, {s: float(rng.normal()) for s in range(4)})
+        for n in range(5)
+    ]
+    kept, means = [gain.kept for gain in gains], [gain.gain for gain in gains]
+    said = compare_extremes([*gains, EditorGain("unknown", float("nan"), {}, {0: 1.0})])
+    assert f"over 5 editors: {kendalltau(kept, means).statistic:.2f}" in said
+    assert said.startswith(f"e{int(np.argmax(kept))}, which keeps most")
+    assert compare_extremes(gains[:1]) == ""
+
+
+def test_what_is_missing_is_named_or_left_out(runs, tmp_path):
+    with pytest.raises(MissingError, match=r"ood_classification acc1 of editors/none"):
+        table(arms={"sharp": "editors/none"}).build(runs)
+    left = table(arms={"sharp": "editors/none"}, partial=True).build(runs)
+    assert len(left.parts) == 1
+    assert table(arms={}, partial=True).build(runs).answer == ""
+    with pytest.raises(MissingError, match="edits measured by"):
+        table().build(Runs(tmp_path / "nothing"))
+
+
+# Masks of edits: a folder of pictures, and PIE-Bench's layout.
+
+
+def lay_pie_bench(folder, masks):
+    """Write PIE-Bench's data: {path of a photo: runs}; ids are the names of the files."""
+    listed = {}
+    for path, runs in masks.items():
+        file = folder / "annotation_images" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (512, 512)).save(file)
+        listed[file.stem] = {
+            "image_path": path, "original_prompt": "a [red] ball", "mask": runs,
+            "editing_prompt": "a [blue] ball", "editing_instruction": "make it blue",
+            "editing_type_id": "6", "blended_word": "ball ball",
+        }  # fmt: skip
+    (folder / "mapping_file.json").write_text(json.dumps(listed))
+    return folder
+
+
+def slow_runs(runs, side):
+    """One pixel at a time."""
+    mask = np.zeros((side, side), bool)
+    for start, length in zip(runs[::2], runs[1::2], strict=True):
+        for at in range(start, min(start + length, side * side)):
+            mask[at // side, at % side] = True
+    for at in range(side):
+        mask[0, at] = mask[-1, at] = mask[at, 0] = mask[at, -1] = True
+    return mask
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_runs_are_decoded_row_by_row_with_the_border(seed):
+    rng = np.random.default_rng(seed)
+    runs = rng.integers(0, 100, 8).tolist()
+    assert np.array_equal(decode_runs(runs, 10), slow_runs(runs, 10))
+
+
+def test_pie_benchs_masks_are_found_by_path_and_by_id_in_the_size_of_the_photo(tmp_path):
+    path = "6_change_attribute_color_40/1_artificial/1_animal/611000000000.jpg"
+    runs = [100 * 512 + 50, 30, 101 * 512 + 50, 31]
+    masks = MaskFolder(lay_pie_bench(tmp_path / "data", {path: runs}))
+    whole = masks.find(path.removesuffix(".jpg"), "edit_1", (512, 512))
+    assert np.array_equal(whole, slow_runs(runs, 512))
+    assert np.array_equal(masks.find("611000000000", "edit_1", (512, 512)), whole)
+    half = masks.find("611000000000", "edit_1", (256, 256))
+    assert half.shape == (256, 256)
+    assert 0 < half[1:-1, 1:-1].sum() < 31
+    with pytest.raises(UserError, match="has no mask of 'other'"):
+        masks.find("other", "edit_1", (512, 512))
+
+
+def test_a_mask_of_one_edit_goes_before_that_of_its_photo(tmp_path):
+    (tmp_path / "dogs").mkdir()
+    Image.new("L", (8, 4), 255).save(tmp_path / "dogs" / "1.png")
+    left = Image.new("L", (8, 4), 0)
+    left.paste(255, (0, 0, 2, 4))
+    left.save(tmp_path / "dogs-1_2.png")
+    masks = MaskFolder(tmp_path)
+    assert masks.find("dogs/1", "dogs-1_1", (4, 8)).all()
+    assert masks.find("dogs/1", "dogs-1_2", (8, 16)).mean(axis=0).tolist() == [1] * 4 + [0] * 12
+    with pytest.raises(UserError, match="proportions differ"):
+        masks.find("dogs/1", "dogs-1_1", (8, 8))
+    before = masks.hash()
+    (tmp_path / "dogs" / "1.png").rename(tmp_path / "dogs" / "2.png")
+    assert MaskFolder(tmp_path).hash() != before
+
+
+def test_folders_without_masks_are_refused(tmp_path):
+    with pytest.raises(UserError, match="there is no folder"):
+        MaskFolder(tmp_path / "nothing")
+    with pytest.raises(UserError, match="holds no masks"):
+        MaskFolder(tmp_path)
+    for wrong in ([1], {"1": "text"}, {"1": {"image_path": "1.jpg", "mask": [3]}}):
+        (tmp_path / "mapping_file.json").write_text(json.dumps(wrong))
+        with pytest.raises(UserError, match=r"PIE-Bench's|a list of starts"):
+            MaskFolder(tmp_path).find("1", "1", (4, 4))

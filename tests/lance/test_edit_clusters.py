@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 
 import numpy as np
 import pytest
@@ -18,16 +16,12 @@ from cfaug.lance.stress import Stress
 from cfaug.lance.stress_items import CENTRE, GROUP, StressItems
 from cfaug.models.specs import HFClip
 from cfaug.models.task_specs import ImageClassification
-from cfaug.report.items import Items, write_items
-from cfaug.stats.edit_effects import (
-    cluster_edits,
-    difference_features,
-    group_equal,
-    group_within,
-)
+from cfaug.report.items import Items, read_items, write_items
+from cfaug.stats.edit_effects import cluster_edits, difference_features, group_equal, group_within
 from tests.evaluation.joined import joined_sets, random_sets
 from tests.lance.test_stress import opener
 from tests.models import tiny
+from tests.report.example import data_of
 from tests.report.stress_example import stress_items
 
 WORDS = ("on the beach", "in the snow", "at night", "red", "blue", "photo", "sketch", "")
@@ -99,12 +93,6 @@ def test_a_benchmark_with_clusters_is_another_test(tmp_path):
     assert len(hashes) == 3
 
 
-def page_of(file):
-    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
-                          file.read_text(), re.DOTALL)  # fmt: skip
-    return json.loads(found)
-
-
 @pytest.fixture(scope="module")
 def tested(tmp_path_factory):
     """A run's folder with the items of a tiny classifier, clustered by a tiny CLIP's text tower."""
@@ -126,7 +114,12 @@ def test_the_page_of_a_benchmark_shows_its_edits(tested):
     benchmark, folder, found = tested
     file = benchmark.write_page(folder, "net")
     assert file == folder / "stress.html"
-    page = page_of(file)
+    page = data_of(file)
+    again = StressItems("net", read_items(folder, "own_stress"))
+    assert again.is_clustered
+    for one in again.insights():
+        assert {again.texts("class")[row] for row in one.effect.rows} == {one.label}
+        assert bool(again.items.columns[CENTRE][one.named_by])
     edits = [name for name, part in zip(found.items["item"], found.items["set"], strict=True)
              if part in ("edited", "random")]  # fmt: skip
     assert sorted(pair["i"] for pair in page["pairs"]) == sorted(edits)
@@ -146,23 +139,11 @@ def test_models_of_one_experiment_stand_side_by_side(tested, capsys):
     damaged.mkdir(parents=True)
     (damaged / "own_stress.parquet").write_text("no parquet")
     benchmark.write_page(folder, "net")
-    page = page_of(folder.parents[1] / "stress.html")
+    page = data_of(folder.parents[1] / "stress.html")
     assert page["models"] == ["net", "other"]
     assert all(len(pair["m"]) == 2 for pair in page["pairs"])
     assert "own_stress.parquet cannot be read" in capsys.readouterr().err
-    assert page_of(folder / "stress.html")["models"] == ["net"]
-
-
-def test_what_is_read_back_has_the_clusters(tested):
-    from cfaug.report.items import read_items
-
-    _, folder, _ = tested
-    one = StressItems("net", read_items(folder, "own_stress"))
-    assert one.is_clustered
-    for found in one.insights():
-        labels = {one.texts("class")[row] for row in found.effect.rows}
-        assert labels == {found.label}
-        assert bool(one.items.columns[CENTRE][found.named_by])
+    assert data_of(folder / "stress.html")["models"] == ["net"]
 
 
 # Groups of edits: features, K-Means against a slow twin, equal words, class by class.
@@ -181,13 +162,6 @@ def test_features_are_those_of_a_slow_twin(feature):
             wanted = after[i, d] / lengths[1] - before[i, d] / lengths[0]
             wanted = abs(wanted) if feature == "abs_diff" else wanted
             assert found[i, d] == pytest.approx(wanted, abs=1e-12)
-
-
-def test_the_way_back_is_another_edit_only_with_a_sign():
-    a, b = [[1.0, 0.2]], [[0.1, 1.0]]
-    assert np.array_equal(difference_features(a, b), difference_features(b, a))
-    there, back = difference_features(a, b, "signed_diff"), difference_features(b, a, "signed_diff")
-    assert np.array_equal(there, -back)
 
 
 @pytest.mark.parametrize(

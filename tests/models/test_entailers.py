@@ -30,11 +30,6 @@ FAMILIES = {
     "bridgetower_apart": BridgeTowerEntailment,
     "flava": FlavaEntailment,
 }
-SLOWER = [
-    pytest.param(name, marks=[pytest.mark.slow] if "bridgetower" in name else [])
-    for name in FAMILIES
-]
-"""Models of which two are quicker and tell as much."""
 
 TEXTS = ["a red ball on the beach", "a cube", "a green star on the grass", "the sand"]
 PLAIN = "the {image} on {question} a"
@@ -104,12 +99,14 @@ def test_logits_are_those_of_plain_transformers_alone_as_in_a_batch(trained, nam
     assert not entailer.training
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+def test_a_vilt_looks_at_image_and_text_together(trained):
+    entailer = ViltEntailment(str(trained / "vilt")).load()
+    assert not isinstance(entailer, protocols.EncodesImages)
+
+
+@pytest.mark.parametrize("name", ["bridgetower", "flava"])
 def test_an_image_is_looked_at_once_for_several_hypotheses(trained, name, monkeypatch):
     entailer = FAMILIES[name](str(trained / name)).load()
-    if name == "vilt":
-        assert not isinstance(entailer, protocols.EncodesImages)
-        return
     assert isinstance(entailer, protocols.EncodesImages)
     pixels = tiny.pixels(4)
     with torch.no_grad():
@@ -138,7 +135,7 @@ def test_a_vilts_folder_is_one_that_transformers_answers_questions_with(trained)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", SLOWER)
+@pytest.mark.parametrize("name", ["vilt", "flava"])
 def test_a_fresh_head_is_drawn_from_its_seed_alone(folders, tmp_path, name):
     spec = FAMILIES[name](str(folders[name]))
     assert isinstance(spec, EntailmentLearner)

@@ -59,7 +59,7 @@ def test_counts_are_those_of_a_plain_loop(encoder, texts):
         assert one == two
 
 
-@pytest.mark.parametrize("name", ["clip-0", "flava-0", "clip-things", "clip-domains"])
+@pytest.mark.parametrize("name", ["clip-0", "flava-0"])
 def test_the_folder_alone_gives_the_counts_of_the_model(name):
     texts = [f"a {word} {other} on the beach" for word in WORDS for other in WORDS]
     model = HFClip(f"zoo:{name}").load(DualEncoder)
@@ -73,11 +73,6 @@ def test_the_folder_alone_gives_the_counts_of_the_model(name):
 
 def test_a_folder_without_a_tokenizer_is_not_counted(tmp_path):
     assert count_in_folder(tmp_path, None, ["a"]) is None
-
-
-def test_case_and_punctuation_make_no_caption(encoder):
-    found = count_indistinct(encoder.tokenize, ["A red ball.", "a red ball", "a  red, ball"])
-    assert (found.captions, found.sequences, found.share) == (1, 1, 0.0)
 
 
 def test_above_the_limit_captions_are_refused_and_above_a_hundredth_said(capsys):
@@ -111,15 +106,14 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
-@pytest.mark.parametrize("cache", [0, 1])
-def test_an_evaluation_on_unknown_words_is_refused_unless_asked(tmp_path, photos, capsys, cache):
+def test_an_evaluation_on_unknown_words_is_refused_unless_asked(tmp_path, photos, capsys):
     words = [
         "weights=zoo:clip-0", "benchmark=classification", f"benchmark.data={photos}",
-        f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path}", f"feature_cache={cache}",
+        f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path}",
     ]  # fmt: skip
     evaluate = load("evaluate")
-    for _ in range(2):  # also from the cache
-        assert evaluate(words) == 2
+    for cache in (0, 1, 1):  # the last from the cache
+        assert evaluate([*words, f"feature_cache={cache}"]) == 2
         told = capsys.readouterr().err
         assert "it reads 100% of them like another" in told
         assert "max_indistinct=1" in told

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
+
 import pytest
 import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.protocols import Answerer
 from cfaug.core.questions import Answered, Demonstration, Question
+from cfaug.models import prompts
 from cfaug.models.task_specs import VisionLanguage
 from cfaug.models.vision_language import VisionLanguageModel
 from tests.models import tiny, tiny_vlm
@@ -49,12 +53,16 @@ QUESTIONS = [
 IMAGES = [tiny.image(48, 32), tiny.image(32, 48, 1), tiny.image(48, 32, 2)]
 
 
-def naive(folder, name, picture, question):
-    """Each option by plain transformers: processor and model asked about the whole text."""
+def at_home(folder):
+    """The model and its processor as plain transformers loads them."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    processor = AutoProcessor.from_pretrained(folder)
     model = AutoModelForImageTextToText.from_pretrained(folder).eval()
+    return model, AutoProcessor.from_pretrained(folder)
+
+
+def naive(model, processor, name, picture, question):
+    """Each option by plain transformers: processor and model asked about the whole text."""
     if name in PROMPTED:
         prompt = PROMPT.replace("{question}", question.text)
     else:
@@ -97,9 +105,10 @@ def test_shared_scores_are_those_of_plain_transformers_one_option_at_a_time(fold
     model = load(folders, name)
     found = model.answer(IMAGES, QUESTIONS)
     assert capsys.readouterr().err == ""  # everything was shared
+    home = at_home(folders[name])
     for picture, questions, answers in zip(IMAGES, QUESTIONS, found, strict=True):
         for question, answer in zip(questions, answers, strict=True):
-            expected = naive(folders[name], name, picture, question)
+            expected = naive(*home, name, picture, question)
             assert [s.tokens for s in answer.scores] == [tokens for _, tokens in expected]
             assert [s.nll for s in answer.scores] == pytest.approx(
                 [nll for nll, _ in expected], abs=1e-4, rel=1e-5
@@ -120,9 +129,9 @@ def test_a_model_that_looks_ahead_is_refused(folders, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["llava", "qwen2_vl", "instructblip", "blip_2_t5", "instructblip_t5"]
+    ("name", "tokens_at_once"),
+    [("llava", 1), ("llava", 100), ("qwen2_vl", 100), ("instructblip", 100), ("blip_2_t5", 1)],
 )
-@pytest.mark.parametrize("tokens_at_once", [1, 100, 400])
 def test_neither_batches_nor_sharing_change_a_score(folders, name, tokens_at_once, capsys):
     expected = load(folders, name, sharing="none").answer(IMAGES, QUESTIONS)
     found = load(folders, name, tokens_at_once=tokens_at_once).answer(IMAGES, QUESTIONS)
@@ -158,19 +167,18 @@ def test_questions_of_any_length_are_encoded_together_and_an_image_is_seen_once(
     assert nlls(found) == close(expected)
 
 
-@pytest.mark.parametrize("name", sorted(TRANSLATES))
-@pytest.mark.parametrize("tokens_at_once", [40, 90, 300])
+@pytest.mark.parametrize(
+    ("name", "tokens_at_once"),
+    [("blip_2_t5", 40), ("blip_2_t5", 300), ("instructblip_t5", 40), ("instructblip_t5", 300)],
+)
 def test_no_more_places_are_read_together_than_the_setting_says(folders, name, tokens_at_once):
     model = load(folders, name, tokens_at_once=tokens_at_once)
     model.answer(IMAGES[:1], QUESTIONS[:1])
     places = []
 
     def count(part, given, named):
-        memory = named.get("encoder_hidden_states")
-        ids = (
-            named["inputs_embeds"] if named.get("inputs_embeds") is not None else named["input_ids"]
-        )
-        rows, width = ids.shape[:2]
+        memory, embedded = named.get("encoder_hidden_states"), named.get("inputs_embeds")
+        rows, width = (named["input_ids"] if embedded is None else embedded).shape[:2]
         places.append((rows, width + (0 if memory is None else memory.shape[1])))
 
     language = model.model.language_model
@@ -182,9 +190,7 @@ def test_no_more_places_are_read_together_than_the_setting_says(folders, name, t
         assert rows == 1 or rows * width <= tokens_at_once + rows  # and the token of the start
 
 
-@pytest.mark.parametrize(
-    "name", ["llava", "idefics3", "qwen2_vl", "blip_2", "blip_2_t5", "instructblip_t5"]
-)
+@pytest.mark.parametrize("name", ["llava", "qwen2_vl", "blip_2", "instructblip_t5"])
 def test_a_blind_model_does_not_see_the_image(folders, name, capsys):
     model = load(folders, name)
     seen = model.answer(IMAGES[:1], QUESTIONS[:1])
@@ -197,7 +203,7 @@ def test_a_blind_model_does_not_see_the_image(folders, name, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", ["llava", "qwen2_vl", "idefics3"])
+@pytest.mark.parametrize("name", ["qwen2_vl", "idefics3"])
 def test_demonstrations_stand_before_the_question(folders, name, capsys):
     shown = Demonstration("is it blue?", "It is blue. Answer: yes", tiny.image(48, 32, 9))
     said = Demonstration("is it blue?", "It is blue. Answer: yes")
@@ -214,15 +220,9 @@ def test_demonstrations_stand_before_the_question(folders, name, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_what_cannot_be_asked_is_said(folders, tmp_path):
-    model = load(folders, "llava")
+def test_what_cannot_be_asked_is_said(tmp_path):
     with pytest.raises(UserError, match="option 1 is empty"):
         Question("what?", ("a", " "))
-    [[long, short]] = model.answer(
-        IMAGES[:1], [[Question("why " * 200, ("a", "b")), Question("why?", ("a", "b"))]]
-    )
-    assert (long.left_out, long.scores) == ("context", ())
-    assert len(short.scores) == 2
     plain = tiny_vlm.save_llava(tmp_path / "plain", template=None)
     with pytest.raises(UserError, match=r"no chat template: give a template.*model\.prompt="):
         VisionLanguageModel.load(plain)
@@ -230,14 +230,6 @@ def test_what_cannot_be_asked_is_said(folders, tmp_path):
     assert len(told.answer(IMAGES, QUESTIONS)) == 3
     with pytest.raises(UserError, match=r"no place for an image.*put \{image\}"):
         VisionLanguageModel.load(plain, prompt="{question}").answer(IMAGES, QUESTIONS)
-
-
-def test_scores_that_are_no_numbers_are_refused(folders):
-    model = load(folders, "llava", sharing="none")
-    with torch.no_grad():
-        model.model.get_output_embeddings().weight[5:9] = torch.inf
-    with pytest.raises(UserError, match=r"has a likelihood of|depend on the option"):
-        model.answer(IMAGES[:1], QUESTIONS[:1])
 
 
 def test_a_model_that_cannot_share_is_read_whole_and_says_so(folders, capsys, monkeypatch):
@@ -260,15 +252,12 @@ def test_a_model_that_cannot_share_is_read_whole_and_says_so(folders, capsys, mo
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_written_answers_are_those_of_plain_transformers(folders, name):
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
     model = load(folders, name)
     questions = [QUESTIONS[0][0], QUESTIONS[1][0], QUESTIONS[0][0], Question("why " * 300)]
     found = model.write([*IMAGES, IMAGES[0]], questions, max_new_tokens=6)
     assert found[3] == Answered(left_out="context")
     found = [one.text for one in found]
-    processor = AutoProcessor.from_pretrained(folders[name])
-    plain = AutoModelForImageTextToText.from_pretrained(folders[name]).eval()
+    plain, processor = at_home(folders[name])
     for picture, question, answer in zip(IMAGES, questions, found, strict=False):
         prompt = model.prompts.text(question, True)
         given = processor(
@@ -299,3 +288,177 @@ def test_the_specification_loads_an_answerer(folders):
     ):  # fmt: skip
         with pytest.raises(UserError, match=said):
             VisionLanguage("folder", **wrong)
+
+
+# Questions, images and checkpoints that cannot be asked: left out by reason, or a clear error.
+
+PLAIN = Question("is it red?", ("yes", "no"))
+picture = partial(tiny.image, 48, 32)
+
+
+@pytest.mark.parametrize("name", ["llava", "instructblip_t5", "internvl"])
+def test_texts_with_a_special_token_are_left_out_and_the_others_are_not(folders, name):
+    model = load(folders, name)
+    token = model.prompts.image_token
+    shown = (Demonstration(f"what is {token}?", "it", picture(seed=2)),)
+    odd = [
+        Question(f"what is {token}?", ("a", "b")), Question("what? </s>", ("a", "b")),
+        Question("what?", ("a", "<pad>")), Question("what?", ("a", "b"), opening="<s>"),
+        Question("what?", ("a", "b"), shown),
+    ]  # fmt: skip
+    [found] = model.answer([picture()], [[odd[0], PLAIN, *odd[1:]]])
+    assert [one.left_out for one in found] == ["special_token", "", *["special_token"] * 4]
+    [alone] = model.answer([picture()], [[PLAIN]])
+    assert [s.nll for s in found[1].scores] == pytest.approx([s.nll for s in alone[0].scores])
+    [blind] = model.answer([None], [[odd[0]]])
+    assert blind == [Answered(left_out="special_token")]
+    written = model.write([picture()] * 2, [odd[0], PLAIN], 4)
+    assert written[0] == Answered(left_out="special_token")
+    assert written[1].text is not None
+
+
+@pytest.mark.parametrize("name", ["llava", "instructblip", "blip_2_t5"])
+def test_what_is_longer_than_any_part_of_the_model_reads_is_left_out(folders, name):
+    model = load(folders, name)
+    long = [Question("why " * n, ("a", "b")) for n in (40, 95, 200)]  # Q-Formers read 256 tokens
+    [found] = model.answer([picture()], [[*long, PLAIN]])
+    too_long = 1 if name.startswith("instruct") else 2
+    reasons = ["context" if n >= too_long else "" for n in range(3)]
+    assert [one.left_out for one in found] == [*reasons, ""]
+    written = model.write([picture()] * 3, long, 4)
+    assert [one.left_out for one in written] == [one.left_out for one in found[:3]]
+    huge = Question("why " * prompts.LONG, ("a", "b"))
+    assert model.answer([picture()], [[huge]]) == [[Answered(left_out="context")]]
+    wordy = Question("why?", ("a", "b " * 400))
+    [[answered]] = model.answer([picture()], [[wordy]])
+    assert answered.left_out == "context"
+
+
+@pytest.mark.parametrize("name", ["llava", "blip_2_t5"])
+def test_an_option_without_a_token_is_left_out(folders, name, monkeypatch):
+    model = load(folders, name)
+    tokens = model.prompts.tokens
+    monkeypatch.setattr(
+        model.prompts, "tokens", lambda text: tokens(text.removesuffix("~").rstrip(" "))
+        if text.endswith("~") else tokens(text),
+    )  # fmt: skip
+    questions = [Question("what?", ("a", "~")), PLAIN]
+    [found] = model.answer([picture()], [questions])
+    assert [one.left_out for one in found] == ["no_token", ""]
+
+
+def test_an_option_that_joins_the_prompt_is_scored_from_the_joint_token(folders):
+    model = load(folders, "llava", prompt="USER: {image}\n{question} It is r")
+    text = model.prompts.text(Question("what is it?"), True)
+    asked = model.prompts.tokens(text)
+    joint = model.prompts.option(text[:-1] + "\n", asked, "red")
+    whole = model.prompts.tokens(text[:-1] + "\nred")
+    assert joint.ids == whole
+    joined = Question("what is it?", ("ed", "th"), opening="")
+    # " ed" and " th" stand behind a space, "\u0120t" + "h" and "\u0120" + "ed" join differently
+    [[found]] = model.answer([picture()], [[joined]])
+    for option, score in zip(joined.options, found.scores, strict=True):
+        ids = model.prompts.tokens(f"{text} {option}")
+        start = next(n for n, (a, b) in enumerate(zip([*asked, None], ids)) if a != b)  # noqa: B905
+        assert score.tokens == len(ids) - start
+
+
+@pytest.mark.slow
+def test_more_options_than_are_read_together_have_the_scores_of_each_alone(folders):
+    options = tuple(f"{n} red things" for n in range(24))
+    for name in ("llava", "blip_2_t5"):
+        question = Question("how many?", options)
+        found = load(folders, name, tokens_at_once=200).answer([picture()], [[question]])
+        some = Question("how many?", options[::8])
+        alone = load(folders, name, sharing="none").answer([picture()], [[some]])
+        assert nlls(found)[::8] == close(alone)
+
+
+TILES = {
+    "llava_next": tiny_vlm.save_llava_next,
+    "internvl": lambda folder: tiny_vlm.save_internvl(folder, tiles=4),
+    "idefics3": lambda folder: tiny_vlm.save_idefics3(folder, tiles=3),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(TILES))
+def test_images_in_any_number_of_tiles_are_shared_exactly(name, tmp_path, capsys):
+    folder = TILES[name](tmp_path / name)
+    capsys.readouterr()
+    sizes = [(48, 48), (96, 32), (32, 96), (97, 31)]
+    images = [tiny.image(*size, seed) for seed, size in enumerate(sizes)]
+    asked = [[PLAIN, Question("if it were gone, what?", ("red", "nothing at all"))]] * 4
+    model = VisionLanguageModel.load(folder)
+    found = model.answer(images, asked)
+    assert capsys.readouterr().err == ""
+    whole = VisionLanguageModel.load(folder, sharing="none").answer(images, asked)
+    assert nlls(found) == close(whole)
+    shapes = {
+        tuple(model.reader.read(one, [PLAIN])[0].inputs["pixel_values"].shape) for one in images
+    }
+    assert len(shapes) > 1 or name == "llava_next"  # which pads its tiles
+    assert found[0] != found[1]
+
+
+def test_scores_that_are_no_numbers_are_an_error_that_says_what_to_try(folders):
+    for sharing in ("auto", "none"):
+        model = load(folders, "blip_2_t5", sharing=sharing)
+        with torch.no_grad():
+            model.model.language_model.lm_head.weight.fill_(torch.nan)
+        with pytest.raises(
+            UserError, match=r"'yes' of 'is it red\?' has a likelihood of nan.*float"
+        ):
+            model.answer([picture()], [[PLAIN]])
+
+
+def test_a_lack_of_memory_is_no_reason_to_read_everything_anew(folders, monkeypatch, capsys):
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB"), MemoryError("no"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
+    ):  # fmt: skip
+        model = load(folders, "llava", tokens_at_once=77)
+
+        def fail(*given, error=error):
+            raise error
+
+        monkeypatch.setattr(model.scoring, "shared", fail)
+        with pytest.raises(UserError, match=r"not enough memory.*lower model.tokens_at_once=77"):
+            model.answer([picture()], [[PLAIN]])
+        assert model.shares[True]
+    assert capsys.readouterr().err == ""
+
+
+def with_template(folder, template):
+    """Save a model again with another chat template."""
+    saved = tiny_vlm.save_llava(folder)
+    for file in (saved / "chat_template.jinja", saved / "chat_template.json"):
+        if file.exists():
+            is_json = file.suffix == ".json"
+            file.write_text(json.dumps({"chat_template": template}) if is_json else template)
+    return saved
+
+
+LOOPS = "{% for i in range(99999) %}" * 4 + "{% endfor %}" * 4
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{# " + "x" * prompts.MOST_TEMPLATE + " #}", "chat template of 1,048,582 characters"),
+        ("<image>{% for i in range(99999) %}twenty-one characters{% endfor %}",
+         "chat template writes 2,"),
+        ("{{ ''.__class__.__mro__ }}", "cannot write a question.*(Security|unsafe)"),
+        ("no place", "its chat template leaves it out"),
+        (LOOPS, "cannot write a question.*TimeoutError: it takes more than 0.5 s"),
+    ],
+)  # fmt: skip
+@pytest.mark.timeout(120)  # some of them would write for days
+def test_a_chat_template_that_does_more_than_write_is_refused(
+    template, said, tmp_path, monkeypatch
+):
+    if "TimeoutError" in said:
+        monkeypatch.setattr("cfaug.core.safety.safe_loading.RENDER_S", 0.5)
+    folder = with_template(tmp_path / "vlm", template)
+    with pytest.raises(UserError, match=said):
+        VisionLanguageModel.load(folder).answer([picture()], [[PLAIN]])

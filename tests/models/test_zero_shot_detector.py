@@ -30,8 +30,8 @@ def folders(tmp_path_factory):
 
 
 def spec(folders, kind, **settings):
-    everything = {"threshold": 0.0, "overlap": 1.0, "most": None, **settings}
-    return ZeroShotDetection(str(folders[kind]), vocabulary=folders["names"], **everything)
+    everything = {"vocabulary": folders["names"], "threshold": 0.0, "overlap": 1.0, "most": None}
+    return ZeroShotDetection(str(folders[kind]), **{**everything, **settings})
 
 
 IMAGES = [
@@ -177,14 +177,8 @@ def test_a_specification_says_what_it_provides_and_what_changes_answers(folders,
     assert isinstance(plain.load(Detector), Detector)
     (tmp_path / "same.txt").write_text("\n".join(NAMES))
     (tmp_path / "other.txt").write_text("cube")
-    same = ZeroShotDetection(
-        str(folders["owlv2"]), vocabulary=str(tmp_path / "same.txt"), threshold=0.0, overlap=1.0,
-        most=None,
-    )  # fmt: skip
-    other = ZeroShotDetection(
-        str(folders["owlv2"]), vocabulary=str(tmp_path / "other.txt"), threshold=0.0, overlap=1.0,
-        most=None,
-    )  # fmt: skip
+    same = spec(folders, "owlv2", vocabulary=str(tmp_path / "same.txt"))
+    other = spec(folders, "owlv2", vocabulary=str(tmp_path / "other.txt"))
     assert plain.identity() == same.identity() != other.identity()
     assert ZeroShotDetection(str(folders["owlv2"])).settings["vocabulary"] == visual_words(
         "objects"

@@ -16,15 +16,19 @@ TOWER = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
          "num_attention_heads": 2}  # fmt: skip
 
 
-def tokenizer(inputs=("input_ids", "attention_mask"), max_length=16):
+def tokenizer(inputs=("input_ids", "attention_mask"), max_length=16, numbers=None):
+    """WORDS and four special tokens, by their place or by ``numbers``."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]
+    vocabulary = numbers or {word: number for number, word in enumerate(words)}
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     inner.normalizer = normalizers.Lowercase()
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    inner.post_processor = processors.BertProcessing(
+        *((word, vocabulary[word]) for word in ("[SEP]", "[CLS]"))
+    )
     return PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
         sep_token="[SEP]", model_max_length=max_length,
@@ -308,20 +312,11 @@ def save_owlv2(folder: Path, seed=0) -> Path:
 def save_grounding_dino(folder: Path, seed=0) -> Path:
     """A GroundingDinoForObjectDetection of 12 boxes, which reads all names in one text."""
     import transformers as hf
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     # The model looks for BERT's own numbers of the special tokens and of the full stop.
     numbers = {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, ".": 1012, "?": 1029}
     numbers |= {word: 200 + i for i, word in enumerate(WORDS)}
-    inner = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
-    inner.normalizer = normalizers.Lowercase()
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    inner.post_processor = processors.BertProcessing(("[SEP]", 102), ("[CLS]", 101))
-    words = hf.PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
-        sep_token="[SEP]", model_max_length=16,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-    )  # fmt: skip
+    words = tokenizer(("input_ids", "token_type_ids", "attention_mask"), 16, numbers)
     backbone = hf.SwinConfig(
         image_size=SIZE, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4,
         out_indices=[1, 2], initializer_range=0.5,

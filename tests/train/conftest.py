@@ -17,3 +17,17 @@ def weights(tmp_path_factory):
 def dropout_weights(tmp_path_factory):
     """A tiny dual encoder whose text tower drops 30 %."""
     return tiny.save_dual_encoder(tmp_path_factory.mktemp("weights") / "dropout", dropout=0.3)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    """Another number of threads sums in another order."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a run, which does not exist yet."""
+    return tmp_path / "demo" / "arm" / "seed=7"

@@ -157,46 +157,27 @@ def test_the_same_command_gives_the_same_card_at_another_time(tmp_path):
 def test_results_are_a_table_and_the_hubs_model_index(tmp_path):
     folder = write_run(tmp_path, data="hf://datasets/org/set/a.tar")
     before = MetricChange("an|arm", 7, "coco", "acc1", 0.25, 0.5, 1000)
-    append_results(folder / "results.jsonl", [result(), result(metric="acc5", value=0.75)])
+    skew = {"metric": "skew", "value": 0.3125, "unit": "nats", "better": "lower"}
+    results = [result(), result(metric="acc5", value=0.75), result(by={"edit": "noun"}, **skew)]
+    append_results(folder / "results.jsonl", results)
     write_card(folder, [before], 0.02)
     text = card_of(folder).read_text()
-    assert "| value, % | before, % | change |" in text
-    assert "| `coco` | `acc1` | 1,000 | 50.00 | 25.00 | +25.00 |" in text
-    assert "| `coco` | `acc5` | 1,000 | 75.00 |  |  |" in text
+    assert "| value | before | change |" in text
+    assert "| `coco` | `acc1` | 1,000 | 50.00 % | 25.00 % | +25.00 |" in text
+    assert "| `coco` | `acc5` | 1,000 | 75.00 % |  |  |" in text
+    assert "| `coco [edit=noun]` | `skew` | 1,000 | 0.3125 nats |  |  |" in text
     assert "- None of 1 watched metrics fell by more than 2 points." in text
     data = ModelCard.load(card_of(folder)).data
     assert data.datasets == ["org/set"]
     assert data.model_name == "main/an|arm/seed=7"
     assert [(r.dataset_name, r.metric_type, r.metric_value) for r in data.eval_results] == [
-        ("coco", "acc1", 0.5), ("coco", "acc5", 0.75),
+        ("coco", "acc1", 0.5), ("coco", "acc5", 0.75), ("coco [edit=noun]", "skew", 0.3125),
     ]  # fmt: skip
 
 
-def test_a_part_and_a_unit_of_its_own_are_told(tmp_path):
-    folder = write_run(tmp_path)
-    skew = {"metric": "skew", "unit": "nats", "better": "lower", "by": {"edit": "noun"}}
-    append_results(folder / "results.jsonl", [result(), result(value=0.3125, **skew)])
-    write_card(folder)
-    text = card_of(folder).read_text()
-    assert "| value | before | change |" in text
-    assert "| `coco` | `acc1` | 1,000 | 50.00 % |  |  |" in text
-    assert "| `coco [edit=noun]` | `skew` | 1,000 | 0.3125 nats |  |  |" in text
-    named = [
-        (r.dataset_name, r.metric_value) for r in ModelCard.load(card_of(folder)).data.eval_results
-    ]
-    assert named == [("coco", 0.5), ("coco [edit=noun]", 0.3125)]
-
-
 HOSTILE = [
-    "---",
-    "a\n---\nb: c",
-    "{{ 7 * 7 }}",
-    "{% raw %}",
-    "`|\n# x",
-    "<script>",
-    "y: [",
-    "é\u2028",
-]
+    "---", "a\n---\nb: c", "{{ 7 * 7 }}", "{% raw %}", "`|\n# x", "<script>", "y: [", "é\u2028",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -227,7 +208,8 @@ def test_an_edited_card_is_kept_and_named(tmp_path, monkeypatch):
     card = card_of(folder)
     append_results(folder / "results.jsonl", [result()])
     assert write_card(folder) is None  # as it was written: it gets the results
-    assert "| `coco` |" in card.read_text()
+    assert "| n | value, % | before, % | change |" in card.read_text()
+    assert "| `coco` | `acc1` | 1,000 | 50.00 |  |  |" in card.read_text()
     written = card.read_bytes()
     monkeypatch.setattr(cards.Card, "fill", None)  # is not made again of the same
     assert write_card(folder) is None

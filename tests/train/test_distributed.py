@@ -4,11 +4,15 @@ import os
 import signal
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cfaug.core.errors import UserError
 from cfaug.models.specs import BridgeTower
+from cfaug.train.contrastive_module import gather_all, share
 from cfaug.train.settings import LossSettings, OptimSettings, TrainerSettings
 from tests.models import tiny
 from tests.train import tiny_plan
@@ -66,26 +70,12 @@ def difference(first, second):
     return max((first[k].double() - second[k].double()).abs().max().item() for k in first)
 
 
-def pair_aware(folder, weights, **settings):
-    """As ``train_and_save``; which rows a pair's weight is of must not depend on the processes.
+def everything(folder, weights, **settings):
+    """As ``train_and_save``, with whatever a process does by itself or has a share of.
 
-    Of a batch's neutral prompts each process encodes some.
-    """
-    measured = {"val_metrics": ("recall@1", "text_to_image_recall@3")}
-    loss = LossSettings("masked", 3.0, set_invariance=2.0)
-    train_and_save(folder, weights, loss=loss, **measured, **settings)
-
-
-def negatives(folder, weights, **settings):
-    """As ``train_and_save``; of what has no partner each process encodes some, perhaps none."""
-    loss = LossSettings("masked", negative_captions="used", negative_weight=2.0)
-    train_and_save(folder, weights, loss=loss, wrong_images=True, **settings)
-
-
-def averaged(folder, weights, **settings):
-    """As ``train_and_save``; every process averages for itself, and Lightning's callbacks watch.
-
-    The two processes have a strategy of Lightning's own, with an argument of it.
+    Which rows a pair's weight is of must not depend on the processes. Of a batch's neutral prompts,
+    and of what has no partner, each process encodes some, perhaps none. Every process averages for
+    itself, and Lightning's callbacks watch. The two processes have a strategy of Lightning's own.
     """
     from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
     from lightning.pytorch.strategies import DDPStrategy
@@ -97,7 +87,13 @@ def averaged(folder, weights, **settings):
     }
     if "WORLD_SIZE" in os.environ:
         settings["strategy"] = partial(DDPStrategy, gradient_as_bucket_view=True, static_graph=True)
-    train_and_save(folder, weights, ema_decay=0.8, callbacks=watching, **settings)
+    loss = LossSettings(
+        "masked", 3.0, set_invariance=2.0, negative_captions="used", negative_weight=2.0
+    )
+    train_and_save(
+        folder, weights, loss=loss, wrong_images=True, ema_decay=0.8, callbacks=watching,
+        val_metrics=("recall@1", "text_to_image_recall@3"), **settings,
+    )  # fmt: skip
     assert len(list((folder / "checkpoints").iterdir())) == 1
 
 
@@ -107,11 +103,7 @@ def bridgetower(folder, weights, **settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("entry", "save"),
-    [
-        (bridgetower, tiny.save_bridgetower),
-        (train_and_save, tiny.save_siglip),
-    ],
+    ("entry", "save"), [(bridgetower, tiny.save_bridgetower), (train_and_save, tiny.save_siglip)]
 )
 def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
     """Three features a batch; a bias of the logits."""
@@ -125,13 +117,12 @@ def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", [pair_aware, negatives, averaged])
-def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
+def test_two_processes_train_what_one_trains(tmp_path, weights):
     from cfaug.models.specs import HFClip
 
     one, two = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
-    entry(one, weights)
-    torchrun(entry, two, weights)
+    everything(one, weights)
+    torchrun(everything, two, weights)
     assert difference(one / "start=0.pt", two / "start=0.pt") < 1e-6
     torch.save(HFClip(str(weights)).load().state_dict(), tmp_path / "initial.pt")
     assert difference(tmp_path / "initial.pt", two / "start=0.pt") > 1e-3
@@ -143,7 +134,7 @@ def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     assert recalls[0] == recalls[1]
 
     # A last.ckpt of two processes is gone on with by one.
-    entry(two, weights, attempt=1)
+    everything(two, weights, attempt=1)
     assert difference(one / "start=0.pt", two / "start=10.pt") < 1e-6
 
 
@@ -172,3 +163,15 @@ def test_the_placement_is_torchruns(monkeypatch):
     assert placement(TrainerSettings())[1:] == (4, 2)
     with pytest.raises(UserError, match=r"trainer\.device=cpu .* torchrun"):
         placement(TrainerSettings(device="cpu"))
+
+
+@given(size=st.integers(0, 300), world=st.integers(1, 9))
+def test_shares_of_a_batch_are_numpys(size, world):
+    shares = [share(size, rank, world) for rank in range(world)]
+    assert shares == [len(part) for part in np.array_split(np.arange(size), world)]
+
+
+def test_one_process_has_the_whole_batch():
+    features = (torch.ones(3, 2), torch.zeros(3, 4))
+    gathered = gather_all(features, 3)
+    assert all(a is b for a, b in zip(features, gathered, strict=True))

@@ -75,11 +75,6 @@ def run(folder, shelf, indexes, attempt=0, **given):
     return run_task(task(shelf, indexes, **given), folder, attempt)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "entailment" / "arm" / "seed=7"
-
-
 def test_the_loss_is_the_mean_cross_entropy_of_the_labels(shelf, indexes):
     from cfaug.train.classification_module import EntailmentModule
 
@@ -146,7 +141,8 @@ def test_adapters_are_merged_into_a_folder_like_any_other(folder, shelf, indexes
 
 def test_zero_steps_leave_the_row_before(folder, shelf, indexes):
     result = run(folder, shelf, indexes, trainer=replace(TRAINER, max_steps=0))
-    assert result.end_step == 0
+    assert (result.end_step, result.seen) == (0, 0)
+    assert [path.name for path in folder.iterdir()] == ["checkpoint"]
     assert 0 <= result.measured["evaluation"]["accuracy"] <= 1
     base = ViltEntailment(str(shelf / "vilt")).load_to_train(7).model.state_dict()
     assert all(torch.equal(value, base[name]) for name, value in saved(folder).items())

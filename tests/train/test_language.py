@@ -49,11 +49,6 @@ def run(folder, weights, attempt=0, **given):
     return run_task(task(weights, **given), folder, attempt)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "demo" / "arm" / "seed=7"
-
-
 def slow_costs(tuned, row):
     """The answer's negative log-likelihood, one token after the other, each from its own prefix."""
     total = 0.0
@@ -111,7 +106,13 @@ def test_batches_of_a_step_are_one_batch(folder, shelf):
 
 @pytest.mark.parametrize(("kind", "layers"), [("gpt2", 2), ("llama", 6)])
 def test_adapters_learn_and_are_saved_either_way(folder, shelf, kind, layers):
-    """Merged, the folder is an ordinary one; by itself, the adapter gives the same model."""
+    """Merged, the folder is an ordinary one; by itself, the adapter gives the same model.
+
+    Peft itself loads it, too.
+    """
+    from peft import PeftModel
+    from safetensors.torch import load_file
+
     merged, alone = folder, folder.with_name("seed=8")
     lora = Lora([QKV], r=2, alpha=8, dropout=0.1)
     result = run(merged, shelf / kind, lora=lora)
@@ -128,22 +129,12 @@ def test_adapters_learn_and_are_saved_either_way(folder, shelf, kind, layers):
     assert max(abs(ordinary / base.perplexity(texts) - 1)) > 0.01
     assert adapted.weights_hash() != base.weights_hash()
     assert EditFormat.read(merged / "checkpoint") == EditFormat.short()
-
-    from safetensors.torch import load_file
-
     tensors = load_file(alone / "checkpoint" / adapters.WEIGHTS)
     assert len(tensors) == 2 * layers
-
-
-def test_peft_itself_loads_a_saved_adapter(folder, shelf):
-    from peft import PeftModel
-
-    run(folder, shelf / "gpt2", lora=Lora([QKV], r=2, merge=False))
-    base = CausalLM(str(shelf / "gpt2"))
     ids = torch.tensor([[5, 6, 7, 8]])
-    ours = base.at(str(folder / "checkpoint")).model(input_ids=ids).logits
-    theirs = PeftModel.from_pretrained(base.model, str(folder / "checkpoint")).eval()
-    torch.testing.assert_close(theirs(input_ids=ids).logits, ours, atol=1e-4, rtol=1e-4)
+    ours = adapted.model(input_ids=ids).logits
+    theirs = PeftModel.from_pretrained(base.model, str(alone / "checkpoint")).eval()
+    torch.testing.assert_close(theirs(input_ids=ids).logits, ours, atol=1e-3, rtol=1e-3)
 
 
 def test_the_best_weights_are_kept_and_their_loss_is_told_by_prompt(folder, shelf):
@@ -170,14 +161,14 @@ def test_a_run_stops_when_the_held_out_loss_rises(folder, shelf):
 @pytest.mark.slow
 def test_a_killed_run_ends_bit_identical(folder, shelf):
     trainer = replace(
-        TRAINER, max_steps=16, save_every_steps=3, accumulate_grad_batches=2, ema_decay=0.5
+        TRAINER, max_steps=8, save_every_steps=3, accumulate_grad_batches=2, ema_decay=0.5
     )
     given = {"trainer": trainer, "lora": Lora([QKV], r=2, dropout=0.2, merge=False)}
     whole = folder.with_name("seed=8")
     expected = run(whole, shelf / "dropout", **given)
-    children.kill_at_line(folder / "metrics.csv", 10, run, folder, shelf / "dropout", **given)
+    children.kill_at_line(folder / "metrics.csv", 6, run, folder, shelf / "dropout", **given)
     resumed = run(folder, shelf / "dropout", attempt=1, **given)
-    assert 0 < resumed.start_step < 16
+    assert 0 < resumed.start_step < 8
     assert resumed.best_step == expected.best_step
     assert resumed.best_val_loss == expected.best_val_loss
     files = {file.name for file in (whole / "checkpoint").iterdir()}

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -8,32 +10,16 @@ import pytest
 import torch
 
 from cfaug.core.errors import UserError
-from cfaug.models.losses import Negatives
-from cfaug.models.specs import HFClip
+from cfaug.core.rng import derive
+from cfaug.models.losses import Negatives, log_negative_weights, log_owner_weights, set_invariance
+from cfaug.models.specs import BridgeTower, HFClip
+from cfaug.train.contrastive_module import ContrastiveModule
+from cfaug.train.module import ChunkedFeatures, refuse_batch_norm
 from cfaug.train.settings import LossSettings, OptimSettings
 from tests.models import tiny
 from tests.train import tiny_plan
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "runs" / "arm" / "seed=1"
-
-
-def test_biases_norms_and_the_scale_do_not_decay(weights):
-    from cfaug.train.module import parameter_groups
-
-    model = HFClip(str(weights)).load()
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    decaying, rest = parameter_groups(model, 0.1)
-    assert decaying["weight_decay"] == 0.1
-    assert rest["weight_decay"] == 0.0
-    assert len(decaying["params"]) + len(rest["params"]) == len(names)
-    decayed = {names[id(parameter)] for parameter in decaying["params"]}
-    assert "model.visual_projection.weight" in decayed
-    assert not {name for name in decayed if "bias" in name or "norm" in name.lower()}
-    assert "model.logit_scale" not in decayed
-
+from tests.train.test_distributed import torchrun
+from tests.train.tiny_plan import rows
 
 KINDS = {
     "clip": tiny.save_clip, "dual": tiny.save_dual_encoder, "siglip": tiny.save_siglip,
@@ -106,12 +92,11 @@ def test_the_validation_loss_is_the_weighted_mean_of_torchmetrics_to_the_bit(see
 
 
 def test_validation_comes_after_every_epoch_by_default(folder, weights):
-    tiny_plan.train(folder, weights, steps=15, val_every_steps=None, log_every_steps=100)
+    _, _, best = tiny_plan.train(
+        folder, weights, steps=15, val_every_steps=None, log_every_steps=100, checkpoint="last"
+    )
     assert [int(row["step"]) for row in tiny_plan.rows(folder)] == [7, 14, 15]
-
-
-def test_nothing_is_kept_when_the_last_is_asked_for(folder, weights):
-    assert tiny_plan.train(folder, weights, steps=5, checkpoint="last")[2] is None
+    assert best is None
 
 
 @pytest.mark.parametrize("settings", [{}, {"gradient_clip": None}])
@@ -131,23 +116,10 @@ def test_the_gradient_is_bounded(folder, weights):
     assert torch.cat(moved).norm().item() * 1e6 <= 1.1e-2
 
 
-def test_bfloat16_trains_float32_weights(folder, weights):
-    exact = tiny_plan.train(folder, weights, steps=3)[0].state_dict()
-    mixed = tiny_plan.train(folder, weights, steps=3, precision="bf16")[0].state_dict()
-    assert {value.dtype for value in mixed.values()} == {torch.float32}
-    assert not tiny_plan.same_weights(exact, mixed)
-
-
-def test_time_decides_when_to_save_too(folder, weights):
+def test_time_decides_when_to_save_too_and_lightning_is_silent(folder, weights, capfd):
     tiny_plan.train(folder, weights, steps=4, save_every_minutes=1e-9)
     assert torch.load(folder / "last.ckpt", weights_only=True)["global_step"] == 3
-
-
-def test_lightning_is_silent(folder, weights, capfd):
-    tiny_plan.train(folder, weights, steps=3)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err == ""
+    assert capfd.readouterr() == ("", "")
 
 
 def test_the_bar_is_on_stderr(folder, weights, capfd, monkeypatch):
@@ -162,136 +134,79 @@ def test_the_bar_is_on_stderr(folder, weights, capfd, monkeypatch):
     assert "examples/s" in err
 
 
-def test_the_loss_that_is_asked_for_is_trained_and_validated(folder, weights):
-    """The first step's loss and the first validation's are those of the weighted formula."""
-    from cfaug.models.losses import log_negative_weights
-
-    asked = LossSettings("masked", 4.0)
-    rows = {}
-    for name, loss in (("plain", None), ("neutral", LossSettings()), ("asked", asked)):
-        run = folder.with_name(name)
-        tiny_plan.train(run, weights, steps=1, val_every_steps=1, loss=loss)
-        rows[name] = tiny_plan.rows(run)[0]
-    assert rows["plain"]["train/loss"] == rows["neutral"]["train/loss"]
-    encoder = HFClip(str(weights)).load()
-    data = tiny_plan.batch(0, 16)
-    logs = log_negative_weights(
-        data["images"], data["sets"], mask_same_image=True, hard_negative_weight=4.0
-    )
-    expected = encoder.contrastive(encoder.features(data["pixels"], data["texts"]), logs).item()
-    assert float(rows["asked"]["train/loss"]) == pytest.approx(expected, abs=1e-6)
-    for column in ("train/loss", "val/loss"):
-        assert abs(float(rows["asked"][column]) - float(rows["plain"][column])) > 1e-2
+ASKED = {
+    "masked": LossSettings("masked", 4.0),
+    "wrong texts": LossSettings(negative_captions="used"),
+    "wrong images": LossSettings(negative_captions="used", negative_weight=3.0),
+    "variance": LossSettings(set_invariance=2.5),
+    "kl": LossSettings(set_invariance=2.5, invariance="kl"),
+}
 
 
-def test_negative_captions_are_trained_against_where_that_is_asked_for(folder, weights):
-    losses = {}
-    for asked in (None, "ignored", "used"):
-        run = folder.with_name(str(asked))
-        tiny_plan.train(
-            run, weights, steps=1, val_every_steps=1, loss=LossSettings(negative_captions=asked)
+def first_loss(encoder, loss, *, wrong_images):
+    """The loss of the first batch by the formula, and its term of set invariance."""
+    data = tiny_plan.batch(0, 16, wrong_images=wrong_images)
+    features = encoder.features(data["pixels"], data["texts"])
+    logs = negatives = None
+    term = torch.zeros(())
+    if not loss.plain:
+        logs = log_negative_weights(
+            data["images"], data["sets"], mask_same_image=True, hard_negative_weight=4.0
         )
-        losses[asked] = tiny_plan.rows(run)[0]
-    for column in ("train/loss", "val/loss"):
-        assert losses["ignored"][column] == losses[None][column]
-    encoder = HFClip(str(weights)).load()
-    data = tiny_plan.batch(0, 16)
-    wrong = encoder.encode_text(encoder.tokenize(data["negatives"]))
-    features = encoder.features(data["pixels"], data["texts"])
-    expected = encoder.contrastive(features, negatives=Negatives(wrong)).item()
-    assert float(losses["used"]["train/loss"]) == pytest.approx(expected, abs=1e-6)
-    for column in ("train/loss", "val/loss"):
-        assert float(losses["used"][column]) > float(losses["ignored"][column]) + 1e-2
+    if loss.negative_captions == "used":
+        wrong = [encoder.encode_text(encoder.tokenize(data["negatives"])), None, None, None]
+        if wrong_images:
+            owners = (data["negative_owners"], data["negative_image_owners"])
+            wrong[1] = encoder.encode_image(data["negative_pixels"])
+            wrong[2:] = [log_owner_weights(rows, 16, loss.negative_weight) for rows in owners]
+        negatives = Negatives(*wrong)
+    if loss.set_invariance:
+        prompts = encoder.encode_text(encoder.tokenize(data["neutral_texts"]))
+        scale = encoder.logit_scale().detach()
+        term = set_invariance(
+            features[0], prompts, data["neutrals"], data["sets"], scale, loss.invariance
+        )
+    return encoder.contrastive(features, logs, negatives) + loss.set_invariance * term, term
 
 
-@pytest.mark.parametrize("weight", [1.0, 3.0])
-def test_wrong_texts_and_images_are_weighted_for_their_own_example(folder, weights, weight):
-    from cfaug.models.losses import log_owner_weights
-
-    asked = LossSettings(negative_captions="used", negative_weight=weight)
-    tiny_plan.train(folder, weights, steps=1, loss=asked, wrong_images=True)
-    encoder = HFClip(str(weights)).load()
-    data = tiny_plan.batch(0, 16, wrong_images=True)
-    wrong = Negatives(
-        encoder.encode_text(encoder.tokenize(data["negatives"])),
-        encoder.encode_image(data["negative_pixels"]),
-        log_owner_weights(data["negative_owners"], 16, weight),
-        log_owner_weights(data["negative_image_owners"], 16, weight),
-    )
-    features = encoder.features(data["pixels"], data["texts"])
-    expected = encoder.contrastive(features, negatives=wrong).item()
-    assert float(tiny_plan.rows(folder)[0]["train/loss"]) == pytest.approx(expected, abs=1e-6)
+@pytest.fixture(scope="module")
+def plain_row(tmp_path_factory, weights):
+    """What a run of a step without a loss of its own logs."""
+    folder = tmp_path_factory.mktemp("runs") / "plain"
+    tiny_plan.train(folder, weights, steps=1, val_every_steps=1)
+    return tiny_plan.rows(folder)[0]
 
 
-def test_images_encoded_in_pieces_train_as_the_whole(folder, weights):
-    """GradCache, with images without a text: the same losses and weights, up to rounding."""
-    encoders, losses = [], []
-    for pieces in (None, 5):
-        run = folder.with_name(f"pieces={pieces}")
-        encoder, _, _ = tiny_plan.train(
-            run, weights, steps=4, micro_batch_size=pieces, wrong_images=True,
-            loss=LossSettings(negative_captions="used"), optim=OptimSettings(lr=1e-2, eps=1e-2),
-        )  # fmt: skip
-        encoders.append(encoder.state_dict())
-        losses.append([float(row["train/loss"]) for row in tiny_plan.rows(run)])
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
-    for name, tensor in encoders[0].items():
-        torch.testing.assert_close(tensor, encoders[1][name], atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kind", ["variance", "kl"])
-def test_the_term_of_set_invariance_is_added_where_that_is_asked_for(
-    folder, weights, kind, monkeypatch
+@pytest.mark.parametrize("name", ASKED)
+def test_the_loss_that_is_asked_for_is_trained_and_validated(
+    folder, weights, plain_row, name, monkeypatch
 ):
-    from cfaug.models.losses import set_invariance
-    from cfaug.train.contrastive_module import ContrastiveModule
-
     curves, curves_of = [], ContrastiveModule.curves
     monkeypatch.setattr(
         ContrastiveModule, "curves", lambda self: curves.append(curves_of(self)) or curves[-1]
     )
-
-    asked = LossSettings(set_invariance=2.5, invariance=kind)
-    rows = {}
-    for name, loss in (("plain", None), ("off", LossSettings(invariance=kind)), ("on", asked)):
-        run = folder.with_name(name)
-        tiny_plan.train(run, weights, steps=1, val_every_steps=1, loss=loss)
-        rows[name] = tiny_plan.rows(run)[0]
-    assert rows["plain"]["train/loss"] == rows["off"]["train/loss"]
-    encoder = HFClip(str(weights)).load()
-    data = tiny_plan.batch(0, 16)
-    images, texts = encoder.features(data["pixels"], data["texts"])
-    prompts = encoder.encode_text(encoder.tokenize(data["neutral_texts"]))
-    shown, sets, scale = data["neutrals"], data["sets"], encoder.logit_scale().detach()
-    term = set_invariance(images, prompts, shown, sets, scale, kind)
-    expected = encoder.contrastive((images, texts)) + 2.5 * term
-    assert term.item() > 1e-3
-    assert float(rows["on"]["train/loss"]) == pytest.approx(expected.item(), abs=1e-5)
-    assert curves[-1]["set_invariance"] == pytest.approx(term.item(), abs=1e-5)
-    assert set(curves[0]) == set(curves[1]) == {"logit_scale"}
-    assert float(rows["on"]["val/loss"]) > float(rows["off"]["val/loss"])
+    loss, wrong_images = ASKED[name], name == "wrong images"
+    tiny_plan.train(
+        folder, weights, steps=1, val_every_steps=1, loss=loss, wrong_images=wrong_images
+    )
+    row = tiny_plan.rows(folder)[0]
+    expected, term = first_loss(HFClip(str(weights)).load(), loss, wrong_images=wrong_images)
+    assert float(row["train/loss"]) == pytest.approx(expected.item(), abs=1e-5)
+    for column in ("train/loss", "val/loss"):
+        assert abs(float(row[column]) - float(plain_row[column])) > 1e-4
+    assert set(curves[0]) - {"logit_scale"} == ({"set_invariance"} if term else set())
+    assert curves[0].get("set_invariance", 0) == pytest.approx(term.item(), abs=1e-5)
 
 
-def test_training_on_the_term_lowers_it(folder, weights):
-    found = {}
-    for weight in (0.0, 30.0):
-        run = folder.with_name(str(weight))
-        encoder, _, _ = tiny_plan.train(
-            run, weights, steps=20, loss=LossSettings(set_invariance=weight)
-        )
-        found[weight] = _invariance(encoder)
-    assert found[30.0] < found[0.0] / 2
-
-
-def _invariance(encoder):
-    from cfaug.models.losses import set_invariance
-
-    data = tiny_plan.batch(0, 16)
-    with torch.no_grad():
-        prompts = encoder.encode_text(encoder.tokenize(data["neutral_texts"]))
-        images = encoder.encode_image(data["pixels"])
-        shown, sets = data["neutrals"], data["sets"]
-        return set_invariance(images, prompts, shown, sets, torch.tensor(10.0), "variance").item()
+@pytest.mark.parametrize(
+    "loss",
+    [LossSettings(), LossSettings(negative_captions="ignored"), LossSettings(invariance="kl")],
+)
+def test_a_loss_of_no_weight_is_the_plain_one(folder, weights, plain_row, loss):
+    tiny_plan.train(folder, weights, steps=1, val_every_steps=1, loss=loss)
+    row = tiny_plan.rows(folder)[0]
+    for column in ("train/loss", "val/loss"):
+        assert row[column] == plain_row[column]
 
 
 def test_a_model_without_a_place_for_negatives_is_refused(tmp_path):
@@ -307,17 +222,143 @@ def test_a_model_without_a_place_for_negatives_is_refused(tmp_path):
         )  # fmt: skip
 
 
+# Large batches in small pieces: the gradient is the whole batch's; accumulation is the mean.
+
+
+GENTLE = OptimSettings(lr=1e-2, eps=1e-2)
+"""With a large eps a step is linear in the gradient, so that rounding is not blown up."""
+
+
+def gradients(encoder):
+    return {n: p.grad.clone() for n, p in encoder.named_parameters() if p.grad is not None}
+
+
+def seeded(number):
+    torch.manual_seed(derive(1, "chunk", number))
+
+
+def chunked(encoder, batch, size):
+    return ChunkedFeatures(encoder.features, batch["pixels"], batch["texts"], size, seeded)
+
+
 @pytest.mark.parametrize(
-    "given",
+    ("spec", "save", "size"),
     [
-        {"same_image": "mask"},
-        {"hard_negative_weight": 0},
-        {"negative_weight": 0},
-        {"negative_captions": "no"},
-        {"set_invariance": -1},
-        {"invariance": "mean"},
+        (HFClip, tiny.save_dual_encoder, 1),
+        (HFClip, tiny.save_dual_encoder, 99),
+        (BridgeTower, tiny.save_bridgetower, 5),
     ],
 )
-def test_a_loss_that_cannot_be_is_refused(given):
-    with pytest.raises(UserError, match=r"loss\."):
-        LossSettings(**given)
+def test_the_gradient_is_the_whole_batchs(tmp_path, spec, save, size):
+    encoder = spec(str(save(tmp_path / "weights"))).load().train()
+    batch = tiny_plan.batch(0, 16)
+    loss = encoder.contrastive(encoder.features(batch["pixels"], batch["texts"]))
+    loss.backward()
+    wanted = gradients(encoder)
+    encoder.zero_grad()
+    pieces = chunked(encoder, batch, size)
+    again = encoder.contrastive(pieces.leaves)
+    again.backward()
+    pieces.backward(nullcontext)
+    found = gradients(encoder)
+    assert again.item() == pytest.approx(loss.item(), abs=1e-6)
+    assert found.keys() == wanted.keys()
+    whole, apart = (torch.cat([g[n].flatten() for n in wanted]) for g in (wanted, found))
+    assert (whole - apart).norm() / whole.norm() < 3e-6
+
+
+def test_dropout_drops_the_same_in_both_passes(dropout_weights):
+    encoder = HFClip(str(dropout_weights)).load().train()
+    pieces = chunked(encoder, tiny_plan.batch(0, 16), 6)
+    first = [leaf.detach() for leaf in pieces.leaves]
+    again = [torch.cat(part) for part in zip(*(pieces._encode(i) for i in range(3)), strict=True)]
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    seeded(7)
+    other = encoder.features(*[tiny_plan.batch(0, 16)[key] for key in ("pixels", "texts")])
+    assert not torch.equal(first[1], other[1])
+
+
+def trained(tmp_path, name, weights, **settings):
+    folder = tmp_path / name / "arm" / "seed=1"
+    settings = {"steps": 6, "optim": GENTLE, "sizes": (16, 7, 1)} | settings
+    encoder, _, best = tiny_plan.train(folder, weights, **settings)
+    return encoder.state_dict(), best, rows(folder)
+
+
+def difference(first, second):
+    return max((first[k].double() - second[k].double()).abs().max().item() for k in first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "loss",
+    [LossSettings("masked", 3.0, set_invariance=2.0), LossSettings(negative_captions="used")],
+)
+def test_small_pieces_train_what_whole_batches_train(tmp_path, weights, loss):
+    """Also with images that have no text."""
+    given = {"loss": loss, "wrong_images": loss.negative_captions is not None}
+    whole, best, curve = trained(tmp_path, "whole", weights, **given)
+    pieces, best_too, curve_too = trained(tmp_path, "pieces", weights, micro_batch_size=3, **given)
+    assert difference(whole, pieces) < 1e-6
+    assert best_too.val_loss == pytest.approx(best.val_loss, abs=1e-5)
+    for one, other in zip(curve, curve_too, strict=True):
+        assert float(one["train/loss"]) == pytest.approx(float(other["train/loss"]), abs=1e-5)
+
+
+def test_accumulated_batches_are_averaged_each_with_its_own_negatives(tmp_path, weights):
+    """One step of plain gradient descent, as AdamW's first step with a huge eps nearly is."""
+    settings = {"steps": 1, "sizes": (8,), "optim": OptimSettings(lr=1e6, eps=1e6, weight_decay=0)}
+    done, _, curve = trained(
+        tmp_path, "two", weights, accumulate_grad_batches=2, gradient_clip=None, **settings
+    )
+    encoder = HFClip(str(weights)).load().train()
+    before = {k: v.clone() for k, v in encoder.state_dict().items()}
+    losses = []
+    for number in (0, 1):
+        batch = tiny_plan.batch(number, 8)
+        losses.append(encoder.contrastive(encoder.features(batch["pixels"], batch["texts"])) / 2)
+        losses[-1].backward()
+    assert float(curve[0]["train/loss"]) == pytest.approx(sum(losses).item(), abs=1e-6)
+    for name, parameter in encoder.named_parameters():
+        if parameter.grad is not None:
+            step = done[name] - before[name]
+            assert torch.allclose(step, -parameter.grad, rtol=1e-3, atol=1e-5), name
+
+
+def test_a_step_of_several_batches_counts_epochs_and_validates_by_them(tmp_path, weights):
+    _, _, curve = trained(
+        tmp_path, "three", weights, accumulate_grad_batches=3, steps=7, sizes=(8,),
+        val_every_steps=None,
+    )  # fmt: skip
+    assert [float(row["epoch"]) for row in curve] == [3 * step / 7 for step in range(1, 8)]
+    validated = [int(row["step"]) for row in curve if row["val/loss"]]
+    assert validated == [math.ceil(7 / 3), math.ceil(14 / 3), 7]
+
+
+def train_and_save(folder, weights, **settings):
+    torch.set_num_threads(1)
+    encoder, _, _ = tiny_plan.train(
+        folder, weights, sizes=(16, 7, 1), steps=6, optim=GENTLE, micro_batch_size=3,
+        accumulate_grad_batches=2, **settings,
+    )  # fmt: skip
+    torch.save(encoder.state_dict(), folder / "end.pt")
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_trains(tmp_path):
+    """FLAVA has parameters that no gradient reaches: they must not decay."""
+    weights = tiny.save_flava(tmp_path / "weights")
+    one, two = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
+    train_and_save(one, weights)
+    torchrun(train_and_save, two, weights)
+    first, second = (torch.load(f / "end.pt", weights_only=True) for f in (one, two))
+    assert difference(first, second) < 1e-5
+    assert difference(first, HFClip(str(weights)).load().state_dict()) > 1e-3
+
+
+def test_a_batch_norm_is_refused_unless_it_is_held(weights):
+    norm = torch.nn.BatchNorm2d(3)
+    with pytest.raises(UserError, match=r"model\.1 normalises by it: use .*accumulate"):
+        refuse_batch_norm(SimpleNamespace(named_modules=lambda: [("model.1", norm)]))
+    refuse_batch_norm(SimpleNamespace(named_modules=lambda: [("model.1", norm.eval())]))
+    refuse_batch_norm(HFClip(str(weights)).load().train())

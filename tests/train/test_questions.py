@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import replace
 from itertools import islice
 
@@ -22,7 +23,6 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.train.generative_tasks import QuestionTask
 from cfaug.train.settings import AnswerLoss, LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
-from tests import children
 from tests.models import tiny_vlm
 from tests.train.tasks import run_task, saved
 from tests.train.test_fit import image
@@ -32,13 +32,10 @@ TRAINER = TrainerSettings(
     max_steps=6, progress=False, accelerator="cpu", val_every_steps=3, gradient_clip=None
 )
 DATA = QuestionData("set", None, cf_ratio=0.5, seed=8, batch_size=5, validation=0.2)
-PROMPTS = {"blip_2": "Question: {question} Answer:", "blip_2_t5": "Question: {question} Answer:",
-           "instructblip": "Q: {question} A:"}  # fmt: skip
+PROMPTS = {"blip_2_t5": "Question: {question} Answer:", "instructblip": "Q: {question} A:"}
 SLOW = pytest.mark.slow
-FAMILIES = ("llava", "blip_2_t5", *(
-    pytest.param(kind, marks=SLOW)
-    for kind in ("qwen2_vl", "idefics3", "internvl", "blip_2", "instructblip")
-))  # fmt: skip
+FAMILIES = ("llava", "blip_2_t5", pytest.param("instructblip", marks=SLOW))
+"""Of every way to score options one; ``tests/models/test_vision_language.py`` has every family."""
 
 
 def asked_images(count=24):
@@ -75,20 +72,12 @@ def shelf(tmp_path_factory):
 
 
 def task(
-    folder,
-    *,
-    kind="llava",
-    data=DATA,
-    trainer=TRAINER,
-    contrast=0.0,
-    tuning=None,
-    lr=1e-2,
-    eps=1e-6,
-):
+    folder, *, kind="llava", data=DATA, trainer=TRAINER, contrast=0.0, tuning=None, eps=1e-6
+):  # fmt: skip
     mixture = draw_questions(data, *open_rows(data, open_set))
     return QuestionTask(
         model=spec(folder, kind), data=data, mixture=mixture, indexes=mixture.sources,
-        optim=OptimSettings(lr=lr, eps=eps, schedule="constant"), trainer=trainer,
+        optim=OptimSettings(lr=1e-2, eps=eps, schedule="constant"), trainer=trainer,
         logger=LoggerSettings(), seed=7, data_seed=8, tuning=tuning,
         loss=AnswerLoss(contrast=contrast),
     )  # fmt: skip
@@ -96,11 +85,6 @@ def task(
 
 def run(folder, shelf, attempt=0, **given):
     return run_task(task(shelf, **given), folder, attempt)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "vqa" / "arm" / "seed=7"
 
 
 def slow_costs(answerer, index, row):
@@ -154,8 +138,8 @@ def test_the_loss_is_that_of_one_question_at_a_time(tmp_path, kind):
             batches = list(with_contrast.validation_batches(tuned, None, 0, 1))
             found = sum(float(module.loss(b)) * b["global_size"] for b in batches)
             wanted = [
-                costs[answer] - contrast * np.log(
-                    np.exp(-costs[answer]) / np.exp(-np.array(costs)).sum()
+                costs[answer] + contrast * (
+                    costs[answer] + np.log(np.exp(-np.array(costs)).sum())
                 )
                 for costs, answer in zip(slow, right, strict=True)
             ]  # fmt: skip
@@ -225,7 +209,10 @@ def test_only_what_is_drawn_is_trained_on_and_groups_stay_together(shelf):
 
 
 def test_a_run_keeps_the_best_weights_and_measures_them(folder, shelf):
-    result = run(folder, shelf)
+    trainer = replace(TRAINER, val_metrics=("accuracy",))
+    with pytest.raises(UserError, match="reads the right one alone"):
+        task(shelf, trainer=trainer).check()
+    result = run(folder, shelf, trainer=trainer, contrast=0.5)
     validated = {int(r["step"]): float(r["val/loss"]) for r in rows(folder) if r["val/loss"]}
     assert result.best_val_loss == min(validated.values())
     one = task(shelf)
@@ -238,48 +225,29 @@ def test_a_run_keeps_the_best_weights_and_measures_them(folder, shelf):
             question = one.questions[source].question(row)
             slow = slow_costs(answerer, one.questions[source], row)
             right[question.kind].append(int(np.argmin(slow)) == question.answer)
-            costs.append(slow[question.answer])
+            costs.append(slow[question.answer] + 0.5 * (slow[question.answer] + np.log(
+                np.exp(-np.array(slow)).sum()
+            )))  # fmt: skip
     told = result.measured["evaluation"]
     for kind, hits in right.items():
         assert told[kind] == {"accuracy": round(np.mean(hits), 5), "questions": len(hits)}
     assert result.best_val_loss == pytest.approx(np.mean(costs), rel=1e-5)
     assert told["all"]["questions"] == len(costs)
+    shown = {row["step"]: row["val/accuracy"] for row in rows(folder)}
+    accuracy = float(shown[str(result.best_step)])
+    assert accuracy == pytest.approx(told["all"]["accuracy"], abs=1e-5)
 
 
 @SLOW
-def test_accumulated_batches_make_the_step_of_one(folder, shelf):
-    trainer = replace(TRAINER, max_steps=3)
-    whole = folder.with_name("seed=8")
-    run(whole, shelf, trainer=trainer, data=replace(DATA, batch_size=12))
-    # 38 training questions: the last step's parts have 12 and 2, and differ in weight.
-    run(folder, shelf, trainer=replace(trainer, accumulate_grad_batches=3),
-        data=replace(DATA, batch_size=4))  # fmt: skip
-    for (name, first), second in zip(saved(whole).items(), saved(folder).values(), strict=True):
-        # A key's bias shifts all scores of a softmax alike: its gradient is rounding alone, which
-        # Adam scales to whole steps.
-        if not name.endswith("k_proj.bias"):
-            torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-3, msg=name)
-
-
-@SLOW
-def test_adapters_and_a_frozen_tower(folder, shelf):
+def test_adapters_are_merged_into_a_folder_like_any_other(folder, shelf):
     before = task(shelf).load().model.state_dict()
-    frozen = Tuning(freeze=["vision_tower"])
-    run(folder, shelf, tuning=frozen, trainer=replace(TRAINER, max_steps=2))
+    lora = Tuning(lora=Lora([r"language_model.*\.(q_proj|v_proj)$"], r=2))
+    result = run(folder, shelf, tuning=lora, trainer=replace(TRAINER, max_steps=2))
+    assert result.trained < result.parameters / 10
     after = VisionLanguage(str(folder / "checkpoint")).load().model.state_dict()
     changed = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
-    assert changed
-    assert not any("vision_tower" in name for name in changed)
-    other = folder.with_name("seed=8")
-    lora = Tuning(lora=Lora([r"language_model.*\.(q_proj|v_proj)$"], r=2))
-    result = run(other, shelf, tuning=lora, trainer=replace(TRAINER, max_steps=2))
-    assert result.trained < result.parameters / 10
-    after = VisionLanguage(str(other / "checkpoint")).load().model.state_dict()
-    changed = {name for name, tensor in after.items() if not torch.equal(tensor, before[name])}
-    assert changed == {
-        name for name in before if "language_model" in name and name.endswith(("q_proj.weight",
-                                                                              "v_proj.weight"))
-    }  # fmt: skip
+    adapted = re.compile(r"language_model.*\.(q_proj|v_proj)\.weight$")
+    assert changed == {name for name in before if adapted.search(name)}
 
 
 def test_little_room_for_images_changes_nothing(shelf):
@@ -385,28 +353,6 @@ def test_equal_images_go_to_one_side_and_content_is_the_runs_identity():
 def test_settings_of_captions_are_refused(given):
     with pytest.raises(UserError, match=f"data.{next(iter(given))}=.*task=vqa"):
         QuestionData("a", None, **given)
-
-
-@SLOW
-def test_a_killed_run_ends_bit_identical(folder, shelf):
-    trainer = replace(
-        TRAINER, max_steps=14, save_every_steps=3, accumulate_grad_batches=2,
-        val_metrics=("accuracy",),
-    )  # fmt: skip
-    with pytest.raises(UserError, match="reads the right one alone"):
-        task(shelf, trainer=trainer).check()
-    whole = folder.with_name("seed=8")
-    expected = run(whole, shelf, trainer=trainer, contrast=0.5)
-    given = {"trainer": trainer, "contrast": 0.5}
-    children.kill_at_line(folder / "metrics.csv", 9, run, folder, shelf, **given)
-    resumed = run(folder, shelf, attempt=1, trainer=trainer, contrast=0.5)
-    assert 0 < resumed.start_step < 14
-    assert resumed.measured == expected.measured
-    last = {row["step"]: row["val/accuracy"] for row in rows(folder)}
-    told = expected.measured["evaluation"]["all"]["accuracy"]
-    assert float(last[str(expected.best_step)]) == pytest.approx(told, abs=1e-5)
-    for file in (whole / "checkpoint").iterdir():
-        assert file.read_bytes() == (folder / "checkpoint" / file.name).read_bytes(), file.name
 
 
 def train_in_ranks(folder, shelf):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 
 import pytest
@@ -10,18 +11,18 @@ import torch
 from cfaug.core.errors import UserError
 from cfaug.train.checkpoint import CheckpointCallback, read_checkpoint
 from cfaug.train.engine import _make_trainer
-from cfaug.train.settings import OptimSettings, TrainerSettings
+from cfaug.train.settings import (
+    AnswerLoss,
+    ClassLoss,
+    LoggerSettings,
+    LossSettings,
+    OptimSettings,
+    TrainerSettings,
+)
 from tests.train import tiny_plan
-from tests.train.tiny_plan import rows, same_weights
+from tests.train.tiny_plan import folder_of, rows, same_weights
 
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
-def folder_of(tmp_path, name="run"):
-    return tmp_path / name / "arm" / "seed=1"
+NEAR = {"steps": 12, "optim": OptimSettings(lr=1e-3, eps=1e-4)}
 
 
 @pytest.mark.parametrize(("asked", "only"), [(True, 2), ("warn", 1), (False, 0)])
@@ -34,34 +35,36 @@ def test_repeatable_kernels_are_asked_of_torch(tmp_path, asked, only):
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.slow
-def test_a_run_stops_after_its_patience(tmp_path, weights):
-    folder = folder_of(tmp_path)
-    tiny_plan.train(folder, weights, steps=300, early_stopping=3)
-    curve = rows(folder)
-    losses = [(int(row["step"]), float(row["val/loss"])) for row in curve if row["val/loss"]]
-    lowest = min(range(len(losses)), key=lambda i: losses[i][1])
-    assert len(losses) == lowest + 1 + 3
-    assert int(curve[-1]["step"]) == losses[-1][0] < 300
+PATIENT = {"early_stopping": 1, "optim": OptimSettings(lr=0.1, schedule="constant")}
+"""A run that soon diverges, so that it stops."""
 
 
-@pytest.mark.slow
-def test_the_weights_until_then_are_those_of_the_whole_run(tmp_path, weights):
+@pytest.fixture(scope="module")
+def stopped_early(tmp_path_factory, weights):
+    """A run that stopped early: its folder, its encoder."""
+    folder = folder_of(tmp_path_factory.mktemp("runs"))
+    encoder, _, _ = tiny_plan.train(folder, weights, steps=100, keep_last=True, **PATIENT)
+    return folder, encoder
+
+
+def test_a_run_stops_early_with_the_weights_of_the_whole_one(tmp_path, weights, stopped_early):
     """Early stopping shortens a run; its schedule stays that of the whole length."""
-    early, whole = folder_of(tmp_path, "early"), folder_of(tmp_path, "whole")
-    tiny_plan.train(early, weights, steps=60, early_stopping=1)
-    tiny_plan.train(whole, weights, steps=60)
+    early, whole = stopped_early[0], folder_of(tmp_path, "whole")
+    losses = [float(row["val/loss"]) for row in rows(early) if row["val/loss"]]
+    assert losses.index(min(losses)) == len(losses) - 2
     ended = len(rows(early))
-    assert ended < 60
-    strip = [{k: v for k, v in row.items() if k != "seconds"} for row in rows(whole)[:ended]]
-    assert [{k: v for k, v in row.items() if k != "seconds"} for row in rows(early)] == strip
+    assert ended == 5 * len(losses) < 100
+    tiny_plan.train(whole, weights, steps=100, **{**PATIENT, "early_stopping": 1 + ended // 5})
+    curves = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in rows(folder)[:ended]]
+        for folder in (early, whole)
+    ]
+    assert curves[0] == curves[1]
 
 
-@pytest.mark.slow
-def test_a_run_cut_off_as_it_stops_stops_again(tmp_path, weights, monkeypatch):
+def test_a_run_cut_off_as_it_stops_stops_again(tmp_path, weights, stopped_early, monkeypatch):
     """SIGTERM at the last validation saves a state that has nothing left to do."""
-    undisturbed, folder = folder_of(tmp_path, "one"), folder_of(tmp_path, "two")
-    encoder, _, _ = tiny_plan.train(undisturbed, weights, steps=300, early_stopping=2)
+    (undisturbed, encoder), folder = stopped_early, folder_of(tmp_path, "two")
     last = len(rows(undisturbed))
     log = CheckpointCallback._log
 
@@ -72,31 +75,40 @@ def test_a_run_cut_off_as_it_stops_stops_again(tmp_path, weights, monkeypatch):
 
     monkeypatch.setattr(CheckpointCallback, "_log", told)
     with pytest.raises(KeyboardInterrupt):
-        tiny_plan.train(folder, weights, steps=300, early_stopping=2)
+        tiny_plan.train(folder, weights, steps=100, **PATIENT)
     monkeypatch.setattr(CheckpointCallback, "_log", log)
-    resumed, start, _ = tiny_plan.train(folder, weights, attempt=1, steps=300, early_stopping=2)
+    resumed, start, _ = tiny_plan.train(folder, weights, attempt=1, steps=100, **PATIENT)
     assert start == last == len(rows(folder))
     assert same_weights(resumed.state_dict(), encoder.state_dict())
 
 
-@pytest.mark.slow
+def test_an_extended_run_waits_anew_before_it_stops(tmp_path, weights, stopped_early):
+    folder = shutil.copytree(stopped_early[0], folder_of(tmp_path))
+    ended = len(rows(folder))
+    settings = {**PATIENT, "early_stopping": 2}
+    tiny_plan.train(folder, weights, steps=200, attempt=1, **settings)
+    assert int(rows(folder)[-1]["step"]) >= ended + 10
+
+
+@pytest.fixture(scope="module")
+def whole_precision(tmp_path_factory, weights):
+    """The losses of a run in float32."""
+    folder = folder_of(tmp_path_factory.mktemp("runs"))
+    tiny_plan.train(folder, weights, **NEAR)
+    return [float(row["train/loss"]) for row in rows(folder)]
+
+
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
-def test_half_precision_trains_near_the_whole_ones(tmp_path, weights, precision):
-    settings = {"steps": 12, "optim": OptimSettings(lr=1e-3, eps=1e-4)}
-    tiny_plan.train(folder_of(tmp_path, "32"), weights, **settings)
-    encoder, _, _ = tiny_plan.train(
-        folder_of(tmp_path, "half"), weights, precision=precision, keep_last=True, **settings
-    )
-    losses = [
-        [float(row["train/loss"]) for row in rows(folder_of(tmp_path, name))]
-        for name in ("32", "half")
-    ]
-    assert losses[0] != losses[1]
+def test_half_precision_trains_near_the_whole_ones(tmp_path, weights, whole_precision, precision):
+    folder = folder_of(tmp_path)
+    encoder, _, _ = tiny_plan.train(folder, weights, precision=precision, keep_last=True, **NEAR)
+    losses = [float(row["train/loss"]) for row in rows(folder)]
+    assert losses != whole_precision
     # The first steps of float16 may be left out, until the scale fits.
-    assert losses[0][0] == pytest.approx(losses[1][0], rel=0.01)
-    assert losses[1][-1] < 0.8 * losses[1][0]
-    assert all(tensor.dtype == torch.float32 for tensor in encoder.parameters())
-    kept = read_checkpoint(folder_of(tmp_path, "half") / "last.ckpt")
+    assert losses[0] == pytest.approx(whole_precision[0], rel=0.01)
+    assert losses[-1] < 0.8 * losses[0]
+    assert {tensor.dtype for tensor in encoder.parameters()} == {torch.float32}
+    kept = read_checkpoint(folder / "last.ckpt")
     assert ("MixedPrecision" in kept) == (precision == "16-mixed")
 
 
@@ -126,53 +138,17 @@ def test_the_last_state_is_left_only_if_asked_for(tmp_path, weights):
         assert (folder / "last.ckpt").exists() == keep
 
 
-@pytest.mark.slow
 def test_a_longer_run_goes_on_from_there_on_the_schedule_of_its_own_length(tmp_path, weights):
-    folder, optim = folder_of(tmp_path), OptimSettings(lr=1e-3)
-    tiny_plan.train(folder, weights, steps=10, optim=optim, keep_last=True)
-    _, start, _ = tiny_plan.train(folder, weights, steps=20, optim=optim, attempt=1)
-    assert start == 10
-    rates = {int(row["step"]): float(row["lr"]) for row in rows(folder)}
-    assert rates[10] == pytest.approx(1e-4)
-    assert [rates[step] for step in (11, 12, 20)] == pytest.approx([5e-4, 4.5e-4, 5e-5])
-
-
-def test_its_first_step_moves_by_that_rate(tmp_path, weights):
-    """The optimizer's state still holds the last rate of the shorter run: nothing at all."""
+    """The optimizer's state still holds the last rate of the shorter run: almost nothing."""
     folder, optim = folder_of(tmp_path), OptimSettings(lr=1e-3)
     short, _, _ = tiny_plan.train(folder, weights, steps=5, optim=optim, keep_last=True)
     before = {k: v.clone() for k, v in short.state_dict().items()}
-    longer, _, _ = tiny_plan.train(folder, weights, steps=6, optim=optim, attempt=1)
+    longer, start, _ = tiny_plan.train(folder, weights, steps=6, optim=optim, attempt=1)
+    assert start == 5
+    rates = {int(row["step"]): float(row["lr"]) for row in rows(folder)}
+    assert [rates[step] for step in (5, 6)] == pytest.approx([2e-4, 1e-3 / 6])
     moved = max((longer.state_dict()[k] - before[k]).abs().max().item() for k in before)
     assert moved > 1e-5
-
-
-@pytest.mark.slow
-def test_an_extended_run_waits_anew_before_it_stops(tmp_path, weights):
-    folder = folder_of(tmp_path)
-    settings = {"early_stopping": 2, "keep_last": True}
-    tiny_plan.train(folder, weights, steps=300, **settings)
-    ended = len(rows(folder))
-    tiny_plan.train(folder, weights, steps=600, attempt=1, **settings)
-    assert int(rows(folder)[-1]["step"]) >= ended + 10
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"device": "cuda:x"}, r"trainer\.device=cuda:x: choose"),
-        ({"device": "xpu"}, "cpu, cuda or mps"),
-        ({"device": "cuda:1", "devices": 2}, r"leave out trainer\.accelerator"),
-        ({"device": "cpu", "accelerator": "gpu"}, r"leave out trainer\.accelerator"),
-        ({"early_stopping": 0}, r"trainer\.early_stopping=0"),
-        ({"accumulate_grad_batches": 0}, r"trainer\.accumulate_grad_batches=0"),
-        ({"micro_batch_size": "a"}, r"trainer\.micro_batch_size=a should be a whole number"),
-        ({"precision": "16"}, "32, bf16, bf16-mixed, 16-mixed"),
-    ],
-)
-def test_settings_that_make_no_sense_are_named(given, words):
-    with pytest.raises(UserError, match=words):
-        TrainerSettings(max_steps=1, **given)
 
 
 def test_a_device_is_chosen_by_its_name(monkeypatch):
@@ -189,11 +165,57 @@ def test_a_device_is_chosen_by_its_name(monkeypatch):
         engine.placement(TrainerSettings(max_steps=1, device="cuda:3"))
 
 
-def test_warm_up_may_be_a_share_of_the_steps():
-    share = OptimSettings(warmup_ratio=0.1)
-    steps = OptimSettings(warmup_steps=5)
-    assert [share.factor(i, 50) for i in range(50)] == [steps.factor(i, 50) for i in range(50)]
-    with pytest.raises(UserError, match=r"warmup_ratio=0\.1 beside optim\.warmup_steps=5"):
-        OptimSettings(warmup_ratio=0.1, warmup_steps=5)
-    with pytest.raises(UserError, match=r"optim.warmup_ratio=1.0 should be a number in \[0, 1\)"):
-        OptimSettings(warmup_ratio=1.0)
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        (TrainerSettings, {"max_steps": None, "max_epochs": None}, "trainer.max_steps"),
+        (TrainerSettings, {"max_steps": -1}, "trainer.max_steps=-1"),
+        (TrainerSettings, {"ema_decay": 1}, r"trainer\.ema_decay=1 should be a number"),
+        (TrainerSettings, {"early_stopping": 0}, r"trainer\.early_stopping=0"),
+        (TrainerSettings, {"precision": "16"}, "32, bf16, bf16-mixed, 16-mixed"),
+        (TrainerSettings, {"device": "cuda:x"}, r"trainer\.device=cuda:x: choose"),
+        (TrainerSettings, {"device": "xpu"}, "cpu, cuda or mps"),
+        (TrainerSettings, {"device": "cuda:1", "devices": 2}, r"leave out trainer\.accelerator"),
+        (
+            TrainerSettings,
+            {"device": "cpu", "accelerator": "gpu"},
+            r"leave out trainer\.accelerator",
+        ),
+        (TrainerSettings, {"limit_train_batches": 2, "overfit_batches": 1}, "give one of them"),
+        (TrainerSettings, {"strategy": "fsdp2"}, "strategy=fsdp2: choose auto or ddp.*last.ckpt"),
+        (OptimSettings, {"lr": "high"}, "optim.lr=high should be a number"),
+        (OptimSettings, {"layer_decay": 1.1}, "optim.layer_decay=1.1"),
+        (OptimSettings, {"warmup_ratio": 1.0}, r"optim.warmup_ratio=1.0 .* in \[0, 1\)"),
+        (
+            OptimSettings,
+            {"warmup_ratio": 0.1, "warmup_steps": 5},
+            r"warmup_ratio=0\.1 beside optim\.warmup_steps=5",
+        ),
+        (LoggerSettings, {"kind": "mlflow"}, "csv, wandb, tensorboard"),
+        (LossSettings, {"negative_captions": "no"}, r"loss\.negative_captions=no"),
+        (LossSettings, {"set_invariance": -1}, r"loss\.set_invariance=-1"),
+        (ClassLoss, {"label_smoothing": 1}, r"loss\.label_smoothing=1"),
+        (AnswerLoss, {"contrast": -1}, r"loss\.contrast=-1"),
+    ],
+)
+def test_settings_that_make_no_sense_are_named(kind, given, words):
+    with pytest.raises(UserError, match=words):
+        kind(**given)
+
+
+def test_a_number_as_precision_is_what_yaml_gives():
+    assert TrainerSettings(precision=32) == TrainerSettings()
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "constant_with_warmup"])
+def test_schedules_are_those_of_transformers(schedule):
+    from transformers import get_scheduler
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = get_scheduler(schedule, optimizer, num_warmup_steps=4, num_training_steps=20)
+    ours = OptimSettings(schedule=schedule.removesuffix("_with_warmup"), warmup_ratio=0.2)
+    for step in range(20):
+        assert ours.factor(step, 20) == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert OptimSettings().factor(5, 5) == pytest.approx(0)

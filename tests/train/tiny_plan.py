@@ -107,6 +107,11 @@ def train(
     return encoder, done.start, done.best
 
 
+def folder_of(place, name="run"):
+    """The folder of a run in ``place``."""
+    return place / name / "arm" / "seed=1"
+
+
 def same_weights(first, second):
     """Whether two state dicts hold the same bits."""
     return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
