@@ -8,15 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cfaug.core.errors import UserError
 from cfaug.core.pixels import decode_image
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import group_code
-from cfaug.data.mixture.leakage import coco_ids
+from cfaug.data.mixture.leakage import coco_ids, find_leaks
+from cfaug.data.shards.shards import write_shards
 from tests.data.hostile import assert_refused
-from tests.data.making import PHOTOS, photo_folder, texts
+from tests.data.making import PHOTOS, pair, photo_folder, texts
 
 NAMES = ["chelsea.png", "coffee.png", "rocket.jpg"]
 IDS = {"chelsea.png": 397133, "coffee.png": 37777, "rocket.jpg": 391895}
@@ -167,6 +169,17 @@ def test_a_split_must_be_named_and_known(tmp_path):
     check(open_index(folder, tmp_path / "cache"), ["chelsea.png"], "karpathy")
     (folder / "dataset_flickr8k.json").write_text("{}")
     assert_refused(f"{folder}:test", tmp_path / "cache", "several lists")
+
+
+def test_counterfactuals_of_val2017_leak_into_the_karpathy_test(tmp_path):
+    test = open_index(f"{lay_out_karpathy(tmp_path / 'k', coco=True)}:test", tmp_path / "cache")
+    val = open_index(lay_out_coco(tmp_path / "coco"), tmp_path / "cache")
+    write_shards([pair(0, group="37777"), pair(1, group="397133")], tmp_path / "cf")
+    cf = open_index(tmp_path / "cf", tmp_path / "cache")
+    for source in (val, cf):
+        leaks = find_leaks([(source, np.arange(len(source)))], test)
+        assert leaks.ids.tolist() == [397133]
+        assert leaks.rows.tolist() == list(range(len(test)))
 
 
 # What is broken or means harm.

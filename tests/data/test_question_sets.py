@@ -24,6 +24,7 @@ from cfaug.core.types import CounterfactualSet, Member, SourceImage
 from cfaug.data.export import export_questions, write_questions
 from cfaug.data.sources.parquet import MAX_BYTES
 from cfaug.data.sources.question_sets import FORMS, read_questions
+from cfaug.data.sources.question_sets.rows import ParquetColumn
 from tests.data.question_files import (
     encode_image,
     hallusion_record,
@@ -241,6 +242,15 @@ def test_vismin_is_read_from_what_save_to_disk_writes(tmp_path, home):
     hub = read_questions(tmp_path / "hub")
     assert sorted(one.key for one in hub) == sorted(one.key for one in found)
     assert {one.key: one.questions for one in hub} == {one.key: one.questions for one in found}
+
+
+def test_a_parquet_column_reads_each_row_whatever_the_order(tmp_path):
+    rows = [{"number": i} for i in range(40)]
+    column = ParquetColumn(write_parquet(tmp_path / "a.parquet", rows, per_group=18), "number")
+    for row in (0, 1, 17, 18, 39, 3, 3, 20, 35, 36, 0):
+        assert column[row] == row
+    with pytest.raises(UserError, match="row 41"):
+        column[40]
 
 
 def test_a_damaged_stream_is_refused(tmp_path):
