@@ -53,7 +53,7 @@ def test_a_prompt_is_continued_as_if_it_were_alone(folder):
 
 def test_it_is_a_draw_from_the_softmax_of_what_is_most_probable(folder):
     one = model(folder, max_new_tokens=1, temperature=1.3, top_p=0.6)
-    ids = torch.tensor([one._prompt_ids(["a dog"])[0]])
+    ids = torch.tensor([one._prompt_ids(["a dog"])[0]], device=one.model.device)
     with torch.inference_mode():
         p = (one.model(input_ids=ids).logits[0, -1] / 1.3).softmax(-1)
     order = p.argsort(descending=True)

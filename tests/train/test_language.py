@@ -131,7 +131,7 @@ def test_adapters_learn_and_are_saved_either_way(folder, shelf, kind, layers):
     assert EditFormat.read(merged / "checkpoint") == EditFormat.short()
     tensors = load_file(alone / "checkpoint" / adapters.WEIGHTS)
     assert len(tensors) == 2 * layers
-    ids = torch.tensor([[5, 6, 7, 8]])
+    ids = torch.tensor([[5, 6, 7, 8]], device=adapted.model.device)
     ours = adapted.model(input_ids=ids).logits
     theirs = PeftModel.from_pretrained(base.model, str(alone / "checkpoint")).eval()
     torch.testing.assert_close(theirs(input_ids=ids).logits, ours, atol=1e-3, rtol=1e-3)
