@@ -215,6 +215,7 @@ def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
     assert len(jobs) == math.prod(count for key, count in points.items() if key != "seed")
 
 
+@pytest.mark.slow
 def test_the_clear_arm_of_demo_full_differs_in_the_weather_alone():
     """What is generated for ``generated_clear`` is what ``generated`` has, but for the weather."""
     made = {}
@@ -315,6 +316,7 @@ def test_the_papers_numbers():
     assert recipe["image_editor"]["steps"] == 100
 
 
+@pytest.mark.slow
 def test_lances_numbers():
     """LANCE, Table 6, and section 3.2's choice among all f."""
     [(config, _)] = _compose("generate", "recipe=lance", "zoo=paper")

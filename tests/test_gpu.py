@@ -145,6 +145,7 @@ def test_steps_for_which_there_is_no_time_are_named(steps, capsys):
     assert not list(steps.folder.glob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_command_beyond_its_time_is_ended_with_its_children(workplace):
     at = workplace(seconds=1.5)
     code = (

@@ -136,6 +136,7 @@ def test_sigterm_is_an_interruption_and_handlers_are_as_before():
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("script", "said"), [(POOL, ""), (CALL, "saved")], ids=["pool", "call"])
 def test_children_end_with_their_parent(tmp_path, script, said):
     """Children that sleep for ten minutes are told, and one that saves is waited for."""

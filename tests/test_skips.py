@@ -36,6 +36,7 @@ def test_that_fails_as_expected():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("allowed", "failed"), [(None, 0), ("browser", 2)])
 def test_only_allowed_skips_pass(tmp_path, allowed, failed):
     file = tmp_path / "test_skipped.py"

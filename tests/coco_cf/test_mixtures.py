@@ -68,6 +68,7 @@ def slow_size(plan: str, real: int, cf: list[int]) -> tuple[int, int]:
     return real, sum(cf)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(30), deadline=None)
 @given(
     st.sampled_from(PLANS),

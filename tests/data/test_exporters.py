@@ -62,6 +62,7 @@ def shared(number: int) -> CounterfactualSet:
 # Hugging Face parquet.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("members", [2, 5])
 def test_an_export_holds_everything(tmp_path, members):
     sets = [generated(n, members) for n in range(230)]

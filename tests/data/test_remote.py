@@ -215,6 +215,7 @@ def test_a_program_that_is_not_needed_any_more_is_ended(tmp_path, monkeypatch):
         os.kill(int((tmp_path / "number").read_text()), 0)
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path):
     """A shell's own children went on after SIGTERM, and held their connections and locks."""
     numbers = tmp_path / "numbers"

@@ -332,6 +332,7 @@ def test_an_edit_that_shows_the_same_image_has_a_gap_of_exactly_zero(matcher, op
     assert found.outcomes[0].value == 0
 
 
+@pytest.mark.slow
 def test_kept_scores_are_the_computed_ones_to_the_last_digit(matcher, opened, tmp_path):
     pairs, real = opened["counterfactual_test"], opened["real_test"]
 

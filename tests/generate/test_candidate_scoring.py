@@ -243,6 +243,7 @@ SLICES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60), deadline=None)
 @given(batch=st.lists(SLICES, max_size=3))
 def test_a_batch_comes_back_as_it_was(tmp_path_factory, batch) -> None:

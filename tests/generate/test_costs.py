@@ -64,6 +64,7 @@ def parts(cost):
     return {one.part: one for one in cost.work}
 
 
+@pytest.mark.slow
 def test_a_candidate_of_the_paper_has_the_published_weights_and_operations():
     model = DiffusionWeights(SD15, vae="stabilityai/sd-vae-ft-mse")
     sd = count_diffusion(model)
@@ -78,6 +79,7 @@ def test_a_candidate_of_the_paper_has_the_published_weights_and_operations():
     assert cost.images == 2
 
 
+@pytest.mark.slow
 def test_sets_cost_what_a_real_run_does(weights):
     editor = PromptToPrompt(DiffusionWeights(str(weights), device="cpu"), steps=4)
     sets = proposals(("a red ball", "a red cube", "a red star"), count=1)
@@ -94,6 +96,7 @@ def test_sets_cost_what_a_real_run_does(weights):
     assert cost.images == len_of_tree(jobs, editor.steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -160,6 +163,7 @@ def test_edits_of_photos_cost_what_a_real_run_does(weights, inversion):
     assert cost.images == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings", "pipeline"),
     [

@@ -82,6 +82,7 @@ def test_photos_become_shards_of_unchanged_photos_with_edited_captions(made, pho
     assert {"noun", "topic", "kind", "caption"} <= set(index.extra_names)
 
 
+@pytest.mark.slow
 def test_stages_and_parts_make_the_same_of_the_same_photos(run, made, photos, tmp_path, capfd):
     folder = tmp_path / "out"
     assert run(folder, "stage=captions") == 0

@@ -206,6 +206,7 @@ def test_edit_friendly_levels_and_noise_equal_one_level_at_a_time(calm_pipeline)
     assert (latents[edited] - latents[source]).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "inversion",
     [

@@ -38,6 +38,7 @@ def draw(folder, jobs, max_rows):
     return one.sample(jobs), rows, sum(borrowed)
 
 
+@pytest.mark.slow
 def test_a_set_larger_than_a_call_is_what_it_is_in_one(pipeline) -> None:
     [whole], rows, borrowed = draw(pipeline, [job()], 64)
     assert (rows, borrowed) == ([24] * STEPS, 0)

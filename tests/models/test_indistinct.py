@@ -106,6 +106,7 @@ def photos(tmp_path):
     return tmp_path / "photos"
 
 
+@pytest.mark.slow
 def test_an_evaluation_on_unknown_words_is_refused_unless_asked(tmp_path, photos, capsys):
     words = [
         "weights=zoo:clip-0", "benchmark=classification", f"benchmark.data={photos}",
@@ -124,6 +125,7 @@ def test_an_evaluation_on_unknown_words_is_refused_unless_asked(tmp_path, photos
     assert list((tmp_path / "runs").rglob("results.jsonl"))
 
 
+@pytest.mark.slow
 def test_a_training_and_its_dry_run_say_it(tmp_path, photos, capsys):
     words = [
         "data=folder", f"data.real={photos}", "data.cf_ratio=0", "data.batch_size=4", "arm=a",

@@ -161,6 +161,7 @@ def kinds(folder, **settings):
     yield OpenClip(f"local-dir:{folder / 'tower'}", **settings), "text.positional_embedding"
 
 
+@pytest.mark.slow
 def test_positions_are_stretched_and_short_captions_keep_their_features(tmp_path):
     long = [" ".join(["a red ball on the beach"] * 5) + end for end in (" sand", " grass")]
     for number, (spec, name) in enumerate(kinds(tmp_path, max_tokens=120)):

@@ -211,6 +211,7 @@ def test_json_lines_and_hostile_files(tmp_path):
     assert "<script" not in page
 
 
+@pytest.mark.slow
 def test_the_command_writes_every_form(tmp_path, script, capsys):
     files = [
         str(released(tmp_path / f"{name}.csv", right[:40] + right[-40:]))

@@ -54,6 +54,7 @@ def test_from_simulated_people_to_the_papers_tables(place, annotate):
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_pages_for_people(place, annotate):
     folder = place.root / "annotation"
     words = ["annotate.pages=each", "annotate.assignment.annotators=4"]
@@ -102,6 +103,7 @@ def test_the_oracle_knows_the_world_only(place, annotate, shards):
     assert str(folder) not in text
 
 
+@pytest.mark.slow
 def test_another_question_from_the_page_to_the_report(place, annotate, shards):
     folder, words = place.root / "annotation", ["annotate/question=caption_true"]
     alone = ["annotate.assignment.annotators=1", "annotate.assignment.overlap_fraction=0"]

@@ -130,6 +130,7 @@ def test_a_dry_run_trains_nothing(here):
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_calls_from_threads_wait_for_each_other(here):
     """Hydra composes one configuration at a time in a process."""
     settings = {**numbers(TINY), "data.cf_ratio": 0.5, "data.size": 40}

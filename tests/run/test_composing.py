@@ -52,6 +52,7 @@ def test_the_texts_of_a_list_are_read_whole(texts):
     assert PARSER.parse_override(override).value() == texts
 
 
+@pytest.mark.slow
 def test_a_call_in_brackets_needs_no_quotes():
     assert composed("data.shuffle=window(8)", key="data")[0]["shuffle"] == "window(8)"
     assert composed("-m", "arm=tree(2)", "seed=range(0,2)") == ["tree(2)"] * 2

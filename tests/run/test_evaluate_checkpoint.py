@@ -115,6 +115,7 @@ def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, c
     assert "already evaluated" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_what_a_benchmark_needs_is_refused_before_any_is_asked(place):
     words = [*SCENES, "weights=zoo:vilt-0", "model=vilt", "benchmark=cf"]
     said = refusal(place.evaluate, *words)
@@ -170,6 +171,7 @@ def test_a_model_told_otherwise_is_another_model(place):
     assert next(iter(values)) == HFClip("zoo:clip-0").weights_hash()  # as rows were named before
 
 
+@pytest.mark.slow
 def test_weights_that_are_no_numbers_end_in_a_sentence(place, tmp_path):
     from safetensors.torch import load_file, save_file
 
@@ -183,6 +185,7 @@ def test_weights_that_are_no_numbers_end_in_a_sentence(place, tmp_path):
         assert "visual_projection.weight holds values that are infinite or not numbers" in said
 
 
+@pytest.mark.slow
 def test_two_checkpoints_are_compared_over_items(place):
     words = [*SCENES, "benchmark.world.only=[shapescapes_ood_classification]"]
     said = refusal(place.evaluate, "weights=zoo:clip-0", "baseline=zoo:clip-1", *words)

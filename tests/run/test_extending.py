@@ -108,6 +108,7 @@ def test_a_run_that_stopped_early_says_so(place):
     assert record["counts"]["seen"] == 3 * 16
 
 
+@pytest.mark.slow
 def test_weights_that_were_removed_are_missed(place):
     assert place.train(*WORDS, "trainer.max_steps=1") == 0
     shutil.rmtree(place.folder("a", 1) / "checkpoint")

@@ -29,6 +29,7 @@ CAPTIONS = [
 ]
 
 
+@pytest.mark.slow
 def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate, tmp_path):
     summary, _ = generate()
     assert list(summary) == ["shards", "sets", "members", "rejected", "failed", "wall_s"]
@@ -71,6 +72,7 @@ def test_a_zoo_that_cannot_draw_says_which_can(generate):
     assert "zoo=paper" in said
 
 
+@pytest.mark.slow
 def test_a_dry_run_writes_nothing(generate, tmp_path):
     plan, _ = generate("dry_run=json")
     assert (plan["captions"], plan["shards"], plan["candidates_at_most"]) == (5, 3, 10)
@@ -148,6 +150,7 @@ def test_models_of_drawn_scenes_get_no_photos(words, said, script, tmp_path):
     assert "knows drawn scenes" not in said
 
 
+@pytest.mark.slow
 def test_exports_follow_when_every_part_is_complete(generate, tmp_path):
     hub = f"export.hub={tmp_path / 'hub'}"
     said = generate.refused("part=0", "parts=2", hub)
@@ -156,6 +159,7 @@ def test_exports_follow_when_every_part_is_complete(generate, tmp_path):
     assert (tmp_path / "hub" / "DATASHEET.md").exists()
 
 
+@pytest.mark.slow
 def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
     tmp_path, script, pipeline, shards, monkeypatch
 ):

@@ -85,6 +85,7 @@ def test_identical_models_are_asked_the_same_and_none_of_them_wins(place, words)
             ]
 
 
+@pytest.mark.slow
 def test_no_arm_was_trained_on_an_image_that_is_asked(place, words, plan):
     asked = {}
     for ratio, more in ((0, []), (0.5, ["data.size=30"]), (1, ["data.split=random"])):
@@ -105,6 +106,7 @@ def test_no_arm_was_trained_on_an_image_that_is_asked(place, words, plan):
     assert f"Held out as a test set: {asked[0.5]} images" in card
 
 
+@pytest.mark.slow
 def test_without_a_held_out_set_auto_says_what_to_give(place, words, capsys):
     run = ["name=x", "arm=old", "data.cf_ratio=0", "seed=1", "data.holdout=0"]
     assert place.script("train")([*words, *run]) == 0
@@ -120,6 +122,7 @@ def test_without_a_held_out_set_auto_says_what_to_give(place, words, capsys):
     assert "its checkpoint was chosen by them" in printed.err
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_asked_the_same_set(place, own, words):
     run = ["name=x", "arm=a", "data.cf_ratio=0", "seed=1"]
     assert place.script("train")([*words, *run]) == 0

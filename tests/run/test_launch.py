@@ -69,6 +69,7 @@ def test_a_path_that_cannot_be_is_the_users_mistake(number):
     assert "/a/file" in refusal(report, OSError(number, "impossible", "/a/file"))
 
 
+@pytest.mark.slow
 def test_evaluate_takes_one_run_as_it_takes_a_list(place):
     assert place.train("data.cf_ratio=0", "trainer.max_steps=0", "arm=cf_ratio=0") == 0
     folder = place.folder("cf_ratio=0", 0)
@@ -211,6 +212,7 @@ def test_threads_soon_sleep_when_they_wait_unless_the_user_says_otherwise(monkey
     assert int(SPINS) < 10_000
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_with_other_threads_says_so(place, monkeypatch):
     words = ["data.cf_ratio=0", "seed=1", "trainer.save_every_steps=1"]
     with failing_at(2):

@@ -61,6 +61,7 @@ def test_what_may_change_weights_is_part_of_it(word, key):
     assert arm != "default"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -94,6 +94,7 @@ def test_a_yaml_that_names_no_benchmark_is_one_sentence(place, tmp_path):
     assert said.startswith(f"error: benchmark: {__name__}.Own has no open(context)")
 
 
+@pytest.mark.slow
 def test_a_class_is_imported_from_the_folder_of_settings(place, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.path", [*sys.path])
     conf = tmp_path / "conf"

@@ -44,6 +44,7 @@ def test_parallel_that_cannot_be_is_refused(place):
     assert "trainer.devices=2" in refusal(place.train, *sweep)
 
 
+@pytest.mark.slow
 def test_a_killed_process_fails_its_own_job_only(capfd):
     results = run_at_once(range(5), die_unless_even, 2)
     assert results == [(0, DONE), (1, FAILED), (2, DONE), (3, FAILED), (4, DONE)]

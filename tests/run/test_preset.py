@@ -78,6 +78,7 @@ def test_the_preset_of_a_model_builds(preset):
         assert build(config[group]) is not None
 
 
+@pytest.mark.slow
 def test_adapters_bring_their_rate_unless_an_optimiser_is_given():
     def rate(*words):
         return composed("model=clip_vit_b32", *OWN, *words)["optim"]["lr"]
@@ -89,6 +90,7 @@ def test_adapters_bring_their_rate_unless_an_optimiser_is_given():
     assert composed("tuning=lora")["optim"]["lr"] == 6e-4
 
 
+@pytest.mark.slow
 def test_what_is_typed_goes_before_the_preset():
     words = ("optim.lr=1e-5", "trainer.max_steps=7", "data.batch_size=32")
     config = composed("model=clip_vit_b32", *OWN, *words)
@@ -156,6 +158,7 @@ def test_a_rate_far_from_the_presets_is_said(lr, tuning, said):
     assert said is None or said in found[0]
 
 
+@pytest.mark.slow
 def test_it_is_said_before_anything_starts_and_recorded(place):
     words = ["data.cf_ratio=0", "seed=1", "optim.lr=6e-7"]
     out, err = output_of(place.train, *words, "dry_run=json")

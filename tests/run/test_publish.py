@@ -82,6 +82,7 @@ def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, m
     assert torch.equal(plain, ours.encode_image(pixels()))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_an_open_clip_run_is_loaded_by_plain_open_clip(place, tmp_path, monkeypatch):
     weights = tiny.save_open_clip(tmp_path / "base")

@@ -203,6 +203,7 @@ def test_a_dry_run_shows_the_first_question_as_it_is_learnt(asked, model, tmp_pa
     assert "left_out" not in found
 
 
+@pytest.mark.slow
 def test_what_teaches_no_answer_is_refused_before_anything_is_trained(asked, model, tmp_path, plan):
     plan = plan.of(*words(asked, model, tmp_path))
     alike = own_record(1, counterfactuals=[])

@@ -72,6 +72,7 @@ def test_parts_of_the_world_are_in_the_record_and_not_on_stderr(place, capsys) -
     assert "read as" not in said.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [photos, classes])
 def test_a_counterfactual_source_without_pairs_is_refused(plan: Plan, tmp_path, make) -> None:
     real, other = photos(tmp_path / "real"), make(tmp_path / "cf")
@@ -97,6 +98,7 @@ def test_the_captions_of_a_photo_are_no_pair(plan: Plan, tmp_path: Path) -> None
     assert "none of its sets is an image and its counterfactual" in said
 
 
+@pytest.mark.slow
 def test_most_sets_must_be_pairs(plan: Plan, tmp_path: Path) -> None:
     """A set that lost a member does not stop a run; a source with a pair here and there does."""
     real = photos(tmp_path / "real")
@@ -109,6 +111,7 @@ def test_most_sets_must_be_pairs(plan: Plan, tmp_path: Path) -> None:
     assert "3 of its 7 sets are" in said
 
 
+@pytest.mark.slow
 def test_both_sources_the_same_are_refused(plan: Plan, tmp_path: Path) -> None:
     """By content: the copy of a folder is the same source."""
     folder, copy = pairs(tmp_path / "x"), pairs(tmp_path / "copy")
@@ -136,6 +139,7 @@ def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_p
     assert f"data.control_source={other} holds no counterfactual pairs" in said
 
 
+@pytest.mark.slow
 def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tmp_path) -> None:
     real, singles = photos(tmp_path / "real", 60), classes(tmp_path / "cf")
     words = [f"data.real={real}", f"data.counterfactual={singles}", "data.cf_ratio=0.5",
@@ -162,6 +166,7 @@ def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> No
     assert "warning" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("00000", "00001"), ("0.0", "-1e3")])
 def test_classes_called_by_numbers_are_not_trained_on(
     plan: Plan, tmp_path: Path, names: tuple[str, ...]
@@ -188,6 +193,7 @@ def test_classes_with_one_caption_are_said(plan: Plan, tmp_path: Path) -> None:
     assert "'Cat' and 'cat'" in said
 
 
+@pytest.mark.slow
 def test_a_holdout_that_is_linked_with_everything_is_the_cause(plan: Plan, tmp_path: Path) -> None:
     """N22: pairs of photos with other photos of the same data are one group, from pair to pair."""
     home = tmp_path / "photos"

@@ -108,6 +108,7 @@ def test_misses_are_listed(paper, plan, tmp_path):
     assert len(missed) == 10
 
 
+@pytest.mark.slow
 def test_misses_are_said_once_a_sweep_and_images_without_a_label(paper, plan, tmp_path):
     made(tmp_path / "few", rows(9, 1))
     words = [*given(paper, tmp_path / "few"), "data.real_captions=edited", "data.holdout=0"]
@@ -166,6 +167,7 @@ def test_every_plan_runs_on_the_world(place, asked):
     assert (counts["real"], counts["counterfactual"]) == WORLD_PLANS[asked]
 
 
+@pytest.mark.slow
 def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place):
     labels = "data.human_labels=shapescapes:counterfactual"
     words = [*PLAN.split(), "data.plan.name=human_validated", labels]
@@ -255,6 +257,7 @@ def test_a_loss_of_pairs_is_no_warning_where_there_are_pairs(plan):
     assert "it equals" not in plan(*SCENES, "loss=pair_aware", "data.cf_ratio=0.5")[1]
 
 
+@pytest.mark.slow
 def test_a_sweep_with_a_typed_source_of_other_arms_is_one_command(place):
     """data.cf_ratio=0 does not read data.counterfactual, which the other arms draw from."""
     words = ["--multirun", "data.cf_ratio=0,0.5", "data.counterfactual=shapescapes:unbiased"]
@@ -486,6 +489,7 @@ def planned_run(words):
     return plan_run(TrainSettings(**config, overrides=overrides))
 
 
+@pytest.mark.slow
 def test_a_runs_identity_has_the_hash_of_the_declaration(tmp_path, shards):
     words = [
         "task=classification", "model=tiny_classifier", f"paths.runs={tmp_path}",
@@ -511,6 +515,7 @@ def test_a_missing_declaration_is_refused_before_anything_is_drawn(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_declaration_is_of_a_table_of_arms(tmp_path):
     evaluate = load("evaluate")
     for words, message in (

@@ -20,6 +20,7 @@ def test_dry_run_says_exact_counts_and_writes_no_run(place):
     assert not place.root.exists()
 
 
+@pytest.mark.slow
 def test_order_depends_on_the_seeds_and_nothing_else(place):
     def order(*words: str) -> str:
         return place.plan("data.cf_ratio=0.6", *words)["order_hash"]
@@ -31,6 +32,7 @@ def test_order_depends_on_the_seeds_and_nothing_else(place):
     assert order("seed=107", "data.seed=7") != first
 
 
+@pytest.mark.slow
 def test_a_run_is_recorded_skipped_refused_and_started_anew(place):
     assert place.train("data.cf_ratio=0.6", "seed=107") == 0
     record = place.record()

@@ -26,6 +26,7 @@ from tests.skips import reason
 trained = partial(jobs_of, "train")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "said"),
     [
@@ -48,6 +49,7 @@ def test_several_long_lists_are_multiplied_before_they_are_listed():
         trained("-m", "seed=range(0,2000)", "data.size=range(1,2001)")
 
 
+@pytest.mark.slow
 def test_glob_sweeps_over_the_choices_of_a_group():
     """N18: model=glob(...) ended in a traceback."""
 
@@ -81,6 +83,7 @@ def test_several_choices_without_multirun_name_the_flag(word):
         trained(word)
 
 
+@pytest.mark.slow
 def test_equal_jobs_are_one_job_with_a_note(capsys):
     """N28: one run was planned four times, and refused for an arm=... that was not typed."""
     jobs = trained("-m", "data.cf_ratio=0.5,0.50", "seed=1,1")

@@ -92,6 +92,7 @@ def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, s
     assert len(declared.rows) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["negclip_swaps", "paraphrase"])
 def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards, tmp_path):
     """Text negatives, or hard positives: only captions that have one, each beside its own photo."""

@@ -96,6 +96,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_template_is_ended_n23(case: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -211,6 +211,7 @@ def test_addresses_in_files_and_variables_are_hidden_too_n2(
     assert len(Guarded.answered) == 2  # the second found the copies of the first
 
 
+@pytest.mark.slow
 def test_queries_that_choose_the_data_are_not_taken_for_one_another(host, tmp_path) -> None:
     """The hidden forms are equal: a mistake that would train on the wrong data must be refused."""
     cache = {"paths.cache": str(tmp_path / "cache")}

@@ -294,6 +294,7 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 LABELLED = WorldSettings(seed=5, counterfactual_pairs=60, real_scenes=3)
 
 
+@pytest.mark.slow
 def test_as_many_are_validated_as_in_the_paper_and_the_hidden_ones_are_not(tmp_path: Path) -> None:
     file = ensure_labels(LABELLED, "counterfactual", tmp_path)
     folder = ensure(LABELLED, "counterfactual", tmp_path)

@@ -87,6 +87,7 @@ def test_a_run_leaves_the_best_weights(folder, indexes, dropout_weights):
     assert all(torch.equal(best[f"model.{k}"], v) for k, v in saved(folder).items())
 
 
+@pytest.mark.slow
 def test_the_last_weights_by_option_and_any_number_of_workers(folder, indexes, dropout_weights):
     last = replace(TRAINER, max_steps=8, checkpoint="last")
     result = run(folder, indexes, dropout_weights, trainer=last)
@@ -96,6 +97,7 @@ def test_the_last_weights_by_option_and_any_number_of_workers(folder, indexes, d
     assert same_weights(saved(folder), saved(other))
 
 
+@pytest.mark.slow
 def test_adapters_resume_and_end_in_an_ordinary_checkpoint(folder, indexes, dropout_weights):
     from transformers import AutoModel
 

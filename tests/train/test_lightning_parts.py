@@ -83,6 +83,7 @@ ENDS = partial(callbacks.EarlyStopping, monitor="val/loss", stopping_threshold=1
 AVERAGES = partial(callbacks.EMAWeightAveraging, decay=0.9, use_buffers=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "step", "hook"),
     [

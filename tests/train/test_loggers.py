@@ -50,6 +50,7 @@ def test_tensorboard_gets_the_curves(tmp_path):
     assert [event.value for event in events.Scalars("train/loss")] == [2.5]
 
 
+@pytest.mark.slow
 def test_wandb_works_offline_and_lets_go(tmp_path):
     import wandb
 

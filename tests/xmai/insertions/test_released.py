@@ -93,6 +93,7 @@ def labelled(label, attribute):
     return {"label": label, "attributes": [{"name": attribute}]}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(150), phases=(Phase.generate,))
 @given(CASES, LAMBDAS, st.integers(1, 5), st.sampled_from((-1.0, 0.0, 0.3, 0.7, 0.9)),
        st.sampled_from(("mix", "mix", "sim", "direct")))  # fmt: skip
