@@ -358,6 +358,7 @@ def test_an_added_key_that_nothing_takes_is_refused():
         _compose("train", "+colour=red")
 
 
+@pytest.mark.slow
 def test_a_multirun_composes_all_jobs_before_any_runs():
     with pytest.raises(UserError, match="seed"):
         _compose("train", "seed=1,2,3", "+nonsense=1", multirun=True)

@@ -83,6 +83,7 @@ def test_parameters_are_counted():
     assert dict(list_parameters(ast.parse(source))) == {"f": ["a", "b", "d"], "g": ["x", "y"]}
 
 
+@pytest.mark.slow
 def test_no_public_signature_is_longer_than_eight(trees):
     """A private function takes what it needs: no record is made to carry arguments over one hop."""
     found = [
@@ -98,6 +99,7 @@ APART = {"errors.py", "__main__.py", "evaluator_scores.py"}
 """Files that may print themselves; the last is a script of its own."""
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_past_what_makes_text_safe(trees):
     printing = [
         file
@@ -142,6 +144,7 @@ def test_what_is_found(code, lines):
     assert find_unspecified(ast.parse(code)) == lines
 
 
+@pytest.mark.slow
 def test_every_text_file_is_read_and_written_as_utf_8(trees):
     """What ruff's PLW1514 misses where it knows no type."""
     found = {str(file): lines for file, tree in trees.items() if (lines := find_unspecified(tree))}

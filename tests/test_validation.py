@@ -243,6 +243,7 @@ outers = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(outers)
 def test_what_asdict_and_json_made_comes_back(made):
     assert from_json(Outer, json.loads(json.dumps(asdict(made)))) == made

@@ -195,6 +195,7 @@ def reader(watched: Browser, tmp_path: Path) -> PageReader:
     return PageReader(watched)
 
 
+@pytest.mark.slow
 def test_a_reader_chooses_categories_answers_and_words(reader):
     one, other = answers(), answers("qwen", 1)
     assert reader.status == "1–8 of 8"

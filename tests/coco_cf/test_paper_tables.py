@@ -400,6 +400,7 @@ def test_settings_that_are_none_are_refused(key, value, tmp_path):
         ArmsTable(**{**node, key: value}).build(Runs(tmp_path))
 
 
+@pytest.mark.slow
 def test_the_command_writes_every_form(runs, script, capsys):
     words = ["--multirun", f"paths.runs={runs.root}", "table=coco_cf_1,coco_cf_12"]
     assert script("evaluate")(words) == 2

@@ -309,6 +309,7 @@ ODD = ["None", "NA", "nan", "2", "007", "1.50", "-inf", "INFINITY", "true", "FAL
 OPTIONS = st.sampled_from(ODD) | TEXTS
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100))
 @given(st.lists(st.lists(OPTIONS, min_size=2, max_size=4, unique=True), min_size=1, max_size=4))
 def test_pandas_reads_every_option_as_it_is_or_in_quotes(options):

@@ -93,6 +93,7 @@ values = st.one_of(
 records = st.dictionaries(st.sampled_from("abcd"), values)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=examples(150),
     deadline=None,

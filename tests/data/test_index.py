@@ -86,6 +86,7 @@ def _open(folders: tuple[Path, Path]) -> tuple[Index, str]:
     return index, index.text(len(index) - 1)
 
 
+@pytest.mark.slow
 def test_many_processes_may_scan_at_once(shards, tmp_path):
     with multiprocessing.get_context("fork").Pool(8) as pool:
         found = pool.map(_open, [(shards, tmp_path / "cache")] * 25, chunksize=1)

@@ -165,6 +165,7 @@ def with_column(name: str, value: Any) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, pa.array([value, value]))
 
 
+@pytest.mark.slow
 @SLOW
 @given(seed=st.integers(0, 2**32), value=JSON)
 def test_any_json_in_what_our_export_says_of_a_set(seed, value):

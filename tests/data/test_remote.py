@@ -134,6 +134,7 @@ def test_only_who_starts_a_command_lets_it_fetch(site, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_planned_on_it(site, tmp_path, script, capsys):
     _, address = site
     words = [
@@ -184,6 +185,7 @@ class Hub(Quiet):
             super().do_GET()
 
 
+@pytest.mark.slow
 def test_public_shards_of_the_hub_need_no_token(site, tmp_path, monkeypatch):
     folder, _ = site
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Hub, directory=str(folder)))

@@ -37,6 +37,7 @@ def model(folder, **settings):
     return SampledLM(str(folder), **settings)
 
 
+@pytest.mark.slow
 def test_a_prompt_is_continued_as_if_it_were_alone(folder):
     together = model(folder, batch_tokens=50).sample(PROMPTS, SEEDS)
     assert len(set(together)) == len(PROMPTS)

@@ -96,6 +96,7 @@ def test_a_zip_is_read_as_its_folder_is(folder, tmp_path):
     assert WordNet(packed).senses("dog") == WordNet(folder).senses("dog")
 
 
+@pytest.mark.slow
 def test_the_errors_people_found_in_the_paper_s_set():
     """Table 10: two senses catch 18 of 20 pairs (874 of 928 errors), one sense 15 (707)."""
     counts = {

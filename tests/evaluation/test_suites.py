@@ -278,6 +278,7 @@ def test_only_the_captions_that_were_edited(context, tmp_path):
     assert [index.text(row) for row in rows_of(benchmark)] == ["photo 2, 0", "photo 4, 0"]
 
 
+@pytest.mark.slow
 def test_photographs_that_were_trained_on_are_reported_or_left_out(context, tmp_path):
     test = photographs(tmp_path / "test", count=5)
     trained = context.open(str(photographs(tmp_path / "trained", count=2)))

@@ -255,6 +255,7 @@ def test_adaptive_never_accepts_less_than_chance(name) -> None:
     assert gain > (1.2 if name in ("physical x race", "in the middle") else 0.985)
 
 
+@pytest.mark.slow
 def test_the_log_has_every_density_and_an_interrupted_part_the_same_bytes(tmp_path) -> None:
     changes = {"captions": tiny.captions(9), "draws": Draws(candidates=12, p_law="adaptive(3)")}
     whole, broken, parts = (tmp_path / name for name in ("whole", "broken", "parts"))

@@ -153,6 +153,7 @@ def test_what_fails_for_good_is_named(store, tmp_path):
     made(tmp_path)
 
 
+@pytest.mark.slow
 def test_other_settings_are_refused_or_start_anew(store, tmp_path):
     made(tmp_path)
     with pytest.raises(UserError, match="was made with other settings"):

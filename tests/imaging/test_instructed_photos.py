@@ -126,6 +126,7 @@ def test_an_edit_is_the_pipeline_s_own_answer_to_the_instruction(shelf):
     assert np.array_equal(edited.images[1], np.asarray(expected))
 
 
+@pytest.mark.slow
 def test_a_first_image_without_a_photo_is_made_from_its_caption(shelf):
     one = editor(shelf("klein"), "klein")
     draw = Draw(5, 0.0, 1.0)
@@ -139,6 +140,7 @@ def test_a_first_image_without_a_photo_is_made_from_its_caption(shelf):
         editor(shelf("instruct_pix2pix")).edit([job(None)])
 
 
+@pytest.mark.slow
 def test_photos_keep_their_proportions_and_answers_get_the_size_of_their_photo(shelf):
     one = editor(shelf("instruct_pix2pix"), side=64, square=False)
     [wide] = one.edit([job(photo(1, 200, 100))])

@@ -89,6 +89,7 @@ def check_direct(one, jobs, limit=None):
     return tree
 
 
+@pytest.mark.slow
 def test_an_edit_and_its_control_equal_the_source_put_back_at_every_step(calm_pipeline) -> None:
     check_direct(
         editor(calm_pipeline, cross=None, inversion=NEXT),
@@ -229,6 +230,7 @@ def test_a_source_that_is_remembered_is_the_source_computed_again(calm_pipeline,
     close(found[0], found[1])
 
 
+@pytest.mark.slow
 def test_direct_inversion_at_its_own_timesteps_asks_what_ddim_asks(calm_pipeline) -> None:
     """One step written out: the model sees level 3's latents at level 3's timestep."""
     one = editor(calm_pipeline, cross=None)

@@ -95,6 +95,7 @@ def test_description_changes_with_the_files(pipeline, tmp_path):
     assert (controlled["cross_attention"], controlled["sampler"]) == ("refine", "euler")
 
 
+@pytest.mark.slow
 def test_another_vae_takes_the_place_of_the_pipelines_own(pipeline, tmp_path):
     other = tiny.save_pipeline(tmp_path / "other", seed=5)
     bare = shutil.copytree(pipeline, tmp_path / "bare", ignore=shutil.ignore_patterns("vae"))

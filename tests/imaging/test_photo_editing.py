@@ -68,6 +68,7 @@ def test_a_job_is_shown_by_the_photo_and_its_edit_a_control_by_its_reconstructio
         one.edit([job(None)])
 
 
+@pytest.mark.slow
 def test_an_edit_that_its_control_is_not_for_is_rejected_and_the_rest_goes_on(pipeline) -> None:
     data = photo(1)
     jobs = [

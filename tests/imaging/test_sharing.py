@@ -105,6 +105,7 @@ def test_prompt_to_prompt_shares_with_text_only_and_small_maps_only(pipeline):
     close(few_rows.sample([one])[0], expected(pipeline, one, edit=edit))
 
 
+@pytest.mark.slow
 def test_the_base_does_not_depend_on_p_and_rows_in_any_order_may_be_padded(pipeline):
     jobs = [job(p=p, seed=seed) for seed in (1, 2) for p in (0.1, 0.5, 0.9)] + [job(SET, seed=3)]
     found = editor(pipeline).sample(jobs)
@@ -128,6 +129,7 @@ def test_a_batch_is_its_single_runs_and_a_tree_its_independent_runs(pipeline):
             close(latents, wanted, tolerance=1e-5)
 
 
+@pytest.mark.slow
 def test_a_single_text_is_drawn_as_a_base(pipeline):
     one = editor(pipeline)
     alone, again, pair = one.sample([job(PAIR[:1]), job(PAIR[:1], p=0.2), job(PAIR)])

@@ -200,6 +200,7 @@ def test_a_folder_of_the_hubs_older_form_is_the_same_model(folders, tmp_path, na
     assert torch.equal(found, expected)
 
 
+@pytest.mark.slow
 def test_bridgetower_reads_robertas_own_tokenizer(folders, tmp_path):
     from transformers import BridgeTowerForContrastiveLearning, BridgeTowerProcessor
 

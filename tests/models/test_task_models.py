@@ -173,6 +173,7 @@ def test_captions_are_those_of_plain_llava(folders, specs):
         assert caption == " ".join(processor.decode(new, skip_special_tokens=True).split())
 
 
+@pytest.mark.slow
 def test_captions_are_those_of_plain_blip_2(tmp_path):
     """The captioner of LANCE and its settings (section 4.1)."""
     from transformers import Blip2ForConditionalGeneration, Blip2Processor

@@ -143,6 +143,7 @@ def cells_of(count):
     ]
 
 
+@pytest.mark.slow
 def test_which_equal_lines_are_kept_is_drawn_and_not_the_files_order(tmp_path):
     """40 lines and 16 pairs; an independent draw per seed has each line in 16 of 40 choices."""
     failures = cells_of(40)

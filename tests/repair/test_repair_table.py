@@ -104,6 +104,7 @@ def test_what_was_declared_before_training_is_not_exploratory(document):
     assert "shown to be no worse: targeted edits against no new images" in document.answer
 
 
+@pytest.mark.slow
 def test_a_table_that_differs_from_what_was_declared_is_exploratory(tmp_path):
     """Another rule after training, whatever it is, makes the page say so, and which it is."""
     root = put(tmp_path, declared_hash())
@@ -220,6 +221,7 @@ def made(key: str, words: tuple[str, str]) -> CounterfactualSet:
     return CounterfactualSet(key, key, members, {"0": picture(0), "1": picture(1)})
 
 
+@pytest.mark.slow
 def test_pictures_show_what_failed_and_what_was_made(tmp_path):
     found, new = tmp_path / "found", tmp_path / "made"
     for folder in (found, new):

@@ -48,6 +48,7 @@ def test_counts_are_those_of_the_rows(tmp_path: Path) -> None:
         assert dict(count) == {reason: here.count(reason) for reason in set(here)}
 
 
+@pytest.mark.slow
 def test_the_picture_is_svg_with_thresholds_and_every_reason(tmp_path: Path) -> None:
     write_log(tmp_path / "00000.parquet", 60, 0)
     text = write_candidates(tmp_path, SCORES, THRESHOLDS).read_text()

@@ -92,6 +92,7 @@ def test_bars_have_what_chance_gives_behind_them():
     assert without == bars
 
 
+@pytest.mark.slow
 def test_figures_are_read_back_and_drawn(tmp_path):
     box = BoxPlot("over occupations", "nats", {"m": {"a": 1.0, "b": 2.0}}, "n", "nats",
                   {"m": (0.5, 1.0, 1.5)})  # fmt: skip

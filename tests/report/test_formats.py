@@ -114,6 +114,7 @@ def test_markdown_is_aligned(text):
     assert len({len(line) for line in first}) == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_taken_for_markup(tmp_path):
     paths = write_document(document(HOSTILE), tmp_path)
     names = [f"coco_cf_3{end}" for end in ("-1.pdf", "-2.pdf", ".csv", ".json", ".md", ".tex")]

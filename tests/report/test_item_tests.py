@@ -306,6 +306,7 @@ def test_the_cost_and_the_pairing_of_one_seed_are_of_items(single):
     assert 0 < low < made.gain < high
 
 
+@pytest.mark.slow
 def test_the_page_of_one_seed_has_a_verdict_and_intervals_over_items(single, table, tmp_path):
     rows, runs = single
     about = Headline("own", "acc1", ("base",), ("good",))

@@ -204,6 +204,7 @@ def test_every_colour_is_told_from_the_others():
     assert THEME.count("prefers-color-scheme: dark") == 1
 
 
+@pytest.mark.slow
 def test_a_pdf_embeds_its_fonts_and_tells_no_time(capfd):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -215,6 +216,7 @@ def test_a_pdf_embeds_its_fonts_and_tells_no_time(capfd):
     assert b"CreationDate" not in made
 
 
+@pytest.mark.slow
 def test_figures_that_are_no_more_are_deleted(tmp_path):
     drawings = [FIGURES["bars"]("a")] * 3
     names = [file.name for file in write_pdfs(drawings, tmp_path, "t-1")]

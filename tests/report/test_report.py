@@ -229,6 +229,7 @@ def test_the_ratio_is_drawn_when_there_are_three(usual, tmp_path):
     assert any("0.3, seed 11" in t for t in page.texts)
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_page_is_a_pdf_beside_it(tmp_path):
     rows = results()
     page, *pdfs = write_report(

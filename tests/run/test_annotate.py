@@ -93,6 +93,7 @@ def test_mistakes_are_named(annotate, words, said):
     assert said in refusal(annotate, *words)
 
 
+@pytest.mark.slow
 def test_the_oracle_knows_the_world_only(place, annotate, shards):
     assert annotate("simulate") == 0
     folder = next(shards.glob("shapescapes-*/counterfactual"))

@@ -65,6 +65,7 @@ def test_a_mistake_is_the_commands_sentence():
         cfaug.mix({"seed": 1}, seed=2)
 
 
+@pytest.mark.slow
 def test_settings_may_be_nested_as_in_yaml():
     """N38: a nested dictionary was answered with a sentence of Hydra's grammar."""
     with pytest.raises(cfaug.UserError, match=r"^data\.cf_ratio=2 should be"):
@@ -273,6 +274,7 @@ def test_settings_of_ones_own_folder(here, tmp_path):
         cfaug.mix(asked, config_dir="nowhere")
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing_unless_it_fails(here, capfd):
     settings = {**numbers(TINY), "data.cf_ratio": 0.5, "data.size": 40}
     cfaug.mix(settings, quiet=True)

@@ -79,6 +79,7 @@ def test_accuracy_on_imagenets_ids_is_that_of_a_plain_loop(
         assert found["acc5"].value == pytest.approx(five)
 
 
+@pytest.mark.slow
 def test_a_label_that_the_classifier_lacks_is_named(photos, place, tmp_path):
     weights = tiny.save_classifier(tmp_path / "vit")
     words = ["benchmark=classification", f"benchmark.data={photos}", "model=classifier"]

@@ -210,6 +210,7 @@ def test_two_checkpoints_are_compared_over_items(place):
     assert "is the checkpoint itself" in said
 
 
+@pytest.mark.slow
 def test_an_unknown_checkpoint_is_refused_before_a_world_is_drawn(place, tmp_path):
     empty = tmp_path / "shards"
     for weights, said in (

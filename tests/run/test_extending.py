@@ -121,6 +121,7 @@ def test_weights_that_were_removed_are_missed(place):
     assert (place.folder("a", 1) / "checkpoint").is_dir()
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_before_its_first_step_does_not_claim_its_folder(place, monkeypatch):
     from cfaug.models.specs import HFClip
 
@@ -135,6 +136,7 @@ def test_a_run_that_failed_before_its_first_step_does_not_claim_its_folder(place
     assert place.record("a", 1)["identity"]["optim.lr"] == 1e-4
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_later_keeps_it(place):
     with failing_at(1):
         assert place.train(*WORDS, "optim.lr=1e-3", "trainer.max_steps=2") == 1

@@ -82,6 +82,7 @@ def test_a_dry_run_writes_nothing(generate, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_the_cost_and_simulates_a_cluster(generate):
     words = ["dry_run=true", "cluster=spot", "cluster.workers=[2,4]", "cluster.start_up=0"]
     words += ["cluster.sets_per_shard=[1,2]", "cluster.seconds_per_set=100"]
@@ -101,6 +102,7 @@ def test_a_cluster_is_not_simulated_by_the_scores_alone(tmp_path):
     assert "the work of this recipe is not counted (images: " in said
 
 
+@pytest.mark.slow
 def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
     def edits(name, *lines, words=()):
         file = tmp_path / f"{name}.jsonl"
@@ -243,6 +245,7 @@ def make(tmp_path):
     return partial(make_sets, tmp_path, "recipe=deletion", "limit=12")
 
 
+@pytest.mark.slow
 def test_captions_leave_out_the_colour_and_the_oracle_judges_what_became_of_them(make):
     sets = make(*SMALL, "data.source=shapescapes:id")
     assert len(sets) == 12

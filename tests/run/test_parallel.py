@@ -38,6 +38,7 @@ def test_runs_at_once_equal_runs_in_turn_and_a_bad_one_stops_nobody(place, capfd
     assert f"refused, and left as it is: {place.root}/main/at_once/seed=3" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_parallel_that_cannot_be_is_refused(place):
     assert "parallel=0" in refusal(place.train, "parallel=0")
     sweep = ["--multirun", "seed=1,2", "parallel=2", "trainer.devices=2"]
@@ -126,6 +127,7 @@ def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
     assert "at work" in states
 
 
+@pytest.mark.slow
 def test_the_parent_alone_draws_a_bar(monkeypatch):
     """Children whose stderr is the same terminal print lines; ours shows how many runs are done."""
     ours, theirs = os.openpty()

@@ -116,6 +116,7 @@ def test_evaluation_takes_the_model_without_the_preset():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_model_without_a_preset_is_told_how_to_name_one(tmp_path):
     import shutil
 
@@ -171,6 +172,7 @@ def test_it_is_said_before_anything_starts_and_recorded(place):
     assert "preset" not in (place.root / "main/run/seed=1/config.yaml").read_text()
 
 
+@pytest.mark.slow
 def test_epochs_that_would_be_ignored_are_refused(place, capsys):
     words = ["data.cf_ratio=0", "trainer.max_epochs=2", "dry_run=json"]
     words += ["data.world.real_scenes=80", "data.world.counterfactual_pairs=40", *place.paths]

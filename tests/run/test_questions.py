@@ -39,6 +39,7 @@ def asking(file, model, *more):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_is_wrong_and_asks_no_model(place, tmp_path):
     file = write_own(tmp_path / "asked", [own_record(n) for n in range(3)])
     dry = ["benchmark=vqa", f"benchmark.data={file}", "dry_run=true"]

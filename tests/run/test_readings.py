@@ -63,6 +63,7 @@ def test_a_dry_run_says_what_every_source_was_read_as(plan: Plan, tmp_path: Path
     assert "other columns kept: note" in said
 
 
+@pytest.mark.slow
 def test_parts_of_the_world_are_in_the_record_and_not_on_stderr(place, capsys) -> None:
     assert place.train("dry_run=json", "data.cf_ratio=0.5") == 0
     said = capsys.readouterr()
@@ -157,6 +158,7 @@ def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tm
     assert f"test: 6 images of {test} read as" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> None:
     """An arm of real data alone would have them."""
     cf, real = pairs(tmp_path / "cf"), photos(tmp_path / "real", 50)
@@ -178,6 +180,7 @@ def test_classes_called_by_numbers_are_not_trained_on(
     plan(f"data.real={classes(tmp_path / 'few', ('7', 'cola'))}", *REAL)
 
 
+@pytest.mark.slow
 def test_numbers_beside_captions_are_trained_on(plan: Plan, tmp_path: Path) -> None:
     """N6: the captions are learned from, whatever the labels are."""
     images(tmp_path / "real")
@@ -217,6 +220,7 @@ def test_a_holdout_that_is_linked_with_everything_is_the_cause(plan: Plan, tmp_p
     assert "data.holdout" not in said
 
 
+@pytest.mark.slow
 def test_a_list_may_be_named_and_any_other_file_is_refused(plan: Plan, tmp_path: Path) -> None:
     file = photos(tmp_path / "real", 50) / "captions.csv"
     _, said = plan(f"data.real={file}", *REAL)
@@ -239,6 +243,7 @@ def test_a_held_out_set_too_small_for_its_metrics_is_told(
     assert ("recall at 10 among so few" in said) is told
 
 
+@pytest.mark.slow
 def test_own_photos_with_the_settings_of_the_world_are_refused(tmp_path, plan):
     real = photos(tmp_path / "real")
     world = Plan(plan.train, *plan.words[:-2], f"data.real={real}", "data.cf_ratio=0")

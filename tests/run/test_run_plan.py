@@ -96,6 +96,7 @@ def test_the_papers_counts_without_an_image(paper, plan, named):
     assert found["sizes"]["counterfactual"] == (None if named == "real" else 2 * PAIRS)
 
 
+@pytest.mark.slow
 def test_misses_are_listed(paper, plan, tmp_path):
     made(tmp_path / "few", rows(17_400, 1))
     words = given(paper, tmp_path / "few")
@@ -223,12 +224,14 @@ def test_what_cannot_work_is_refused_before_a_sweep_starts(place, words, said):
     assert not list(place.root.rglob("run.json"))
 
 
+@pytest.mark.slow
 def test_a_tuning_that_does_not_fit_a_task_is_refused_before_a_sweep(plan):
     """N27: freeze_text names no parameter of a vision-language model."""
     words = ["task=vqa", "tuning=freeze_text", "data.world.vqa_pairs=12", "data.size=20"]
     assert "tuning.freeze" in plan.refused(*words)
 
 
+@pytest.mark.slow
 def test_negatives_that_there_are_may_be_ignored(plan, tmp_path):
     folder = lay_photos(tmp_path / "photos", ["" for _ in range(40)])
     lines = [(f"{n}.png", f"a photo of thing {n}", f"a photo of no thing {n}") for n in range(40)]
@@ -253,6 +256,7 @@ def test_what_works_but_helps_nobody_is_a_warning(plan, words, said):
     assert said in plan(*SCENES, *words)[1]
 
 
+@pytest.mark.slow
 def test_a_loss_of_pairs_is_no_warning_where_there_are_pairs(plan):
     assert "it equals" not in plan(*SCENES, "loss=pair_aware", "data.cf_ratio=0.5")[1]
 
@@ -395,6 +399,7 @@ def test_too_little_to_tell_by(tmp_path, rows):
 # What a dry run says to a person, and to a program.
 
 
+@pytest.mark.slow
 def test_a_person_is_given_lines_and_a_program_json(plan):
     (about,), said = plan(*WORLD)
     assert "1 run: 1 absent" in said

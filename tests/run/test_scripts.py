@@ -106,6 +106,7 @@ def test_a_folder_that_does_not_exist_is_named(script, tmp_path):
     assert "/nowhere/photos" in said
 
 
+@pytest.mark.slow
 def test_hydras_own_options_still_work(script):
     said = stdout_of(script("train"), ["--cfg", "job", "--resolve", "model=tiny_clips", "seed=3"])
     assert "name_or_path: zoo:clip-1" in said

@@ -54,6 +54,7 @@ def test_whole_numbers_stay_what_they_are_where_any_number_will_do():
     assert (share, type(share)) == (0, int)  # an identity is the hash of what is written
 
 
+@pytest.mark.slow
 def test_one_text_is_a_list_of_it_where_there_may_be_several():
     assert composed("data.world.edits=subject")["data"]["world"]["edits"] == ["subject"]
     assert composed("data.world.edits=[subject,colour]")["data"]["world"]["edits"][1] == "colour"

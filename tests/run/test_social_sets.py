@@ -52,6 +52,7 @@ def social(tmp_path, capfd):
 CAPTIONS = ("zoo=captions", "stage=captions")
 
 
+@pytest.mark.slow
 def test_captions_need_no_model_and_parts_make_the_same(social, tmp_path):
     few = (*CAPTIONS, "limit=6", "shards.sets_per_shard=2")
     code, summary, said = social(*few)
@@ -204,6 +205,7 @@ def oracle(tmp_path):
 SMALL = ("recipe.image_editor.image_size=8", "recipe.draws.candidates=2")
 
 
+@pytest.mark.slow
 def test_sets_are_the_worlds_scenes_and_read_as_a_grid(oracle, tmp_path):
     made = oracle(*SMALL, "limit=4")
     assert [one.group for one in made] == ["ball"] * 6 + ["cube"] * 2
@@ -222,6 +224,7 @@ def test_sets_are_the_worlds_scenes_and_read_as_a_grid(oracle, tmp_path):
     assert not found.left_out
 
 
+@pytest.mark.slow
 def test_shuffled_sets_have_the_same_captions_and_other_pictures(oracle):
     plain = oracle(*SMALL, "limit=1")
     shuffled = oracle(*SMALL, "limit=1", "recipe.image_editor.shuffled=true", folder="shuffled")

@@ -164,6 +164,7 @@ def test_jobs_that_share_their_files_are_as_if_composed_alone(seeds, more):
     assert json.dumps(together) == json.dumps(alone)
 
 
+@pytest.mark.slow
 def test_a_long_sweep_shows_its_progress(place, monkeypatch):
     """N29: a sweep of many jobs was composed and planned without a word."""
     monkeypatch.setattr("cfaug.core.progress.LINE_SECONDS", 0.0)
@@ -210,6 +211,7 @@ def test_a_search_for_nothing_or_for_the_wrong_end_is_refused(script, words, sai
     assert said in refusal(script("train"), [*SWEEP, *words])
 
 
+@pytest.mark.slow
 def test_a_search_needs_the_plugin_and_runs_of_training(script, monkeypatch):
     assert "optimises runs of train.py" in refusal(script("evaluate"), [*SWEEP[:2]])
     monkeypatch.setattr("cfaug.run.launch.find_spec", lambda name: None)

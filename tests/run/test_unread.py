@@ -111,6 +111,7 @@ def test_a_class_of_somebody_elses_may_read_any_of_the_data(tmp_path):
     accepted("evaluate", "weights=zoo:clip-0", "benchmark=own", "data.holdout=0.2", folder)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_refused_if_none_of_its_jobs_reads_a_setting_and_told_otherwise(capsys):
     words = ("data.cf_ratio=0,0.3", "data.pairs_in_batch=true")
     accepted("train", *words, multirun=True)
@@ -127,6 +128,7 @@ def test_a_preset_is_read_by_the_settings_that_take_it():
     accepted("train", "preset=paper")
 
 
+@pytest.mark.slow
 def test_python_is_refused_likewise():
     with pytest.raises(UserError, match=r"part=1 would have no effect"):
         cfaug.mix({"data.cf_ratio": 0, "part": 1, "parts": 2})

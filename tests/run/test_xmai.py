@@ -30,6 +30,7 @@ def make(tmp_path):
     return partial(make_sets, tmp_path, "recipe=xmai")
 
 
+@pytest.mark.slow
 def test_captions_of_the_world_get_words_of_their_photos(make):
     found = make(*SMALL)
     assert len(found) == 12
@@ -97,6 +98,7 @@ def lay_sets(folder):
     return f"benchmark.data={{{named}}}"
 
 
+@pytest.mark.slow
 def test_texts_alone_are_asked_without_a_model_or_a_run(place, tmp_path, capsys):
     words = ["benchmark=text_overlap", lay_sets(tmp_path / "sets"), "benchmark.synonyms=null"]
     assert place.evaluate(*words) == 0

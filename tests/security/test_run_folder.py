@@ -164,6 +164,7 @@ def test_what_a_run_started_from_is_not_fetched(received, capsys, monkeypatch, m
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_what_a_run_started_from_goes_through_the_same_doors(received, trap, tmp_path, capsys):
     place = tiny.save_dual_encoder(tmp_path / "elsewhere")
     trap.plant(place)
@@ -255,6 +256,7 @@ def test_a_lock_empties_no_file_it_is_linked_to(received, tmp_path):
     assert mine.read_text() == "my own words"
 
 
+@pytest.mark.slow
 def test_names_with_control_characters_reach_no_table(received, capsys):
     row = {
         "run": "r", "arm": "a", "seed": 107, "benchmark": "b\x1b]0;x\x07", "metric": "m",

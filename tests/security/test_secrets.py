@@ -191,6 +191,7 @@ def test_no_mistyped_command_shows_a_secret_n2(words, tmp_path, script, capfd) -
     assert [secret for secret in PLANTED if secret in said] == []
 
 
+@pytest.mark.slow
 def test_addresses_in_files_and_variables_are_hidden_too_n2(
     host, tmp_path, script, capfd, monkeypatch
 ) -> None:

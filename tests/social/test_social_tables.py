@@ -341,6 +341,7 @@ def rankings_of(one: SkewItems) -> Items:
     return Items(*asked, {**found, "place": places, "score": -np.array(places, float)})
 
 
+@pytest.mark.slow
 def test_models_are_compared_over_subjects_and_sets_where_rankings_are_kept(tmp_path):
     """A test of the cells; ``tests/social/test_skew_rankings.py`` is one of the numbers."""
     read = {}
@@ -404,6 +405,7 @@ def test_table_4_is_of_the_images_whose_gender_can_be_discerned():
     assert missed / (missed + female[1] * female[3]) == pytest.approx(1 - female[0], abs=0.01)
 
 
+@pytest.mark.slow
 def test_figures_are_read_back_and_their_page_has_bands_of_chance(runs, tmp_path):
     for name in ("social_figure_2", "social_gaps"):
         document = table(name).build(runs)

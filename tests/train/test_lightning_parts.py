@@ -119,6 +119,7 @@ def test_an_extended_run_is_not_stopped_by_what_stopped_the_shorter_one(tmp_path
     assert [row["step"] for row in rows(folder)] == [str(step + 1) for step in range(10)]
 
 
+@pytest.mark.slow
 def test_lightnings_average_is_ours(tmp_path, weights):
     _, _, ours = train(folder_of(tmp_path, "ours"), weights, ema_decay=0.9)
     _, _, theirs = train(folder_of(tmp_path, "theirs"), weights, callbacks={"a": AVERAGES})
@@ -126,6 +127,7 @@ def test_lightnings_average_is_ours(tmp_path, weights):
     assert max((ours.weights[k] - theirs.weights[k]).abs().max() for k in ours.weights) < 1e-6
 
 
+@pytest.mark.slow
 def test_what_watches_changes_nothing(tmp_path, weights, plain):
     folder = folder_of(tmp_path)
     watching = {

@@ -208,6 +208,7 @@ def test_only_what_is_drawn_is_trained_on_and_groups_stay_together(shelf):
     assert one.mixture.train[:3].tolist() == more[:3].tolist()
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_best_weights_and_measures_them(folder, shelf):
     trainer = replace(TRAINER, val_metrics=("accuracy",))
     with pytest.raises(UserError, match="reads the right one alone"):

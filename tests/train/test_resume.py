@@ -316,6 +316,7 @@ def test_the_error_of_a_write_which_torch_loses_is_raised(tmp_path, stopped):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_the_last_good_checkpoint_once_there_is_room(tmp_path, stopped, weights):
     folder = shutil.copytree(stopped, tmp_path / "arm" / "seed=1")
     saved = (folder / "last.ckpt").read_bytes()

@@ -47,6 +47,7 @@ def stopped_early(tmp_path_factory, weights):
     return folder, encoder
 
 
+@pytest.mark.slow
 def test_a_run_stops_early_with_the_weights_of_the_whole_one(tmp_path, weights, stopped_early):
     """Early stopping shortens a run; its schedule stays that of the whole length."""
     early, whole = stopped_early[0], folder_of(tmp_path, "whole")

@@ -112,6 +112,7 @@ def test_the_candidates_are_those_of_a_plain_transcription(
     assert set(found) == slow_candidates(words, asked)
 
 
+@pytest.mark.slow
 def test_each_text_is_as_likely_the_caption_itself_too_and_what_was_done_is_said() -> None:
     words = ["a", "red", "dog", "runs"]
     texts = sorted(slow_candidates(words, Likelihoods()) | {"a red dog runs."})

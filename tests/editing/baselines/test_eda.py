@@ -112,6 +112,7 @@ def test_without_synonyms_words_are_still_deleted_and_swapped() -> None:
     assert {one.proposals[0].texts[1] for one in edited} == {"blue", "cat", "cat blue", "blue cat"}
 
 
+@pytest.mark.slow
 def test_shares_on_real_captions_are_the_published_ones() -> None:
     """Of 25,010 MS-COCO captions: 25.7, 24.8, 24.5 and 24.8 % (the authors' released file)."""
     synonyms = Synonyms()
