@@ -17,6 +17,7 @@ from tests.shared_fixtures import (  # noqa: F401
     matcher,
     opened,
     people_encoder,
+    saved_models,
     watched,
 )
 

@@ -36,6 +36,21 @@ def people_encoder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def saved_models(tmp_path_factory):
+    """Return {kind: a folder of a tiny model}; a test that changes one copies it first."""
+    from tests.editing import tiny as language
+    from tests.models import tiny
+
+    shelf = tmp_path_factory.mktemp("saved")
+    return {
+        "clip": tiny.save_clip(shelf / "clip"),
+        "dual": tiny.save_dual_encoder(shelf / "dual"),
+        "open_clip": tiny.save_open_clip(shelf / "open_clip"),
+        "text": language.save_roberta(shelf / "text"),
+    }
+
+
+@pytest.fixture(scope="session")
 def matcher():
     from cfaug.core.protocols import Matcher
     from cfaug.models.specs import HFClip

@@ -14,7 +14,6 @@ then fails. Unset, every skip is allowed. ``.ci/run`` sets it."""
 NEEDS = {
     "browser": "Chromium (as root on Debian: make test-system)",
     "wordnet": "the whole WordNet 3.0 (Debian's wordnet-base)",
-    "root": "root, who may mount a small disk",
     "minilm": "the extra minilm",
     "fid": "the extra fid",
     "ray": "the extra ray",
@@ -37,7 +36,7 @@ def reason(need: str) -> str:
 def is_allowed(said: str, environment: Mapping[str, str]) -> bool:
     """Say whether a run may skip a test for this reason.
 
-    >>> is_allowed("needs root: ...", {}), is_allowed("needs root: ...", {ALLOWED: "browser"})
+    >>> is_allowed("needs ray: ...", {}), is_allowed("needs ray: ...", {ALLOWED: "browser"})
     (True, False)
     """
     if ALLOWED not in environment:

@@ -23,8 +23,8 @@ def test_that_runs():
 def test_of_a_page():
     skips.skip("browser")
 
-def test_of_a_disk():
-    skips.skip("root")
+def test_of_a_library():
+    skips.skip("ray")
 
 @pytest.mark.skipif(True, reason="nobody knows")
 def test_of_nothing():

@@ -22,8 +22,6 @@ from cfaug.editing.language_models import MaskedLM
 from cfaug.models import lora as adapters
 from cfaug.models.lora import ADAPTER, BASE, WEIGHTS, BaseModel
 from cfaug.models.specs import HFClip, OpenClip
-from tests.editing import tiny as language
-from tests.models import tiny
 from tests.train import tiny_language
 
 slow = pytest.mark.slow  # importing the Hub's HTTP client takes three seconds
@@ -291,19 +289,8 @@ SECONDS = 300
 """Of a busy machine; unchecked, these end in no hour, or in no memory."""
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    shelf = tmp_path_factory.mktemp("saved")
-    return {
-        "clip": tiny.save_clip(shelf / "clip"),
-        "dual": tiny.save_dual_encoder(shelf / "dual"),
-        "open_clip": tiny.save_open_clip(shelf / "open_clip"),
-        "text": language.save_roberta(shelf / "text"),
-    }
-
-
-def changed(saved, tmp_path, kind, path, value):
-    folder = shutil.copytree(saved[kind], tmp_path / kind)
+def changed(saved_models, tmp_path, kind, path, value):
+    folder = shutil.copytree(saved_models[kind], tmp_path / kind)
     file = folder / ("open_clip_config.json" if kind == "open_clip" else "config.json")
     content = json.loads(file.read_text())
     *outer, last = path.split(".")
@@ -347,14 +334,14 @@ ABSURD = [
 
 @pytest.mark.timeout(SECONDS)
 @pytest.mark.parametrize(("kind", "path", "value"), ABSURD)
-def test_absurd_dimensions_end_in_a_sentence(saved, tmp_path, kind, path, value):
-    folder = changed(saved, tmp_path, kind, path, value)
+def test_absurd_dimensions_end_in_a_sentence(saved_models, tmp_path, kind, path, value):
+    folder = changed(saved_models, tmp_path, kind, path, value)
     with pytest.raises(UserError, match=REFUSALS):
         load_changed(kind, folder)
 
 
-def test_pickled_weights_are_counted_too(saved, tmp_path):
-    folder = changed(saved, tmp_path, "clip", "text_config.hidden_size", 10**9)
+def test_pickled_weights_are_counted_too(saved_models, tmp_path):
+    folder = changed(saved_models, tmp_path, "clip", "text_config.hidden_size", 10**9)
     weights = load_file(folder / "model.safetensors")
     torch.save(weights, folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
@@ -372,8 +359,8 @@ def test_numbers_within_reason_pass(tmp_path):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_damaged_weights_of_a_language_model_are_named(saved, tmp_path, value):
-    folder = shutil.copytree(saved["text"], tmp_path / "text")
+def test_damaged_weights_of_a_language_model_are_named(saved_models, tmp_path, value):
+    folder = shutil.copytree(saved_models["text"], tmp_path / "text")
     weights = load_file(folder / "model.safetensors")
     name = next(name for name in weights if name.endswith("dense.weight"))
     weights[name][0, 0] = value
@@ -382,8 +369,8 @@ def test_damaged_weights_of_a_language_model_are_named(saved, tmp_path, value):
         load_changed("text", folder)
 
 
-def test_an_image_size_that_is_absurd_is_refused(saved, tmp_path):
-    folder = shutil.copytree(saved["clip"], tmp_path / "clip")
+def test_an_image_size_that_is_absurd_is_refused(saved_models, tmp_path):
+    folder = shutil.copytree(saved_models["clip"], tmp_path / "clip")
     for file in ("preprocessor_config.json", "processor_config.json"):
         if (folder / file).exists():
             content = json.loads((folder / file).read_text())

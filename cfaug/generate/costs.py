@@ -60,7 +60,7 @@ class Gpu:
     def seconds(self, work: Sequence[Work]) -> float:
         """Return the estimated seconds of some work."""
         peaks = {"bf16": self.bf16, "fp16": self.bf16, "fp32": self.fp32}
-        return sum(calls.total / (peaks[calls.precision] * 1e12 * EFFICIENCY) for calls in work)
+        return sum(part.total / (peaks[part.precision] * 1e12 * EFFICIENCY) for part in work)
 
 
 GPUS = {
@@ -362,11 +362,11 @@ def cost_parts(cost: Cost, job: Job, basis: str) -> list[Part]:
         "Work",
         ("part", "format"),
         [
-            text_column("calls", lambda part: f"{part.calls:,.0f}"),
-            text_column("a call", lambda part: f"{_in_units(part.operations)}FLOP"),
-            text_column("all", lambda part: f"{_in_units(part.total)}FLOP"),
+            text_column("calls", lambda row: f"{row.calls:,.0f}"),
+            text_column("a call", lambda row: f"{_in_units(row.operations)}FLOP"),
+            text_column("all", lambda row: f"{_in_units(row.total)}FLOP"),
         ],
-        [((part.part, part.precision), part) for part in cost.work],
+        [((row.part, row.precision), row) for row in cost.work],
         [
             f"{cost.sets:,.0f} sets ({basis}), {cost.images:,.0f} images with all candidates; "
             f"images on disk: {files}",

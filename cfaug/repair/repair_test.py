@@ -113,7 +113,7 @@ class RepairTest:
         stem = self.name or inner.name.removesuffix(f"_{inner.kind}")
         opened.name = f"{stem.removesuffix('_repair')}_repair"
         opened._inner, opened._declared = inner, declared
-        # From Python 3.12 on, isinstance does not see what __getattr__ returns.
+        # Copied, because from Python 3.12 on isinstance would not find them through __getattr__.
         for name in ("prompted", "also_asks", "leaks", "class_names"):
             if hasattr(inner, name):
                 setattr(opened, name, getattr(inner, name))

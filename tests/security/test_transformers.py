@@ -20,20 +20,10 @@ OWN = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil", "AutoModelForMaskedL
 TOKENS = {"AutoTokenizer": ["evil.Evil", None]}
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    shelf = tmp_path_factory.mktemp("saved")
-    return {
-        "dual": tiny.save_dual_encoder(shelf / "dual"),
-        "clip": tiny.save_clip(shelf / "clip"),
-        "text": language.save_roberta(shelf / "text"),
-    }
-
-
 @pytest.fixture
-def folder(saved, tmp_path):
+def folder(saved_models, tmp_path):
     def copy(kind):
-        return shutil.copytree(saved[kind], tmp_path / kind)
+        return shutil.copytree(saved_models[kind], tmp_path / kind)
 
     return copy
 

@@ -39,8 +39,6 @@ from cfaug.stats.ranking import (
 from cfaug.stats.ranking import hits_at as recall_hits
 from tests.properties import examples
 
-TIES = ("min", "mean", "max")
-
 
 def accuracy(sim_NC, labels, **settings):
     """Return the mean over images of each cut-off."""
