@@ -94,6 +94,9 @@ def test_as_many_are_chosen_in_one_direction_as_in_the_other(tmp_path):
     assert choice.choose(folder) == content
     other = RepairChoice(str(file), budget=48, seed=1).choose(folder)
     assert other["keys"] != content["keys"]
+    strict = RepairChoice(str(file), budget=48, least_yield=0.8).choose(folder)
+    assert [row["editable"] for row in strict["failures"]] == [False, True, False, True]
+    assert [row["chosen"] for row in strict["failures"]] == [0, 12, 0, 0]
 
 
 def test_a_larger_budget_keeps_what_a_smaller_one_chose(tmp_path):

@@ -53,7 +53,7 @@ class GrowingExtra:
 
     def __init__(self, folder: Path | None = None) -> None:
         self._rows = array("q")
-        self._texts = tempfile.SpooledTemporaryFile(  # noqa: SIM115  # closed with this object
+        self._texts = tempfile.SpooledTemporaryFile(  # noqa: SIM115  # closed once it is saved
             SPOOLED,
             "w+",
             encoding="utf-8",
@@ -108,7 +108,11 @@ class GrowingExtra:
 
         kept = dict(list(self._kinds.items())[:MOST_COLUMNS])
         schema = pa.schema([pa.field(name, *_arrow_type(kinds)) for name, kinds in kept.items()])
-        with pa.OSFile(str(folder / EXTRA), "wb") as file, pa.ipc.new_file(file, schema) as out:
+        with (
+            self._texts,
+            pa.OSFile(str(folder / EXTRA), "wb") as file,
+            pa.ipc.new_file(file, schema) as out,
+        ):
             self._texts.seek(0)
             every = chain.from_iterable(map(json.loads, self._texts))
             written = zip(self._rows, every, strict=True)
