@@ -122,7 +122,8 @@ class Comparison:
             import pandas
         except ModuleNotFoundError as error:
             raise UserError(str(explain_missing(error))) from error
-        return pandas.read_csv(io.StringIO(comparisons_csv(self._table)))
+        text = io.StringIO(comparisons_csv(self._table))
+        return pandas.read_csv(text, float_precision="round_trip")
 
     def __iter__(self) -> Iterator[Difference]:
         return iter(self.differences)
