@@ -106,14 +106,12 @@ def run_python(words: list[str], place: Path, output: Path) -> None:
 
 
 def run_fork(run: Callable[..., Done], parent: Path, command: list[str], **given: Any) -> Done:
-    """Run a command as ``subprocess.run`` does, and Python of which the output is read in a fork."""
+    """Run a command as ``subprocess.run`` does, but Python in a fork if its output is read."""
     if command[0] != sys.executable or given.get("check"):
         return run(command, **given)
-    import cfaug.run.evaluate
-    import cfaug.run.parallel
-    import cfaug.run.train  # noqa: F401  # once, and not in each fork
+    from cfaug.run import evaluate, parallel, train  # noqa: F401  # once, not in each fork
 
-    cfaug.run.parallel.get_context = lambda _: get_context("forkserver")
+    parallel.get_context = lambda _: get_context("forkserver")
     output = Path(tempfile.mkdtemp(dir=parent))
     place = Path(given.get("cwd", "."))
     child = get_context("fork").Process(target=run_python, args=(command[1:], place, output))

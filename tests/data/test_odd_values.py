@@ -39,7 +39,7 @@ from tests.data.test_released_pairs import pix2pix
 from tests.properties import examples
 
 SLOW = settings(
-    max_examples=examples(30), deadline=None,
+    max_examples=examples(15), deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 JSON = st.recursive(
@@ -257,7 +257,7 @@ def test_a_damaged_file_ends_in_a_sentence(tmp_path, name):
     lay_out, file = FILES[name]
     lay_out(tmp_path / "x")
     whole = (tmp_path / "x" / file).read_bytes()
-    for seed in range(40):
+    for seed in range(15):
         (tmp_path / "x" / file).write_bytes(damaged(whole, random.Random(seed)))
         read(tmp_path / "x", tmp_path / f"place{seed}")
 
