@@ -240,7 +240,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if args.quick:
         # As many images as a default that held some out would shorten the epoch of.
-        args.images, args.batch, args.repeats, args.workers = 20, 5, 1, 0
+        args.images, args.batch, args.repeats, args.workers = 20, 2, 1, 0
     if importlib.util.find_spec("open_clip_train") is None:
         raise SystemExit("open_clip_train is missing: pip install open_clip_torch")
     if args.threads:
