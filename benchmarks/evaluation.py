@@ -267,13 +267,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--recall", type=int, metavar="N", help="only recall, N x N")
     parser.add_argument("--dim", type=int, default=64, help="dimension for --recall (%(default)s)")
-    parser.add_argument("--quick", action="store_true", help="12 images, one round")
+    parser.add_argument("--quick", action="store_true", help="12 images with 2 captions, once")
     args = parser.parse_args(argv)
     if args.recall is not None:
         recall_alone(args.recall, args.dim)
         return 0
     if args.quick:
-        args.images, args.repeats = 12, 1
+        args.images, args.captions, args.repeats = 12, 2, 1
     if importlib.util.find_spec("clip_benchmark") is None:
         raise SystemExit("CLIP_benchmark is missing: pip install clip-benchmark")
     report(contest(args), args)

@@ -28,7 +28,10 @@ from scipy import ndimage
 
 from cfaug.core.rng import derive, generator
 from cfaug.core.types import Draw, Example, ImageJob, Proposal
+from cfaug.imaging.clip import ClipScorer
 from cfaug.imaging.model import DiffusionWeights
+from cfaug.imaging.select import direction
+from cfaug.models.specs import HFClip
 from cfaug.shapescapes.drawing import Scene, render
 from cfaug.shapescapes.settings import (
     COLOURS,
@@ -40,6 +43,7 @@ from cfaug.shapescapes.settings import (
     caption,
     edit_factors,
 )
+from cfaug.shapescapes.zoo.factor_classifier import Judge, load_judge
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 SIZE = 64
@@ -159,7 +163,7 @@ def colour_box(pixels: Pixels, colour: str) -> Box | None:
     )
 
 
-def measurable(scenes: int = 12) -> set[tuple[str, str]]:
+def measurable(scenes: int) -> set[tuple[str, str]]:
     """Return the colours and backgrounds for which the box is right on the world's own scenes.
 
     It is right if, in nine of ten scenes, it contains all pixels that the subject touches, and is
@@ -215,18 +219,13 @@ class Row:
     outside: NDArray[np.float64]
 
 
-def measure(arm: Arm, pairs: Sequence[Pair], where: set[tuple[str, str]]) -> Row:
+def measure(
+    arm: Arm, pairs: Sequence[Pair], where: set[tuple[str, str]], judge: Judge, scorer: ClipScorer
+) -> Row:
     """Measure an arm's pairs."""
     import torch
 
-    from cfaug.imaging.clip import ClipScorer
-    from cfaug.imaging.select import direction
-    from cfaug.models.specs import HFClip
-    from cfaug.shapescapes.zoo.factor_classifier import load_judge
-
-    judge = load_judge()
     sources, targets = (judge.factors(arm.pixels[:, side]) for side in (0, 1))
-    scorer = ClipScorer(HFClip("zoo:clip-0").load().eval(), "standard")
     floats = torch.from_numpy(arm.pixels).float() / 255
     before, after = (scorer.images(floats[:, side]) for side in (0, 1))
     said, edited = (scorer.texts([pair.texts()[side] for pair in pairs]) for side in (0, 1))
@@ -295,6 +294,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--cfg", type=float, default=3.0)
+    parser.add_argument("--scenes", type=int, default=12, help="on which boxes are tried")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="zoo:diffusion")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -311,8 +311,9 @@ def main(argv: list[str]) -> int:
         Arm("independent noise", apart),
         *(Arm(name, pixels) for name, pixels in zip(names, shared, strict=True)),
     ]
-    where = measurable()
-    rows = [measure(arm, pairs, where) for arm in arms]
+    where = measurable(options.scenes)
+    judge, scorer = load_judge(), ClipScorer(HFClip("zoo:clip-0").load().eval(), "standard")
+    rows = [measure(arm, pairs, where, judge, scorer) for arm in arms]
     text = table(rows)
     print(f"{len(where)} of {len(COLOURS) * len(PLACES)} colours and backgrounds measurable\n")
     print(text)

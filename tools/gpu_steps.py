@@ -70,7 +70,7 @@ BENCHMARKS = {
     "inversion": ("--quick", "--steps 20 --photos 2 --repeats 2"),
     "seeds": ("--quick", "--seeds 4"),
     "sets": ("--quick", "--repeats 3"),
-    "sharing": ("--pairs 2 --steps 2", "--pairs 40"),
+    "sharing": ("--pairs 2 --steps 2 --scenes 1", "--pairs 40"),
     "training": ("--quick", "--model vit-b-32 --repeats 2"),
 }
 """{script that runs a model: (its words for a quick run, its words on a GPU)}."""

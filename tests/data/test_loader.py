@@ -38,7 +38,7 @@ from tests.properties import examples
 
 @pytest.mark.slow
 @given(data=st.data())
-@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(indexes, data):
     ratio = data.draw(st.sampled_from([0, 0.25, 0.3, 0.5, 0.67, 1]))
@@ -46,9 +46,9 @@ def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(indexes,
     assert abs(mixture.counts["counterfactual"] - ratio * mixture.counts["train"]) <= 0.5
     batch_size, world = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 4))
     # Mostly none, because starting processes is most of what this test costs.
-    workers = data.draw(st.sampled_from([0] * 15 + [1, 2, 4]))
-    start = data.draw(st.integers(0, 6))
-    steps = start + data.draw(st.integers(0, 6))
+    workers = data.draw(st.sampled_from([0] * 15 + [1, 3]))
+    start = data.draw(st.integers(0, 5))
+    steps = start + data.draw(st.integers(0, 5))
     mode = data.draw(st.sampled_from([{}, {"stratify": True}, {"pairs_in_batch": True}]))
     ranks = [
         seen(

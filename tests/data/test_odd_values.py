@@ -38,8 +38,8 @@ from tests.data.test_layouts import (
 from tests.data.test_released_pairs import pix2pix
 from tests.properties import examples
 
-SLOW = settings(
-    max_examples=examples(30), deadline=None,
+MANY = settings(
+    max_examples=examples(15), deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 JSON = st.recursive(
@@ -117,7 +117,7 @@ def read(source: Path | str, place: Path | str) -> None:
             assert len(str(error)) < 20_000  # noqa: PT017  # a sentence, not the data
 
 
-@SLOW
+@MANY
 @given(seed=st.integers(0, 2**32), value=JSON)
 def test_any_json_in_any_place(layout, seed, value):
     folder, file, named = layout
@@ -139,7 +139,7 @@ NAMES = ("set", "member", "group", "label", "edit", "caption", "image_name", "so
 
 
 @pytest.mark.parametrize("committed", [True, False])
-@SLOW
+@MANY
 @given(name=st.sampled_from(NAMES), value=JSON)
 def test_any_json_in_a_member_of_a_tar(committed, name, value):
     """Of a shard that says it is one of ours, and of a tar of others."""
@@ -165,8 +165,7 @@ def with_column(name: str, value: Any) -> pa.Table:
     return table.set_column(table.schema.get_field_index(name), name, pa.array([value, value]))
 
 
-@pytest.mark.slow
-@SLOW
+@MANY
 @given(seed=st.integers(0, 2**32), value=JSON)
 def test_any_json_in_what_our_export_says_of_a_set(seed, value):
     about = with_any(json.loads(members({})["about"][0].as_py()), seed, value)
@@ -251,13 +250,12 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 """{name: what lays the folder out, the file that is damaged}."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_damaged_file_ends_in_a_sentence(tmp_path, name):
     lay_out, file = FILES[name]
     lay_out(tmp_path / "x")
     whole = (tmp_path / "x" / file).read_bytes()
-    for seed in range(40):
+    for seed in range(15):
         (tmp_path / "x" / file).write_bytes(damaged(whole, random.Random(seed)))
         read(tmp_path / "x", tmp_path / f"place{seed}")
 

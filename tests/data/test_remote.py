@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import ClassVar
 
 import huggingface_hub
@@ -24,6 +21,7 @@ from cfaug.data.index import open_index
 from cfaug.data.sources import remote
 from cfaug.data.sources.remote import fetch_shards, find_copies
 from cfaug.planning.sources import open_source
+from tests import children, scripts
 from tests.data.test_sources import img2dataset
 
 
@@ -217,6 +215,10 @@ def test_a_program_that_is_not_needed_any_more_is_ended(tmp_path, monkeypatch):
         os.kill(int((tmp_path / "number").read_text()), 0)
 
 
+def train(words):
+    sys.exit(scripts.load("train")(words))
+
+
 @pytest.mark.slow
 def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path):
     """A shell's own children went on after SIGTERM, and held their connections and locks."""
@@ -225,17 +227,14 @@ def test_a_signal_ends_the_programs_that_a_pipe_started(tmp_path):
     tree = f"(sleep 905 & echo $! > {numbers}/a; sh -c 'echo $$ > {numbers}/b; sleep 906') | cat"
     words = ["data=folder", f"data.real=pipe:{tree}", "data.cf_ratio=0", "dry_run=json",
              f"paths.cache={tmp_path}/cache"]  # fmt: skip
-    root = Path(__file__).resolve().parents[2]
-    with subprocess.Popen(
-        [sys.executable, str(root / "train.py"), *words], stderr=subprocess.PIPE, text=True
-    ) as command:
-        until = time.monotonic() + 120
-        while len(list(numbers.glob("?"))) < 2 and time.monotonic() < until:
-            time.sleep(0.1)
-        time.sleep(0.2)
-        command.send_signal(signal.SIGTERM)
-        _, said = command.communicate(timeout=60)
-    assert command.returncode == 130, said
+    command = children.start(train, words)
+    until = time.monotonic() + 120
+    while len(list(numbers.glob("?"))) < 2 and time.monotonic() < until:
+        time.sleep(0.1)
+    time.sleep(0.2)
+    command.terminate()
+    command.join(60)
+    assert command.exitcode == 130
     for file in numbers.iterdir():
         number = int(file.read_text())
         until = time.monotonic() + 10
