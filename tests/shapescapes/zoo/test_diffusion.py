@@ -66,8 +66,9 @@ def test_every_word_is_one_token_and_other_text_falls_into_characters() -> None:
 
 @pytest.mark.slow
 def test_scenes_do_not_depend_on_the_number_of_processes(monkeypatch) -> None:
+    alone = draw(1, "test", 9)
     monkeypatch.setattr(scenes, "CHUNK", 4)
-    alone, together = draw(1, "test", 9), draw(1, "test", 9, processes=2)
+    together = draw(1, "test", 9, processes=2)
     assert np.array_equal(alone.pixels, together.pixels)
     assert alone.factors == together.factors
     assert not np.array_equal(alone.pixels[:3], draw(2, "test", 3).pixels)
