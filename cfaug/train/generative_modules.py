@@ -418,6 +418,7 @@ class TunedLanguageModel(KeepsTrained):
         pad = self.tokenizer.pad_token_id
         return int(self.tokenizer.eos_token_id if pad is None else pad)
 
+    @quiet()
     def encode(self, asked: EditFormat, answers: Sequence[EditAnswer]) -> list[TokenRow]:
         """Return each prompt followed by its answer, truncated to the model's length.
 
@@ -439,8 +440,7 @@ class TunedLanguageModel(KeepsTrained):
         return rows
 
     def _ids(self, text: str) -> list[int]:
-        with quiet():
-            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def costs(self, batch: Batch) -> Tensor:
         """Return the negative log-likelihood of each row's answer: (local,), float32, in nats."""

@@ -1,6 +1,6 @@
-"""Kill a run again and again: ``python -m tests.generate.killing FOLDER KILLS SEED WHAT``.
+"""Kill a run again and again.
 
-This process imports what is slow and computes nothing; every child is forked from it, runs the same
+The process imports what is slow and computes nothing; every child is forked from it, runs the same
 job and is killed at a random instant, counted in calls and returns of functions, C's included. So
 an instant can lie before or after any write, flush or rename, and no clock decides where. Every
 other time only what happens in the modules that write is counted, where an instant matters most.
@@ -8,6 +8,7 @@ other time only what happens in the modules that write is counted, where an inst
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -15,12 +16,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shutil import rmtree
 from types import FrameType
-from typing import TypeVar
 
 import numpy as np
+import pandas  # noqa: F401
 import pyarrow.parquet  # noqa: F401
+import pydantic  # noqa: F401
+import scipy.special  # noqa: F401
 import torch
 
 from cfaug.core.types import Example
@@ -32,9 +34,7 @@ from cfaug.generate.sampling import Draws
 from cfaug.imaging.select import clip_selection
 from tests.generate import tiny
 
-T = TypeVar("T")
-
-SHARDS = 6
+SHARDS = 4
 WRITERS = ("shards.py", "folder.py", "captions.py", "tarfile.py")
 
 
@@ -95,35 +95,27 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def count_events(work: Callable[[], T], fatal: int, only: tuple[str, ...] = ()) -> tuple[T, int]:
-    """Do the work and return how many events it took; die at the event ``fatal``.
+def count_events(work: Job, fatal: int, writing: bool) -> dict[bool, int]:
+    """Generate, and return how many events it took, by whether only those of writers count.
 
     Args:
-        work: the function to run.
         fatal: the number of the event at which to die, from 1; -1 for none.
-        only: the ends of the names of the files whose events count; empty for all.
+        writing: whether only events in the modules that write count towards ``fatal``.
     """
-    events = 0
+    events = {False: 0, True: 0}
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal events
-        events += not only or frame.f_code.co_filename.endswith(only)
-        if events == fatal:
+        events[False] += 1
+        events[True] += frame.f_code.co_filename.endswith(WRITERS)
+        if events[writing] == fatal:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.setprofile(profile)
     try:
-        done = work()
+        generate(work)
     finally:
         sys.setprofile(None)
-    return done, events
-
-
-def counted(work: Job, fatal: int, writing: bool, file: Path | None = None) -> None:
-    """Generate; die at the event ``fatal``; write how many there were to ``file``."""
-    _, events = count_events(lambda: generate(work), fatal, WRITERS if writing else ())
-    if file is not None:
-        file.write_text(str(events))
+    return events
 
 
 def between(folder: Path, what: str) -> bool:
@@ -134,33 +126,28 @@ def between(folder: Path, what: str) -> bool:
     return begun and not (place / f"{SHARDS - 1:05d}.json").exists()
 
 
-def main(root: Path, kills: int, seed: int, what: str) -> dict[str, object]:
-    whole, cut, counts = root / "whole", root / "cut", root / "events"
+def kill_often(root: Path, kills: int, what: str) -> None:
+    """Make ``root/whole`` at once and ``root/cut`` with kills, and write ``root/told.json``."""
+    whole, cut = root / "whole", root / "cut"
 
-    def measured(writing: bool) -> int:
-        assert in_child(lambda: counted(job(whole, what), -1, writing, counts)) == 0
-        return int(counts.read_text())
+    def measure() -> None:
+        counts = [count_events(job(whole, what), -1, writing=False) for _ in range(2)]
+        (root / "events").write_text(repr(counts))
 
-    events = {False: measured(False)}
-    again = {writing: measured(writing) for writing in (False, True)}
-    for folder in root.glob(f"{whole.name}*"):
-        rmtree(folder)
-    events[True] = measured(True)
-    rng = np.random.default_rng(seed)
+    assert in_child(measure) == 0
+    events, again = ast.literal_eval((root / "events").read_text())
+    rng = np.random.default_rng(0)
     killed, inside = 0, 0
     while killed < kills:
         writing = killed % 2 == 1
         # A kill's share of the work on average; some of it is lost.
         fatal = int(rng.integers(1, again[writing] + 2 * events[writing] // kills))
-        code = in_child(lambda: counted(job(cut, what), fatal, writing))  # noqa: B023
+        code = in_child(lambda: count_events(job(cut, what), fatal, writing))  # noqa: B023
         if code == 0:
             break
         assert code == -signal.SIGKILL
         killed += 1
         inside += between(cut, what)
-    final = in_child(lambda: counted(job(cut, what), -1, False))
-    return {"events": events, "again": again, "killed": killed, "inside": inside, "final": final}
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])))
+    final = in_child(lambda: generate(job(cut, what)))
+    told = {"killed": killed, "inside": inside, "final": final}
+    (root / "told.json").write_text(json.dumps(told))

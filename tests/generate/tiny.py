@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -225,13 +222,3 @@ def log(folder: Path) -> list[dict]:
     return [
         row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()
     ]
-
-
-def run_module(name: str, *words: str) -> dict:
-    """Run a module of the tests in a process of its own; return the JSON of its last line."""
-    done = subprocess.run(
-        [sys.executable, "-m", name, *words], cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
