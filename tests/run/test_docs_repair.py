@@ -19,7 +19,7 @@ RULE = ["failure_rule.least_items=3", "failure_rule.alpha=0.9", "failure_rule.mi
 SMALL = {
     "find": ["recipe.editor.editor.kinds=[background]", "limit=24"],
     "made": [
-        "limit=24", "recipe.image_editor.steps=2", "recipe.draws.self_replace_steps=[0.4]",
+        "limit=40", "recipe.image_editor.steps=2", "recipe.draws.self_replace_steps=[0.4]",
         *(f"recipe.selection.minimum.{name}=-1"
           for name in ("sim_0", "sim_1", "sim_image", "sim_direction")),
         "recipe.selection.above.consistency=-9", "data.budget=32",
