@@ -110,7 +110,7 @@ def test_a_list_of_captions_is_no_grid(social, tmp_path):
 def test_images_of_the_embedded_world(social, tmp_path):
     few = ("zoo=shapescapes", "limit=2", "recipe.draws.candidates=2", "recipe.selection.keep=2")
     easy = "recipe.selection.minimum={sim_0: -1, sim_1: -1}"
-    code, summary, _ = social(*few, easy, "recipe.image_editor.steps=3")
+    code, summary, _ = social(*few, easy, "recipe.image_editor.steps=2")
     assert (code, summary["sets"], summary["members"]) == (0, 4, 48)
     made = list(read_sets(tmp_path / "out"))
     assert [one.key for one in made] == [
@@ -174,7 +174,7 @@ def test_a_safety_checker_and_a_second_encoder_are_options() -> None:
 @pytest.mark.slow
 def test_a_set_is_drawn_in_rounds_and_counted(tmp_path, capfd) -> None:
     settings = settings_of(
-        "zoo=shapescapes", "limit=2", "recipe.image_editor.steps=3", "recipe.draws.candidates=4",
+        "zoo=shapescapes", "limit=2", "recipe.image_editor.steps=2", "recipe.draws.candidates=4",
         "recipe.draws.p_law=adaptive", "+recipe_part@recipe=found_labels",
         "recipe.selection.minimum={sim_0: -1, sim_1: 0.3, label_0: -1, label_1: -1}",
         f"paths.shards={tmp_path / 'out'}", f"paths.worlds={tmp_path / 'worlds'}",
