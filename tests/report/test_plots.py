@@ -216,7 +216,6 @@ def test_a_pdf_embeds_its_fonts_and_tells_no_time(capfd):
     assert b"CreationDate" not in made
 
 
-@pytest.mark.slow
 def test_figures_that_are_no_more_are_deleted(tmp_path):
     drawing = FIGURES["bars"]("a")
     (tmp_path / "t-10-1.pdf").write_bytes(b"another table's")
