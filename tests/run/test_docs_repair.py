@@ -14,7 +14,7 @@ from tests.run.conftest import commands_of, refusal
 from tests.scripts import ROOT, load
 
 PAGE = ROOT / "docs" / "repair.md"
-WORLD = ["data.world.id_scenes=60", "data.world.image_size=64"]
+WORLD = ["data.world.id_scenes=60", "data.world.real_scenes=60", "data.world.image_size=64"]
 RULE = ["failure_rule.least_items=3", "failure_rule.alpha=0.9", "failure_rule.minimum=0"]
 SMALL = {
     "find": ["recipe.editor.editor.kinds=[background]", "limit=24"],
@@ -60,8 +60,9 @@ def test_the_commands_find_failures_and_make_what_repairs_them(
         if name == "train":  # named, as other settings would name other arms
             arms = words[1].removeprefix("experiment=").split(",")
             for arm in arms:
-                small = [*WORLD, "data.size=20", "trainer.max_steps=1", f"arm={arm.split('/')[1]}"]
-                typed = [words[0], f"experiment={arm}", *words[2:], *small]
+                small = [*WORLD, "data.size=20", "trainer.max_steps=1", "seed=0"]
+                typed = [words[0], f"experiment={arm}", f"arm={arm.split('/')[1]}", *small]
+                typed += [word for word in words if word.startswith("paths.")]
                 assert script(name)(typed) == 0, (typed, capfd.readouterr().err)
             continue
         if "table=repair" in words and "declare=true" not in words:

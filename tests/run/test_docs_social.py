@@ -19,7 +19,7 @@ from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 PAGE = ROOT / "docs" / "social.md"
 
 TINY = {
-    "zoo=paper": ["zoo=shapescapes", "limit=2", "recipe.image_editor.steps=3"],
+    "zoo=paper": ["zoo=shapescapes", "limit=2", "recipe.image_editor.steps=2"],
     "data.grid=race_gender": ["data.grid=shapescapes"],
     "model=clip_vit_b32": ["model=tiny_clip"],
     "model=open_clip": ["model=tiny_clip"],
@@ -38,7 +38,7 @@ TINY = {
 }  # fmt: skip
 """What stands in for what cannot run here."""
 
-DRAWN = ["recipe.draws.candidates=2", "recipe.selection.minimum={sim_0: -1, sim_1: -1}"]
+DRAWN = ["recipe.draws.candidates=1", "recipe.selection.minimum={sim_0: -1, sim_1: -1}"]
 
 
 def lay_files(folder: Path) -> None:

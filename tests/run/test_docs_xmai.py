@@ -19,7 +19,7 @@ from tests.scripts import ROOT
 PAGE = ROOT / "docs" / "xmai.md"
 
 SHAPES, COLOURS = ("ball", "cube", "star"), ("red", "blue", "green", "yellow")
-PHOTOS = 9
+PHOTOS = 6
 
 OWN = ["zoo=shapescapes", "force=true", "data.leave_out=null", "recipe.scorers.truth=null"]
 TRAINED = ["trainer.max_steps=2", "data.batch_size=4", "trainer.progress=false", "data.holdout=0",
@@ -30,6 +30,14 @@ TINY = {
     "model=clip_vit_b32": ["model=tiny_clip"],
     "model=vilt_entailer": ["model=tiny_vilt_entailer"],
     "limit=40": ["limit=6"],
+    "benchmark.name=k_insertion": ["benchmark.name=k_insertion", "benchmark.synonyms=null"],
+    "benchmark.name=world_insertion": ["benchmark.name=world_insertion", "benchmark.synonyms=null"],
+    "sweep=sweeps/xmai_lambdas.yaml": [
+        "sweep=sweeps/xmai_lambdas.yaml", "recipe.editor.weights=[1,5,5],[0,0,-1]",
+    ],
+    "sweep=sweeps/xmai_thresholds.yaml": [
+        "sweep=sweeps/xmai_thresholds.yaml", "recipe.editor.threshold=0.5,0.9",
+    ],
 }  # fmt: skip
 """What stands in for what cannot run here."""
 

@@ -50,8 +50,8 @@ def copied(place, name):
     return folder
 
 
-def lines(folder):
-    with (folder / "table.csv").open() as handle:
+def lines(folder, name="table.csv"):
+    with (folder / name).open() as handle:
         return list(csv.DictReader(handle))
 
 
@@ -60,13 +60,22 @@ def test_every_experiment_gets_its_table_though_another_fails(trained):
     shutil.rmtree(copied(trained, "a_seed_less") / "real" / "seed=2")
     (copied(trained, "b_record") / "real/seed=1/run.json").write_text("{")
     (copied(trained, "c_config") / "counterfactual/seed=1/config.yaml").write_text("model: [")
-    copied(trained, "z_last")
+    # An arm that was named by hand hides what it was trained with.
+    for file in copied(trained, "z_last").glob("real/seed=*/run.json"):
+        record = json.loads(file.read_text())
+        usual = record["identity"]["optim.lr"]
+        record["identity"]["optim.lr"] = 0.5
+        file.write_text(json.dumps(record))
     said, told = output_of(trained.evaluate, code=2)
     assert "experiment a_seed_less" in told
     assert "real lacks seed 2" in told
     assert str(trained.root / "b_record/real/seed=1/run.json") in told
     assert str(trained.root / "c_config/counterfactual/seed=1/config.yaml") in told
-    assert (trained.root / "z_last/table.md").exists()
+    assert (
+        f"Arms differ in more than their data: optim.lr {usual} (real + counterfactual pairs), "
+        "0.5 (real only)."
+    ) in (trained.root / "z_last/table.md").read_text()
+    assert "more than their data" not in (trained.root / "good/table.md").read_text()
     assert (trained.root / "z_last/report.html").exists()
     assert not (trained.root / "a_seed_less/table.md").exists()
     assert "Traceback" not in told
@@ -76,65 +85,43 @@ def test_every_experiment_gets_its_table_though_another_fails(trained):
     assert line.endswith(str(trained.root / "z_last/table.md"))
     assert "±" not in said
     assert said.count("already evaluated: ") <= 7
-    assert "±" in stdout_of(trained.evaluate, "name=z_last")
 
 
 @pytest.mark.slow
 def test_the_table_and_its_family_are_what_was_asked(trained):
     folder = trained.root / "good"
-    first = (folder / "table.csv").read_bytes()
+    first = lines(folder)
     assert (
         "Arms differ in their number of training examples: 24 (real only); 60 (real + "
         "counterfactual pairs)."
     ) in (folder / "table.md").read_text()
-    own = {row["benchmark"] for row in lines(folder)}
+    own = {row["benchmark"] for row in first}
     assert len(own) > 3
+    # Over seeds and items at once, beside it and in its documents.
+    joint = lines(folder, "seeds_and_items.csv")
+    assert {row["benchmark"] for row in joint} == own
+    assert {row["seeds"] for row in joint} == {"2"}
+    for file in ("table.md", "report.html"):
+        assert "Comparisons over seeds and items" in (folder / file).read_text()
     only = ["benchmark=ood", "benchmark.only=[shapescapes_ood_colour_classification]"]
     said = " ".join(stdout_of(trained.evaluate, "name=good", *only).split())
+    assert "±" in said
     assert {row["benchmark"] for row in lines(folder)} == {"shapescapes_ood_colour_classification"}
     assert "tabulate=all adds shapescapes_id_retrieval" in said
     assert f"{len(lines(folder)) // 2} comparisons: 1 arm against real only on" in said
     assert trained.evaluate("name=good", *only, "tabulate=all") == 0
     everything = {row["benchmark"] for row in lines(folder)}
     assert everything == own | {"shapescapes_ood_colour_classification"}
-    # The suite of the run itself again: more questions since have changed no corrected p.
-    assert trained.evaluate("name=good") == 0
-    again = (folder / "table.csv").read_text()
-    assert [{k: v for k, v in row.items() if k != "note"} for row in lines(folder)] == [
-        {k: v for k, v in row.items() if k != "note"}
-        for row in csv.DictReader(first.decode().splitlines())
-    ]
-    assert "tabulate=all adds shapescapes_ood_colour_classification" in again
-    # Over seeds and items at once, beside it and in its documents.
-    with (folder / "seeds_and_items.csv").open() as handle:
-        joint = list(csv.DictReader(handle))
-    assert {row["benchmark"] for row in joint} == own
-    assert {row["seeds"] for row in joint} == {"2"}
-    for file in ("table.md", "report.html"):
-        assert "Comparisons over seeds and items" in (folder / file).read_text()
+    # The suite of the run itself again: neither more questions since nor a table less has changed
+    # a corrected p.
     assert trained.evaluate("name=good", "comparison.seeds_and_items=false") == 0
-    assert (folder / "table.csv").read_text() == again
+    again = lines(folder)
+    assert all("adds shapescapes_ood_colour_classification" in row.pop("note") for row in again)
+    assert again == [{k: v for k, v in row.items() if k != "note"} for row in first]
     assert not (folder / "seeds_and_items.csv").exists()
     assert "Comparisons over seeds and items" not in (folder / "table.md").read_text()
     said = refusal(trained.evaluate, "name=good", "tabulate=everything")
     assert "tabulate=everything: choose from asked, all" in said
-
-
-@pytest.mark.slow
-def test_arms_of_other_settings_are_named_under_the_table(trained):
-    """An arm that was named by hand hides what it was trained with."""
-    folder = copied(trained, "other")
-    for file in folder.glob("real/seed=*/run.json"):
-        record = json.loads(file.read_text())
-        record["identity"] |= {"optim.lr": 0.5}
-        file.write_text(json.dumps(record))
-    usual = json.loads((trained.root / "good/real/seed=1/run.json").read_text())["identity"]
-    assert trained.evaluate("name=other") == 0
-    assert (
-        f"Arms differ in more than their data: optim.lr {usual['optim.lr']} (real + "
-        "counterfactual pairs), 0.5 (real only)."
-    ) in (folder / "table.md").read_text()
-    assert "more than their data" not in (trained.root / "good/table.md").read_text()
 
 
 @pytest.mark.slow
@@ -268,17 +255,17 @@ def test_names_that_come_to_one_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_tables_both(place):
-    assert place.train("data.cf_ratio=0", "seed=107,108", "--multirun", "name=a", "arm=real") == 0
-    assert place.train("data.cf_ratio=0.5", "seed=107,108", "--multirun", "name=b", "arm=half") == 0
+def test_the_command_tables_both(trained):
+    shutil.rmtree(copied(trained, "a") / "counterfactual")
+    shutil.rmtree(copied(trained, "b") / "real")
+    for file in trained.root.glob("[ab]/*/*/results.jsonl"):
+        file.unlink()
     words = ["benchmark=ood", "benchmark.only=shapescapes_ood_solids_classification"]
-    assert place.evaluate("name=[a,b]", "baseline=a-real", *words) == 0
-    with (place.root / "a+b/table.csv").open() as handle:
-        arms = {row["arm"] for row in csv.DictReader(handle)}
-    assert arms == {"a-real", "b-half"}
-    settings = {"paths.runs": str(place.root), "benchmark.only": [words[1].partition("=")[2]]}
+    assert trained.evaluate("name=[a,b]", "baseline=a-real", *words) == 0
+    assert {row["arm"] for row in lines(trained.root / "a+b")} == {"a-real", "b-counterfactual"}
+    settings = {"paths.runs": str(trained.root), "benchmark.only": [words[1].partition("=")[2]]}
     found = cfaug.compare(["a", "b"], settings, baseline="a-real", benchmark="ood")
-    assert {(one.arm, one.baseline) for one in found} == {("b-half", "a-real")}
+    assert {(one.arm, one.baseline) for one in found} == {("b-counterfactual", "a-real")}
     assert len(found.results) == len(found.to_pandas()) * 2  # of two seeds
-    assert found.folder == (place.root / "a+b").absolute()
-    assert (place.root / "a/real/seed=107/results.jsonl").is_file()
+    assert found.folder == (trained.root / "a+b").absolute()
+    assert (trained.root / "a/real/seed=1/results.jsonl").is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 MODELS = ("vlm-basic-0", "vlm-both-0")
 
 
+@cache
 def make_lines() -> list[list[str]]:
     """Return the words behind ``python`` of every command, those that write questions first."""
     said = subprocess.run(

@@ -234,15 +234,13 @@ def test_what_teaches_no_answer_is_refused_before_anything_is_trained(asked, mod
 def test_runs_are_recorded_described_and_asked(asked, model, tmp_path, script):
     torch.set_num_threads(1)
     arms = {"basic": ["data.cf_ratio=0"], "both": ["data.cf_ratio=0.5", "loss.contrast=0.5"]}
-    for root in (tmp_path, tmp_path / "again"):
-        for arm, more in arms.items():
-            given = words(asked, model, root, f"arm={arm}", "data.size=8", *more)
-            assert script("train")(given) == 0
-    for arm in arms:
-        runs = [root / "runs/vqa" / arm / "seed=0" for root in (tmp_path, tmp_path / "again")]
-        first, second = ((run / "checkpoint/model.safetensors").read_bytes() for run in runs)
-        assert first == second
-    run = tmp_path / "runs/vqa/both/seed=0"
+    roots = (tmp_path, tmp_path / "again")
+    for root, arm in ((tmp_path, "basic"), *((root, "both") for root in roots)):
+        given = words(asked, model, root, f"arm={arm}", "data.size=8", *arms[arm])
+        assert script("train")(given) == 0
+    run, again = (root / "runs/vqa/both/seed=0" for root in roots)
+    weights = "checkpoint/model.safetensors"
+    assert (run / weights).read_bytes() == (again / weights).read_bytes()
     found = json.loads((run / "run.json").read_text())
     assert found["questions"]["train"] == {"basic": 3, "counterfactual": 3}
     assert found["evaluation"]["all"]["questions"] == found["counts"]["validation"] == 2
@@ -270,11 +268,9 @@ def test_every_arm_of_the_experiment_is_asked_the_worlds_test_and_compared(
     small = ["data.world.vqa_pairs=12", "data.world.vqa_test_pairs=6", "data.size=20",
              "data.batch_size=10", "trainer.progress=false"]  # fmt: skip
     for arm in ARMS:
-        for seed in (1, 2):
-            steps = [] if arm == "before" else ["trainer.max_steps=1"]
-            words = [f"experiment=cfmm_training/{arm}", f"arm={arm}", f"seed={seed}", *small]
-            words += [*steps, *paths]
-            assert script("train")(words) == 0
+        steps = [] if arm == "before" else ["trainer.max_steps=1"]
+        words = [f"experiment=cfmm_training/{arm}", f"arm={arm}", "seed=1", *small, *steps]
+        assert script("train")([*words, *paths]) == 0
     assert script("evaluate")(["name=cfmm_training", "comparison=cfmm_training", *paths]) == 0
     for arm in ARMS:
         run = tmp_path / "runs/cfmm_training" / arm / "seed=1"

@@ -99,6 +99,12 @@ def test_visogender_is_asked_by_one_command(place, tmp_path, capsys):
 
 
 SMALL = ["data.world.real_scenes=40", "data.batch_size=16", "trainer.max_steps=2"]
+TINY = "recipe.image_editor.image_size=8"
+
+
+def few(benchmark: str) -> list[str]:
+    node = f"benchmark.world.{benchmark}"
+    return [f"++{node}.permutations=99", f"++{node}.resamples=50"]
 
 
 @pytest.mark.slow
@@ -106,7 +112,7 @@ def test_models_of_skewed_worlds_are_asked_and_tabled(script, tmp_path):
     paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}"]
     for folder, shuffled in (("social_debias", "false"), ("social/shuffled", "true")):
         words = ["recipe=social_oracle", "recipe.draws.candidates=1", "limit=30"]
-        words += [f"recipe.image_editor.shuffled={shuffled}", "recipe.image_editor.image_size=32"]
+        words += [f"recipe.image_editor.shuffled={shuffled}", TINY]
         assert script("generate")([*words, f"paths.shards={tmp_path / 'shards' / folder}"]) == 0
     planted = ["experiment=social/planted", "arm=both-1", "data.world.skew=1", "-m", "seed=0,1"]
     assert script("train")([*planted, *SMALL, *paths]) == 0
@@ -114,6 +120,7 @@ def test_models_of_skewed_worlds_are_asked_and_tabled(script, tmp_path):
     assert script("train")([*nothing, *SMALL, *paths]) == 0
     for name in ("social", "social_nothing"):
         asked = [f"name={name}", "benchmark=social", "benchmark.skip=[generated_skew]"]
+        asked += [word for part in ("oracle", "shuffled") for word in few(f"{part}_skew")]
         assert script("evaluate")([*asked, *paths]) == 0
     run = tmp_path / "runs" / "social" / "both-1" / "seed=1"
     items = read_items(run, "oracle_skew")
@@ -160,7 +167,7 @@ def run(tmp_path, script):
 
 
 def sets(run) -> None:
-    assert run("generate", "recipe=social_oracle", "recipe.draws.candidates=1") == 0
+    assert run("generate", "recipe=social_oracle", "recipe.draws.candidates=1", TINY) == 0
 
 
 def train(run, experiment: str, *words: str, seed: int = 107) -> int:
@@ -178,26 +185,21 @@ def record(root: Path, arm: str, seed: int = 107) -> dict:
 @pytest.mark.slow
 def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
     sets(run)
-    for seed in (107, 108):
-        assert train(run, "social_debias/start", "trainer.max_steps=2", seed=seed) == 0
-        for arm in ARMS:
-            steps = [] if arm == "before" else ["trainer.max_steps=2"]
-            assert train(run, f"social_debias/{arm}", *steps, seed=seed) == 0, capfd.readouterr()
+    for arm in ("start", *ARMS):
+        steps = [] if arm == "before" else ["trainer.max_steps=1"]
+        assert train(run, f"social_debias/{arm}", *steps) == 0, capfd.readouterr()
     for arm in ARMS:
         counts = record(tmp_path, arm)["counts"]
         assert counts["train"] == 90
         share = {"before": 0, "real": 0}.get(arm, 81 if arm.endswith("_90") else 45)
         assert counts["counterfactual"] == share
-        assert record(tmp_path, arm)["steps"] == (0 if arm == "before" else 2)
+        assert record(tmp_path, arm)["steps"] == (0 if arm == "before" else 1)
         card = tmp_path / "runs/social_debias" / arm / "seed=107/checkpoint/README.md"
         assert ("permuted among its images" in card.read_text()) is arm.startswith("shuffled")
         assert ("its set's neutral prompt" in card.read_text()) is (arm == "sets_neutral")
-    few = [
-        "+benchmark.world.shapescapes_unseen_skew.permutations=99",
-        "+benchmark.world.shapescapes_unseen_skew.resamples=50",
-    ]
     words = ["name=social_debias", "benchmark=social_debias", "comparison=social_debias"]
-    assert run("evaluate", *words, *few) == 0, capfd.readouterr()
+    words += few("shapescapes_unseen_skew")
+    assert run("evaluate", *words) == 0, capfd.readouterr()
     folder = tmp_path / "runs" / "social_debias"
     for arm in ARMS:
         items = read_items(folder / arm / "seed=107", "shapescapes_unseen_skew")
@@ -216,17 +218,15 @@ def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
 @pytest.mark.slow
 def test_no_set_is_cut_and_no_held_out_subject_trained_on(run, tmp_path, capfd):
     """At the size of the experiment: 84 whole sets, all that there are of seven subjects."""
-    assert run("generate", "recipe=social_oracle") == 0
-    small = ["data.world.real_scenes=2016", "data.size=2016", "trainer.max_steps=0"]
+    assert run("generate", "recipe=social_oracle", TINY) == 0
     capfd.readouterr()
-    words = ["model.name_or_path=zoo:clip-0", "data.world.image_size=8", "dry_run=json"]
-    for seed in (107, 900):
-        assert train(run, "social_debias/sets_invariant", *small, *words, seed=seed) == 0
-        said = json.loads(capfd.readouterr().out.splitlines()[0])
-        assert said["counts"]["counterfactual"] == said["counts"]["real"] == 84 * 12
-        assert said["counts"]["validation"] == said["counts"]["dropped"] == 0
-        fits = [word for word in small if not word.startswith("data.size")]
-        fits += ["data.size=null", *words]
-        assert train(run, "social_debias/shuffled_90", *fits, seed=seed) == 0
+    small = ["model.name_or_path=zoo:clip-0", "data.world.image_size=8", "dry_run=json",
+             "data.world.real_scenes=1008"]  # fmt: skip
+    for arm, seed, size, real in (
+        ("sets_invariant", 107, 2016, 1008), ("sets_invariant", 900, 2016, 1008),
+        ("shuffled_90", 107, "null", 112),
+    ):  # fmt: skip
+        assert train(run, f"social_debias/{arm}", *small, f"data.size={size}", seed=seed) == 0
         counts = json.loads(capfd.readouterr().out.splitlines()[0])["counts"]
-        assert (counts["counterfactual"], counts["real"]) == (84 * 12, 112)
+        assert (counts["counterfactual"], counts["real"]) == (84 * 12, real)
+        assert counts["validation"] == counts["dropped"] == 0

@@ -110,7 +110,7 @@ def test_a_list_of_captions_is_no_grid(social, tmp_path):
 def test_images_of_the_embedded_world(social, tmp_path):
     few = ("zoo=shapescapes", "limit=2", "recipe.draws.candidates=2", "recipe.selection.keep=2")
     easy = "recipe.selection.minimum={sim_0: -1, sim_1: -1}"
-    code, summary, _ = social(*few, easy, "recipe.image_editor.steps=3")
+    code, summary, _ = social(*few, easy, "recipe.image_editor.steps=2")
     assert (code, summary["sets"], summary["members"]) == (0, 4, 48)
     made = list(read_sets(tmp_path / "out"))
     assert [one.key for one in made] == [
@@ -174,7 +174,7 @@ def test_a_safety_checker_and_a_second_encoder_are_options() -> None:
 @pytest.mark.slow
 def test_a_set_is_drawn_in_rounds_and_counted(tmp_path, capfd) -> None:
     settings = settings_of(
-        "zoo=shapescapes", "limit=2", "recipe.image_editor.steps=3", "recipe.draws.candidates=4",
+        "zoo=shapescapes", "limit=2", "recipe.image_editor.steps=2", "recipe.draws.candidates=2",
         "recipe.draws.p_law=adaptive", "+recipe_part@recipe=found_labels",
         "recipe.selection.minimum={sim_0: -1, sim_1: 0.3, label_0: -1, label_1: -1}",
         f"paths.shards={tmp_path / 'out'}", f"paths.worlds={tmp_path / 'worlds'}",
@@ -184,9 +184,9 @@ def test_a_set_is_drawn_in_rounds_and_counted(tmp_path, capfd) -> None:
     summary = json.loads(said.out.splitlines()[-1])
     counts = json.loads((tmp_path / "out" / "card.json").read_text())["yields"]
     of = counts["of"]["colour_background"]
-    assert (counts["by"], of["sets"], of["candidates"]) == ("grid", 2, 8)
+    assert (counts["by"], of["sets"], of["candidates"]) == ("grid", 2, 4)
     assert of["kept"] == summary["sets"]
-    assert f"colour_background             2            {of['without']}           8" in said.err
+    assert f"colour_background             2            {of['without']}           4" in said.err
     rows = pq.read_table(tmp_path / "out" / "00000.parquet").to_pylist()
     assert {row["p_density"] for row in rows if row["candidate"] == 0} == {1.0}
     assert all(-1 <= row["label_1"] <= 1 for row in rows)

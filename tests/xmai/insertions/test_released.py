@@ -94,7 +94,7 @@ def labelled(label, attribute):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(150), phases=(Phase.generate,))
+@settings(max_examples=examples(50), phases=(Phase.generate,))
 @given(CASES, LAMBDAS, st.integers(1, 5), st.sampled_from((-1.0, 0.0, 0.3, 0.7, 0.9)),
        st.sampled_from(("mix", "mix", "sim", "direct")))  # fmt: skip
 def test_random_captions_get_what_the_published_algorithm_inserts(
