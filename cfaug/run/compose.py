@@ -179,10 +179,9 @@ def _set(tree: Any, words: Sequence[str]) -> bool:
     try:
         for override in _parse(words, False):
             key, value, adds = override.key_or_group, override.value(), override.is_add()
-            if override.is_sweep_override() or ("." not in key and OmegaConf.is_config(tree[key])):
-                return False
+            is_node = "." not in key and OmegaConf.is_config(tree[key])  # perhaps of a group
             there = OmegaConf.select(tree, key, throw_on_missing=False) if adds else None
-            if there is not None and not isinstance(value, dict | list):
+            if is_node or (there is not None and not isinstance(value, dict | list)):
                 return False
             try:
                 OmegaConf.update(tree, key, value, merge=True, force_add=adds)
