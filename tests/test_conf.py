@@ -209,10 +209,12 @@ def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
     assert math.prod(points.values()) > 1
     words = sweep_overrides(ROOT / "sweeps" / sweep)
     assert len(words) == len(points)
-    # Composing takes a while a job; one seed tells as much as all.
-    one_seed = [w.split(",")[0] if w.startswith("seed=") else w for w in words]
-    jobs = _compose(program, *one_seed, multirun=True)
-    assert len(jobs) == math.prod(count for key, count in points.items() if key != "seed")
+    # Composing takes a while a job; one seed tells as much as all, and each experiment composes.
+    assert set(content["parameters"].get("experiment", {}).get("values", [])) <= set(EXPERIMENTS)
+    first = [w.split(",")[0] if w.startswith(("seed=", "experiment=")) else w for w in words]
+    jobs = _compose(program, *first, multirun=True)
+    others = points.keys() - {"seed", "experiment"}
+    assert len(jobs) == math.prod(points[key] for key in others)
 
 
 @pytest.mark.slow

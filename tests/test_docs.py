@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -14,7 +14,16 @@ import pytest
 import cfaug
 from cfaug.report.layout import ITEM_COLUMNS
 from cfaug.report.significance_rows import SignificanceRow
+from tests import children
 from tests.scripts import ROOT
+
+
+def build_pages(folder: Path) -> None:
+    """Build the pages of a folder, and end this process with Sphinx's exit code."""
+    from sphinx.cmd.build import main
+
+    os.chdir(folder)
+    sys.exit(main(["-b", "html", "-W", "--keep-going", "-q", "-w", "warnings", "docs", "site"]))
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +36,9 @@ def site(tmp_path_factory):
             shutil.copy(file, source)
     shutil.copy(ROOT / "README.md", folder)  # docs/index.md includes its first commands
     (folder / "cfaug").symlink_to(ROOT / "cfaug")  # docs/map.md links its files
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-b", "html", "-W", "--keep-going", "-q", "docs", "site"],
-        cwd=folder, capture_output=True, text=True, env={"PYTHONPATH": str(ROOT), "PATH": ""},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    child = children.start(build_pages, folder)
+    child.join()
+    assert child.exitcode == 0, (folder / "warnings").read_text()
     return folder / "site"
 
 

@@ -14,6 +14,7 @@ from cfaug.run.compose import compose_jobs, first_values
 from cfaug.run.evaluate import EvaluateSettings
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.usage import usage
+from tests.run.conftest import SCENES
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": GenerateSettings}
@@ -21,10 +22,25 @@ COMMANDS = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": Ge
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-SHORT = {"train": "trainer.max_steps=2", "generate": "limit=2"}
-"""What makes a command of a page in docs short, unless it says as much itself."""
-LONG = {"limit=100": "limit=6"}
-"""What stands in for words of a page that take minutes."""
+WITH_TESTS = ("cfmm", "controls", "repair", "sets", "social", "xmai")
+"""Pages of which ``tests/run/test_docs_PAGE.py`` runs the commands: all but those of
+``zoo=paper`` and of ``xmai_training``."""
+SMALL = {
+    "train.py": ["trainer.max_steps=2"],
+    "generate.py": ["limit=2"],
+    "data=shapescapes_ve": ["data.world.ve_photos=40"],
+    "data.cf_ratio=": SCENES,
+    "recipe=lance": ["recipe.draws.self_replace_steps=[0.8]"],
+    "world@data.world=compositional": ["data.world.compositional_test_pairs=24"],
+    "world@data.world=cfmm": ["data.world.vqa_test_pairs=4"],
+}
+"""{beginning of a word: what makes its command short, unless the command says as much itself}."""
+LONG = {
+    "data.size=1500": "data.size=60", "data.size=600": "data.size=60", "limit=6": "limit=2",
+    "limit=12": "limit=4", "limit=20": "limit=2", "limit=100": "limit=2",
+    "engine.workers=2": "engine.workers=1",
+}  # fmt: skip
+"""What stands in for words that take long."""
 
 
 def readme_commands(pages: list[Path] = PAGES) -> list[tuple[str, bool]]:
@@ -40,17 +56,25 @@ def readme_commands(pages: list[Path] = PAGES) -> list[tuple[str, bool]]:
 
 
 ALL = readme_commands()
-OFFLINE = [command for command, offline in readme_commands([README]) if offline]
 
 
 def test_the_readme_has_commands_of_both_kinds():
-    assert len(OFFLINE) >= 3
-    assert len(ALL) > len(OFFLINE)
+    assert 3 <= [offline for _, offline in readme_commands([README])].count(True) < len(ALL)
+
+
+RUN_ELSEWHERE = {
+    command
+    for command, _ in readme_commands([page for page in PAGES if page.stem in WITH_TESTS])
+    if not re.search("zoo=paper|xmai_training", command)
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", dict.fromkeys(text for text, offline in ALL if ".py" in text and not offline)
+    "command",
+    dict.fromkeys(
+        text for text, offline in ALL if ".py" in text and not offline and text not in RUN_ELSEWHERE
+    ),
 )
 def test_every_command_that_is_not_run_composes(command):
     script, *words = shlex.split(command)[1:]
@@ -62,11 +86,11 @@ def test_every_command_that_is_not_run_composes(command):
     line = read(words)
     # Composing takes a while a job; one seed tells as much as all.
     overrides = [re.sub(r"^seed=(range\()?(\d+),.*", r"seed=\2", word) for word in line.overrides]
-    several = line.multirun
-    if any(word.startswith("hydra/sweeper=") for word in overrides):  # it chooses the values
-        several, settings = False, [word for word in overrides if not word.startswith("hydra")]
-        overrides = first_values(settings)
-    compose_jobs(ROOT / "conf", name, overrides, multirun=several, command=COMMANDS[name])
+    # Every job of a sweep's file is composed by tests/test_conf.py; a sweeper chooses the values.
+    if any(word.startswith(("sweep=", "hydra/sweeper=")) for word in words):
+        sweeper = ("hydra/sweeper", "hydra.sweeper")
+        overrides = first_values([word for word in overrides if not word.startswith(sweeper)])
+    compose_jobs(ROOT / "conf", name, overrides, multirun=line.multirun, command=COMMANDS[name])
 
 
 @pytest.fixture
@@ -77,26 +101,18 @@ def checkout(tmp_path, monkeypatch):
         (tmp_path / name).symlink_to(ROOT / name)
 
 
+def shortened(command: str) -> list[str]:
+    """Return the script and the words of a command as it is run here."""
+    words = [LONG.get(word, word) for word in shlex.split(command)[1:]]
+    keys = {word.partition("=")[0] for word in words}
+    small = [some for start, some in SMALL.items() if any(w.startswith(start) for w in words)]
+    return [*words, *(one for some in small for one in some if one.partition("=")[0] not in keys)]
+
+
 @pytest.mark.slow
-def test_offline_commands_of_the_readme_run_in_order(checkout, script):
-    for command in OFFLINE:
-        file, *words = shlex.split(command)[1:]
+@pytest.mark.parametrize("pages", [[README], PAGES[1:]], ids=["README", "docs"])
+def test_offline_commands_run_in_order_if_shortened(checkout, script, pages):
+    pages = [page for page in pages if page.stem not in WITH_TESTS]
+    for command in [command for command, offline in readme_commands(pages) if offline]:
+        file, *words = shortened(command)
         assert script(Path(file).stem)(words) == 0, command
-
-
-WITH_TESTS = ("controls", "social", "xmai")
-"""Pages whose every command is run by ``tests/run/test_docs_PAGE.py``."""
-
-
-@pytest.mark.slow
-def test_offline_commands_of_the_pages_run_in_order_if_shortened(checkout, script):
-    pages = [page for page in PAGES[1:] if page.stem not in WITH_TESTS]
-    commands = [command for command, offline in readme_commands(pages) if offline]
-    assert len(commands) > 15
-    for command in commands:
-        file, *words = (LONG.get(word, word) for word in shlex.split(command)[1:])
-        name = Path(file).stem
-        short = SHORT.get(name)
-        if short and not any(word.partition("=")[0] == short.partition("=")[0] for word in words):
-            words.append(short)
-        assert script(name)(words) == 0, command

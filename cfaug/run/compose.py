@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
-from itertools import islice, product
+from itertools import islice, product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,8 @@ BY_SEED = "by_seed"
 TARGET = "_target_"
 ABSENT = re.compile(r"Could not override '([^']+)'\.(?: No match.*)?\nTo append")
 """Hydra's message about a setting that the files do not have."""
-PLAIN_SEED = re.compile(r"seed=(0|-?[1-9]\d{0,18})", re.ASCII)
-"""A run's seed as a word, which selects no file: it may be set after the files are merged."""
+PLAIN = re.compile(r"(?!hydra)(\+\w+\.)?[\w.]+=", re.ASCII)
+"""The beginning of a word that may set one setting; it chooses a file if its key is a group's."""
 
 
 def compose_jobs(
@@ -154,22 +154,45 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
 
 
 def _merge(name: str, words: Sequence[str], options: Options) -> Any:
-    """Return one job's settings as Hydra merges them, with interpolations unresolved.
+    """Return one job's settings as Hydra merges them, with interpolations unresolved; read only.
 
-    The result is valid until the next call: jobs that differ only in their seed share one tree, as
-    merging the files takes most of the time of a sweep of many seeds.
+    Jobs that choose the same files share what Hydra makes of these, as merging files takes most of
+    the time of a sweep. What else is typed is then set in a copy.
     """
-    from omegaconf import OmegaConf
-
     kept = [word for word in words if not _says_nothing(word, options)]
-    seeds = [match for word in kept if (match := PLAIN_SEED.fullmatch(word))]
-    if seeds:
-        others = tuple(word for word in kept if not PLAIN_SEED.fullmatch(word))
-        tree = _merge_words(name, others)
-        if "seed" in tree:
-            OmegaConf.update(tree, "seed", int(seeds[-1][1]))
-            return tree
-    return _merge_words(name, tuple(kept))
+    # Words are obeyed in their order: those before the last one that is Hydra's are Hydra's too.
+    last = takewhile(lambda word: word[0] not in "+~" or PLAIN.match(word), reversed(kept))
+    plain = [word for word in last if PLAIN.match(word) and not options(key_of(word))][::-1]
+    tree = _merge_words(name, tuple(word for word in kept if word not in plain))
+    if not plain:
+        return tree
+    tree = deepcopy(tree)
+    return tree if _set(tree, plain) else _merge_words(name, tuple(kept))
+
+
+def _set(tree: Any, words: Sequence[str]) -> bool:
+    """Set what words say in a tree, as Hydra would; return whether it is so simple."""
+    from hydra.errors import ConfigCompositionException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+    try:
+        for override in _parse(words, False):
+            key, value, adds = override.key_or_group, override.value(), override.is_add()
+            is_node = "." not in key and OmegaConf.is_config(tree[key])  # perhaps of a group
+            there = OmegaConf.select(tree, key, throw_on_missing=False) if adds else None
+            if is_node or (there is not None and not isinstance(value, dict | list)):
+                return False
+            try:
+                OmegaConf.update(tree, key, value, merge=True, force_add=adds)
+            except (ConfigAttributeError, ConfigKeyError) as error:
+                word = override.input_line
+                raise ConfigCompositionException(
+                    f"Could not override '{key}'.\nTo append to your config use +{word}"
+                ) from error
+    except OmegaConfBaseException:
+        return False
+    return True
 
 
 @lru_cache(maxsize=64)
@@ -284,8 +307,8 @@ def _plain(tree: Any) -> Config:
         return {**config, BY_SEED: {}}
     flat = flatten(config)
     varying: set[str] = set()
+    changed = deepcopy(tree)
     for other in (seed + 1, seed + 2, seed + 3):
-        changed = deepcopy(tree)
         OmegaConf.update(changed, "seed", other)
         now = flatten(_container(changed))
         varying |= {key for key in flat if now.get(key) != flat[key]}

@@ -102,6 +102,7 @@ def test_what_cannot_be_read_is_refused_with_what_to_type(typed, meant):
         ("tuning=5", "lora, lora_qkv, null"),
         ("~model", "~model: choose from asked_entailer"),
         ("~data.real", "data.real is missing"),
+        ("+paths.runs=x", "+paths.runs=x: "),
     ],
 )  # fmt: skip
 def test_the_word_at_fault_is_named_beside_the_groups_that_were_chosen(typed, said):
@@ -141,6 +142,11 @@ def test_a_mistyped_setting_is_not_added(typed):
 def test_null_leaves_a_group_as_it_is_where_nothing_is_chosen():
     assert composed("tuning=null", key="optim") == composed(key="optim")
     assert len(composed("-m", "tuning=null,lora", key="seed")) == 2
+
+
+def test_a_word_holds_for_its_own_job_alone():
+    jobs = jobs_of("evaluate", "-m", "benchmark=insertion", "benchmark.data={a: x},{b: y}")
+    assert [config["benchmark"]["data"] for config, _ in jobs] == [{"a": "x"}, {"b": "y"}]
 
 
 KEYS = [
