@@ -159,7 +159,7 @@ def test_a_word_replaces_that_of_a_sweep_file(tmp_path):
 )  # fmt: skip
 def test_jobs_that_share_their_files_are_as_if_composed_alone(seeds, more):
     """N29: the files of jobs that differ in their seed are merged once."""
-    together = trained("-m", *more, f"seed={','.join(map(str, seeds))}", "data.cf_ratio=0,0.5")
+    together = trained("-m", *more, f"seed={','.join(map(str, seeds))}")
     alone = [trained(*words)[0] for _, words in together]
     assert json.dumps(together) == json.dumps(alone)
 
