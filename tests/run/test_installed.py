@@ -107,7 +107,7 @@ def test_settings_and_classes_of_ones_own(installed):
     (installed.work / "mine/recipe").mkdir(parents=True)
     text = (ROOT / "conf/recipe/deletion.yaml").read_text()
     (installed.work / "mine/recipe/own.yaml").write_text(text)
-    words = ["recipe=own", "stage=captions", "limit=1", "data.source=c.jsonl"]
+    words = ["recipe=own", "stage=captions", "data.source=c.jsonl", "data.leave_out=null"]
     (installed.work / "c.jsonl").write_text('{"caption": "a dog on the beach"}\n')
     installed("generate", "--config-dir=mine", *words)
     assert list((installed.work / "shards").glob("*/captions"))
