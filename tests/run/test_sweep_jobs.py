@@ -146,7 +146,7 @@ def test_a_word_replaces_that_of_a_sweep_file(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(3))
+@settings(max_examples=examples(2))
 @given(
     seeds=st.lists(st.integers(0, 2**32 - 2), min_size=2, max_size=2, unique=True),
     more=st.lists(
@@ -158,7 +158,7 @@ def test_a_word_replaces_that_of_a_sweep_file(tmp_path):
 )  # fmt: skip
 def test_jobs_that_share_their_files_are_as_if_composed_alone(seeds, more):
     """N29: the files of jobs that differ in their seed are merged once."""
-    together = trained("-m", *more, f"seed={','.join(map(str, seeds))}")
+    together = trained("-m", *more, f"seed={','.join(map(str, seeds))}", "data.cf_ratio=0,0.5")
     alone = [trained(*words)[0] for _, words in together]
     assert json.dumps(together) == json.dumps(alone)
 
