@@ -163,6 +163,7 @@ def test_jobs_that_share_their_files_are_as_if_composed_alone(seeds, more):
     assert json.dumps(together) == json.dumps(alone)
 
 
+@pytest.mark.slow
 def test_a_long_sweep_shows_its_progress(place, monkeypatch):
     """N29: a sweep of many jobs was composed and planned without a word."""
     monkeypatch.setattr("cfaug.core.progress.LINE_SECONDS", 0.0)
