@@ -181,7 +181,7 @@ def test_what_python_trains_the_command_finds(here, script):
     assert "already done" in said
     assert script("train")([*words, "seed=107", "name=mine", "arm=again"]) == 0
     assert Path("runs/mine/again/seed=107/checkpoint/model.safetensors").read_bytes() == weights
-    results = cfaug.evaluate(run, benchmark="shapescapes")
+    results = cfaug.evaluate(run, benchmark="ood")
     assert results == cfaug.read_run(run.folder).results()
     assert {row.benchmark for row in results} >= {"shapescapes_ood_retrieval"}
     photos = cfaug.open_source("shapescapes:real", numbers(TINY_WORLD))

@@ -26,7 +26,6 @@ from tests.skips import reason
 trained = partial(jobs_of, "train")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "said"),
     [
@@ -147,7 +146,7 @@ def test_a_word_replaces_that_of_a_sweep_file(tmp_path):
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(3))
+@settings(max_examples=examples(2))
 @given(
     seeds=st.lists(st.integers(0, 2**32 - 2), min_size=2, max_size=2, unique=True),
     more=st.lists(
