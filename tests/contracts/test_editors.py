@@ -19,7 +19,7 @@ from cfaug.generate.annotation import AnnotationStage
 from cfaug.run.generate import _source, build_recipe
 from tests.test_conf import RECIPES, GenerateSettings, _compose
 
-FEW = 3
+FEW = 2
 SPECIAL = {
     "cfmm": "its questions come from a server",
     "lance_fixed": "one intervention for a whole class is typed",
