@@ -42,7 +42,7 @@ BY_SEED = "by_seed"
 TARGET = "_target_"
 ABSENT = re.compile(r"Could not override '([^']+)'\.(?: No match.*)?\nTo append")
 """Hydra's message about a setting that the files do not have."""
-PLAIN = re.compile(r"(?!hydra)(\+\w+\.)?[\w.]+=", re.ASCII)
+PLAIN = re.compile(r"(?!\+?hydra)(\+\w+\.)?[\w.]+=", re.ASCII)
 """The beginning of a word that may set one setting; it chooses a file if its key is a group's."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.run.conftest import WORLD, stdout_of
+from tests.run.conftest import WORLD
 from tests.run.service import serving
 from tests.scripts import ROOT
 
@@ -21,7 +21,7 @@ SLUG = "real-data,-all"
 
 def sweep_file(folder, place):
     """Write a grid in the form of the shipped ones; two words in W&B's own form."""
-    fixed = (word.split("=", 1) for word in [*WORLD, *place.paths, "dry_run=json"])
+    fixed = (word.split("=", 1) for word in [*WORLD, *place.paths, "trainer.max_steps=0"])
     content = {
         "program": "train.py",
         "method": "grid",
@@ -68,14 +68,14 @@ def finished(process):
     return said
 
 
-def plans(said):
-    """Return what each run would do, by its folder."""
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith('{"run"')]
-    return {line["run"]: {**line, "estimate_s": None} for line in lines}
+def runs(root):
+    """Return every run's folder, below the root, and its record."""
+    found = {file.parent: json.loads(file.read_text()) for file in root.rglob("run.json")}
+    return {str(folder.relative_to(root)): record for folder, record in found.items()}
 
 
 @pytest.mark.slow
-def test_an_agent_plans_the_runs_of_a_multirun(tmp_path, place):
+def test_an_agent_makes_the_runs_of_a_multirun(tmp_path, place, capfd):
     file = sweep_file(tmp_path, place)
     with serving() as (service, address):
         assert "wandb agent" in finished(wandb(address, tmp_path, "sweep", "-p", "grid", str(file)))
@@ -99,8 +99,11 @@ def test_an_agent_plans_the_runs_of_a_multirun(tmp_path, place):
     assert running <= {f"{sweep.name}run1", f"{sweep.name}run2"}
 
     # The same file without W&B.
-    by_multirun = plans(stdout_of(place.script("train"), ["-m", f"sweep={file}"]))
-    assert plans(said) == by_multirun
-    assert list(by_multirun) == [
-        f"{place.root}/one table/{arm}/seed=107" for arm in (SLUG, "cf_ratio=0.6")
-    ]
+    multirun = tmp_path / "multirun"
+    assert place.script("train")(["-m", f"sweep={file}", f"paths.runs={multirun}"]) == 0
+    by_agent, by_multirun = runs(place.root), runs(multirun)
+    assert set(by_agent) == {f"one table/{arm}/seed=107" for arm in ("cf_ratio=0.6", SLUG)}
+    assert by_agent.keys() == by_multirun.keys()
+    for name, record in by_agent.items():
+        assert record["state"] == "done"
+        assert record["config_hash"] == by_multirun[name]["config_hash"]

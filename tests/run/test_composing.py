@@ -168,15 +168,23 @@ WORDS = st.builds(
 )  # fmt: skip
 
 
-@pytest.mark.slow
-@settings(max_examples=examples(60), deadline=None)
-@given(st.lists(WORDS, min_size=1, max_size=3))
-def test_whatever_is_typed_composes_or_is_a_sentence(words):
+def outcome(*words: str) -> Any:
+    """Return the settings of the jobs, or the words of the refusal."""
     try:
-        found = composed(*words, key="seed")
+        return jobs_of("train", *words)
     except UserError as refused:
-        found = [len(str(refused))]
-    assert [type(one) for one in found] == [int] * len(found)
+        return str(refused)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(40), deadline=None)
+@given(st.lists(WORDS, min_size=1, max_size=3))
+def test_whatever_is_typed_composes_as_hydra_has_it_or_is_a_sentence(words):
+    """Words set in a copy of what the files give, against all words given to Hydra."""
+    fast = outcome(*words)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cfaug.run.compose._set", lambda tree, words: False)
+        assert repr(outcome(*words)) == repr(fast)
 
 
 def test_a_file_that_other_choices_bring_along_is_no_choice():
