@@ -151,9 +151,9 @@ WRONG = {
     ("command", "wrong"),
     [
         *(("generate", wrong) for wrong in WRONG),
+        *(pytest.param("train", wrong, marks=pytest.mark.slow) for wrong in WRONG),
         *(
-            pytest.param(command, wrong, marks=pytest.mark.slow)
-            for command in ("train", "evaluate")
+            pytest.param("evaluate", wrong, marks=pytest.mark.slow)
             for wrong in ("missing file", "pipe says it")
         ),
     ],
