@@ -7,13 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from subprocess import CompletedProcess as Done
-from typing import Any
 
 import pytest
 
@@ -89,36 +83,15 @@ def test_every_script_has_a_quick_run():
         assert f'"{name}.py"' in (ROOT / file).read_text("utf-8")
 
 
-def run_python(words: list[str], place: Path, output: Path) -> None:
-    """Run ``python WORDS`` in a child whose slow imports are done; forks run its own children."""
+def run_script(file: Path, words: list[str], place: Path) -> None:
+    """Run a script as ``python FILE WORDS`` does, in a child whose slow imports are done."""
     os.chdir(place)
     for stream, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(output / name, os.O_WRONLY | os.O_CREAT), stream)
-    os.environ |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # of processes without imports
-    subprocess.run = partial(run_fork, subprocess.run, output)
-    sys.argv = words
-    if words[0] == "-c":
-        sys.argv = words[:1] + words[2:]
-        exec(words[1], {"__name__": "__main__"})
-        return
-    sys.path[:0] = [str(Path(words[0]).parent), str(ROOT)]
-    runpy.run_path(words[0], run_name="__main__")
-
-
-def run_fork(run: Callable[..., Done], parent: Path, command: list[str], **given: Any) -> Done:
-    """Run a command as ``subprocess.run`` does, but Python in a fork if its output is read."""
-    if command[0] != sys.executable or given.get("check"):
-        return run(command, **given)
-    from cfaug.run import evaluate, parallel, train  # noqa: F401  # once, not in each fork
-
-    parallel.get_context = lambda _: get_context("forkserver")
-    output = Path(tempfile.mkdtemp(dir=parent))
-    place = Path(given.get("cwd", "."))
-    child = get_context("fork").Process(target=run_python, args=(command[1:], place, output))
-    child.start()
-    child.join()
-    said = [(output / name).read_text("utf-8") for name in ("stdout", "stderr")]
-    return Done(command, child.exitcode, *said)
+        os.dup2(os.open(place / name, os.O_WRONLY | os.O_CREAT), stream)
+    os.environ |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # of the script's own children
+    sys.argv = [str(file), *words]
+    sys.path[:0] = [str(file.parent), str(ROOT)]
+    runpy.run_path(str(file), run_name="__main__")
 
 
 @pytest.mark.slow
@@ -131,8 +104,7 @@ def test_a_script_runs_and_prints_its_comparison(name, words, said, tmp_path):
     """training.py had failed since photos are held out by default."""
     if name == "gallery" and browser.find() is None:
         skips.skip("browser")
-    command = [str(FOLDER / f"{name}.py"), *words.split()]
-    child = children.start(run_python, command, tmp_path, tmp_path)
+    child = children.start(run_script, FOLDER / f"{name}.py", words.split(), tmp_path)
     child.join()
     assert child.exitcode == 0, (tmp_path / "stderr").read_text("utf-8")[-2000:]
     printed = (tmp_path / "stdout").read_text("utf-8")

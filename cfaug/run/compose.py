@@ -171,10 +171,9 @@ def _merge(name: str, words: Sequence[str], options: Options) -> Any:
 
 
 def _set(tree: Any, words: Sequence[str]) -> bool:
-    """Set what words say in a tree, as Hydra would; return whether it is so simple."""
-    from hydra.errors import ConfigCompositionException
+    """Set what words say in a tree, as Hydra would; ``False`` leaves them to Hydra itself."""
     from omegaconf import OmegaConf
-    from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+    from omegaconf.errors import OmegaConfBaseException
 
     try:
         for override in _parse(words, False):
@@ -183,13 +182,7 @@ def _set(tree: Any, words: Sequence[str]) -> bool:
             there = OmegaConf.select(tree, key, throw_on_missing=False) if adds else None
             if is_node or (there is not None and not isinstance(value, dict | list)):
                 return False
-            try:
-                OmegaConf.update(tree, key, value, merge=True, force_add=adds)
-            except (ConfigAttributeError, ConfigKeyError) as error:
-                word = override.input_line
-                raise ConfigCompositionException(
-                    f"Could not override '{key}'.\nTo append to your config use +{word}"
-                ) from error
+            OmegaConf.update(tree, key, value, merge=True, force_add=adds)
     except OmegaConfBaseException:
         return False
     return True

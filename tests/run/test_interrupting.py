@@ -159,6 +159,7 @@ def test_in_a_scan(tmp_path, photos):
     assert "interrupted: " in command.stop_in("scan")
     assert list((tmp_path / "cache").glob("*")) == []  # whole or not at all
     assert not list((tmp_path / "runs").rglob("run.json"))
+    command.run()
 
 
 @pytest.mark.slow

@@ -180,12 +180,12 @@ def test_scenes_survive_the_autoencoder_without_a_grid(pipeline, style: str) -> 
 
 @pytest.mark.slow
 def test_pictures_show_what_their_captions_say(pipeline) -> None:
-    factors = [scene_at(1, "test-faithful", i).factors for i in range(10)]
-    pixels = generate(pipeline, [caption(f, CaptionWording()) for f in factors], 1, steps=10)
+    factors = [scene_at(1, "test-faithful", i).factors for i in range(20)]
+    pixels = generate(pipeline, [caption(f, CaptionWording()) for f in factors], 1)
     found = load_judge().factors(pixels)
     right = [f.subject == g.subject for f, g in zip(factors, found, strict=True)]
-    assert sum(right) >= 10 * (METRICS["faithful_subject"] - 0.15)
-    assert sum(f.background == g.background for f, g in zip(factors, found, strict=True)) >= 9
+    assert sum(right) >= 20 * (METRICS["faithful_subject"] - 0.15)
+    assert sum(f.background == g.background for f, g in zip(factors, found, strict=True)) >= 19
 
 
 def test_a_picture_depends_on_its_prompt_and_seed_alone(pipeline) -> None:
@@ -231,10 +231,10 @@ def test_before_training_it_draws_what_the_model_of_photos_draws() -> None:
 @pytest.mark.slow
 def test_the_shipped_card_is_recomputed() -> None:
     folder, told = resolve("zoo:diffusion-domains"), card("diffusion-domains")["metrics"]
-    found = evaluate_domains(load(folder), 11, 20)
+    found = evaluate_domains(load(folder), 11, 60)
     for metric, value in told.items():
         if metric.startswith("psnr"):
-            assert found[metric] == pytest.approx(value, abs=1.5), metric
+            assert found[metric] == pytest.approx(value, abs=1), metric
         elif metric in {f"faithful_{name}" for name in FACTORS}:
             assert found[metric] == pytest.approx(value, abs=0.15), metric
 
