@@ -140,12 +140,12 @@ def measure(count: int) -> str:
 # and of a start, and when each worker was killed; it predicts the wall time and the waste.
 
 SHARDS, PER_SHARD, SECONDS = 30, 5, 0.1
-UPTIMES = (1.7, 0.9, 2.6, 0.8, 1.9, 3.1)
-"""Seconds from the first shard of each worker process to its kill; later ones are not killed."""
+KILLED_IN = (3, 2, 5, 1, 4, 3)
+"""The shard in the middle of which each worker process is killed; later ones are not killed."""
 
 
 def dying_worker(folder: Path) -> Callable[[int], object]:
-    """Return what makes a shard; the process notes when it works, and is killed at its time."""
+    """Return what makes a shard; the process notes when it begins, and when it is killed."""
     import ray
 
     from cfaug.generate.job import ProgressReporter, generate
@@ -166,21 +166,22 @@ def dying_worker(folder: Path) -> Callable[[int], object]:
     def note(**more: float) -> None:
         (folder / f"{number}.json").write_text(json.dumps(about | more), encoding="utf-8")
 
-    begun: list[float] = []
-
-    def die() -> None:
+    def die(begun: float) -> None:
         now = time.time()
-        note(died=now, lost=sum(now - since for since in begun))
+        note(died=now, lost=now - begun)
         os._exit(9)
 
     note()
-    if number < len(UPTIMES):
-        threading.Timer(UPTIMES[number], die).start()
+    left = KILLED_IN[number] if number < len(KILLED_IN) else SHARDS + 1
 
     def make(shard: int) -> float:
-        begun[:] = [time.time()]
+        nonlocal left
+        left -= 1
+        begun = time.time()
+        if not left:
+            threading.Timer(SECONDS * PER_SHARD / 2, die, [begun]).start()
         assert job.make_shard("images", shard, watch) == ()
-        return time.time() - begun.pop()
+        return time.time() - begun
 
     return make
 

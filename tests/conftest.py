@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 
+from cfaug.core.processes import use_threads
 from tests import scripts, skips
 from tests.properties import examples
 from tests.shared_fixtures import (  # noqa: F401
@@ -22,8 +23,8 @@ from tests.shared_fixtures import (  # noqa: F401
 )
 
 # Two test processes share two cores: one thread each is faster than two fighting over both, and
-# results on CPU do not depend on the machine's number of cores.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+# results on CPU, whose last digits depend on the number, are the same on every machine.
+use_threads(1)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -62,6 +63,13 @@ def pytest_collection_modifyitems(items):
 def pytest_unconfigure():
     """Give the interpreter what it searches at its end: libraries below torch warn otherwise."""
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def one_thread_again():
+    """Leave the next test its one thread, whatever this test's commands have asked for."""
+    yield
+    use_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -130,7 +130,6 @@ def test_batches_of_any_size_give_the_number_of_the_pure_function(seed, size):
 
 def compute_in(rank, folder):
     """Compute everything of a third of the rows, or the rest; pairs are all in process 0."""
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     every = fresh()
     for name, given_rows in rows(5).items():

@@ -23,7 +23,6 @@ import pandas  # noqa: F401
 import pyarrow.parquet  # noqa: F401
 import pydantic  # noqa: F401
 import scipy.special  # noqa: F401
-import torch
 
 from cfaug.core.types import Example
 from cfaug.editing.caption_grids import AttributeGrid, read_grid
@@ -87,7 +86,6 @@ def in_child(work: Callable[[], object]) -> int:
     if child == 0:
         code = 1
         try:
-            torch.set_num_threads(1)
             work()
             code = 0
         finally:

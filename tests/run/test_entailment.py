@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 
 from cfaug.data.shards.shards import write_shards
 from cfaug.models.task_specs import ViltEntailment
@@ -35,7 +34,6 @@ def words(shelf, root, *more):
 
 @pytest.mark.slow
 def test_runs_are_recorded_described_and_asked_before_and_after(shelf, tmp_path, script, capsys):
-    torch.set_num_threads(1)
     edited = [f"data.counterfactual={shelf / 'edited'}", "data.cf_ratio=0.5"]
     train = script("train")
     for arm, more in (("a", []), ("b", [*edited, "arm=b"])):

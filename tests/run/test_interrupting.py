@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from cfaug.evaluation.cached_model import Features
 from cfaug.run.train import _describe_saved
@@ -205,7 +204,6 @@ WORDS = ["data.cf_ratio=0.6", "seed=107", "trainer.max_steps=8", "trainer.save_e
 
 @pytest.mark.slow
 def test_a_killed_command_continues_and_ends_bit_identical(place, capfd):
-    torch.set_num_threads(1)
     words = [*WORDS, "data.negatives=image", "loss=hard_negatives"]
     assert place.train(*words, "arm=whole") == 0
     folder = place.folder("cut")
@@ -231,7 +229,6 @@ def test_a_killed_command_continues_and_ends_bit_identical(place, capfd):
 
 @pytest.mark.slow
 def test_several_processes_may_start_the_same_run_at_once(place, capfd):
-    torch.set_num_threads(1)
     words = ["data.world.seed=77", "seed=107"]
     started = [children.start(exit_with, place.train, words) for _ in range(2)]
     for child in started:
@@ -246,7 +243,6 @@ def test_several_processes_may_start_the_same_run_at_once(place, capfd):
 
 def evaluate_with(place, words) -> None:
     """Evaluate until two pieces of the scores are written, then wait to be killed."""
-    torch.set_num_threads(1)
     add, written = Features.add, []
 
     def add_and_wait(features, keys, vectors) -> None:
@@ -268,7 +264,6 @@ def scores(root) -> dict:
 def test_a_killed_matching_keeps_its_scores_and_ends_with_the_same_bytes(
     place, shards, tmp_path, capfd
 ):
-    torch.set_num_threads(1)
     asked = ["weights=zoo:clip-0", "benchmark=cf", "benchmark.only=[shapescapes_cf_matching]"]
 
     def evaluate(name: str, run) -> list[bytes]:

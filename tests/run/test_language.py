@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import torch
 
 from cfaug.editing.causal_lm import CausalLM
 from cfaug.editing.edit_prompts import EditFormat
@@ -53,7 +52,6 @@ SHORT = ("trainer.max_steps=4", "trainer.val_every_steps=2", "trainer.accumulate
 
 @pytest.mark.slow
 def test_a_run_is_identified_recorded_and_described(train, shelf, capsys):
-    torch.set_num_threads(1)
     assert train(*SHORT, "dry_run=json") == 0
     dry = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert dry["counts"] == {

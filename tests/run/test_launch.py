@@ -180,16 +180,7 @@ def test_files_for_kubernetes_and_clouds_hold_commands_that_compose(file, comman
         assert (settings["part"], settings["parts"]) == (3, 8)
 
 
-@pytest.fixture
-def one_thread_again():
-    before = os.environ.get("OMP_NUM_THREADS")
-    yield
-    torch.set_num_threads(1)
-    if before is not None:
-        os.environ["OMP_NUM_THREADS"] = before
-
-
-def test_threads_hold_for_torch_and_for_processes_to_come(one_thread_again):
+def test_threads_hold_for_torch_and_for_processes_to_come():
     use_threads(2)
     assert torch.get_num_threads() == 2
     assert os.environ["OMP_NUM_THREADS"] == "2"
@@ -223,7 +214,7 @@ def test_a_run_that_goes_on_with_other_threads_says_so(place, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_is_recorded_with_its_threads_and_is_the_same_run(place, one_thread_again):
+def test_a_run_is_recorded_with_its_threads_and_is_the_same_run(place):
     words = ["data.cf_ratio=0", "seed=1", "trainer.max_steps=1"]
     assert place.train(*words, "threads=2") == 0
     assert place.record(seed=1)["threads"] == 2
@@ -249,9 +240,7 @@ def run(place, arm):
 
 
 @pytest.mark.slow
-def test_two_processes_of_a_command_train_what_one_trains(place, capfd, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    torch.set_num_threads(1)
+def test_two_processes_of_a_command_train_what_one_trains(place, capfd):
     assert place.train(*WORDS, "arm=one") == 0
     assert place.train(*WORDS, "arm=two", "trainer.devices=2") == 0, capfd.readouterr().err
     one, losses, record = run(place, "one")
@@ -270,8 +259,7 @@ def test_two_processes_of_a_command_train_what_one_trains(place, capfd, monkeypa
 
 
 @pytest.mark.slow
-def test_what_a_process_rejects_is_one_sentence_and_exit_code_2(place, capfd, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def test_what_a_process_rejects_is_one_sentence_and_exit_code_2(place, capfd):
     assert place.train(*WORDS, "arm=two", "trainer.devices=2", "optim.lr=1e9") == 2
     err = capfd.readouterr().err
     assert "the loss is nan" in err

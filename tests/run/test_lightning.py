@@ -36,7 +36,6 @@ def dropping(tmp_path_factory):
 def here(tmp_path, monkeypatch, shards):
     monkeypatch.chdir(tmp_path)
     Path("shards").symlink_to(shards)
-    torch.set_num_threads(1)
     return tmp_path
 
 
@@ -224,7 +223,6 @@ def test_entailers_and_answerers_train_in_ones_own_trainer(here):
 
 
 def train_on_two(folder, settings):
-    torch.set_num_threads(1)
     keeper = pl.callbacks.ModelCheckpoint("ckpt", "{step}", save_top_k=-1, every_n_train_steps=2)
     ways = {"strategy": "ddp", "devices": 2}
     whole, made = fit(settings, keeper, **ways)

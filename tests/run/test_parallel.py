@@ -11,7 +11,6 @@ import shutil
 from multiprocessing import get_context
 
 import pytest
-import torch
 
 import cfaug.data.mixture.loader
 from cfaug.core import progress
@@ -29,8 +28,7 @@ WORDS = [
 
 
 @pytest.fixture(autouse=True)
-def own_memory(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+def own_memory():
     parallel._of_this_process.cache_clear()
     yield
     parallel._of_this_process.cache_clear()
@@ -62,7 +60,6 @@ def bytes_of(place):
 @pytest.fixture(scope="module")
 def in_turn(tmp_path_factory, shards):
     """Two runs, one after the other."""
-    torch.set_num_threads(1)
     place = Place(tmp_path_factory.mktemp("in_turn"), shards, scripts.load)
     assert place.train(*WORDS, "seed=1,2") == 0
     return place

@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.files import KeptRecords
@@ -57,7 +56,6 @@ def test_a_dry_run_says_what_is_wrong_and_asks_no_model(place, tmp_path):
 
 def evaluate_and_die(place, given, answers) -> None:
     """Evaluate until so many pieces of the answers are written, then die of SIGKILL."""
-    torch.set_num_threads(1)
     cached_model.KEPT_SECONDS = -1.0
     add, written = KeptRecords.add, []
 
@@ -75,7 +73,6 @@ def evaluate_and_die(place, given, answers) -> None:
 def test_an_evaluation_killed_at_any_moments_goes_on_to_the_same_bytes(place, tmp_path):
     file = write_own(tmp_path / "asked", [own_record(n) for n in range(8)])
     model = tiny_vlm.save_llava(tmp_path / "vlm")
-    torch.set_num_threads(1)
     whole = asking(file, model, f"paths.cache={tmp_path / 'other'}", f"paths.runs={tmp_path / 'o'}")
     assert place.evaluate(*whole) == 0
     cut = asking(file, model, f"paths.cache={tmp_path / 'cache'}")
@@ -232,7 +229,6 @@ def test_what_teaches_no_answer_is_refused_before_anything_is_trained(asked, mod
 
 @pytest.mark.slow
 def test_runs_are_recorded_described_and_asked(asked, model, tmp_path, script):
-    torch.set_num_threads(1)
     arms = {"basic": ["data.cf_ratio=0"], "both": ["data.cf_ratio=0.5", "loss.contrast=0.5"]}
     roots = (tmp_path, tmp_path / "again")
     for root, arm in ((tmp_path, "basic"), *((root, "both") for root in roots)):
@@ -263,7 +259,6 @@ def test_runs_are_recorded_described_and_asked(asked, model, tmp_path, script):
 def test_every_arm_of_the_experiment_is_asked_the_worlds_test_and_compared(
     tmp_path, script, capsys
 ):
-    torch.set_num_threads(1)
     paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path}"]
     small = ["data.world.vqa_pairs=12", "data.world.vqa_test_pairs=6", "data.size=20",
              "data.batch_size=10", "trainer.progress=false"]  # fmt: skip

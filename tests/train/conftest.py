@@ -19,14 +19,6 @@ def dropout_weights(tmp_path_factory):
     return tiny.save_dual_encoder(tmp_path_factory.mktemp("weights") / "dropout", dropout=0.3)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """Another number of threads sums in another order."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def folder(tmp_path):
     """The folder of a run, which does not exist yet."""

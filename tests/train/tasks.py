@@ -12,7 +12,6 @@ from cfaug.train.task import fit
 
 def run_task(task: Any, folder: Path, attempt: int = 0) -> Any:
     """Fit on one thread, in a folder that is made if it is missing."""
-    torch.set_num_threads(1)
     folder.mkdir(parents=True, exist_ok=True)
     return fit(task, folder, attempt=attempt)
 

@@ -25,7 +25,6 @@ STEPS = 6
 
 
 def train_and_save(folder, weights, **settings):
-    torch.set_num_threads(1)
     encoder, start, _ = tiny_plan.train(
         folder, weights, sizes=SIZES, steps=STEPS, optim=OPTIM, save_every_steps=5, **settings
     )
@@ -52,7 +51,6 @@ def torchrun(entry, *arguments):
 def train_until_rank_1_is_told_to_stop(folder, weights):
     from cfaug.train.contrastive_module import ContrastiveModule
 
-    torch.set_num_threads(1)
     step = ContrastiveModule.training_step
 
     def told_at_the_fourth(module, *batch):

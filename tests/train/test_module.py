@@ -336,7 +336,6 @@ def test_a_step_of_several_batches_counts_epochs_and_validates_by_them(tmp_path,
 
 
 def train_and_save(folder, weights, **settings):
-    torch.set_num_threads(1)
     encoder, _, _ = tiny_plan.train(
         folder, weights, sizes=(16, 7, 1), steps=6, optim=GENTLE, micro_batch_size=3,
         accumulate_grad_batches=2, **settings,

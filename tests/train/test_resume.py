@@ -48,7 +48,6 @@ def curve(folder):
 
 
 def train_in_child(folder, weights, pause=0.0, **settings):
-    torch.set_num_threads(1)
     # A shell starts its background jobs, and so perhaps this test, deaf to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -7,7 +7,6 @@ import shlex
 from dataclasses import replace
 
 import pytest
-import torch
 
 from cfaug.core.errors import UserError
 from cfaug.core.weights import resolve
@@ -90,7 +89,6 @@ def test_the_card_tells_what_was_held_out_and_how_it_is_rebuilt():
 
 @pytest.mark.slow
 def test_the_card_s_shares_are_those_of_the_shipped_weights():
-    torch.set_num_threads(1)
     told = card("perturber")
     settings = PerturberSettings(out="x", **told["settings"])
     tested = perturber.held_out_captions(settings, settings.tested)

@@ -117,7 +117,6 @@ def test_its_card_is_recomputed_from_the_weights(name: str) -> None:
 def test_its_command_rebuilds_the_same_bytes(name: str, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    torch.set_num_threads(1)
     command, *words = REBUILT[name].split()
     file, _, function = COMMANDS[command].partition(".")
     main = getattr(import_module(f"cfaug.shapescapes.zoo.{file}"), function)
