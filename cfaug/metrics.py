@@ -252,8 +252,8 @@ class ChoiceAccuracy(RowMetric):
 class PairScores(RowMetric):
     """Winoground's text, image and group score of two images with two captions; a tie is a miss.
 
-    >>> found = PairScores()(torch.tensor([[[0.9, 0.5], [0.1, 0.6]], [[0.5, 0.5], [0.5, 0.5]]]))
-    >>> {name: score.item() for name, score in found.items()}
+    >>> scores = PairScores()(torch.tensor([[[0.9, 0.5], [0.1, 0.6]], [[0.5, 0.5], [0.5, 0.5]]]))
+    >>> {name: score.item() for name, score in scores.items()}
     {'text_score': 0.5, 'image_score': 0.5, 'group_score': 0.5}
     """
 
@@ -288,8 +288,8 @@ class MatchingGap(RowMetric):
         kind: ``c`` if the other image and text are the counterfactual's, ``r`` if they are of a
             random pair; it ends the names.
 
-    >>> found = MatchingGap()(torch.tensor([3.0]), torch.tensor([1.0]), torch.tensor([4.0]))
-    >>> {name: gap.item() for name, gap in found.items()}
+    >>> gaps = MatchingGap()(torch.tensor([3.0]), torch.tensor([1.0]), torch.tensor([4.0]))
+    >>> {name: gap.item() for name, gap in gaps.items()}
     {'IR_c': 2.0, 'TR_c': -1.0}
     """
 
@@ -430,8 +430,8 @@ class CounterfactualAccuracy(RowMetric):
     >>> metric = CounterfactualAccuracy()
     >>> chosen, right = torch.tensor([0, 1, 0, 0]), torch.tensor([0, 1, 0, 1])
     >>> images, edited = torch.tensor([4, 4, 5, 5]), torch.tensor([False, True, False, True])
-    >>> found = metric(chosen, right, images, edited)
-    >>> found["acc_b"].item(), found["acc_c"].item(), found["acc_plus"].item()
+    >>> scores = metric(chosen, right, images, edited)
+    >>> scores["acc_b"].item(), scores["acc_c"].item(), scores["acc_plus"].item()
     (1.0, 0.5, 0.5)
     """
 

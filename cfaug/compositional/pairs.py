@@ -266,7 +266,7 @@ def only(values: Sequence[tuple[str, ...]]) -> list[str | None]:
 def parts_by(tags: Tags) -> Iterator[tuple[dict[str, str], np.ndarray]]:
     """Yield an outcome's ``by`` and a mask of its items, bool (items,), for every value of a tag.
 
-    >>> [(by, own.tolist()) for by, own in parts_by({"tag": [("a",), ("b", "a")]})]
+    >>> [(by, rows.tolist()) for by, rows in parts_by({"tag": [("a",), ("b", "a")]})]
     [({'tag': 'a'}, [True, True]), ({'tag': 'b'}, [False, True])]
     """
     for name, values in tags.items():

@@ -117,7 +117,7 @@ def most_certain_first(detections: Iterable[Detection]) -> tuple[Detection, ...]
 
     Objects without a score come last, in their order.
 
-    >>> [one.label for one in most_certain_first([Detection("cat", 0.2), Detection("dog", 0.9)])]
+    >>> [box.label for box in most_certain_first([Detection("cat", 0.2), Detection("dog", 0.9)])]
     ['dog', 'cat']
     """
     return tuple(

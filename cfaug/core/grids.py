@@ -147,7 +147,8 @@ def usual_labellings(values: Values) -> list[Labelling]:
     Figure 3 marginal ones, and Figure 2 (right) gender among the images of each race. Attributes
     with a single value are left out.
 
-    >>> [one.name for one in usual_labellings({"hue": ["red", "blue"], "size": ["big", "small"]})]
+    >>> values = {"hue": ["red", "blue"], "size": ["big", "small"]}
+    >>> [labelling.name for labelling in usual_labellings(values)]
     ... # doctest: +NORMALIZE_WHITESPACE
     ['hue_size', 'hue', 'size', 'hue|size=big', 'hue|size=small', 'size|hue=red', 'size|hue=blue']
     """

@@ -302,7 +302,7 @@ def _marks(annotation: Any) -> list[Any]:
 def describe_type(annotation: Any) -> str:
     """Return a description of the values of a setting of this type.
 
-    >>> [describe_type(one) for one in (Positive, PartialShare, Sequence[str], None)]
+    >>> [describe_type(kind) for kind in (Positive, PartialShare, Sequence[str], None)]
     ['a whole number of at least 1', 'a number in [0, 1)', 'a list of texts', 'null']
     >>> describe_type(Annotated[None, Means("all cores")])
     'null (all cores)'

@@ -339,7 +339,7 @@ COMPOSITIONAL = "compositional_"
 def is_world(source: str) -> bool:
     """Say whether a source is a part of the embedded world.
 
-    >>> [is_world(one) for one in ("shapescapes:ood", "shapescapes_compositional:pairs", "/photos")]
+    >>> [is_world(name) for name in ("shapescapes:ood", "shapescapes_compositional:pairs", "/data")]
     [True, True, False]
     """
     return source.startswith((PREFIX, COMPOSITIONAL_PREFIX))
@@ -364,7 +364,7 @@ def world_family(source: str) -> str | None:
     The parts of a family are drawn by the same settings of a world: see
     ``cfaug.shapescapes.settings.READ_BY``.
 
-    >>> [world_family(one) for one in ("shapescapes:ve_test", "shapescapes:ood@photo", "/photos")]
+    >>> [world_family(name) for name in ("shapescapes:ve_test", "shapescapes:ood@photo", "/photos")]
     ['entailment', 'photos', None]
     """
     if is_questions(source):

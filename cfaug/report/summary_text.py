@@ -114,7 +114,7 @@ def _misses(check: Finding, headline: Headline) -> str:
     arm, other = headline.label(check.arm), headline.label(check.other)
     if check.obstacle == BOTH_AT_CHANCE:
         return f"neither {arm} nor {other} is shown to be better than chance"
-    if check.found is None:
+    if check.comparison is None:
         why = {
             OTHER_DATA: "they have different test data",
             SAME_WEIGHTS: "both have the same weights",
@@ -122,10 +122,10 @@ def _misses(check: Finding, headline: Headline) -> str:
         return f"{arm} was not compared with {other}, because {why}"
     if math.isnan(check.p):
         why = "these seeds cannot test it"
-        if check.found.n < 2:
+        if check.comparison.n < 2:
             why = "one seed allows no test over seeds, and there is none over items"
         elif check.paired:
-            why = no_spread_says(check.found.diff, check.measure)
+            why = no_spread_says(check.comparison.diff, check.measure)
         return f"{arm} is not shown to beat {other} ({check.amount}): {why}"
     if check.lost:
         p = p_text(check.p_two_sided)
@@ -141,7 +141,7 @@ def how_tested(
     items: ItemSource | None = None,
 ) -> str:
     """Return the note under the verdict: the test, and the smallest p possible with n seeds."""
-    compared = [c for c in expected(rows, headline, baselines, items) if c.found is not None]
+    compared = [c for c in expected(rows, headline, baselines, items) if c.comparison is not None]
     checks = [c for c in compared if c.test is None]
     over_items = [c for c in compared if c.test is not None]
     text = "p: one-sided t-test paired by seed, Holm-corrected over the steps of this sentence"
@@ -159,7 +159,7 @@ def how_tested(
     if unpaired:
         names = join_words(list(dict.fromkeys(unpaired)))
         text += f"; Welch's test between arms that do not share their seeds ({names})"
-    sizes = sorted({c.found.n for c in checks if c.found is not None and c.paired} - {1})
+    sizes = sorted({c.comparison.n for c in checks if c.comparison is not None and c.paired} - {1})
     least = [f"With {n} seeds no exact test can go below {smallest_exact_p(n):.2g}" for n in sizes]
     if headline.cost_cell(rows) is not None:
         text += ". In distribution, p and the 95 % interval are of one test, and not corrected"
@@ -181,7 +181,7 @@ def cost(
         return ""
     pairs = [(arm, b, cell) for arm in headline.tested for b in baselines if cell and b != arm]
     compared = findings(rows, pairs, items, two_sided=True, corrected=False)
-    made = [f for f in compared if f.found is not None]
+    made = [f for f in compared if f.comparison is not None]
     if not made or cell is None:
         return "In distribution nothing was compared, so the cost of the gain is not known."
     parts: dict[str, list[str]] = {}
@@ -216,7 +216,7 @@ def pairing(
     cells = [headline.cell, headline.cost_cell(rows)]
     cells += [cell for cell in cells_of(rows) if cell[1] == "group_score"]
     pairs = [(t, c, cell) for cell in cells if cell for t in treated for c in controls]
-    return [f for f in findings(rows, pairs, items, two_sided=True) if f.found is not None]
+    return [f for f in findings(rows, pairs, items, two_sided=True) if f.comparison is not None]
 
 
 def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
@@ -260,15 +260,15 @@ def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
 class Finding:
     """One comparison in one cell; ``p`` and ``p_two_sided`` may be corrected (Holm) over its list.
 
-    ``obstacle`` says why the two were not compared although both have results; ``found`` is then
-    ``None``, as it is if one has no results. ``test`` is the test over items that gave p if there
-    is only one seed.
+    ``obstacle`` says why the two were not compared although both have results; ``comparison`` is
+    then ``None``, as it is if one has no results. ``test`` is the test over items that gave p if
+    there is only one seed.
     """
 
     arm: str
     other: str
     cell: Cell
-    found: ArmComparison | None
+    comparison: ArmComparison | None
     p: float
     paired: bool
     p_two_sided: float = math.nan
@@ -279,19 +279,21 @@ class Finding:
     @property
     def amount(self) -> str:
         """The difference with its sign and unit."""
-        return "" if self.found is None else self.measure.amount(self.found.diff)
+        return "" if self.comparison is None else self.measure.amount(self.comparison.diff)
 
     @property
     def gain(self) -> float:
         """The improvement by the arm, in the metric's own direction; ``nan`` if not compared."""
-        return math.nan if self.found is None else self.measure.gain(self.found.diff)
+        return math.nan if self.comparison is None else self.measure.gain(self.comparison.diff)
 
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of arm minus other, of the test that gave p; ``nan`` without one."""
         if self.test is not None:
             return self.test.interval(self.measure)
-        return (self.found.t_low, self.found.t_high) if self.found else (math.nan, math.nan)
+        if self.comparison is None:
+            return math.nan, math.nan
+        return self.comparison.t_low, self.comparison.t_high
 
     @property
     def shown(self) -> bool:
@@ -315,8 +317,8 @@ def findings(
     """Compare arms, by seed where they share their seeds, else by Welch's test.
 
     If an arm has only one seed, the two are compared over items, if both have them. The one-sided
-    test asks whether the first of a pair is better. ``found`` is ``None`` and p is ``nan`` where an
-    arm has no results, or where the two cannot be compared.
+    test asks whether the first of a pair is better. ``comparison`` is ``None`` and p is
+    ``nan`` where an arm has no results, or where the two cannot be compared.
 
     Args:
         pairs: arm, arm it is compared with, and cell of each comparison.

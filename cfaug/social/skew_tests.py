@@ -87,8 +87,8 @@ def permutation_test(
         ValueError: if k is out of range or ``permutations`` below 1.
 
     >>> one_set = RankedPool(np.array([0, 1, 2]), np.array([0, 0, 0]))
-    >>> found = permutation_test(one_set, 3, np.random.default_rng(0), 99)
-    >>> found.p, found.expected  # the whole set is retrieved, whatever its labels
+    >>> test = permutation_test(one_set, 3, np.random.default_rng(0), 99)
+    >>> test.p, test.expected  # the whole set is retrieved, whatever its labels
     (1.0, 0.0)
     """
     if permutations < 1:

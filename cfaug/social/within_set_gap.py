@@ -65,8 +65,8 @@ def label_gaps(
     Raises:
         ValueError: if there is no image, a value is NaN or infinite, or lengths differ.
 
-    >>> found = label_gaps([0.3, 0.1, 0.5, 0.1], np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
-    >>> found.mean.round(3).tolist(), round(found.range, 3)
+    >>> gaps = label_gaps([0.3, 0.1, 0.5, 0.1], np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
+    >>> gaps.mean.round(3).tolist(), round(gaps.range, 3)
     ([0.15, -0.15], 0.3)
     """
     values = finite(as_array(values_N).astype(np.float64), "values")

@@ -450,8 +450,8 @@ def accuracies(basic_N: np.ndarray, counterfactual_NK: Sequence[np.ndarray]) -> 
     """Return the accuracies of one category, or of all images together (micro).
 
     >>> import numpy as np
-    >>> found = accuracies(np.array([1, 0]), [np.array([1, 0]), np.array([1, 1])])
-    >>> found.acc_b, found.acc_c, found.acc_plus, found.strict
+    >>> shares = accuracies(np.array([1, 0]), [np.array([1, 0]), np.array([1, 1])])
+    >>> shares.acc_b, shares.acc_c, shares.acc_plus, shares.strict
     (0.5, 0.75, 0.25, 0.0)
 
     Args:

@@ -240,7 +240,7 @@ def class_scores(matrix_CC: Sequence[Sequence[int]] | np.ndarray) -> list[ClassS
         matrix_CC: confusion matrix of counts, (classes, classes); rows are the truth, columns the
             predictions.
 
-    >>> [round(one.f1, 3) for one in class_scores([[1, 1], [0, 1]])]
+    >>> [round(score.f1, 3) for score in class_scores([[1, 1], [0, 1]])]
     [0.667, 0.667]
     """
     matrix = np.asarray(matrix_CC)

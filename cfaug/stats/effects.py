@@ -379,8 +379,8 @@ def paired_drop(
     Raises:
         ValueError: if there is no edit, a value is NaN or infinite, or lengths differ.
 
-    >>> found = paired_drop([1, 1, 1], [0, 1, 0], ["a", "a", "b"], np.random.default_rng(0))
-    >>> round(found.mean.mean, 3), found.lost, found.won, found.p_sign, found.p_photos
+    >>> test = paired_drop([1, 1, 1], [0, 1, 0], ["a", "a", "b"], np.random.default_rng(0))
+    >>> round(test.mean.mean, 3), test.lost, test.won, test.p_sign, test.p_photos
     (0.667, 2, 0, 0.5, 0.5)
     """
     first, second = require_finite(before), require_finite(after)

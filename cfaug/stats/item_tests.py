@@ -150,8 +150,8 @@ def cluster_bootstrap(
         ValueError: if there is no difference, one is NaN or infinite, lengths differ, or another
             argument is out of range.
 
-    >>> found = cluster_bootstrap([1, 1, 0, 1], ["a", "a", "b", "c"], np.random.default_rng(0))
-    >>> found.mean, found.items, found.clusters
+    >>> interval = cluster_bootstrap([1, 1, 0, 1], ["a", "a", "b", "c"], np.random.default_rng(0))
+    >>> interval.mean, interval.items, interval.clusters
     (0.75, 4, 3)
     """
     values = require_finite(differences)
@@ -209,9 +209,9 @@ def nested_bootstrap(
     Raises:
         ValueError: if there is no cluster, a value is NaN or infinite, or shapes do not fit.
 
-    >>> own = np.array([[0.5, 1.5], [1.0, 3.0], [2.0, 4.0]])  # of each cluster, resampled twice
-    >>> found = nested_bootstrap([1.0, 2.0, 3.0], own, np.random.default_rng(0))
-    >>> found.mean, round(found.low, 2), round(found.high, 2)
+    >>> resampled = np.array([[0.5, 1.5], [1.0, 3.0], [2.0, 4.0]])  # each cluster, twice
+    >>> interval = nested_bootstrap([1.0, 2.0, 3.0], resampled, np.random.default_rng(0))
+    >>> interval.mean, round(interval.low, 2), round(interval.high, 2)
     (2.0, 0.83, 3.33)
     """
     values = require_finite(values_G)

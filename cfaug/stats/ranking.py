@@ -155,10 +155,10 @@ class QueryRanks:
         Raises:
             ValueError: if ``ties`` is invalid.
 
-        >>> one = QueryRanks(above=np.array([1]), tied=np.array([2]), best=np.array([1]))
-        >>> one.reciprocal_ranks("min").tolist(), one.reciprocal_ranks("max").tolist()
+        >>> ranks = QueryRanks(above=np.array([1]), tied=np.array([2]), best=np.array([1]))
+        >>> ranks.reciprocal_ranks("min").tolist(), ranks.reciprocal_ranks("max").tolist()
         ([0.5], [0.25])
-        >>> float(one.reciprocal_ranks()[0])  # the mean of 1/2, 1/3 and 1/4
+        >>> float(ranks.reciprocal_ranks()[0])  # the mean of 1/2, 1/3 and 1/4
         0.3611111111111111
         """
         if ties == "min":
@@ -401,8 +401,8 @@ def gaps(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     Raises:
         ValueError: if a score is not finite.
 
-    >>> found = gaps({"G(C_c,I_c)": [3.0], "G(C_c,I_o)": [1.0], "G(C_o,I_c)": [4.0]})
-    >>> {name: gap.tolist() for name, gap in found.items()}
+    >>> gap_by_name = gaps({"G(C_c,I_c)": [3.0], "G(C_c,I_o)": [1.0], "G(C_o,I_c)": [4.0]})
+    >>> {name: gap.tolist() for name, gap in gap_by_name.items()}
     {'IR_c': [2.0], 'TR_c': [-1.0]}
     """
     differences = {}
@@ -429,8 +429,8 @@ def gaps_where_scored(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
     Raises:
         ValueError: if only some scores of a pair are finite.
 
-    >>> one = {"G(C_c,I_c)": [3.0, np.nan], "G(C_c,I_o)": [1.0, 0.0], "G(C_o,I_c)": [4.0, 0.0]}
-    >>> gaps_where_scored({name: np.array(values) for name, values in one.items()})["IR_c"].tolist()
+    >>> scores = {"G(C_c,I_c)": [3.0, np.nan], "G(C_c,I_o)": [1.0, 0.0], "G(C_o,I_c)": [4.0, 0.0]}
+    >>> gaps_where_scored({name: np.array(row) for name, row in scores.items()})["IR_c"].tolist()
     [2.0, nan]
     """
     whole: dict[str, np.ndarray] = {}

@@ -125,9 +125,9 @@ def bootstrap_arms(
     Raises:
         ValueError: if the level or the number of resamples is out of range.
 
-    >>> one, other = np.eye(3, 60), np.zeros((3, 60))
-    >>> found = bootstrap_arms(OneTest(one + 1, other, range(60)), np.random.default_rng(0))
-    >>> round(found.mean, 3), found.seeds, found.clusters, round(found.p, 4)
+    >>> first, second = np.eye(3, 60), np.zeros((3, 60))
+    >>> test = bootstrap_arms(OneTest(first + 1, second, range(60)), np.random.default_rng(0))
+    >>> round(test.mean, 3), test.seeds, test.clusters, round(test.p, 4)
     (1.017, 3, 60, 0.0002)
     """
     _check_drawing(level, resamples)

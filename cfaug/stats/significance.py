@@ -139,11 +139,11 @@ def equivalence(
     Raises:
         ValueError: if the margin is not above 0, or alpha not between 0 and 1/2.
 
-    >>> one, other = SeedSummary(4.12, 0.37, 50), SeedSummary(4.07, 0.33, 50)  # XMAI, 5.1
-    >>> found = equivalence(one, other, 0.2)
-    >>> round(found.low, 2), round(found.high, 2), round(found.t, 3), round(found.p_different, 3)
+    >>> first, second = SeedSummary(4.12, 0.37, 50), SeedSummary(4.07, 0.33, 50)  # XMAI, 5.1
+    >>> test = equivalence(first, second, 0.2)
+    >>> round(test.low, 2), round(test.high, 2), round(test.t, 3), round(test.p_different, 3)
     (-0.07, 0.17, 0.713, 0.477)
-    >>> round(found.p, 3)
+    >>> round(test.p, 3)
     0.017
     """
     if not 0 < margin < math.inf or not 0 < alpha < 0.5:

@@ -237,12 +237,12 @@ class Quality(NamedTuple):
 
     original: SeedSummary
     changed: SeedSummary
-    found: Equivalence
+    test: Equivalence
     alpha: Entry
 
 
 def _difference(quality: Quality) -> Entry:
-    test = quality.found
+    test = quality.test
     small = f"[{test.low:+.2f}, {test.high:+.2f}]" if test.p == test.p else ""
     return Entry(f"{test.difference:+.2f}", small=small, numbers={"value": test.difference})
 
@@ -263,9 +263,9 @@ QUALITY: tuple[Column[Quality], ...] = (
     Column("original", lambda quality: _mean(quality.original)),
     Column("changed", lambda quality: _mean(quality.changed)),
     Column("difference [90 %]", _difference),
-    text_column("t", lambda q: f"{q.found.t:.3f}" if q.found.p == q.found.p else DASH),
-    text_column("p, different", lambda quality: p_text(quality.found.p_different)),
-    text_column("p, equivalent", lambda quality: p_text(quality.found.p)),
+    text_column("t", lambda q: f"{q.test.t:.3f}" if q.test.p == q.test.p else DASH),
+    text_column("p, different", lambda quality: p_text(quality.test.p_different)),
+    text_column("p, equivalent", lambda quality: p_text(quality.test.p)),
     Column("alpha", lambda quality: quality.alpha),
 )
 

@@ -413,9 +413,9 @@ def score_drops(
     Raises:
         ValueError: if there is no item, lengths differ or an index is not that of a class.
 
-    >>> found = score_drops(np.array([0, 1]), np.array([0, 1]), np.array([0, 0]), ["a", "b"],
+    >>> drops = score_drops(np.array([0, 1]), np.array([0, 1]), np.array([0, 0]), ["a", "b"],
     ...                     np.random.default_rng(0), classes=2)
-    >>> [(one.name, round(one.drop, 3)) for one in found]
+    >>> [(drop.name, round(drop.drop, 3)) for drop in drops]
     [('accuracy', 0.5), ('precision', 0.75), ('recall', 0.5), ('f1', 0.667)]
     """
     sides = [np.asarray(side).astype(np.int64) for side in (truth_N, before_N, after_N)]

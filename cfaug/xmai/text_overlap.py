@@ -229,8 +229,8 @@ def measure_overlap(
     Raises:
         ValueError: if the numbers of texts differ.
 
-    >>> found = measure_overlap(["A dog", "A cat"], ["A dog", "A red cat"])
-    >>> {name: values.tolist() for name, values in found.items() if name != "bleu"}
+    >>> overlap = measure_overlap(["A dog", "A cat"], ["A dog", "A red cat"])
+    >>> {name: values.tolist() for name, values in overlap.items() if name != "bleu"}
     {'inserted_words': [0.0, 1.0], 'novel': [0.0, 1.0], 'changed': [0.0, 1.0]}
     """
     pairs = list(zip(originals, changed, strict=True))

@@ -48,11 +48,11 @@ class _Image:
     """The entries of a file for an image.
 
     Attributes:
-        found: (place, entry) of each object, in the order of the file.
+        objects: (place, entry) of each object, in the order of the file.
         size: width and height in pixels, if the file has them.
     """
 
-    found: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    objects: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     size: tuple[int, int] | None = None
 
 
@@ -97,7 +97,7 @@ class DetectionFile:
         size = known.size or size
         objects: list[Detection] = []
         try:
-            for where, entry in known.found:
+            for where, entry in known.objects:
                 if DETECTIONS in entry:
                     read = detections_from_json(entry[DETECTIONS], where)
                 else:
@@ -218,13 +218,14 @@ class DetectionFile:
                     raise UserError(f"{where} has no bbox")
                 if image not in self._images and self._whole:
                     raise UserError(f"{where}: there is no image {image} in 'images'")
-                self._images.setdefault(image, _Image()).found.append((where, kept_columns(entry)))
+                objects = self._images.setdefault(image, _Image()).objects
+                objects.append((where, kept_columns(entry)))
         errors.report()
 
     def _check_categories(self) -> None:
         errors = ErrorCollector()
         for image in self._images.values():
-            for where, entry in image.found:
+            for where, entry in image.objects:
                 number = str(entry.get("category_id", ""))
                 with errors.collect():
                     if "bbox" in entry and not self._categories:
@@ -245,7 +246,7 @@ class DetectionFile:
                     raise UserError(f"{where} should be a JSON object")
                 image = text_field(record, "image_id", where)
                 key = "objects" if "objects" in record else "attributes"
-                objects = self._images.setdefault(image, _Image()).found
+                objects = self._images.setdefault(image, _Image()).objects
                 by_id = {str(entry.get("object_id")): n for n, (_, entry) in enumerate(objects)}
                 new = list(entries(record, key, Path(where)))
                 ids = [text_field(entry, "object_id", position) for position, entry in new]

@@ -70,7 +70,7 @@ class Draft:
     example: Example
     text: str
     detections: tuple[Detection, ...] = ()
-    found: tuple[Mention, ...] = ()
+    mentions: tuple[Mention, ...] = ()
     canvas: Canvas | None = None
     reason: str = ""
     chosen: list[Guess | None] = field(default_factory=list)
@@ -106,7 +106,7 @@ class Draft:
 
     def place(self, mentions: tuple[Mention, ...]) -> None:
         """Set the mentions, from left to right; if there are none, this is the reason."""
-        self.found = mentions
+        self.mentions = mentions
         self.chosen = [None] * len(mentions)
         if not mentions:
             self.reason = NO_MENTION
@@ -128,7 +128,7 @@ def propose(draft: Draft, keep_unchanged: bool) -> Edited:
     changed, changes = draft.text, []
     if draft.canvas is not None:
         changed, starts = draft.canvas.result()
-        for mention, guess, start in zip(draft.found, draft.chosen, starts, strict=True):
+        for mention, guess, start in zip(draft.mentions, draft.chosen, starts, strict=True):
             if guess is None or start is None:
                 continue
             written = changed[start : start + len(guess.word)]
@@ -159,7 +159,7 @@ def propose(draft: Draft, keep_unchanged: bool) -> Edited:
         return edited
     survivors = {
         "detections": len(draft.detections),
-        "mentions": len(draft.found),
+        "mentions": len(draft.mentions),
         "guesses": draft.guesses,
         "candidates": draft.candidates,
     }
@@ -298,8 +298,8 @@ class AttributeInsertion:
         editeds = []
         for start in range(0, len(examples), self.chunk):
             drafts = self._prepare(examples[start : start + self.chunk])
-            for step in range(max((len(draft.found) for draft in drafts), default=0)):
-                self._fill([draft for draft in drafts if len(draft.found) > step], step)
+            for step in range(max((len(draft.mentions) for draft in drafts), default=0)):
+                self._fill([draft for draft in drafts if len(draft.mentions) > step], step)
             editeds += [propose(draft, self.keep_unchanged) for draft in drafts]
         for cache in self._caches:
             cache.write()
@@ -339,7 +339,7 @@ class AttributeInsertion:
             draft.place(its)
         for draft in drafts:
             if draft.text and draft.reason != MASK_IN_TEXT:
-                draft.canvas = Canvas(draft.text, draft.found, self.context)
+                draft.canvas = Canvas(draft.text, draft.mentions, self.context)
         return drafts
 
     def _fill(self, drafts: Sequence[Draft], i: int) -> None:
@@ -353,7 +353,7 @@ class AttributeInsertion:
         candidates = []
         for (draft, canvas), guesses in zip(live, asked, strict=True):
             # The first k guesses that may be inserted.
-            mention, unwanted = draft.found[i], NLTK_STOP_WORDS | canvas.unwanted(i)
+            mention, unwanted = draft.mentions[i], NLTK_STOP_WORDS | canvas.unwanted(i)
             nouns = {mention.noun, *(draft.detections[number].label for number in mention.objects)}
             kept: list[Guess] = []
             for guess in guesses:

@@ -240,7 +240,7 @@ class Weigher:
         the image. Captions whose photo cannot be decoded lose their candidates, with a reason.
         """
         if self.similarity is not None:
-            attributes = [draft.attributes(draft.found[i]) for draft in drafts]
+            attributes = [draft.attributes(draft.mentions[i]) for draft in drafts]
             self.similarity.learn(
                 word
                 for names, some in zip(attributes, candidates, strict=True)
