@@ -12,7 +12,7 @@ FEW = "CFAUG_EXAMPLES"
 def examples(count: int, environment: Mapping[str, str] = os.environ) -> int:
     """Return how many examples to try of ``count``.
 
-    >>> examples(200, {}), examples(200, {FEW: "few"}), examples(25, {FEW: "few"})
-    (200, 40, 10)
+    >>> [examples(count, {FEW: "few"}) for count in (200, 25, 3)], examples(200, {})
+    ([40, 10, 3], 200)
     """
-    return max(10, count // 5) if environment.get(FEW) == "few" else count
+    return min(count, max(10, count // 5)) if environment.get(FEW) == "few" else count
